@@ -1,0 +1,77 @@
+"""Optimal tensor rematerialization: capture a model, solve for a schedule, see it, execute it.
+
+Importing this package is cheap: torch, plotly and ipywidgets are loaded by the first name that needs them.
+
+>>> import remat_explorer as rx
+>>> solution = rx.solve(rx.linear(8), budget=4, strategy="checkpoint-all")
+>>> str(solution.status)
+'infeasible'
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from remat_explorer import models as models
+    from remat_explorer.capture import capture as capture
+    from remat_explorer.capture import profile as profile
+    from remat_explorer.checker import check as check
+    from remat_explorer.explorer import Explorer as Explorer
+    from remat_explorer.graph import Graph as Graph
+    from remat_explorer.instances import linear as linear
+    from remat_explorer.plan import Plan as Plan
+    from remat_explorer.runtime import measure as measure
+    from remat_explorer.schedule import Schedule as Schedule
+    from remat_explorer.solution import Solution as Solution
+    from remat_explorer.solvers import minimum_budget as minimum_budget
+    from remat_explorer.solvers import relax as relax
+    from remat_explorer.solvers import solve as solve
+
+_HOMES = {
+    "Explorer": "remat_explorer.explorer",
+    "Graph": "remat_explorer.graph",
+    "Plan": "remat_explorer.plan",
+    "Schedule": "remat_explorer.schedule",
+    "Solution": "remat_explorer.solution",
+    "capture": "remat_explorer.capture",
+    "check": "remat_explorer.checker",
+    "linear": "remat_explorer.instances",
+    "measure": "remat_explorer.runtime",
+    "minimum_budget": "remat_explorer.solvers",
+    "models": "remat_explorer.models",
+    "profile": "remat_explorer.capture",
+    "relax": "remat_explorer.solvers",
+    "solve": "remat_explorer.solvers",
+}
+__all__ = [
+    "Explorer",
+    "Graph",
+    "Plan",
+    "Schedule",
+    "Solution",
+    "capture",
+    "check",
+    "linear",
+    "measure",
+    "minimum_budget",
+    "models",
+    "profile",
+    "relax",
+    "solve",
+]
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = importlib.import_module(_HOMES[name])
+    found = home if name == "models" else getattr(home, name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,106 @@
+"""The one independent checker: no schedule is shown, saved or executed before it passes here.
+
+It shares nothing with the strategies. Rules (1b) to (1e) are verified on R and S, and the plan is then replayed
+statement by statement with bookkeeping of its own, so a mistake in the plan's liveness is found here, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from remat_explorer.errors import ScheduleError
+from remat_explorer.graph import Graph
+from remat_explorer.plan import Compute, Plan
+from remat_explorer.quantities import format_bytes
+from remat_explorer.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What the checker found: the schedule, its cost, the peak of U, and the plan with its own, lower peak."""
+
+    schedule: Schedule
+    cost: float
+    U_peak: int
+    peak: int
+    plan: Plan
+
+
+def check(graph: Graph, R: np.ndarray, S: np.ndarray, budget: int | None = None) -> Checked:
+    """Verify R and S against ``graph`` and replay their plan.
+
+    Args:
+        graph: the training graph.
+        R: (stages, operations), 0 or the implementation computed.
+        S: (stages, values), 0 or 1.
+        budget: bytes that the plan's peak must not exceed, or None.
+
+    Raises:
+        ScheduleError: naming the first violation.
+
+    >>> from remat_explorer.instances import linear
+    >>> check(linear(1), np.eye(3), [[0, 0, 0], [0, 0, 0], [1, 1, 0]])
+    Traceback (most recent call last):
+        ...
+    remat_explorer.errors.ScheduleError: stage 1 computes 'v1' but its input 'v0' is neither computed nor retained
+    """
+    schedule = Schedule(graph, R, S)
+    broken = schedule.violation()
+    if broken:
+        raise ScheduleError(broken)
+    plan = Plan.of(schedule)
+    cost, peak = replay(plan)
+    U_peak = int(schedule.U.max())
+    if peak > U_peak:
+        raise ScheduleError(f"the plan peaks at {peak} bytes, above its schedule's U of {U_peak} bytes")
+    if budget is not None and peak > budget:
+        at = plan.timeline.stage[plan.timeline.peak_statement]
+        raise ScheduleError(
+            f"stage {at} needs {format_bytes(peak)} ({peak} bytes), above the budget of "
+            f"{format_bytes(budget)} ({budget} bytes)"
+        )
+    return Checked(schedule, cost, U_peak, peak, plan)
+
+
+def replay(plan: Plan) -> tuple[float, int]:
+    """Cost and peak bytes of a plan, by executing its statements on a register file.
+
+    Raises:
+        ScheduleError: if a statement reads a value that is not in memory, frees one that is not, overwrites one that
+            still is, or leaves something behind.
+    """
+    graph = plan.graph
+    held: dict[int, int] = {}
+    ran: set[int] = set()
+    cost, total, peak = 0.0, graph.resident_bytes, graph.resident_bytes
+    for i, statement in enumerate(plan.statements):
+        if not isinstance(statement, Compute):
+            if graph.persistent[statement.value]:
+                raise ScheduleError(f"statement {i} frees persistent value {graph.values[statement.value].name!r}")
+            if statement.value not in held:
+                raise ScheduleError(f"statement {i} frees {graph.values[statement.value].name!r}, which is not held")
+            total -= held.pop(statement.value)
+            continue
+        node = graph.operations[statement.operation]
+        way = node.implementations[statement.implementation - 1]
+        for v in way.inputs:
+            if v not in held:
+                raise ScheduleError(f"statement {i} computes {node.name!r} without {graph.values[v].name!r} in memory")
+        new = {v: graph.values[v].bytes for v in way.outputs}
+        peak = max(peak, total + sum(new.values()) + way.workspace)
+        for v in new.keys() & held.keys():
+            if not graph.persistent[v]:
+                raise ScheduleError(f"statement {i} overwrites {graph.values[v].name!r}, which is still held")
+            del new[v]
+        held |= new
+        total += sum(new.values())
+        cost += way.cost
+        if statement.first != (statement.operation not in ran):
+            raise ScheduleError(f"statement {i} mislabels the first run of {node.name!r}")
+        ran.add(statement.operation)
+    left = [v for v in held if not graph.persistent[v]]
+    if left:
+        raise ScheduleError(f"the plan never frees {graph.names(left)}")
+    return cost, peak

@@ -1,0 +1,80 @@
+"""JSON files that people exchange: strict keys, errors that quote the offending entry, atomic writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from remat_explorer.errors import RematError
+
+
+def quote(entry: object, limit: int = 160) -> str:
+    """``entry`` as JSON on one line, cut to ``limit`` characters.
+
+    >>> quote({"name": "conv", "bytes": -1})
+    '{"name": "conv", "bytes": -1}'
+    """
+    text = json.dumps(entry, default=str)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def require_keys(entry: Any, keys: Collection[str], where: str, error: type[RematError]) -> dict[str, Any]:
+    """``entry`` itself, if it is a JSON object with exactly ``keys``.
+
+    Raises:
+        error: naming the first missing or unknown key, and quoting the entry.
+    """
+    if not isinstance(entry, dict):
+        raise error(f"{where} is not a JSON object: {quote(entry)}")
+    for key in keys:
+        if key not in entry:
+            raise error(f"{where} lacks the key {key!r}: {quote(entry)}")
+    for key in entry:
+        if key not in keys:
+            raise error(f"{where} has the unknown key {key!r}: {quote(entry)}; known are {', '.join(keys)}")
+    return entry
+
+
+def require_format(entry: dict[str, Any], name: str, version: int, error: type[RematError]) -> None:
+    """Refuse a file of another format or version by name."""
+    if entry["format"] != name:
+        raise error(f"the format is {entry['format']!r}; expected {name!r}")
+    if entry["version"] != version:
+        raise error(f"version {entry['version']!r} of {name!r} is not readable here; expected version {version}")
+
+
+def read_json(path: str | Path, error: type[RematError]) -> Any:
+    """The parsed content of a JSON file.
+
+    Raises:
+        error: if the file cannot be opened, or where it stops being JSON.
+    """
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as problem:
+        raise error(f"cannot read {str(path)!r}: {problem.strerror}") from None
+    except ValueError as problem:
+        raise error(f"{str(path)!r} is not a JSON file: {problem}") from None
+
+
+def write_text(path: str | Path, text: str) -> Path:
+    """Write a file atomically: readers see the old content or the new, never half of it.
+
+    Raises:
+        OSError: if the folder does not exist or cannot be written.
+    """
+    path = Path(path)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    return path

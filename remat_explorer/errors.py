@@ -1,0 +1,55 @@
+"""The errors a person can meet. Each message quotes what was given and says what to do next."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class RematError(Exception):
+    """Base of every error that this package raises on purpose."""
+
+
+class QuantityError(RematError):
+    """A number of bytes, a budget or a duration that cannot be read."""
+
+
+class GraphError(RematError):
+    """A graph that breaks a rule, or a graph file that does not hold a graph."""
+
+
+class ScheduleError(RematError):
+    """A schedule that cannot be executed; the message names the first violation."""
+
+
+class SolutionError(RematError):
+    """A solution file that cannot be read, or that belongs to another graph."""
+
+
+class CaptureError(RematError):
+    """A model that cannot be captured as a static training graph."""
+
+
+class SolverError(RematError):
+    """A solver back end that is missing or failed."""
+
+
+class ExecutionError(RematError):
+    """A plan that could not be executed or measured on the chosen device."""
+
+
+class UnknownNameError(RematError):
+    """A name that is not in a registry; near matches are listed.
+
+    >>> raise UnknownNameError("model", "vg16", ["vgg16", "unet", "mlp"])
+    Traceback (most recent call last):
+        ...
+    remat_explorer.errors.UnknownNameError: unknown model 'vg16'; did you mean 'vgg16'? Known: mlp, unet, vgg16
+    """
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        known = sorted(known)
+        near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
+        super().__init__(f"unknown {kind} {name!r}{hint} Known: {', '.join(known)}")
+        self.near = near

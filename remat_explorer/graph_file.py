@@ -1,0 +1,129 @@
+"""Graph file, version 1: JSON, every key required, unknown keys refused by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from remat_explorer.documents import quote, read_json, require_format, require_keys, write_text
+from remat_explorer.errors import GraphError
+from remat_explorer.graph import Graph, Implementation, Operation, Value
+
+FORMAT, VERSION = "remat-explorer/graph", 1
+_GRAPH = ("format", "version", "name", "resident_bytes", "values", "operations")
+_VALUE = ("name", "bytes", "persistent")
+_OPERATION = ("name", "phase", "implementations")
+_IMPLEMENTATION = ("name", "inputs", "outputs", "cost", "workspace")
+
+
+def dump_graph(graph: Graph) -> str:
+    """The graph as JSON text; equal graphs give equal text."""
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "name": graph.name,
+        "resident_bytes": graph.resident_bytes,
+        "values": [{"name": v.name, "bytes": v.bytes, "persistent": v.persistent} for v in graph.values],
+        "operations": [
+            {
+                "name": node.name,
+                "phase": node.phase,
+                "implementations": [
+                    {
+                        "name": way.name,
+                        "inputs": list(way.inputs),
+                        "outputs": list(way.outputs),
+                        "cost": float(way.cost),
+                        "workspace": way.workspace,
+                    }
+                    for way in node.implementations
+                ],
+            }
+            for node in graph.operations
+        ],
+    }
+    return json.dumps(document, separators=(",", ":"))
+
+
+def parse_graph(document: Any) -> Graph:
+    """The graph of a parsed graph file.
+
+    Raises:
+        GraphError: naming what is missing, unknown or impossible, with the entry quoted.
+    """
+    require_keys(document, _GRAPH, "the graph file", GraphError)
+    require_format(document, FORMAT, VERSION, GraphError)
+    name = _string(document["name"], "the graph's name")
+    values = tuple(_value(entry, f"value {v}") for v, entry in enumerate(_list(document["values"], "values")))
+    operations = tuple(
+        _operation(entry, f"operation {k}", len(values))
+        for k, entry in enumerate(_list(document["operations"], "operations"))
+    )
+    return Graph(name, values, operations, document["resident_bytes"])
+
+
+def save_graph(graph: Graph, path: str | Path) -> Path:
+    """Write the graph file atomically."""
+    return write_text(path, dump_graph(graph) + "\n")
+
+
+def load_graph(path: str | Path) -> Graph:
+    """Read a graph file.
+
+    Raises:
+        GraphError: if the file cannot be read or does not hold a valid graph.
+    """
+    try:
+        return parse_graph(read_json(path, GraphError))
+    except GraphError as error:
+        raise GraphError(f"{path}: {error}") from None
+
+
+def _list(entry: Any, where: str) -> list[Any]:
+    if not isinstance(entry, list):
+        raise GraphError(f"{where} is not a list: {quote(entry)}")
+    return entry
+
+
+def _string(entry: Any, where: str) -> str:
+    if not isinstance(entry, str):
+        raise GraphError(f"{where} is not a string: {quote(entry)}")
+    return entry
+
+
+def _value(entry: Any, where: str) -> Value:
+    require_keys(entry, _VALUE, where, GraphError)
+    if not isinstance(entry["persistent"], bool):
+        raise GraphError(f"{where} has a persistent flag that is not true or false: {quote(entry)}")
+    _string(entry["name"], f"the name of {where}")
+    try:
+        return Value(entry["name"], entry["bytes"], entry["persistent"])
+    except GraphError as error:
+        raise GraphError(f"{where}: {error}: {quote(entry)}") from None
+
+
+def _operation(entry: Any, where: str, value_count: int) -> Operation:
+    require_keys(entry, _OPERATION, where, GraphError)
+    name = _string(entry["name"], f"the name of {where}")
+    ways = []
+    for item in _list(entry["implementations"], f"implementations of {where}"):
+        require_keys(item, _IMPLEMENTATION, f"an implementation of {where} ({name!r})", GraphError)
+        if isinstance(item["cost"], bool) or not isinstance(item["cost"], int | float) or not item["cost"] >= 0:
+            raise GraphError(f"{where} ({name!r}) has a cost that is not a number of at least 0: {quote(item)}")
+        if isinstance(item["workspace"], bool) or not isinstance(item["workspace"], int) or item["workspace"] < 0:
+            raise GraphError(f"{where} ({name!r}) has a workspace that is not bytes of at least 0: {quote(item)}")
+        for key in ("inputs", "outputs"):
+            for v in _list(item[key], f"{key} of {where}"):
+                if isinstance(v, bool) or not isinstance(v, int) or not 0 <= v < value_count:
+                    raise GraphError(f"{where} ({name!r}) names value {v!r} of {value_count}: {quote(item)}")
+        ways.append(
+            Implementation(
+                tuple(item["inputs"]),
+                tuple(item["outputs"]),
+                item["cost"],
+                item["workspace"],
+                _string(item["name"], f"the name of an implementation of {where}"),
+            )
+        )
+    return Operation(name, entry["phase"], tuple(ways))

@@ -1,0 +1,124 @@
+"""Bytes, seconds and ratios as people write and read them. Inside, bytes are int and seconds are float."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from remat_explorer.errors import QuantityError
+
+BYTE_UNITS = {
+    "": 1,
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+    "TIB": 2**40,
+}
+_QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*|%)\s*")
+_HINT = 'write bytes as a number, or with a unit: 1073741824, "1.5 GiB", "800 MB"'
+
+
+def parse_bytes(text: str | int | float) -> int:
+    """Number of bytes of ``text``, rounded down.
+
+    Binary units (KiB, MiB, GiB, TiB) are powers of 1024, decimal ones (KB, MB, GB, TB) powers of 1000.
+
+    Raises:
+        QuantityError: if ``text`` is not a quantity of bytes.
+
+    >>> parse_bytes("1.5 GiB"), parse_bytes("2 MB"), parse_bytes(4)
+    (1610612736, 2000000, 4)
+    """
+    if isinstance(text, bool) or not isinstance(text, str | int | float):
+        raise QuantityError(f"{text!r} is not a number of bytes; {_HINT}")
+    if not isinstance(text, str):
+        if not math.isfinite(text) or text < 0:
+            raise QuantityError(f"{text!r} is not a number of bytes; {_HINT}")
+        return int(text)
+    match = _QUANTITY.fullmatch(text)
+    if not match or match[2].upper() not in BYTE_UNITS:
+        raise QuantityError(f"{text!r} is not a number of bytes; {_HINT}")
+    return int(float(match[1]) * BYTE_UNITS[match[2].upper()])
+
+
+def parse_budget(text: str | int | float, checkpoint_all_peak: int) -> int:
+    """Budget in bytes: a number of bytes, or a percentage of the checkpoint-all peak (parameters included).
+
+    Args:
+        text: ``1073741824``, ``"1.5 GiB"`` or ``"60%"``.
+        checkpoint_all_peak: peak bytes of the schedule that keeps everything, resident bytes included.
+
+    Raises:
+        QuantityError: if ``text`` is neither.
+
+    >>> parse_budget("60%", 1000), parse_budget("1 KiB", 1000)
+    (600, 1024)
+    """
+    if isinstance(text, str) and (match := _QUANTITY.fullmatch(text)) and match[2] == "%":
+        return int(float(match[1]) / 100 * checkpoint_all_peak)
+    try:
+        return parse_bytes(text)
+    except QuantityError as error:
+        raise QuantityError(f'{error}; or as a share of the checkpoint-all peak: "60%"') from None
+
+
+def format_bytes(count: float) -> str:
+    """Bytes as people read them, three significant digits.
+
+    >>> format_bytes(1610612736), format_bytes(999), format_bytes(-2048)
+    ('1.50 GiB', '999 B', '-2.00 KiB')
+    """
+    if count < 0:
+        return "-" + format_bytes(-count)
+    if count < 1000:
+        return f"{count:.0f} B"
+    unit = min(int(math.log(count, 1024)), 4)
+    if count / 1024**unit >= 999.5 and unit < 4:
+        unit += 1
+    scaled = count / 1024**unit
+    digits = 2 if scaled < 9.995 else 1 if scaled < 99.95 else 0
+    return f"{scaled:.{digits}f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[unit]}"
+
+
+def format_seconds(seconds: float) -> str:
+    """A duration as people read it.
+
+    >>> format_seconds(0.0042), format_seconds(3.25), format_seconds(754)
+    ('4.2 ms', '3.2 s', '12 min 34 s')
+    """
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.3g} µs"
+    if seconds < 1:
+        return f"{seconds * 1e3:.3g} ms"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s"
+
+
+def format_overhead(ratio: float) -> str:
+    """Cost over checkpoint-all cost as a signed percentage.
+
+    >>> format_overhead(1.042), format_overhead(1.0)
+    ('+4.2 %', '+0.0 %')
+    """
+    return f"{(ratio - 1) * 100:+.1f} %"
+
+
+def format_share(ratio: float) -> str:
+    """A share as a percentage, with more digits the smaller it is.
+
+    >>> format_share(0.0004), format_share(0.25), format_share(0)
+    ('0.040 %', '25.0 %', '0 %')
+    """
+    percent = 100 * ratio
+    if percent == 0:
+        return "0 %"
+    return (
+        f"{percent:.1f} %" if abs(percent) >= 1 else f"{percent:.2g} %" if abs(percent) < 0.01 else f"{percent:.3f} %"
+    )

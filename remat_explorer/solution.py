@@ -1,0 +1,200 @@
+"""What every strategy returns: a checked schedule with its cost, peak, and how good it is proven to be."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from remat_explorer.checker import check
+from remat_explorer.documents import quote, read_json, require_format, require_keys, write_text
+from remat_explorer.errors import ScheduleError, SolutionError
+from remat_explorer.graph import Graph
+from remat_explorer.plan import Plan
+from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
+from remat_explorer.schedule import Schedule
+
+FORMAT, VERSION = "remat-explorer/solution", 1
+_KEYS = (
+    "format",
+    "version",
+    "graph",
+    "strategy",
+    "status",
+    "budget",
+    "cost",
+    "peak",
+    "lower_bound",
+    "gap",
+    "seconds",
+    "solver",
+    "R",
+    "S",
+)
+
+
+class Status(StrEnum):
+    """How an answer stands: proven optimal, feasible, proven infeasible, or nothing found in time."""
+
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"
+    INFEASIBLE = "infeasible"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """A checked answer to "the cheapest schedule of this graph within this budget".
+
+    Attributes:
+        graph: the graph that was scheduled.
+        strategy: name of the method.
+        status: see `Status`.
+        budget: bytes, resident bytes included.
+        schedule: R and S, or None when none is known.
+        lower_bound: no schedule within the budget costs less; None when nothing is proven.
+        seconds: wall time that the strategy took.
+        solver: name of the MILP back end, or "" where none was used.
+
+    Cost and peak are the checker's, never a strategy's own claim.
+    """
+
+    graph: Graph
+    strategy: str
+    status: Status
+    budget: int
+    schedule: Schedule | None
+    lower_bound: float | None
+    seconds: float
+    solver: str = ""
+
+    @property
+    def cost(self) -> float | None:
+        """Cost of the schedule, in the unit of the graph's costs."""
+        return self.schedule.cost if self.schedule else None
+
+    @property
+    def overhead(self) -> float | None:
+        """Cost as a ratio to checkpoint-all, which computes everything once."""
+        return self.schedule.overhead if self.schedule else None
+
+    @cached_property
+    def plan(self) -> Plan | None:
+        """The statements that execute the schedule, freed as early as possible."""
+        return Plan.of(self.schedule) if self.schedule else None
+
+    @property
+    def peak(self) -> int | None:
+        """Predicted peak of the plan in bytes, resident bytes included."""
+        return self.plan.peak if self.plan else None
+
+    @property
+    def gap(self) -> float | None:
+        """(cost - lower bound) / cost, or None when either is unknown."""
+        if self.cost is None or self.lower_bound is None:
+            return None
+        return max(0.0, (self.cost - self.lower_bound) / self.cost) if self.cost else 0.0
+
+    def __str__(self) -> str:
+        if self.schedule is None or self.peak is None:
+            return f"{self.strategy}: {self.status} within {format_bytes(self.budget)}"
+        proven = "no bound proven" if self.gap is None else f"gap {format_share(self.gap)}"
+        return (
+            f"{self.strategy}: {self.status}, overhead {format_overhead(self.schedule.overhead)}, predicted peak "
+            f"{format_bytes(self.peak)} of {format_bytes(self.budget)}, {proven}, {format_seconds(self.seconds)}"
+        )
+
+    def to_document(self) -> dict[str, Any]:
+        """The solution file as a JSON object, version 1."""
+        R, S = (None, None) if self.schedule is None else (_rows(self.schedule.R), _rows(self.schedule.S))
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "graph": {"name": self.graph.name, "sha256": self.graph.sha256},
+            "strategy": self.strategy,
+            "status": str(self.status),
+            "budget": self.budget,
+            "cost": self.cost,
+            "peak": self.peak,
+            "lower_bound": self.lower_bound,
+            "gap": self.gap,
+            "seconds": self.seconds,
+            "solver": self.solver,
+            "R": R,
+            "S": S,
+        }
+
+    def save(self, path: str | Path) -> Path:
+        """Write the solution file atomically."""
+        return write_text(path, json.dumps(self.to_document(), separators=(",", ":")) + "\n")
+
+    @staticmethod
+    def load(path: str | Path, graph: Graph) -> Solution:
+        """Read a solution file of ``graph``.
+
+        Raises:
+            SolutionError: if the file is not a solution, belongs to another graph, or its cost and peak are not
+                those of its schedule.
+        """
+        try:
+            return Solution.from_document(read_json(path, SolutionError), graph)
+        except SolutionError as error:
+            raise SolutionError(f"{path}: {error}") from None
+
+    @staticmethod
+    def from_document(document: Any, graph: Graph) -> Solution:
+        """The solution of a parsed solution file, checked again.
+
+        Raises:
+            SolutionError: as `load`.
+        """
+        require_keys(document, _KEYS, "the solution file", SolutionError)
+        require_format(document, FORMAT, VERSION, SolutionError)
+        require_keys(document["graph"], ("name", "sha256"), "the entry 'graph'", SolutionError)
+        if document["graph"]["sha256"] != graph.sha256:
+            name = document["graph"]["name"]
+            raise SolutionError(f"this solution is for another graph, {name!r}, than the one given, {graph.name!r}")
+        if document["status"] not in set(Status):
+            raise SolutionError(f"the status {quote(document['status'])} is none of {', '.join(Status)}")
+        schedule = None
+        if document["R"] is not None:
+            schedule = _schedule(document, graph)
+        solution = Solution(
+            graph,
+            document["strategy"],
+            Status(document["status"]),
+            document["budget"],
+            schedule,
+            document["lower_bound"],
+            document["seconds"],
+            document["solver"],
+        )
+        for key in ("cost", "peak"):
+            if getattr(solution, key) != document[key]:
+                found = getattr(solution, key)
+                raise SolutionError(f"the file says {key} {document[key]!r}, but its schedule has {found!r}")
+        return solution
+
+
+def _rows(matrix: np.ndarray) -> list[str]:
+    return ["".join(map(str, row)) for row in matrix.astype(int).tolist()]
+
+
+def _matrix(rows: Any, name: str) -> np.ndarray:
+    if not isinstance(rows, list) or not all(isinstance(row, str) and row.isdecimal() for row in rows):
+        raise SolutionError(f"{name} is not a list of rows of digits: {quote(rows)}")
+    if len({len(row) for row in rows}) != 1:
+        raise SolutionError(f"the rows of {name} differ in length")
+    return np.array([[int(digit) for digit in row] for row in rows], dtype=np.uint8)
+
+
+def _schedule(document: dict[str, Any], graph: Graph) -> Schedule:
+    try:
+        return check(graph, _matrix(document["R"], "R"), _matrix(document["S"], "S"), document["budget"]).schedule
+    except ScheduleError as error:
+        raise SolutionError(f"its schedule is refused: {error}") from None

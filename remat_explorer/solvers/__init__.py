@@ -1,0 +1,1 @@
+"""Strategies: one file per method, one line each in the registry."""

@@ -1,0 +1,83 @@
+"""What a strategy is: a function from a graph and a budget to an answer, with limits it must respect."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from remat_explorer.graph import Graph
+from remat_explorer.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a running strategy knows: the best schedule so far, a lower bound, and what it is doing."""
+
+    seconds: float
+    doing: str
+    schedule: Schedule | None = None
+    lower_bound: float | None = None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long a strategy may work, with which back end, and whom it tells.
+
+    Attributes:
+        time_limit: seconds of wall time.
+        solver: name of the MILP back end, a key of `remat_explorer.solvers.backends.BACKENDS`.
+        threads: threads of the back end.
+        report: called with a `Progress` whenever something better is known.
+        cancelled: asked between steps; once True the strategy returns what it has.
+    """
+
+    time_limit: float = 60.0
+    solver: str = "highs"
+    threads: int = 1
+    report: Callable[[Progress], None] = lambda progress: None
+    cancelled: Callable[[], bool] = lambda: False
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the strategy was started."""
+        return time.monotonic() - self.started
+
+    @property
+    def left(self) -> float:
+        """Seconds that remain, never below 0."""
+        return max(0.0, self.time_limit - self.elapsed)
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is up or the person cancelled."""
+        return self.left == 0.0 or self.cancelled()
+
+    def tell(self, doing: str, schedule: Schedule | None = None, lower_bound: float | None = None) -> None:
+        """Report progress."""
+        self.report(Progress(self.elapsed, doing, schedule, lower_bound))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a strategy claims, before the checker has looked at it.
+
+    Attributes:
+        schedule: the best schedule found, or None.
+        lower_bound: valid for every frontier-advancing schedule of the graph within the budget, or None.
+        infeasible: whether it is proven that no such schedule exists.
+        solver: the MILP back end that was used, or "".
+    """
+
+    schedule: Schedule | None
+    lower_bound: float | None = None
+    infeasible: bool = False
+    solver: str = ""
+
+
+class Strategy(Protocol):
+    """A method: graph, budget in bytes (resident bytes included) and limits in, answer out."""
+
+    def __call__(self, graph: Graph, budget: int, limits: Limits) -> Answer: ...
