@@ -1,0 +1,40 @@
+"""Importing the package, or solving with it, stays light."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ["torch", "plotly", "ipywidgets", "anywidget", "mip"]
+
+
+def modules_after(statement: str) -> set[str]:
+    code = f"import sys; {statement}; print(*sorted(m for m in {HEAVY} if m in sys.modules))"
+    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    assert modules_after("import remat_explorer") == set()
+
+
+def test_the_command_line_starts_without_torch():
+    assert modules_after("import remat_explorer.cli") == set()
+
+
+@pytest.mark.parametrize("name", ["solve", "minimum_budget", "relax"])
+def test_solving_imports_neither_torch_nor_plotly_nor_widgets(name):
+    assert modules_after(f"import remat_explorer as rx; rx.{name}") <= {"mip"}
+
+
+def test_capture_is_a_function_even_after_its_room_was_imported():
+    code = "import remat_explorer.capture, remat_explorer as rx; assert callable(rx.capture) and callable(rx.profile)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_every_public_name_is_there():
+    import remat_explorer as rx
+
+    for name in rx.__all__:
+        assert getattr(rx, name) is not None
+    with pytest.raises(AttributeError, match="has no attribute 'optimise'"):
+        _ = rx.optimise
