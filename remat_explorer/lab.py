@@ -1,0 +1,68 @@
+"""Serve JupyterLab opened on a notebook of the explorer, with nothing that calls the outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from remat_explorer.documents import write_text
+from remat_explorer.errors import RematError
+
+HOME_NOTEBOOK = Path("notebooks/01_explorer.ipynb")
+NEW_NOTEBOOK = Path("remat_explorer.ipynb")
+
+
+def open_lab(notebook: str | None, port: int, browser: bool = True) -> int:
+    """Run JupyterLab until it is stopped, and return its exit code.
+
+    Args:
+        notebook: path of the notebook; by default the repository's explorer notebook where there is one, else a new
+            notebook in the working directory.
+        port: TCP port; the next free one is taken when it is in use.
+        browser: whether to open a browser besides printing the URL.
+
+    Raises:
+        RematError: if the notebook does not exist.
+    """
+    path = Path(notebook) if notebook else HOME_NOTEBOOK if HOME_NOTEBOOK.is_file() else new_notebook()
+    if not path.is_file():
+        raise RematError(f"there is no notebook {str(path)!r}; give the path of one, or none to start afresh")
+    return subprocess.run(lab_command(path, port, browser), check=False).returncode
+
+
+def lab_command(path: Path, port: int, browser: bool) -> list[str]:
+    """The command line of JupyterLab; news and update checks are off, since they leave the machine."""
+    command = [
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        str(path),
+        f"--port={port}",
+        "--LabApp.news_url=None",
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+    ]
+    if not browser:
+        command.append("--no-browser")
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        command.append("--allow-root")
+    return command
+
+
+def new_notebook() -> Path:
+    """A notebook with the explorer in its first cell, in the working directory; an existing one is kept."""
+    if not NEW_NOTEBOOK.exists():
+        cell = {
+            "cell_type": "code",
+            "id": "explorer",
+            "execution_count": None,
+            "metadata": {},
+            "outputs": [],
+            "source": "import remat_explorer as rx\n\nexplorer = rx.Explorer()\nexplorer",
+        }
+        kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+        document = {"cells": [cell], "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+        write_text(NEW_NOTEBOOK, json.dumps(document, indent=1) + "\n")
+    return NEW_NOTEBOOK

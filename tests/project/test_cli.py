@@ -1,0 +1,129 @@
+"""The command line: exit codes, messages and JSON, as a shell sees them."""
+
+import json
+
+import pytest
+
+from remat_explorer.cli import main
+from remat_explorer.graph import Graph
+from remat_explorer.instances import linear
+from remat_explorer.solution import Solution
+
+
+@pytest.fixture
+def chain(data) -> str:
+    return str(data / "graphs" / "linear8.json")
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    try:
+        code = main(arguments)
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+@pytest.mark.parametrize("strategy", ["checkmate-ilp", "optimal"])
+def test_the_eight_layer_chain_at_budget_4_costs_26(capsys, chain, strategy):
+    code, out, _ = run(capsys, "solve", chain, "--budget", "4", "--strategy", strategy, "--json")
+    answer = json.loads(out)
+    assert code == 0
+    assert (answer["status"], answer["cost"], answer["lower_bound"], answer["peak"]) == ("optimal", 26, 26, 4)
+
+
+def test_solve_writes_a_solution_that_loads_again(capsys, chain, tmp_path):
+    code, out, _ = run(capsys, "solve", chain, "--budget", "5", "-o", str(tmp_path / "solution.json"))
+    assert code == 0
+    assert "optimal" in out
+    assert Solution.load(tmp_path / "solution.json", linear(8)).cost == 22
+
+
+def test_a_budget_below_the_largest_operation_is_infeasible_and_named(capsys, chain):
+    code, out, _ = run(capsys, "solve", chain, "--budget", "2")
+    assert code == 2
+    assert "'v9'" in out
+    assert "3 B" in out
+
+
+def test_an_infeasible_solve_keeps_the_solution_that_was_there(capsys, chain, tmp_path):
+    target = tmp_path / "solution.json"
+    run(capsys, "solve", chain, "--budget", "4", "-o", str(target))
+    before = target.read_text()
+    assert run(capsys, "solve", chain, "--budget", "2", "-o", str(target))[0] == 2
+    assert target.read_text() == before
+
+
+def test_an_infeasible_answer_in_json_names_the_smallest_budget(capsys, chain):
+    code, out, _ = run(capsys, "solve", chain, "--budget", "2", "--json")
+    answer = json.loads(out)
+    assert code == 2
+    assert answer["status"] == "infeasible"
+    assert answer["minimum_budget"]["lower_bound"] == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["solve", "vg16", "--budget", "60%"], "unknown model 'vg16'; did you mean 'vgg16'"),
+        (["solve", "linear8", "--budget", "4"], "unknown model 'linear8'"),
+        (["capture", "resnt", "-o", "x.json"], "unknown model 'resnt'"),
+        (["solve", "CHAIN", "--budget", "four"], "'four' is not a number of bytes"),
+        (["solve", "CHAIN", "--budget", "4", "--strategy", "optimall"], "did you mean 'optimal'"),
+        (["solve", "CHAIN", "--budget", "4", "--solver", "hihgs"], "did you mean 'highs'"),
+        (["solve", "missing.json", "--budget", "4"], "cannot read 'missing.json'"),
+        (["solve", "CHAIN", "--budget", "4", "-o", "no/such/folder/x.json"], "No such file or directory"),
+        (["run", "mlp", "--budget", "70%", "--batch", "0"], "'0' is not a whole number"),
+        (["solve", "CHAIN"], "required: --budget"),
+        (["explode"], "invalid choice: 'explode'"),
+    ],
+)
+def test_bad_input_leaves_with_64_and_quotes_it(capsys, chain, arguments, message):
+    code, out, err = run(capsys, *[chain if argument == "CHAIN" else argument for argument in arguments])
+    assert code == 64
+    assert message in err
+    assert out == ""
+    assert "Traceback" not in err
+
+
+def test_a_graph_file_with_a_cycle_leaves_with_64_and_the_entry(capsys, chain, tmp_path, data):
+    document = json.loads((data / "graphs" / "linear8.json").read_text())
+    document["operations"][3]["implementations"][0]["inputs"] = [5]
+    path = tmp_path / "cycle.json"
+    path.write_text(json.dumps(document))
+    code, _, err = run(capsys, "solve", str(path), "--budget", "4")
+    assert code == 64
+    assert "'v3' (number 3) reads 'v5'" in err
+
+
+def test_capture_writes_a_graph_file(capsys, tmp_path):
+    target = tmp_path / "mlp.json"
+    code, out, _ = run(capsys, "capture", "mlp", "--batch", "8", "-o", str(target), "--json")
+    assert code == 0
+    graph = Graph.load(target)
+    assert json.loads(out)["operations"] == graph.n > 5
+    assert json.loads(out)["sha256"] == graph.sha256
+
+
+def test_models_lists_every_model_with_its_size(capsys):
+    code, out, _ = run(capsys, "models")
+    assert code == 0
+    for name in ("mlp", "vgg16", "unet"):
+        assert f"{name} " in out
+
+
+def test_run_prints_prediction_and_measurement_side_by_side(capsys):
+    code, out, _ = run(
+        capsys, "run", "mlp", "--batch", "64", "--budget", "90%", "--device", "cpu", "--time-limit", "5"
+    )
+    assert code == 0
+    assert "predicted" in out
+    assert "measured" in out
+    assert "gradients equal: max difference 0" in out
+
+
+def test_help_shows_examples_and_exit_codes(capsys):
+    code, out, _ = run(capsys, "--help")
+    assert code == 0
+    assert 'remat-explorer solve unet --budget "1.5 GiB"' in out
+    assert "2 infeasible" in out
