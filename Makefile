@@ -1,6 +1,8 @@
 # make explore   set up and open the explorer in JupyterLab      (PORT=8890, NO_BROWSER=1)
 # make test      set up and run every test and check
-PYTHON ?= $(shell command -v python3.12 || command -v python3.11 || command -v python3)
+# The first Python that is new enough and can make virtual environments.
+USABLE = import sys, ensurepip; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(firstword $(foreach name,python3 python3.12 python3.11,$(if $(shell $(name) -c '$(USABLE)' 2>&1 || echo no),,$(name))))
 PORT ?= 8888
 BIN := .venv/bin
 
@@ -20,12 +22,10 @@ setup: .venv/installed
 
 # pip resolves nothing on a second run: the stamp is newer than what decides the packages.
 .venv/installed: pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-	    || { echo "Python 3.11 or newer is needed; name one: make $(MAKECMDGOALS) PYTHON=/path/to/python3.12"; exit 1; }
-	@$(PYTHON) -m venv .venv \
-	    || { echo "python3 -m venv failed; on Debian: apt-get install python3-venv"; exit 1; }
+	$(if $(PYTHON),,$(error Python 3.11 or newer with venv is needed; on Debian: apt-get install python3-venv))
+	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
-	touch .venv/installed
+	@touch .venv/installed
 
 clean:
 	rm -rf .venv
