@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import remat_explorer as rx
 from remat_explorer.errors import RematError
-from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
+from remat_explorer.quantities import format_bytes, format_overhead, format_seconds
 
 DONE, CONTRADICTED, INFEASIBLE, NOT_IN_TIME, BAD_INPUT = 0, 1, 2, 3, 64
 
@@ -92,7 +92,9 @@ def _parser() -> argparse.ArgumentParser:
         child.add_argument("--solver", default="highs", help="highs or cbc (default: highs)")
     for child in (models, capture, solve, run):
         child.add_argument("--json", action="store_true", help="print one JSON object")
-    lab.add_argument("notebook", nargs="?", help="notebook to open (default: notebooks/01_explorer.ipynb, or a new one)")
+    lab.add_argument(
+        "notebook", nargs="?", help="default: notebooks/01_explorer.ipynb, or a new one"
+    )
     lab.add_argument("--port", type=_count, default=8888)
     lab.add_argument("--no-browser", action="store_true", help="print the URL only")
     return parser

@@ -80,7 +80,7 @@ def refuse(model: LivenessModel, values: np.ndarray) -> bool:
     """Add rows that cut off an integral point, exactly; False if the point is within the budget to the byte."""
     R, S = (matrix.round() for matrix in model.matrices(values))
     U = live_memory(model.condensed, R, S)
-    exceeded = np.argwhere((U > model.budget) & (R > 0))
+    exceeded = np.argwhere((model.budget < U) & (R > 0))
     for t, k in exceeded.tolist():
         if not model.add_memory_row(t, k):
             model.add_cover_row(t, k, model.point(R, S))

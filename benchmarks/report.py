@@ -1,0 +1,46 @@
+"""What every benchmark shares: a table on the screen, and a JSON file with versions and machine beside it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from remat_explorer.documents import write_text
+
+RESULTS = Path(__file__).parent / "results"
+PACKAGES = ("torch", "mip", "highspy", "cbcbox", "numpy")
+
+
+def machine() -> dict[str, Any]:
+    """Versions and hardware, as far as they change a result."""
+    versions = {}
+    for name in PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = None
+    return {"python": platform.python_version(), "cores": os.cpu_count(), "machine": platform.machine(), **versions}
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Rows as a Markdown table with aligned columns."""
+    widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
+
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)) + " |"
+
+    return "\n".join([line(columns), line(["-" * width for width in widths]), *map(line, rows)])
+
+
+def publish(name: str, columns: Sequence[str], rows: Sequence[Sequence[str]], details: Any, **where: Any) -> None:
+    """Print the table and write results/NAME.json."""
+    text = table(columns, rows)
+    print(text)
+    RESULTS.mkdir(exist_ok=True)
+    document = {"benchmark": name, "machine": machine() | where, "table": text.splitlines(), "details": details}
+    print(f"written to {write_text(RESULTS / f'{name}.json', json.dumps(document, indent=1) + chr(10))}")
