@@ -101,13 +101,13 @@ def _sections(events: list[Any]) -> list[Reading]:
 class CudaMeter:
     """Reads the caching allocator's own statistics.
 
-    Readings are requested bytes, which storages add up to. ``allocated`` and ``reserved`` are the highest values of
-    what the allocator handed out (rounded up) and what it took from the driver, over all sections.
+    Readings are requested bytes, which storages add up to. ``requested``, ``allocated`` (what was handed out, rounded
+    up) and ``reserved`` (what was taken from the driver) are peaks of the whole process over all sections.
     """
 
     def __init__(self, device: torch.device) -> None:
         self.readings: list[Reading] = []
-        self.allocated = self.reserved = 0
+        self.requested = self.allocated = self.reserved = 0
         self._device = device
         self._start = 0
 
@@ -132,5 +132,15 @@ class CudaMeter:
         found = self._statistics()
         highest = found["requested_bytes.all.peak"] - self._start
         self.readings.append(Reading(before, highest, found["requested_bytes.all.current"] - self._start))
+        self.requested = max(self.requested, found["requested_bytes.all.peak"])
         self.allocated = max(self.allocated, found["allocated_bytes.all.peak"])
         self.reserved = max(self.reserved, found["reserved_bytes.all.peak"])
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out; on the CPU torch has no class of its own for it.
+
+    >>> is_out_of_memory(RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"))
+    True
+    """
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error)

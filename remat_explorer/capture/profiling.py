@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from remat_explorer.capture.joint import Loss, TrainingStep
-from remat_explorer.capture.memory_meter import memory_meter
+from remat_explorer.capture.memory_meter import is_out_of_memory, memory_meter
 from remat_explorer.capture.placement import place, require_same_structure
 from remat_explorer.capture.program import Program, Registers
 from remat_explorer.capture.tracing import trace
@@ -121,7 +121,9 @@ def _metered_run(
 def _memory_errors(plan: Plan, statement: Compute) -> Iterator[None]:
     try:
         yield
-    except torch.OutOfMemoryError as error:
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
         raise ExecutionError(
             f"memory ran out while profiling {plan.text(statement)!r}, which keeps everything; use a smaller batch, "
             "or the predicted costs"
