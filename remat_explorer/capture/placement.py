@@ -51,8 +51,7 @@ def place(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None
 
     if any(t.device != target for t in itertools.chain(model.parameters(), model.buffers())):
         model = copy.deepcopy(model).to(target)
-    args, kwargs = pytree.tree_map(move, (tuple(args), kwargs or {}))
-    return Placed(target, model, args, kwargs)
+    return Placed(target, model, pytree.tree_map(move, tuple(args)), pytree.tree_map(move, kwargs or {}))
 
 
 def require_same_structure(expected: Graph, found: Graph) -> None:
