@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -81,6 +82,32 @@ class Measurement:
     def overhead(self) -> float:
         """Measured time over that of the plan that keeps everything."""
         return self.seconds / self.checkpoint_all_seconds
+
+    def to_document(self) -> dict[str, Any]:
+        """Everything but the timelines, as a JSON object; memory in bytes, time in seconds."""
+        return {
+            "device": self.device,
+            "predicted_peak": self.predicted_peak,
+            "measured_peak": self.peak,
+            "error": self.error,
+            "dynamic_error": self.dynamic_error,
+            "budget": self.budget,
+            "within_budget": self.within_budget,
+            "predicted_overhead": self.predicted_overhead,
+            "measured_overhead": self.overhead,
+            "seconds": self.seconds,
+            "checkpoint_all_seconds": self.checkpoint_all_seconds,
+            "eager_seconds": self.eager_seconds,
+            "eager_peak": self.eager_peak,
+            "loss_difference": self.loss_difference,
+            "gradient_difference": self.gradient_difference,
+            "gradients_equal": self.gradients_equal,
+            "buffers_equal": self.buffers_equal,
+            "random_state_equal": self.rng_equal,
+            "allocated": self.allocated,
+            "requested": self.requested,
+            "reserved": self.reserved,
+        }
 
     def __str__(self) -> str:
         verdict = "within" if self.within_budget else "ABOVE"
