@@ -103,16 +103,16 @@ def test_batch_norm_buffers_are_written_once_however_often_it_ran(net):
 
 def test_a_hard_cap_names_the_statement_that_passed_it(net):
     model, graph = net
-    solution = solution_of(checkpoint_all(graph))
-    tight = solution_of(solution.schedule, budget=solution.peak - 1)
-    with pytest.raises(ExecutionError, match="'compute .*' needed .*, above the cap of"):
+    schedule = checkpoint_all(graph)
+    tight = solution_of(schedule, budget=Plan.of(schedule).peak - 1)
+    with pytest.raises(ExecutionError, match=r"'compute .*' needed .*, above the cap of"):
         rx.measure(tight, model.module, model.args, device="cpu", repeats=1, hard_cap=True)
 
 
 def test_a_cancelled_run_names_the_statement(net):
     model, graph = net
     asked = iter([False] * 40)
-    with pytest.raises(ExecutionError, match="cancelled before '(compute|free) "):
+    with pytest.raises(ExecutionError, match=r"cancelled before '(compute|free) "):
         run(checkpoint_all(graph), model, cancelled=lambda: next(asked, True))
 
 
@@ -126,7 +126,7 @@ def test_progress_ends_at_its_total(net):
 def test_the_solution_of_another_model_is_refused(net):
     model, graph = net
     other = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 4))
-    with pytest.raises(ExecutionError, match="operations and .* values, but the model captured here has"):
+    with pytest.raises(ExecutionError, match=r"operations and .* values, but the model captured here has"):
         rx.measure(solution_of(checkpoint_all(graph)), other, model.args[:1], device="cpu")
 
 
