@@ -40,4 +40,9 @@ def guides(condensed: Condensed, relaxed: MomentsBound) -> list[np.ndarray]:
             held[stages] = np.maximum(held[stages], relaxed.s[q] * read)
             neutral[stages] |= (relaxed.x[q][condensed.producer] > 0.5) & (held[stages] < 0.5)
     held[neutral] = 0.5
+    return guides_to(held)
+
+
+def guides_to(held: np.ndarray) -> list[np.ndarray]:
+    """Factors on the eviction score that pull towards what is held, between 0 and 1, of shape (n, groups)."""
     return [strength ** (2 * held - 1) for strength in STRENGTHS]

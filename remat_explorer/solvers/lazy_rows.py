@@ -84,5 +84,5 @@ def refuse(model: LivenessModel, values: np.ndarray) -> bool:
     exceeded = np.argwhere((model.budget < U) & (R > 0))
     for t, k in exceeded.tolist():
         if not model.add_memory_row(t, k):
-            model.add_cover_row(t, k, model.point(R, S))
+            model.add_cover_row(t, k, R, S)
     return bool(len(exceeded))

@@ -16,7 +16,7 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.few_moments import MomentsBound, few_moments_bound, integral_moments_bound
-from remat_explorer.solvers.guidance import guides
+from remat_explorer.solvers.guidance import guides, guides_to
 from remat_explorer.solvers.lazy_rows import LivenessRelaxation, refuse
 from remat_explorer.solvers.liveness_model import LivenessModel, last_use
 from remat_explorer.solvers.milp import RELATIVE_GAP, Milp
@@ -25,8 +25,8 @@ from remat_explorer.solvers.planner import guided_schedule, plan_schedule
 # shares of the time that is left, at most
 PLANNING, MOMENTS, RELAXING = 0.15, 0.15, 0.3
 INTEGRAL_MOMENTS, INTEGRAL_MOMENTS_ALONE = 0.2, 0.85  # before the liveness formulation, and without it
-ROUND = 0.6  # of one round of the MILP, so that violated rows can still be added
-SECONDS_PER_COLUMN = 1e-4  # to build and relax the liveness formulation, measured
+ROUND = 0.5  # of one round of the MILP, so that violated rows can still be added
+SECONDS_PER_COLUMN = 2.5e-4  # to build and relax the liveness formulation, measured
 
 
 def solve_optimal(graph: Graph, budget: int, limits: Limits) -> Answer:
@@ -41,7 +41,7 @@ def solve_optimal(graph: Graph, budget: int, limits: Limits) -> Answer:
         SolverError: if an operation has several implementations, or the back end fails.
     """
     search = _Search(Condensed.of(graph), budget, limits)
-    for step in (search.plan, search.bound_from_moments, search.relax, search.solve_rounds):
+    for step in (search.plan, search.bound_from_moments, search.relax, search.prove):
         if limits.over or search.settled:
             break
         step()
@@ -57,7 +57,7 @@ class _Search:
         self.bound = condensed.graph.total_cost
         self.points: tuple[tuple[int, int], ...] = ()
         stages = np.maximum(last_use(condensed) - condensed.producer, 0).sum()
-        self.liveness_seconds = SECONDS_PER_COLUMN * 2 * float(stages)
+        self.uses_liveness = SECONDS_PER_COLUMN * 2 * float(stages) < limits.left
 
     @property
     def settled(self) -> bool:
@@ -87,7 +87,7 @@ class _Search:
         if self.settled or self.limits.over:
             return
         self._tell("bounding from a few moments, integrally")
-        share = INTEGRAL_MOMENTS if self._has_time_for_liveness else INTEGRAL_MOMENTS_ALONE
+        share = INTEGRAL_MOMENTS if self.uses_liveness else INTEGRAL_MOMENTS_ALONE
         self._follow(integral_moments_bound(self.condensed, self.budget, relaxed, self.limits.share(share)))
 
     def _follow(self, relaxed: MomentsBound) -> None:
@@ -96,35 +96,38 @@ class _Search:
             walks = guides(self.condensed, relaxed)
             self._keep(guided_schedule(self.condensed, self.budget, walks, lambda: self.limits.over))
 
-    @property
-    def _has_time_for_liveness(self) -> bool:
-        return self.liveness_seconds < self.limits.left
-
     def relax(self) -> None:
         """The liveness formulation's linear program, which finds the memory rows that matter."""
-        if self._has_time_for_liveness:
+        if self.uses_liveness:
             self._tell("relaxing the liveness formulation")
             relaxation = LivenessRelaxation(self.condensed, self.budget, self.limits.share(RELAXING))
             relaxed = relaxation.solve(self.best, self.bound)
             self._raise_bound(relaxed.bound)
             self.points = relaxed.points
 
-    def solve_rounds(self) -> None:
+    def prove(self) -> None:
         """The liveness formulation's MILP, with the memory rows that each round's solution violates added."""
-        model = LivenessModel(self.condensed, self.budget, Milp(self.limits.solver, self.limits.threads))
-        if not self._has_time_for_liveness or not self._build(model):
+        limits = self.limits
+        model = LivenessModel(self.condensed, self.budget, Milp(limits.solver, limits.threads))
+        if not self.uses_liveness or not self._build(model):
             return
-        while not self.limits.over and not self.settled:
+        share = ROUND
+        while not limits.over and not self.settled:
             self._tell("solving the liveness formulation")
-            seconds = self.limits.left * (ROUND if self.limits.left > 4 else 1.0)
-            outcome = model.milp.solve(seconds, self._start(model))
+            outcome = model.milp.solve(share * limits.left, self._start(model))
             self._raise_bound(math.inf if outcome.status == "infeasible" else model.cost(outcome.bound))
             if outcome.status == "infeasible":
                 return
-            if outcome.values is not None and not refuse(model, outcome.values):
-                self._keep(self.condensed.schedule(model.matrices(outcome.values)[0].round()))
-                if outcome.status == "optimal":
-                    return
+            if outcome.values is None:
+                continue
+            R, S = model.matrices(outcome.values)
+            if refuse(model, outcome.values):  # too much memory somewhere, but a good hint at what to keep
+                self._keep(guided_schedule(self.condensed, self.budget, guides_to(S), lambda: limits.over))
+                continue
+            self._keep(self.condensed.schedule(R.round()))
+            if outcome.status == "optimal":
+                return
+            share = 1.0  # no row is missing: what is left of the time is for one long solve
 
     def _build(self, model: LivenessModel) -> bool:
         self._tell("building the liveness formulation")
