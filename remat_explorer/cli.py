@@ -92,9 +92,7 @@ def _parser() -> argparse.ArgumentParser:
         child.add_argument("--solver", default="highs", help="highs or cbc (default: highs)")
     for child in (models, capture, solve, run):
         child.add_argument("--json", action="store_true", help="print one JSON object")
-    lab.add_argument(
-        "notebook", nargs="?", help="default: notebooks/01_explorer.ipynb, or a new one"
-    )
+    lab.add_argument("notebook", nargs="?", help="default: notebooks/01_explorer.ipynb, or a new one")
     lab.add_argument("--port", type=_count, default=8888)
     lab.add_argument("--no-browser", action="store_true", help="print the URL only")
     return parser
@@ -117,10 +115,14 @@ def _say(options: argparse.Namespace, text: str) -> None:
 
 
 def _models(options: argparse.Namespace) -> int:
-    listed = rx.models.defaults()
-    width = max(map(len, listed))
-    lines = [f"{name:{width}}  batch {d.batch}, {d.size_text}: {d.summary}" for name, d in listed.items()]
-    _show(options, {"models": list(listed)}, "\n".join(lines))
+    sizes = {name: rx.models.published_size(name) for name in rx.models.names()}
+    width = max(map(len, sizes))
+    lines = [
+        f"{name:{width}}  batch {batch}" + (f", {image[0]} x {image[1]} pixels" if image else "")
+        for name, (batch, image) in sizes.items()
+    ]
+    listed = {name: {"batch": batch, "image": image} for name, (batch, image) in sizes.items()}
+    _show(options, {"models": listed}, "\n".join(lines))
     return DONE
 
 

@@ -15,7 +15,7 @@ from remat_explorer.models.residual_net import ResidualNet
 from remat_explorer.models.unet import UNet
 from remat_explorer.models.vgg import VGG16
 
-__all__ = ["LoadedModel", "load", "names"]
+__all__ = ["LoadedModel", "load", "names", "published_size"]
 SEED = 0
 
 
@@ -50,6 +50,20 @@ def names() -> tuple[str, ...]:
     ('mlp', 'residual_net', 'unet', 'vgg16')
     """
     return tuple(sorted(_ZOO))
+
+
+def published_size(name: str) -> tuple[int, tuple[int, int] | None]:
+    """Batch and image size (height and width in pixels, or None) that `load` takes by itself.
+
+    Raises:
+        UnknownNameError: if there is no such model.
+
+    >>> published_size("unet")
+    (32, (416, 608))
+    """
+    if name not in _ZOO:
+        raise UnknownNameError("model", name, _ZOO)
+    return _ZOO[name].batch, _ZOO[name].image
 
 
 def load(name: str, batch: int | None = None, image: Size | None = None, device: str = "cpu") -> LoadedModel:

@@ -113,7 +113,8 @@ def test_models_lists_every_model_with_its_size(capsys):
 
 
 def test_run_prints_prediction_and_measurement_side_by_side(capsys):
-    code, out, _ = run(capsys, "run", "mlp", "--batch", "64", "--budget", "90%", "--device", "cpu", "--time-limit", "5")
+    arguments = ["residual_net", "--batch", "16", "--budget", "70%", "--device", "cpu", "--time-limit", "10"]
+    code, out, _ = run(capsys, "run", *arguments, "--repeats", "1")
     assert code == 0
     assert "predicted" in out
     assert "measured" in out
