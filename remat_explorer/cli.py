@@ -179,7 +179,11 @@ def _report_infeasible(options: argparse.Namespace, solution: rx.Solution) -> in
             "operation": solution.graph.operations[smallest.operation].name,
         }
     }
-    _show(options, document, f"{solution}\n{smallest.explain()}")
+    if solution.budget < smallest.known_feasible:
+        reason = smallest.explain()
+    else:
+        reason = f"a schedule within this budget is known, but not by {solution.strategy!r}: try --strategy optimal"
+    _show(options, document, f"{solution}\n{reason}")
     return INFEASIBLE
 
 

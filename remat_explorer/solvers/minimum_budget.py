@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 
@@ -25,23 +26,30 @@ class MinimumBudget:
         operation: index of that operation.
         name: its name.
         values: ids of the values that must be in memory while it runs, its outputs included.
+        fixed: bytes of ``lower_bound`` that are there whatever is scheduled: resident bytes, and results (parameter
+            gradients, the loss) of earlier operations.
         known_feasible: the smallest budget in bytes for which a schedule is known.
         schedule: that schedule.
+        checkpoint_all_peak: bytes that keeping everything takes.
     """
 
     lower_bound: int
     operation: int
     name: str
     values: tuple[int, ...]
+    fixed: int
     known_feasible: int
     schedule: Schedule
+    checkpoint_all_peak: int
 
     def explain(self) -> str:
         """What limits the budget, and the smallest budget worth trying, in words."""
+        share = math.ceil(1000 * self.known_feasible / self.checkpoint_all_peak) / 10
         return (
-            f"{self.name!r} alone needs {_both(self.lower_bound)} with its inputs, outputs and everything that is "
-            f"always in memory, so no schedule fits into less; the smallest budget worth trying is "
-            f"{self.known_feasible}, {format_bytes(self.known_feasible)}, for which a schedule is known"
+            f"{self.name!r} alone needs {_both(self.lower_bound)} while it runs, {format_bytes(self.fixed)} of it for "
+            "parameters, inputs and results that are there whatever is scheduled: no schedule fits into less. The "
+            f"smallest budget worth trying is {_both(self.known_feasible)}, {share:g}% of keeping everything; a "
+            "schedule for it is known"
         )
 
 
@@ -73,14 +81,17 @@ def minimum_budget(graph: Graph, seconds: float = 3.0) -> MinimumBudget:
     (3, 3, 45.0)
     """
     k, lower_bound = largest_operation(graph)
-    schedule = _smallest_schedule(Condensed.of(graph), lower_bound, seconds)
+    condensed = Condensed.of(graph)
+    schedule = _smallest_schedule(condensed, lower_bound, seconds)
     return MinimumBudget(
         lower_bound,
         k,
         graph.operations[k].name,
         _alive(graph, k),
+        int(condensed.base[k]),
         Plan.of(schedule).peak,
         schedule,
+        Plan.of(checkpoint_all(graph)).peak,
     )
 
 

@@ -20,12 +20,7 @@ from remat_explorer.solvers.optimal import solve_optimal
 
 PROVEN = 1e-6  # relative gap up to which a solution is called optimal
 
-STRATEGIES = {
-    "optimal": "the cheapest schedule, proven: liveness formulation, warm-started by the planner",
-    "checkmate-ilp": "Checkmate's integer linear program (9), exactly as published",
-    "checkpoint-all": "compute everything once and keep it: what PyTorch does by itself",
-}
-_RUN: dict[str, Strategy] = {
+STRATEGIES: dict[str, Strategy] = {
     "optimal": solve_optimal,
     "checkmate-ilp": solve_checkmate_ilp,
     "checkpoint-all": solve_checkpoint_all,
@@ -65,15 +60,15 @@ def solve(
     >>> str(solution.status), solution.cost, solution.lower_bound, solution.peak
     ('optimal', 26.0, 26.0, 4)
     """
-    if strategy not in _RUN:
-        raise UnknownNameError("strategy", strategy, _RUN)
+    if strategy not in STRATEGIES:
+        raise UnknownNameError("strategy", strategy, STRATEGIES)
     backend(solver)
     limits = Limits(time_limit, solver, threads, on_progress or _ignore, cancelled or _never)
     budget_bytes = parse_budget(budget, Plan.of(checkpoint_all(graph)).peak)
     if budget_bytes < smallest_budget(graph):
         answer = Answer(None, infeasible=True)
     else:
-        answer = _RUN[strategy](graph, budget_bytes, limits)
+        answer = STRATEGIES[strategy](graph, budget_bytes, limits)
     return judge(graph, budget_bytes, strategy, answer, limits.elapsed)
 
 
