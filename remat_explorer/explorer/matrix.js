@@ -66,6 +66,7 @@ function panels(model) {
       valueOf: (c) => operations[c][3],
       columnOf: (v) => (values[v] ? values[v][2] : -1),
       text: (t, c) => `${describe(c)}: ${kinds[R[t * operations.length + c]]}`,
+      picked: (t, c) => operations[c][0],
     },
     S: {
       title: "value",
@@ -79,6 +80,7 @@ function panels(model) {
         const kept = this.level(t, c) ? "kept from the stage before" : "not in memory when the stage begins";
         return `${values[c][0]} (value ${c}, ${formatBytes(values[c][1])}): ${kept}`;
       },
+      picked: (t, c) => `${values[c][0]}, ${formatBytes(values[c][1])}`,
     },
     U: {
       title: "operation",
@@ -102,6 +104,7 @@ function panels(model) {
         const when = R[t * operations.length + c] ? "in use while it runs" : "held while others run (it does not)";
         return `${describe(c)}: ${formatBytes(memory(level))} ${when}${share}`;
       },
+      picked: (t, c) => (U[t * operations.length + c] ? formatBytes(memory(U[t * operations.length + c])) : ""),
     },
   };
 }
@@ -208,11 +211,12 @@ function render({ model, el }) {
   const views = Object.keys(TITLES).map((name) => {
     const figure = document.createElement("figure");
     figure.innerHTML =
-      `<figcaption><b>${TITLES[name][0]}</b> ${TITLES[name][1]}</figcaption>` +
+      `<figcaption><span><b>${TITLES[name][0]}</b> ${TITLES[name][1]}</span><span class="remat-picked"></span></figcaption>` +
       `<div class="remat-canvas"><canvas></canvas><canvas></canvas></div><div class="remat-legend"></div>`;
     root.append(figure);
     const [cells, overlay] = figure.querySelectorAll("canvas");
-    return { name, cells, overlay, frame: figure.querySelector(".remat-canvas"), legend: figure.querySelector(".remat-legend") };
+    const [frame, legend, picked] = [".remat-canvas", ".remat-legend", ".remat-picked"].map((part) => figure.querySelector(part));
+    return { name, cells, overlay, frame, legend, picked };
   });
   root.append(tip);
   el.append(root);
@@ -239,6 +243,9 @@ function render({ model, el }) {
       context.setTransform(ratio, 0, 0, ratio, 0, 0);
       context.clearRect(0, 0, view.overlay.width, view.overlay.height);
       const colours = palette();
+      const column = shown[view.name].columnOf(value);
+      const inside = stage < rows() && column >= 0 && column < shown[view.name].columns;
+      view.picked.textContent = inside ? shown[view.name].picked(stage, column) : "";
       if (rows() === 0) continue;
       band(context, shown[view.name], rows(), box(view), stage, value, colours.cursor, { width: 1.5, dash: [] });
       if (hovered)

@@ -38,13 +38,13 @@ def statements_html(plan: Plan, stage: int) -> str:
     for i in range(start, min(start + SHOWN, len(plan.statements))):
         statement = plan.statements[i]
         kind = "free" if not isinstance(statement, Compute) else "first" if statement.first else "again"
-        marks = f"{kind} {'selected' if statement.stage == stage else ''}"
-        peak = " ◂ peak" if i == timeline.peak_statement else ""
+        peak = " peak" if i == timeline.peak_statement else ""
+        marks = f"{kind}{' selected' if statement.stage == stage else ''}{peak}"
         lines.append(
             f'<tr class="{marks}"><td>{i}</td><td>t={statement.stage}</td>'
             f'<td class="what" title="{html.escape(plan.text(statement), quote=True)}">'
             f"{html.escape(plan.text(statement))}</td>"
-            f"<td>{format_bytes(int(timeline.during[i]))}{peak}</td></tr>"
+            f"<td>{format_bytes(int(timeline.during[i]))}</td></tr>"
         )
     heading = f"<b>Plan</b>: {len(plan.statements)} statements, memory while each runs"
     return f'<div class="remat-plan"><p>{heading}</p><div><table>{"".join(lines)}</table></div></div>'

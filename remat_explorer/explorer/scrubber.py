@@ -18,7 +18,7 @@ class Scrubber:
     def __init__(self, state: State) -> None:
         self._state = state
         self._play = w.Play(min=0, max=0, interval=150, show_repeat=False, layout=w.Layout(width="92px", height="28px"))
-        self._slider = w.IntSlider(min=0, max=0, readout=True, layout=w.Layout(width="430px"))
+        self._slider = w.IntSlider(min=0, max=0, readout=True, layout=w.Layout(width="330px"))
         w.jslink((self._play, "value"), (self._slider, "value"))
         self._summary = w.HTML(layout=w.Layout(flex="1 1 0", min_width="0", margin="0 0 0 8px"))
         label = w.Label("Stage", layout=w.Layout(margin="0 2px 0 8px"))

@@ -12,7 +12,7 @@ from remat_explorer.figures.holdings import Holdings, holdings
 from remat_explorer.figures.memory_timeline import memory_timeline, stage_span
 from remat_explorer.plan import Plan
 
-HEIGHT, WIDTH = 212, 725
+HEIGHT, WIDTH = 212, 690
 
 
 class TimelineView:

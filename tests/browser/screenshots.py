@@ -25,8 +25,8 @@ def photograph(folder: Path, expressions: list[str], dark: bool) -> None:
             with browse(playwright, Path(place) / f"profile{number}") as page:
                 open_notebook(page, address, name)
                 run_cell(page, 0)
-                page.wait_for_selector(".js-plotly-plot .main-svg", timeout=180_000)
-                page.wait_for_function(IDLE, timeout=180_000)
+                page.wait_for_selector(".js-plotly-plot .main-svg", timeout=60_000)
+                page.wait_for_function(IDLE, timeout=60_000)
                 page.keyboard.press("Escape")
                 for step in ("Solve", "Execute"):
                     button = page.get_by_role("button", name=step)
@@ -34,7 +34,7 @@ def photograph(folder: Path, expressions: list[str], dark: bool) -> None:
                         continue
                     button.click()
                     page.wait_for_timeout(700)
-                    page.wait_for_function(IDLE, timeout=180_000)
+                    page.wait_for_function(IDLE, timeout=60_000)
                     page.locator(".remat-matrices").evaluate("root => root.focus()")
                     for _ in range(7):
                         page.keyboard.press("PageDown")
