@@ -1,1 +1,28 @@
-"""Strategies: one file per method, one line each in the registry."""
+"""Strategies: one file per method, one line each in the registry.
+
+>>> from remat_explorer.instances import linear
+>>> solve(linear(4), budget="60%").cost
+15.0
+"""
+
+from __future__ import annotations
+
+from remat_explorer.solvers.backends import BACKENDS
+from remat_explorer.solvers.base import Progress
+from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.job import SolveJob
+from remat_explorer.solvers.minimum_budget import MinimumBudget, minimum_budget
+from remat_explorer.solvers.relaxation import relax
+from remat_explorer.solvers.solve import STRATEGIES, solve
+
+__all__ = [
+    "BACKENDS",
+    "STRATEGIES",
+    "MinimumBudget",
+    "Progress",
+    "SolveJob",
+    "checkpoint_all",
+    "minimum_budget",
+    "relax",
+    "solve",
+]

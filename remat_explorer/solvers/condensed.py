@@ -1,0 +1,139 @@
+"""A graph as the solvers see it: fewer values, same schedules.
+
+Values with the same producer and the same readers live and die together, so they are one *group*. An output that
+nobody reads needs memory only while its operation runs, so it counts as workspace. Persistent values are there from
+their first computation to the end, so their bytes depend on the stage alone. None of this changes an optimum; it
+halves the number of values of a captured network.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from remat_explorer.errors import SolverError
+from remat_explorer.graph import Graph
+from remat_explorer.schedule import Schedule
+
+
+@dataclass(frozen=True, eq=False)
+class Condensed:
+    """n operations, groups of values between them, and bytes that depend on the stage alone.
+
+    Attributes:
+        graph: the graph this was made of.
+        inputs: for each operation the groups it reads, ascending.
+        outputs: for each operation the groups it writes, ascending.
+        readers: for each group the operations that read it, ascending.
+        producer: the operation that writes each group, int of shape (groups,).
+        bytes: M, size of each group, int64 of shape (groups,).
+        transient: bytes beyond the outputs that an operation needs while it runs (workspace, outputs that nobody
+            reads, a new version of its persistent outputs), int64 of shape (n,).
+        member: one value of each group, int of shape (groups,).
+        base: resident bytes and persistent values of earlier operations, there all through a stage, int64 (n,).
+    """
+
+    graph: Graph
+    inputs: tuple[tuple[int, ...], ...]
+    outputs: tuple[tuple[int, ...], ...]
+    readers: tuple[tuple[int, ...], ...]
+    producer: np.ndarray
+    bytes: np.ndarray
+    transient: np.ndarray
+    base: np.ndarray
+    member: np.ndarray
+
+    @staticmethod
+    def of(graph: Graph) -> Condensed:
+        """Condense ``graph``.
+
+        Raises:
+            SolverError: if an operation has several implementations.
+
+        >>> from remat_explorer.instances import linear
+        >>> chain = Condensed.of(linear(2))
+        >>> chain.inputs, chain.transient.tolist()
+        (((), (0,), (1,), (1, 2), (0, 3)), [0, 0, 0, 0, 1])
+        """
+        for node in graph.operations:
+            if len(node.implementations) > 1:
+                raise SolverError(
+                    f"operation {node.name!r} has {len(node.implementations)} implementations; this strategy "
+                    "schedules graphs with one implementation per operation: keep one of them in the graph"
+                )
+        groups: dict[tuple[int, tuple[int, ...]], int] = {}
+        group_of: dict[int, int] = {}
+        sizes: list[int] = []
+        persistent = np.zeros(graph.n, dtype=np.int64)
+        transient = np.zeros(graph.n, dtype=np.int64)
+        for k, node in enumerate(graph.operations):
+            transient[k] = node.default.workspace
+            for v in node.default.outputs:
+                if graph.persistent[v]:
+                    persistent[k] += graph.values[v].bytes
+                elif not graph.readers[v]:
+                    transient[k] += graph.values[v].bytes
+                else:
+                    group_of[v] = group = groups.setdefault((k, graph.readers[v]), len(groups))
+                    sizes += [0] * (group + 1 - len(sizes))
+                    sizes[group] += graph.values[v].bytes
+        outputs: list[list[int]] = [[] for _ in range(graph.n)]
+        for (k, _), group in groups.items():
+            outputs[k].append(group)
+        return Condensed(
+            graph,
+            tuple(tuple(sorted({group_of[v] for v in graph.inputs(k) if v in group_of})) for k in range(graph.n)),
+            tuple(map(tuple, outputs)),
+            tuple(readers for _, readers in groups),
+            np.array([k for k, _ in groups], dtype=np.int64),
+            np.array(sizes, dtype=np.int64),
+            transient + persistent,
+            graph.resident_bytes + np.cumsum(persistent) - persistent,
+            np.array([v for _, v in sorted({group: v for v, group in group_of.items()}.items())], dtype=np.int64),
+        )
+
+    @property
+    def n(self) -> int:
+        """Number of operations and of stages."""
+        return self.graph.n
+
+    @property
+    def groups(self) -> int:
+        """Number of groups of values."""
+        return len(self.bytes)
+
+    @property
+    def costs(self) -> np.ndarray:
+        """C: cost of each operation, float of shape (n,)."""
+        return self.graph.costs
+
+    @cached_property
+    def output_bytes(self) -> np.ndarray:
+        """Bytes of the groups that each operation writes, int64 of shape (n,)."""
+        return np.array([int(self.bytes[list(out)].sum()) for out in self.outputs], dtype=np.int64)
+
+    @cached_property
+    def reads(self) -> np.ndarray:
+        """Which operation reads which group, bool of shape (n, groups)."""
+        reads = np.zeros((self.n, self.groups), dtype=bool)
+        for k, inputs in enumerate(self.inputs):
+            reads[k, list(inputs)] = True
+        return reads
+
+    @cached_property
+    def operation_bytes(self) -> np.ndarray:
+        """Memory that stage k needs at least, for operation k alone: its inputs, outputs and transient bytes."""
+        inputs = np.array([int(self.bytes[list(read)].sum()) for read in self.inputs], dtype=np.int64)
+        return self.base + inputs + self.output_bytes + self.transient
+
+    def schedule(self, R: np.ndarray) -> Schedule:
+        """The leanest schedule that computes R: retained is only what is read later.
+
+        Args:
+            R: (n, n), nonzero where computed; the diagonal is always computed.
+        """
+        computed = (np.asarray(R) > 0) | np.eye(self.n, dtype=bool)
+        empty = np.zeros((self.n, len(self.graph.values)), dtype=bool)
+        return Schedule(self.graph, computed, empty).compact()

@@ -1,0 +1,165 @@
+"""Mixed-integer linear programs, built fast and solved through python-mip.
+
+Columns are numbered from 0; a row is given by columns and coefficients. Facts about python-mip 2.0 that this layer
+absorbs: an expression that names a variable twice keeps only its last coefficient; HiGHS completes a partial start
+with zeros; CBC prints while it solves linear programs; a time limit of HiGHS counts over all the linear programs
+that one model has solved; and what an interrupted linear program says of its objective is not a bound.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import math
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from remat_explorer.errors import SolverError
+from remat_explorer.solvers.backends import backend
+
+Sense = Literal["<", ">", "="]
+RELATIVE_GAP = 1e-7  # a tenth of the gap up to which a solution is called optimal
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a solve ended.
+
+    Attributes:
+        status: "optimal", "feasible" (values, no proof), "infeasible" (proven) or "unknown".
+        objective: objective of ``values``, or None.
+        bound: no feasible point is below it; -inf when nothing is proven, inf when infeasible.
+        values: one float per column, or None.
+    """
+
+    status: Literal["optimal", "feasible", "infeasible", "unknown"]
+    objective: float | None
+    bound: float
+    values: np.ndarray | None
+
+
+class Milp:
+    """A minimization problem that grows by columns and rows between solves.
+
+    Args:
+        solver: a key of `BACKENDS`.
+        threads: threads of the back end.
+        relaxed: whether every column is continuous: the linear programming relaxation.
+
+    Raises:
+        UnknownNameError: if there is no such solver.
+        SolverError: if the solver's library cannot be loaded.
+
+    >>> problem = Milp()
+    >>> x, y = problem.column(cost=-2, integer=True), problem.column(cost=-3, integer=True)
+    >>> problem.row([x, y], [2, 2], "<", 3)
+    >>> outcome = problem.solve()
+    >>> outcome.status, outcome.objective
+    ('optimal', -3.0)
+    """
+
+    def __init__(self, solver: str = "highs", threads: int = 1, relaxed: bool = False) -> None:
+        import mip
+
+        self.backend = backend(solver)
+        self.relaxed = relaxed
+        self.columns = 0
+        self.contradiction = False
+        self._mip = mip
+        self._seconds = 0.0
+        try:
+            self._model: Any = mip.Model(sense=mip.MINIMIZE, solver_name=self.backend.mip_name)
+        except (ImportError, FileNotFoundError, OSError) as error:
+            raise SolverError(f"the solver {solver!r} cannot be loaded: {error}; reinstall the package mip") from None
+        self._model.verbose = 0
+        self._model.threads = threads
+        self._model.max_mip_gap = self._model.max_mip_gap_abs = RELATIVE_GAP
+
+    def column(self, cost: float = 0.0, lower: float = 0.0, upper: float = 1.0, integer: bool = False) -> int:
+        """Add a variable and return its number."""
+        kind = self._mip.INTEGER if integer and not self.relaxed else self._mip.CONTINUOUS
+        self._model.add_var(lb=lower, ub=upper, obj=float(cost), var_type=kind)
+        self.columns += 1
+        return self.columns - 1
+
+    def row(self, columns: Sequence[int], coefficients: Sequence[float], sense: Sense, right: float) -> None:
+        """Add the row ``sum(coefficients * columns) sense right``."""
+        merged: dict[int, float] = {}
+        for column, coefficient in zip(columns, coefficients, strict=True):
+            merged[column] = merged.get(column, 0.0) + float(coefficient)
+        merged = {column: coefficient for column, coefficient in merged.items() if coefficient}
+        if not merged:
+            self.contradiction |= not {"<": right >= -1e-9, ">": right <= 1e-9, "=": abs(right) <= 1e-9}[sense]
+            return
+        variables = self._model.vars
+        expression: Any = self._mip.LinExpr  # its annotations refuse float
+        self._model.add_constr(expression([variables[c] for c in merged], list(merged.values()), -right, sense))
+
+    def solve(self, time_limit: float = math.inf, start: np.ndarray | None = None) -> Outcome:
+        """Solve within ``time_limit`` seconds, from ``start`` (one value per column) if it is given.
+
+        Raises:
+            SolverError: if the back end reports an error.
+        """
+        if self.contradiction:
+            return Outcome("infeasible", None, math.inf, None)
+        if not self.columns:
+            return Outcome("optimal", 0.0, 0.0, np.empty(0))
+        if time_limit <= 0:
+            return Outcome("unknown", None, -math.inf, None)
+        begun = time.monotonic()
+        if self.relaxed and self.backend.clock_runs_on:
+            time_limit += self._seconds
+        with _standard_output_closed(self.backend.prints):
+            if start is not None and not self.relaxed:
+                self._model.start = list(zip(self._model.vars, map(float, start), strict=True))
+            limit = self._mip.INF if math.isinf(time_limit) else max(0.01, time_limit)
+            status = self._model.optimize(max_seconds=limit)
+        self._seconds += time.monotonic() - begun
+        return self._outcome(status)
+
+    def _outcome(self, status: Any) -> Outcome:
+        kinds = self._mip.OptimizationStatus
+        if status == kinds.ERROR:
+            raise SolverError(f"{self.backend.name} reported an error; try another solver, or a larger budget")
+        if status in (kinds.INFEASIBLE, kinds.INT_INFEASIBLE, kinds.UNBOUNDED):
+            # every column of this package's problems is bounded, so "unbounded or infeasible" means infeasible
+            return Outcome("infeasible", None, math.inf, None)
+        if status in (kinds.OPTIMAL, kinds.FEASIBLE):
+            values = np.array([variable.x for variable in self._model.vars], dtype=float)
+            objective = float(self._model.objective_value)
+            if self.relaxed:
+                return Outcome("optimal", objective, objective, values)
+            name = "optimal" if status == kinds.OPTIMAL else "feasible"
+            return Outcome(name, objective, min(objective, self._bound()), values)
+        return Outcome("unknown", None, -math.inf if self.relaxed else self._bound(), None)
+
+    def _bound(self) -> float:
+        bound = self._model.objective_bound
+        return -math.inf if bound is None or math.isnan(bound) or abs(bound) > 1e20 else float(bound)
+
+
+@contextlib.contextmanager
+def _standard_output_closed(prints: bool) -> Iterator[None]:
+    """Send what C code prints to the null device; Python's own output is not lost, since it is flushed before."""
+    if not prints:
+        yield
+        return
+    flush = ctypes.CDLL(None).fflush
+    sys.stdout.flush()
+    flush(None)
+    kept, null = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    try:
+        yield
+    finally:
+        flush(None)  # C's buffer must be emptied before descriptor 1 is itself again
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(null)

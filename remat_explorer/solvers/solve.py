@@ -1,0 +1,125 @@
+"""One call for every strategy: parse the budget, run it, check what it claims, and say how good it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from remat_explorer.checker import check
+from remat_explorer.errors import UnknownNameError
+from remat_explorer.graph import Graph
+from remat_explorer.plan import Plan
+from remat_explorer.quantities import parse_budget
+from remat_explorer.solution import Solution, Status
+from remat_explorer.solvers.backends import backend
+from remat_explorer.solvers.base import Answer, Limits, Progress, Strategy
+from remat_explorer.solvers.checkmate_ilp import solve_checkmate_ilp
+from remat_explorer.solvers.checkpoint_all import checkpoint_all, solve_checkpoint_all
+from remat_explorer.solvers.minimum_budget import largest_operation
+from remat_explorer.solvers.optimal import solve_optimal
+
+PROVEN = 1e-6  # relative gap up to which a solution is called optimal
+
+STRATEGIES = {
+    "optimal": "the cheapest schedule, proven: liveness formulation, warm-started by the planner",
+    "checkmate-ilp": "Checkmate's integer linear program (9), exactly as published",
+    "checkpoint-all": "compute everything once and keep it: what PyTorch does by itself",
+}
+_RUN: dict[str, Strategy] = {
+    "optimal": solve_optimal,
+    "checkmate-ilp": solve_checkmate_ilp,
+    "checkpoint-all": solve_checkpoint_all,
+}
+
+
+def solve(
+    graph: Graph,
+    budget: str | int | float,
+    strategy: str = "optimal",
+    time_limit: float = 60.0,
+    solver: str = "highs",
+    threads: int = 1,
+    on_progress: Callable[[Progress], None] | None = None,
+    cancelled: Callable[[], bool] | None = None,
+) -> Solution:
+    """The cheapest schedule of ``graph`` within ``budget`` that a strategy finds in time, checked.
+
+    Args:
+        graph: the training graph.
+        budget: bytes, "1.5 GiB", or "60%" of the checkpoint-all peak; resident bytes (parameters) included.
+        strategy: a key of `STRATEGIES`.
+        time_limit: seconds of wall time.
+        solver: a key of `BACKENDS`.
+        threads: threads of the solver.
+        on_progress: called in this thread with each `Progress`.
+        cancelled: asked between steps; a running MILP is not interrupted (`SolveJob` does that).
+
+    Raises:
+        QuantityError: if the budget cannot be read.
+        UnknownNameError: if there is no such strategy or solver.
+        ScheduleError: if the strategy's schedule is wrong, which would be a bug.
+        SolverError: if the solver fails, or the graph has operations with several implementations.
+
+    >>> from remat_explorer.instances import linear
+    >>> solution = solve(linear(8), budget=4)
+    >>> str(solution.status), solution.cost, solution.lower_bound, solution.peak
+    ('optimal', 26.0, 26.0, 4)
+    """
+    if strategy not in _RUN:
+        raise UnknownNameError("strategy", strategy, _RUN)
+    backend(solver)
+    limits = Limits(time_limit, solver, threads, on_progress or _ignore, cancelled or _never)
+    budget_bytes = parse_budget(budget, Plan.of(checkpoint_all(graph)).peak)
+    if budget_bytes < smallest_budget(graph):
+        answer = Answer(None, infeasible=True)
+    else:
+        answer = _RUN[strategy](graph, budget_bytes, limits)
+    return judge(graph, budget_bytes, strategy, answer, limits.elapsed)
+
+
+def smallest_budget(graph: Graph) -> int:
+    """Bytes below which no schedule fits; resident bytes alone where operations have several implementations."""
+    return graph.resident_bytes if graph.has_choices else largest_operation(graph)[1]
+
+
+def judge(graph: Graph, budget: int, strategy: str, answer: Answer, seconds: float) -> Solution:
+    """The solution of a strategy's answer: its schedule checked, its bound rounded, its status computed.
+
+    Raises:
+        ScheduleError: if the schedule breaks a rule or the budget.
+    """
+    if answer.schedule is None:
+        status = Status.INFEASIBLE if answer.infeasible else Status.UNKNOWN
+        bound = None if answer.infeasible else round_up(graph, answer.lower_bound)
+        return Solution(graph, strategy, status, budget, None, bound, seconds, answer.solver)
+    checked = check(graph, answer.schedule.R, answer.schedule.S, budget)
+    bound = round_up(graph, answer.lower_bound)
+    status = Status.FEASIBLE
+    if bound is not None:
+        bound = min(bound, checked.cost)
+        if checked.cost - bound <= PROVEN * checked.cost:
+            status = Status.OPTIMAL
+    return Solution(graph, strategy, status, budget, checked.schedule, bound, seconds, answer.solver)
+
+
+def round_up(graph: Graph, bound: float | None) -> float | None:
+    """A lower bound, raised to the next cost that a schedule can have where all costs are integers.
+
+    >>> from remat_explorer.instances import linear
+    >>> round_up(linear(8), 25.2), round_up(linear(8), 24.99999999)
+    (26.0, 25.0)
+    """
+    if bound is None or not math.isfinite(bound):
+        return None
+    if all(cost == int(cost) for cost in graph.costs) and graph.total_cost < 2**52:
+        step = math.gcd(*(int(cost) for cost in graph.costs)) or 1
+        return float(step * math.ceil(bound / step - max(PROVEN, PROVEN * bound / step)))
+    return float(bound)
+
+
+def _ignore(progress: Progress) -> None:
+    """Nobody asked for progress."""
+
+
+def _never() -> bool:
+    return False

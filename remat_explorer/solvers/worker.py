@@ -1,0 +1,62 @@
+"""A solve in a process of its own: ``python -m remat_explorer.solvers.worker``.
+
+One JSON object comes in on the first line of standard input: the graph file's document and the parameters of `solve`.
+JSON lines go out: progress, with a schedule whenever a better one is known, and at last a solution or an error. The
+process ends when its standard input ends, that is, when its parent goes away.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from typing import Any, TextIO
+
+from remat_explorer.documents import require_keys
+from remat_explorer.errors import RematError, SolverError
+from remat_explorer.graph_file import parse_graph
+from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.base import Progress
+from remat_explorer.solvers.messages import pack_progress
+from remat_explorer.solvers.solve import solve
+
+REQUEST = ("graph", "budget", "strategy", "time_limit", "solver", "threads")
+
+
+def main() -> int:
+    """Read the request, solve, and write what happens; the exit code is 0 if a solution was written."""
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # whatever a back end prints does not reach the channel
+    try:
+        request = require_keys(json.loads(sys.stdin.readline()), REQUEST, "the request", SolverError)
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+        graph = parse_graph(request.pop("graph"))
+        sent: list[Schedule | None] = [None]
+
+        def report(progress: Progress) -> None:
+            _write(channel, {"progress": pack_progress(progress, progress.schedule is not sent[0])})
+            sent[0] = progress.schedule or sent[0]
+
+        solution = solve(graph, on_progress=report, **request)
+        _write(channel, {"solution": solution.to_document()})
+    except (RematError, MemoryError, ValueError) as error:
+        _write(channel, {"error": str(error) or type(error).__name__})
+        return 1
+    return 0
+
+
+def _write(channel: TextIO, message: dict[str, Any]) -> None:
+    channel.write(json.dumps(message, separators=(",", ":")) + "\n")
+    channel.flush()
+
+
+def _end_with_parent() -> None:
+    """Wait for the end of standard input below Python's buffers, so that the interpreter can also end by itself."""
+    while os.read(0, 4096):
+        pass
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""The exact strategies against reference optima, bounds and an exhaustive search."""
+
+from __future__ import annotations
+
+import heapq
+import math
+
+import pytest
+
+from remat_explorer.checker import check
+from remat_explorer.graph import Graph
+from remat_explorer.instances import linear
+from remat_explorer.solution import Status
+from remat_explorer.solvers import checkpoint_all, minimum_budget, relax, solve
+
+EIGHT_LAYERS = {3: 45, 4: 26, 5: 22, 6: 21, 7: 20, 8: 19, 9: 18, 10: 17}
+
+
+@pytest.mark.parametrize("strategy", ["optimal", "checkmate-ilp"])
+@pytest.mark.parametrize("solver", ["highs", "cbc"])
+def test_optima_of_the_eight_layer_chain_are_proven_by_both_formulations_and_both_solvers(strategy, solver):
+    budgets = EIGHT_LAYERS if solver == "highs" else (3, 6)
+    for budget in budgets:
+        solution = solve(linear(8), budget, strategy, solver=solver)
+        assert (solution.status, solution.cost) == (Status.OPTIMAL, EIGHT_LAYERS[budget])
+        assert solution.lower_bound == solution.cost
+        assert solution.peak is not None
+        assert solution.peak <= budget
+
+
+def test_every_reference_chain_is_solved_to_its_optimum(reference):
+    for entry in reference("optimal_linear.json"):
+        chain = linear(int(entry["graph"].removeprefix("linear")))
+        solution = solve(chain, entry["budget"])
+        assert (solution.cost, solution.lower_bound) == (entry["optimum"], entry["optimum"]), entry["graph"]
+        assert solution.schedule is not None
+        assert check(chain, solution.schedule.R, solution.schedule.S).U_peak <= entry["budget"]
+
+
+def test_problem_9_solves_the_reference_chains_of_up_to_six_layers(reference):
+    # longer chains at small budgets take problem (9) minutes; the test above covers them with `optimal`
+    for entry in reference("optimal_linear.json"):
+        if entry["n"] <= 13:
+            solution = solve(linear((entry["n"] - 1) // 2), entry["budget"], "checkmate-ilp")
+            assert (solution.cost, solution.lower_bound) == (entry["optimum"], entry["optimum"]), entry
+
+
+def test_the_relaxation_of_problem_9_gives_the_reference_bounds(reference, small_graph):
+    for entry in reference("optimal_linear.json"):
+        bound = relax(linear((entry["n"] - 1) // 2), entry["budget"])
+        assert bound == pytest.approx(entry["lp_bound"], rel=1e-6), (entry["graph"], entry["budget"])
+    for entry in reference("exact_small_graphs.json"):
+        assert relax(small_graph(entry), entry["budget"]) == pytest.approx(entry["lp_bound"], rel=1e-6), entry
+
+
+@pytest.mark.parametrize("strategy", ["optimal", "checkmate-ilp"])
+def test_global_optima_without_any_stages_are_reached_on_small_graphs(strategy, reference, small_graph):
+    for entry in reference("exact_small_graphs.json"):
+        solution = solve(small_graph(entry), entry["budget"], strategy)
+        optimum = entry["exact_global"]
+        assert (solution.status, solution.cost, solution.lower_bound) == (Status.OPTIMAL, optimum, optimum), entry
+
+
+def test_integrality_gaps_with_and_without_stages_are_those_of_the_paper(reference):
+    chain = linear(8)
+    assert 26 / relax(chain, 4) == pytest.approx(1.1818, abs=1e-4)
+    assert 26 / relax(chain, 4, "checkmate-unpartitioned") == pytest.approx(21.557, abs=1e-3)
+    for entry in reference("integrality_gap_linear8.json"):
+        assert relax(chain, entry["budget"]) == pytest.approx(entry["lp_frontier"])
+        unpartitioned = relax(chain, entry["budget"], "checkmate-unpartitioned")
+        assert unpartitioned == pytest.approx(entry["lp_unpartitioned"])
+
+
+def test_the_liveness_relaxation_is_a_bound_at_least_as_good_as_that_of_problem_9():
+    for budget, optimum in EIGHT_LAYERS.items():
+        assert relax(linear(8), budget) - 1e-6 <= relax(linear(8), budget, "optimal") <= optimum + 1e-6
+
+
+def test_relaxations_agree_between_solvers():
+    for formulation in ("checkmate-ilp", "checkmate-unpartitioned", "optimal"):
+        assert relax(linear(6), 4, formulation, "cbc") == pytest.approx(relax(linear(6), 4, formulation, "highs"))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_exact_strategies_agree_with_exhaustive_search_on_random_training_graphs(seed, random_graph):
+    graph = random_graph(seed, layers=3 + seed % 2)
+    low, high = minimum_budget(graph).lower_bound, int(checkpoint_all(graph).U.max())
+    budget = low + (high - low) * (seed % 5) // 6
+    optimum = exhaustive_optimum(graph, budget)
+    strategies = ("optimal", "checkmate-ilp") if seed % 3 == 0 else ("optimal",)
+    for strategy in strategies:
+        solution = solve(graph, budget, strategy)
+        if math.isinf(optimum):
+            assert solution.status == Status.INFEASIBLE
+        else:
+            assert (solution.status, solution.cost, solution.lower_bound) == (Status.OPTIMAL, optimum, optimum)
+    if math.isfinite(optimum):
+        assert relax(graph, budget) <= optimum + 1e-6
+        assert relax(graph, budget, "optimal") <= optimum + 1e-6
+
+
+def exhaustive_optimum(graph: Graph, budget: int) -> float:
+    """Cheapest sequence of computations whose first runs are in order, by Dijkstra over the sets of values in memory.
+
+    Shares nothing with the strategies; knows no stages, no liveness, no groups of values.
+    """
+    ways = [node.default for node in graph.operations]
+    kept = frozenset(v for v, value in enumerate(graph.values) if not value.persistent)
+    queue: list[tuple[float, int, tuple[int, ...]]] = [(0.0, 0, ())]
+    best: dict[tuple[int, tuple[int, ...]], float] = {(0, ()): 0.0}
+
+    def reach(cost: float, done: int, memory: frozenset[int]) -> None:
+        state = (done, tuple(sorted(memory)))
+        if cost < best.get(state, math.inf):
+            best[state] = cost
+            heapq.heappush(queue, (cost, *state))
+
+    while queue:
+        cost, done, held = heapq.heappop(queue)
+        if cost > best[done, held]:
+            continue
+        if done == graph.n:
+            return cost
+        memory = frozenset(held)
+        persistent = {v for way in ways[:done] for v in way.outputs} - kept
+        for v in memory:
+            reach(cost, done, memory - {v})
+        used = graph.resident_bytes + sum(graph.values[v].bytes for v in memory | persistent)
+        for k in range(done + 1):
+            way = ways[k]
+            needed = used + sum(graph.values[v].bytes for v in way.outputs) + way.workspace
+            if set(way.inputs) <= memory | persistent and needed <= budget:
+                reach(cost + way.cost, max(done, k + 1), memory | (kept & frozenset(way.outputs)))
+    return math.inf
