@@ -1,0 +1,62 @@
+"""From a plain `nn.Module` to its training graph, with predicted or measured costs.
+
+The module itself can be called: `remat_explorer.capture(model, (x,))` works whether or not the package of the same
+name has been imported.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from remat_explorer.capture.joint import Loss
+from remat_explorer.capture.tracing import trace
+from remat_explorer.graph import Graph
+
+__all__ = ["capture", "trace"]
+
+
+def capture(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any] | None = None,
+    loss: Loss | None = None,
+    device: str = "cpu",
+) -> Graph:
+    """The training graph of ``model``: forward, loss and backward, without allocating a tensor.
+
+    Args:
+        model: any module with static shapes; it is left as it is.
+        args: its positional inputs, real tensors or FakeTensors.
+        kwargs: its keyword inputs.
+        loss: from the model's output to a scalar tensor. None takes a scalar output as the loss, and the sum of all
+            floating-point tensors of any other output.
+        device: whose published rates give the costs in seconds, a key of `remat_explorer.capture.devices.DEVICES`.
+
+    Raises:
+        CaptureError: if the model cannot be captured as a static graph; the message says why.
+        UnknownNameError: if the device is not in the table.
+
+    >>> import torch
+    >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+    >>> graph = capture(model, (torch.ones(16, 4),), loss=lambda output: output.mean())
+    >>> [node.name for node in graph.operations][:2]
+    ['0 linear + relu', '2 linear']
+    """
+    return trace(model, args, kwargs, loss, device).graph
+
+
+class _CallableModule(ModuleType):
+    """Importing a subpackage binds its name in the parent, over the function of the same name; so it is callable."""
+
+    __signature__ = inspect.signature(capture)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Graph:
+        return capture(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _CallableModule

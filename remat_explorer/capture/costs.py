@@ -1,0 +1,53 @@
+"""What an operation costs: floating-point operations, bytes moved, and the roofline of the two."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch.fx import Node
+from torch.fx.node import map_arg
+from torch.utils import _pytree as pytree
+from torch.utils.flop_counter import flop_registry
+
+from remat_explorer.capture.devices import Device
+
+aten = torch.ops.aten
+
+
+def flops(node: Node, fakes: Mapping[Node, Any]) -> int:
+    """Floating-point operations of one call, a multiplication and an addition counted as two.
+
+    Source: the formulas of `torch.utils.flop_counter`. Its weight gradient of a grouped convolution is wrong by the
+    number of groups; there, each gradient takes what the forward pass takes.
+    """
+    packet = getattr(node.target, "overloadpacket", None)
+    if packet not in flop_registry:
+        return 0
+    args, kwargs = map_arg((node.args, node.kwargs), fakes.__getitem__)
+    if packet is aten.convolution_backward and args[9] != 1:
+        gradient, source, weight, _, *setting, mask = args
+        forward = flop_registry[aten.convolution](source, weight, None, *setting, out_val=gradient)
+        return int(forward) * (int(mask[0]) + int(mask[1]))
+    return int(flop_registry[packet](*args, **kwargs, out_val=fakes[node]))
+
+
+def bytes_moved(node: Node, fakes: Mapping[Node, Any]) -> int:
+    """Bytes of every tensor that a call reads or writes."""
+    arguments = map_arg((node.args, node.kwargs), fakes.__getitem__)
+    tensors = [t for t in pytree.tree_leaves((arguments, fakes[node])) if isinstance(t, torch.Tensor)]
+    return sum(t.numel() * t.element_size() for t in tensors)
+
+
+def roofline(calls: Iterable[Node], fakes: Mapping[Node, Any], device: Device) -> float:
+    """Seconds of an operation: for each call max(FLOPs / rate, bytes / bandwidth) + launch. Never 0.
+
+    Source: Williams, Waterman and Patterson, "Roofline", CACM 2009.
+    """
+    return sum(
+        max(flops(call, fakes) / device.rate, bytes_moved(call, fakes) / device.bandwidth) + device.launch
+        for call in calls
+        if call.target is not operator.getitem
+    )

@@ -1,0 +1,134 @@
+"""The torch side of a captured graph: what to call for each operation, and what inputs and results mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
+
+from remat_explorer.graph import Graph
+
+InputKind = Literal["parameter", "buffer", "input", "tangent", "constant"]
+ResultKind = Literal["loss", "gradient", "buffer"]
+Registers = dict[Node, torch.Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One call of an operator; ``frees`` are the intermediate tensors that no later call of its body reads."""
+
+    node: Node
+    target: Callable[..., Any]
+    frees: tuple[Node, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Body:
+    """How one operation runs. Profiling and execution both come through `run`, so what one saw the other repeats.
+
+    Attributes:
+        calls: the operators, views of the inputs included, in order.
+        outputs: for each value id written, the node that carries it.
+        random: whether it draws random numbers.
+    """
+
+    calls: tuple[Call, ...]
+    outputs: Mapping[int, Node] = field(default_factory=dict)
+    random: bool = False
+
+    def run(self, registers: Registers, drops: Collection[int] = ()) -> None:
+        """Read inputs from ``registers`` and write the outputs there, except the value ids in ``drops``."""
+        local = self._evaluate(registers)
+        for value, node in self.outputs.items():
+            if value not in drops:
+                registers[node] = local[node]
+
+    def result(self, registers: Registers, node: Node) -> torch.Tensor:
+        """The tensor of ``node`` after the calls, without writing to ``registers``."""
+        local = self._evaluate(registers)
+        return local[node] if node in local else registers[node]
+
+    def _evaluate(self, registers: Registers) -> dict[Node, Any]:
+        local: dict[Node, Any] = {}
+
+        def look_up(node: Node) -> Any:
+            return local[node] if node in local else registers[node]
+
+        for call in self.calls:
+            # no name may hold an argument or a result beyond its call: it would keep memory that the plan frees
+            local[call.node] = call.target(*map_arg(call.node.args, look_up), **map_arg(call.node.kwargs, look_up))
+            for node in call.frees:
+                del local[node]
+        return local
+
+
+@dataclass(frozen=True, eq=False)
+class Input:
+    """A tensor that is there before the plan starts: a named parameter or buffer, or the ``place``-th plain input."""
+
+    node: Node
+    kind: InputKind
+    name: str = ""
+    place: int = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """A tensor that the plan leaves behind, read through views of a value that stays."""
+
+    node: Node
+    kind: ResultKind
+    name: str
+    views: Body
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A graph together with what is needed to run it.
+
+    Attributes:
+        graph: operations and values.
+        bodies: one for each operation of the graph.
+        carriers: for each value the node whose tensor is kept in the registers.
+        inputs: parameters, buffers, plain inputs, the tangent and constants.
+        results: loss, parameter gradients and new buffer contents.
+        epilogue: bookkeeping such as ``num_batches_tracked``, run once after the plan.
+        module: the joint graph, which owns the constants.
+        fakes: for each node its FakeTensors, for costs.
+    """
+
+    graph: Graph
+    bodies: tuple[Body, ...]
+    carriers: tuple[Node, ...]
+    inputs: tuple[Input, ...]
+    results: tuple[Result, ...]
+    epilogue: tuple[Body, ...]
+    module: GraphModule
+    fakes: Mapping[Node, Any]
+
+    def bind(self, model: nn.Module, tensors: tuple[torch.Tensor, ...]) -> Registers:
+        """Registers that hold the resident tensors: the model's own parameters and buffers, not copies.
+
+        Args:
+            model: the captured model, or one with the same parameter names.
+            tensors: the plain inputs, as `TrainingStep.tensors` gives them.
+        """
+        registers: Registers = {}
+        for entry in self.inputs:
+            if entry.kind == "parameter":
+                registers[entry.node] = model.get_parameter(entry.name).detach()
+            elif entry.kind == "buffer":
+                registers[entry.node] = model.get_buffer(entry.name)
+            elif entry.kind == "input":
+                registers[entry.node] = tensors[entry.place]
+            elif entry.kind == "tangent":
+                fake = self.fakes[entry.node]
+                registers[entry.node] = torch.ones(fake.shape, dtype=fake.dtype, device=fake.device)
+            else:
+                registers[entry.node] = getattr(self.module, entry.name)
+        return registers
