@@ -48,15 +48,16 @@ class BudgetView:
         self.slider.observe(lambda change: setattr(state, "budget", int(change["new"])), "value")
         self.slider.observe(lambda change: self._show(change["new"]), "moving")
         self.field.observe(self._typed, "value")
-        state.observe(self._draw, ["budget", "smallest_bound", "smallest_known", "checkpoint_all_peak"])
+        state.observe(self._draw, ["budget", "smallest", "checkpoint_all_peak"])
         self._draw()
 
     def _draw(self, change: Any = None) -> None:
-        state = self._state
+        state, smallest = self._state, self._state.smallest
         with self.slider.hold_sync():
-            self.slider.low = state.smallest_bound
+            self.slider.low = smallest.lower_bound if smallest else 0
             self.slider.high = max(math.ceil(state.checkpoint_all_peak * BEYOND), state.budget)
-            self.slider.known, self.slider.checkpoint_all = state.smallest_known, state.checkpoint_all_peak
+            self.slider.known = smallest.known_feasible if smallest else 0
+            self.slider.checkpoint_all = state.checkpoint_all_peak
             self.slider.value = state.budget
         self._show(state.budget)
 

@@ -103,11 +103,9 @@ def _accept(state: State, loaded: Loaded, graph: Graph) -> None:
     clear(state)
     state.graph, state.module, state.args = graph, loaded.module, loaded.args
     state.no_execution = "" if loaded.module is not None else "This is a graph without a module, so nothing can run."
-    state.smallest_bound, state.smallest_known = smallest.lower_bound, smallest.known_feasible or 0
-    state.checkpoint_all_peak = keep_all.peak
-    if not state.smallest_bound <= state.budget <= 1.1 * keep_all.peak:
-        low = smallest.known_feasible or smallest.lower_bound
-        state.budget = math.ceil((low + keep_all.peak) / 2)
+    state.smallest, state.checkpoint_all_peak = smallest, keep_all.peak
+    if not smallest.lower_bound <= state.budget <= 1.1 * keep_all.peak:
+        state.budget = math.ceil((smallest.known_feasible + keep_all.peak) / 2)
     _show_checkpoint_all(state, keep_all)
 
 

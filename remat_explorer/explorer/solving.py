@@ -76,17 +76,21 @@ def _finish(state: State, solution: Solution, was_cancelled: bool) -> None:
         state.say(*describe(solution, was_cancelled))
     elif was_cancelled:
         state.say("Cancelled before a schedule was found; the screen shows the one from before.", "warning")
-    elif solution.status is Status.INFEASIBLE:
-        from remat_explorer.solvers import minimum_budget
-
-        explained = minimum_budget(solution.graph).explain()
-        state.say(f"No schedule fits into {format_bytes(solution.budget)}. {explained}", "error")
     else:
-        state.say(
-            f"No schedule found within {format_bytes(solution.budget)} in {format_seconds(solution.seconds)}; "
-            "give it more time or memory. The screen shows the one from before.",
-            "warning",
-        )
+        state.say(*_explain(state, solution))
+
+
+def _explain(state: State, solution: Solution) -> tuple[str, str]:
+    """Why there is no schedule, and what to do next."""
+    smallest, budget = state.smallest, format_bytes(solution.budget)
+    if solution.status is Status.INFEASIBLE:
+        bound = f" {smallest.explain()}." if smallest else ""
+        return f"No schedule fits into {budget}.{bound} The screen shows the schedule from before.", "error"
+    known = f"; the smallest budget known to be feasible is {format_bytes(smallest.known_feasible)}" if smallest else ""
+    return (
+        f"No schedule found within {budget} in {format_seconds(solution.seconds)}{known}. Give it more time or memory. "
+        "The screen shows the schedule from before."
+    ), "warning"
 
 
 def describe(solution: Solution, was_cancelled: bool = False) -> tuple[str, str]:

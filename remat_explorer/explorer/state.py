@@ -13,6 +13,7 @@ from remat_explorer.plan import Plan
 from remat_explorer.quantities import parse_budget
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution
+from remat_explorer.solvers import MinimumBudget
 
 
 class State(t.HasTraits):
@@ -47,8 +48,7 @@ class State(t.HasTraits):
     module = t.Any(None, help="The module that Execute runs, or None.")
     args = t.Any((), help="The module's example inputs.")
     no_execution = t.Unicode("", help="Why Execute is not possible; empty when it is.")
-    smallest_bound = t.Int(0, help="Bytes that no schedule can stay below.")
-    smallest_known = t.Int(0, help="Smallest budget known to be feasible, bytes; 0 is none.")
+    smallest = t.Instance(MinimumBudget, allow_none=True, help="Between which budgets the graph starts to be feasible.")
     checkpoint_all_peak = t.Int(0, help="Peak of the schedule that keeps everything, bytes.")
 
     # What has been found.
