@@ -30,6 +30,10 @@ class CaptureError(RematError):
     """A model that cannot be captured as a static training graph."""
 
 
+class ModelError(RematError):
+    """A batch or image size that does not suit a model of the zoo."""
+
+
 class SolverError(RematError):
     """A solver back end that is missing or failed."""
 

@@ -14,10 +14,11 @@ from typing import Any
 from torch import nn
 
 from remat_explorer.capture.joint import Loss
+from remat_explorer.capture.profiling import profile
 from remat_explorer.capture.tracing import trace
 from remat_explorer.graph import Graph
 
-__all__ = ["capture", "trace"]
+__all__ = ["capture", "profile", "trace"]
 
 
 def capture(

@@ -45,12 +45,25 @@ def _without_suffixes(name: str) -> str:
     return name
 
 
-def operation_name(calls: Iterable[Node], paths: Mapping[Node, str], weights: Mapping[Node, int]) -> str:
-    """The path of the module and what runs there, joined by + where several calls became one operation."""
-    calls = list(calls)
-    operators = " + ".join(operator_name(call, weights.get(call)) for call in calls)
+def operation_name(
+    calls: Iterable[Node], paths: Mapping[Node, str], weights: Mapping[Node, int], results: Iterable[str]
+) -> str:
+    """The path of the module and what runs there, joined by + where several calls became one operation.
+
+    Args:
+        calls: the operators of the operation.
+        paths: for each node the module that it comes from.
+        weights: for each convolution the dimensions of its weight.
+        results: for each output the name of the result that it is, or "".
+    """
+    calls, results = list(calls), list(results)
+    operators = [operator_name(call, weights.get(call)) for call in calls]
+    what = " + ".join(operators)
+    only_gradients = all(result.endswith(".grad") for result in results)
+    if only_gradients and not any(name.endswith("_backward") for name in operators):
+        what = "gradient of " + ", ".join(result.split(".")[-2] for result in results)  # not "sum + mm"
     path = paths.get(calls[0], "")
-    return f"{path} {operators}" if path else operators
+    return f"{path} {what}" if path else what
 
 
 def unique(names: Iterable[str]) -> tuple[str, ...]:

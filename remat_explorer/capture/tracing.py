@@ -137,8 +137,11 @@ def _graph(
         for node in joint.module.graph.nodes
         if str(node.target).startswith("aten.convolution")
     }
-    titles = unique(operation_name(draft.calls, joint.paths, weights) for draft in found.operations)
     meanings = {found.of_node[result.node]: _result_name(result) for result in results}
+    titles = unique(
+        operation_name(draft.calls, joint.paths, weights, [meanings.get(storage, "") for storage in draft.writes])
+        for draft in found.operations
+    )
     labels: list[str] = []
     for draft, title in zip(found.operations, titles, strict=True):
         plain = [storage for storage in draft.writes if storage not in meanings]

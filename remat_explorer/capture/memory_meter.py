@@ -1,0 +1,146 @@
+"""Meters of allocated memory, cut into sections: one per operation when profiling, one per statement when measuring.
+
+On the CPU every allocation is seen, oneDNN's reorder buffers included, and in order. That takes the events of
+torch's thread-local profiler; its successor gives the same events, but writes to stderr and costs a second to start.
+On CUDA the caching allocator keeps the numbers itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch._C._profiler import ProfilerConfig, ProfilerState, _ExperimentalConfig
+from torch.autograd import _disable_profiler_legacy, _enable_profiler_legacy
+from torch.autograd.profiler import record_function
+
+_SECTION = "remat_explorer.section"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Bytes allocated since the meter started: before a section, at most within it, and after it."""
+
+    before: int
+    highest: int
+    after: int
+
+
+class MemoryMeter(Protocol):
+    """A context in which sections are metered; ``readings`` holds one entry per section once it is left."""
+
+    readings: list[Reading]
+
+    def __enter__(self) -> MemoryMeter: ...
+    def __exit__(self, *_: object) -> None: ...
+    def section(self) -> contextlib.AbstractContextManager[Any]: ...
+
+
+def memory_meter(device: torch.device) -> CpuMeter | CudaMeter:
+    """The meter of a device."""
+    return CudaMeter(device) if device.type == "cuda" else CpuMeter()
+
+
+class CpuMeter:
+    """Replays the allocations and frees that this thread made.
+
+    >>> with CpuMeter() as meter:
+    ...     with meter.section():
+    ...         x = torch.empty(1000)
+    ...     with meter.section():
+    ...         del x
+    >>> meter.readings
+    [Reading(before=0, highest=4000, after=4000), Reading(before=4000, highest=4000, after=0)]
+    """
+
+    def __init__(self) -> None:
+        self.readings: list[Reading] = []
+
+    def __enter__(self) -> CpuMeter:
+        gc.collect()  # garbage of the caller must not be freed while the meter runs
+        _enable_profiler_legacy(
+            ProfilerConfig(ProfilerState.CPU, False, True, False, False, False, _ExperimentalConfig())
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for events in _disable_profiler_legacy():
+            self.readings += _sections(events)
+
+    def section(self) -> contextlib.AbstractContextManager[Any]:
+        """A section of the readings."""
+        return record_function(_SECTION)
+
+
+def _sections(events: list[Any]) -> list[Reading]:
+    """Readings from the profiler's flat list of pushes, pops and allocations of one thread."""
+    readings = []
+    total = depth = before = highest = 0
+    opened = -1
+    for event in events:
+        kind = event.kind()
+        if kind == "memory_alloc":
+            total += event.cpu_memory_usage()
+            highest = max(highest, total)
+        elif kind == "push":
+            if event.name() == _SECTION:
+                opened, before, highest = depth, total, total
+            depth += 1
+        elif kind == "pop":
+            depth -= 1
+            if depth == opened:
+                readings.append(Reading(before, highest, total))
+                opened = -1
+    return readings
+
+
+class CudaMeter:
+    """Reads the caching allocator's own statistics.
+
+    Readings are requested bytes, which storages add up to. ``requested``, ``allocated`` (what was handed out, rounded
+    up) and ``reserved`` (what was taken from the driver) are peaks of the whole process over all sections.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.readings: list[Reading] = []
+        self.requested = self.allocated = self.reserved = 0
+        self._device = device
+        self._start = 0
+
+    def __enter__(self) -> CudaMeter:
+        gc.collect()
+        torch.cuda.synchronize(self._device)
+        self._start = self._statistics()["requested_bytes.all.current"]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        torch.cuda.synchronize(self._device)
+
+    def _statistics(self) -> dict[str, int]:
+        return torch.cuda.memory_stats(self._device)
+
+    @contextlib.contextmanager
+    def section(self) -> Iterator[None]:
+        """A section of the readings."""
+        torch.cuda.reset_peak_memory_stats(self._device)
+        before = self._statistics()["requested_bytes.all.current"] - self._start
+        yield
+        found = self._statistics()
+        highest = found["requested_bytes.all.peak"] - self._start
+        self.readings.append(Reading(before, highest, found["requested_bytes.all.current"] - self._start))
+        self.requested = max(self.requested, found["requested_bytes.all.peak"])
+        self.allocated = max(self.allocated, found["allocated_bytes.all.peak"])
+        self.reserved = max(self.reserved, found["reserved_bytes.all.peak"])
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out; on the CPU torch has no class of its own for it.
+
+    >>> is_out_of_memory(RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"))
+    True
+    """
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error)

@@ -1,0 +1,82 @@
+"""A model and its inputs on the device where they shall run, and a check that a graph is theirs."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from remat_explorer.errors import ExecutionError
+from remat_explorer.graph import Graph
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """A model and inputs that all lie on ``device``; the model is the person's own unless it had to be moved."""
+
+    device: torch.device
+    model: nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+def place(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None, device: str) -> Placed:
+    """Bring a model and its inputs to a device.
+
+    Args:
+        device: a torch device, or "auto" for CUDA where there is one and the CPU otherwise.
+
+    Raises:
+        ExecutionError: if the device does not exist or is none that can be metered.
+    """
+    name = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        target = torch.device(name)
+    except RuntimeError:
+        raise ExecutionError(f'{device!r} is not a device; give "auto", "cpu" or "cuda"') from None
+    if target.type not in ("cpu", "cuda"):
+        raise ExecutionError(f'memory cannot be measured on {device!r}; give "auto", "cpu" or "cuda"')
+    if target.type == "cuda" and not torch.cuda.is_available():
+        raise ExecutionError(f'{device!r} was asked for, but torch finds no CUDA device here; give "cpu"')
+    if target.type == "cuda" and target.index is None:
+        target = torch.device("cuda", torch.cuda.current_device())
+
+    def move(leaf: Any) -> Any:
+        return leaf.to(target) if isinstance(leaf, torch.Tensor) else leaf
+
+    if any(t.device != target for t in itertools.chain(model.parameters(), model.buffers())):
+        model = copy.deepcopy(model).to(target)
+    args, kwargs = pytree.tree_map(move, (tuple(args), kwargs or {}))
+    return Placed(target, model, args, kwargs)
+
+
+def require_same_structure(expected: Graph, found: Graph) -> None:
+    """Refuse to run a graph's schedule with the operations of another graph.
+
+    Raises:
+        ExecutionError: naming the first operation or value in which they differ.
+    """
+    hint = "capture the model again, with the same inputs, on the device where it shall run"
+    if (expected.n, len(expected.values)) != (found.n, len(found.values)):
+        raise ExecutionError(
+            f"the graph has {expected.n} operations and {len(expected.values)} values, but the model captured here "
+            f"has {found.n} and {len(found.values)}: {hint}"
+        )
+    for mine, theirs in zip(expected.operations, found.operations, strict=True):
+        same = (mine.name, mine.default.inputs, mine.default.outputs)
+        if same != (theirs.name, theirs.default.inputs, theirs.default.outputs) or mine.phase != theirs.phase:
+            raise ExecutionError(f"the graph's operation {mine.name!r} differs from {theirs.name!r} here: {hint}")
+    for mine, theirs in zip(expected.values, found.values, strict=True):
+        if (mine.bytes, mine.persistent) != (theirs.bytes, theirs.persistent):
+            raise ExecutionError(
+                f"the graph's value {mine.name!r} has {mine.bytes} bytes, but {theirs.bytes} bytes here: {hint}"
+            )
+    if expected.resident_bytes != found.resident_bytes:
+        raise ExecutionError(
+            f"the graph has {expected.resident_bytes} resident bytes, but there are {found.resident_bytes} here: {hint}"
+        )

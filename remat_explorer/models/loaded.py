@@ -1,0 +1,60 @@
+"""What `load` gives: a model that returns its loss, and inputs for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional
+
+from remat_explorer.capture import capture
+from remat_explorer.graph import Graph
+
+Size = int | tuple[int, int]
+Inputs = Callable[[], tuple[torch.Tensor, ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedModel:
+    """A model of the zoo.
+
+    Attributes:
+        name: its name in the zoo.
+        module: takes ``args``, returns the scalar loss; random weights, the same at every load.
+        batch: examples in a batch.
+        image: height and width in pixels, or None where inputs are no images.
+        make_args: makes the inputs; nothing is allocated before `args` is asked for.
+    """
+
+    name: str
+    module: nn.Module
+    batch: int
+    image: tuple[int, int] | None
+    make_args: Inputs
+
+    @cached_property
+    def args(self) -> tuple[torch.Tensor, ...]:
+        """The inputs: random, the same at every load, on the module's device."""
+        return self.make_args()
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The captured training graph; the inputs need not fit into memory for it."""
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            fakes = self.make_args()
+        return capture(self.module, fakes)
+
+
+class WithLoss(nn.Module):
+    """A classifier and its cross-entropy, for images as for single pixels."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(self.model(x), y)

@@ -1,0 +1,20 @@
+"""A multilayer perceptron for 28 x 28 images, the smallest model of the zoo."""
+
+from __future__ import annotations
+
+from torch import nn
+
+
+def mlp(layers: int = 8, width: int = 512, inputs: int = 784, classes: int = 10) -> nn.Sequential:
+    """Linear layers with ReLU in between.
+
+    Source: the shape of the MNIST networks of LeCun et al., "Gradient-based learning applied to document
+    recognition", 1998, section III, with equally wide hidden layers.
+    """
+    widths = [inputs] + [width] * (layers - 1)
+    hidden = [
+        module
+        for before, after in zip(widths, widths[1:], strict=False)
+        for module in (nn.Linear(before, after), nn.ReLU(inplace=True))
+    ]
+    return nn.Sequential(*hidden, nn.Linear(widths[-1], classes))

@@ -1,0 +1,41 @@
+"""A small residual network with batch normalization and dropout."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    """The basic block of He et al., CVPR 2016, figure 5 (left), with a projection where the shape changes."""
+
+    def __init__(self, before: int, after: int, stride: int) -> None:
+        super().__init__()
+        self.convolution1 = nn.Conv2d(before, after, 3, stride, 1, bias=False)
+        self.norm1 = nn.BatchNorm2d(after)
+        self.convolution2 = nn.Conv2d(after, after, 3, 1, 1, bias=False)
+        self.norm2 = nn.BatchNorm2d(after)
+        self.relu = nn.ReLU(inplace=True)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or before != after:
+            self.shortcut = nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.relu(self.norm1(self.convolution1(x)))
+        y = self.norm2(self.convolution2(y))
+        return self.relu(y + self.shortcut(x))
+
+
+class ResidualNet(nn.Module):
+    """The CIFAR-10 network of He et al., CVPR 2016, section 4.2, with one block per width, and dropout at the end."""
+
+    def __init__(self, classes: int = 10, dropout: float = 0.2) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU(inplace=True))
+        self.blocks = nn.Sequential(Block(16, 16, 1), Block(16, 32, 2), Block(32, 64, 2))
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(64, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.dropout(torch.flatten(self.pool(self.blocks(self.stem(x))), 1)))

@@ -1,0 +1,105 @@
+"""Executes a plan: a register file, one statement after another."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from remat_explorer.capture.memory_meter import is_out_of_memory
+from remat_explorer.capture.program import Program, Registers
+from remat_explorer.errors import ExecutionError
+from remat_explorer.plan import Compute, Plan, Statement
+from remat_explorer.runtime.random_state import RandomStates
+
+Section = Callable[[], contextlib.AbstractContextManager[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What one training step gives: the loss, the gradient of each parameter, the new content of each buffer."""
+
+    loss: torch.Tensor
+    gradients: dict[str, torch.Tensor]
+    buffers: dict[str, torch.Tensor]
+
+    def write_to(self, model: nn.Module) -> None:
+        """Add the gradients to the parameters' and put the new contents into the buffers, as eager training does."""
+        with torch.no_grad():
+            for name, gradient in self.gradients.items():
+                parameter = model.get_parameter(name)
+                parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+            for name, content in self.buffers.items():
+                model.get_buffer(name).copy_(content)
+
+
+@dataclass(frozen=True, eq=False)
+class Interpreter:
+    """Runs ``plan`` with the operations of ``program`` on ``device``.
+
+    Raises:
+        ExecutionError: from `run`, if memory runs out or the run is cancelled, with the statement's text.
+    """
+
+    plan: Plan
+    program: Program
+    device: torch.device
+
+    def run(
+        self,
+        registers: Registers,
+        section: Section = contextlib.nullcontext,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> Outcome:
+        """Execute every statement.
+
+        Args:
+            registers: what `Program.bind` gave; used up.
+            section: a context entered around each statement, for meters.
+            cancelled: asked before each statement.
+        """
+        states = RandomStates(self.device)
+        statement: Statement
+        with torch.no_grad():
+            for statement in self.plan.statements:
+                if cancelled():
+                    raise ExecutionError(f"execution was cancelled before {self.plan.text(statement)!r}")
+                try:
+                    with section():
+                        self._execute(statement, registers, states)
+                except RuntimeError as error:
+                    if not is_out_of_memory(error):
+                        raise
+                    raise ExecutionError(
+                        f"memory ran out at {self.plan.text(statement)!r} (stage {statement.stage}); solve with a "
+                        "smaller budget, or take a smaller batch"
+                    ) from error
+            return self._finish(registers)
+
+    def _execute(self, statement: Statement, registers: Registers, states: RandomStates) -> None:
+        if not isinstance(statement, Compute):
+            del registers[self.program.carriers[statement.value]]
+            return
+        body = self.program.bodies[statement.operation]
+        if not body.random:
+            body.run(registers, statement.drops)
+        elif statement.first:
+            states.save(statement.operation)
+            body.run(registers, statement.drops)
+        else:
+            now = states.get()
+            states.restore(statement.operation)
+            body.run(registers, statement.drops)
+            states.set(now)
+
+    def _finish(self, registers: Registers) -> Outcome:
+        for body in self.program.epilogue:
+            body.run(registers)
+        found: dict[str, dict[str, torch.Tensor]] = {"loss": {}, "gradient": {}, "buffer": {}}
+        for result in self.program.results:
+            found[result.kind][result.name] = result.views.result(registers, result.node)
+        return Outcome(found["loss"]["loss"], found["gradient"], found["buffer"])
