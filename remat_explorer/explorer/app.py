@@ -13,7 +13,7 @@ from remat_explorer.explorer.background import Background
 from remat_explorer.explorer.budget_view import BudgetView
 from remat_explorer.explorer.controls import Controls
 from remat_explorer.explorer.executing import execute
-from remat_explorer.explorer.loading import Source, from_graph, from_module, from_zoo, load
+from remat_explorer.explorer.loading import NO_MODULE, Source, from_graph, from_module, from_zoo, load
 from remat_explorer.explorer.matrices import MatrixView
 from remat_explorer.explorer.plan_view import PlanView
 from remat_explorer.explorer.scrubber import Scrubber
@@ -23,7 +23,7 @@ from remat_explorer.explorer.status_line import StatusLine
 from remat_explorer.explorer.timeline import TimelineView
 from remat_explorer.graph import Graph
 
-DEFAULTS = {"model": "unet"}
+DEFAULT_MODEL = "residual_net"
 SETTINGS = ("batch", "budget", "device", "image", "measured_costs", "solver", "strategy", "time_limit")
 STYLE = Path(__file__).parent / "explorer.css"
 
@@ -32,7 +32,7 @@ class Explorer(w.VBox):
     """Explore schedules of a model: choose a budget, solve, look, execute.
 
     Args:
-        model: name of a zoo model (default "unet"), a `torch.nn.Module`, or None with ``graph``.
+        model: name of a zoo model (default "residual_net"), a `torch.nn.Module`, or None with ``graph``.
         args: the module's example inputs.
         kwargs: the module's example keyword inputs.
         loss: as for `remat_explorer.capture`.
@@ -87,16 +87,17 @@ class Explorer(w.VBox):
         below = w.HBox([timeline, plan], layout=w.Layout(width="100%"))
         super().__init__([style, controls, budget_row, status, scrubber, matrices, below])
         self.add_class("remat-explorer")
-        self.state.observe(lambda change: self.load(), ["model", "batch", "image", "device", "measured_costs"])
+        self._adopting = False
+        self.state.observe(self._chosen, ["model", "batch", "image", "device", "measured_costs"])
         self.load()
 
     def _choose(self, model: Any, args: Any, kwargs: Any, loss: Any, graph: Graph | None) -> Source:
         state = self.state
         if graph is not None:
-            state.model, state.no_execution = graph.name, "This is a graph without a module, so nothing can run."
+            state.model, state.no_execution = graph.name, NO_MODULE
             return from_graph(graph)
         if model is None or isinstance(model, str):
-            state.model = model or DEFAULTS["model"]
+            state.model = model or DEFAULT_MODEL
             names = _zoo_names()
             if state.model not in names:
                 raise UnknownNameError("model", state.model, names)
@@ -104,13 +105,29 @@ class Explorer(w.VBox):
         state.model = type(model).__name__
         return from_module(model, tuple(args), kwargs, loss)
 
+    def _chosen(self, change: Any) -> None:
+        """Another model starts with sizes of its own; any choice loads anew."""
+        if self._adopting:
+            return
+        if change["name"] == "model":
+            self._adopt(0, None)
+        self.load()
+
+    def _adopt(self, batch: int, image: Any) -> None:
+        with self.state.lock:  # a choice made meanwhile waits, and is not mistaken for this one
+            self._adopting = True
+            self.state.batch, self.state.image = batch, image
+            self._adopting = False
+
     def load(self) -> None:
         """Load the chosen model anew, in the background; what is under way is cancelled."""
         self._background.cancel()
         self._background.start("loading", self._load)
 
     def _load(self, cancelled: Any) -> None:
-        load(self.state, self._source, cancelled)
+        loaded = load(self.state, self._source, cancelled)
+        if loaded is not None and loaded.batch and not cancelled.is_set():
+            self._adopt(loaded.batch, loaded.image)
         if self._wish is not None and self.state.graph is not None:
             wish, self._wish = self._wish, None
             self.state.set_budget(wish)

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import ipywidgets as w
 
+from remat_explorer.errors import QuantityError
 from remat_explorer.explorer.state import State
 
 COSTS = (("measured", True), ("estimated", False))
@@ -30,7 +31,7 @@ class Controls:
         fields = {
             "model": ("Model", w.Dropdown(options=names, disabled=not from_zoo), 118),
             "batch": ("Batch", w.BoundedIntText(min=0, max=100_000, disabled=not from_zoo), 62),
-            "image": ("Image", w.BoundedIntText(min=0, max=100_000, disabled=not from_zoo), 62),
+            "image": ("Image", w.Text(disabled=not from_zoo, placeholder="none"), 72),
             "device": ("Device", w.Dropdown(options=devices(state)), 70),
             "measured_costs": ("Costs", w.Dropdown(options=COSTS, disabled=bool(state.no_execution)), 100),
             "strategy": ("Strategy", w.Dropdown(options=list(STRATEGIES)), 140),
@@ -50,10 +51,21 @@ class Controls:
 
     def _bind(self, name: str, field: Any) -> None:
         state = self._state
-        field.value = getattr(state, name)
         field.continuous_update = False
-        field.observe(lambda change: setattr(state, name, change["new"]), "value")
+        _show(field, getattr(state, name))
+        field.observe(lambda change: self._take(name, field, change["new"]), "value")
         state.observe(lambda change: _show(field, change["new"]), name)
+
+    def _take(self, name: str, field: Any, entered: Any) -> None:
+        state = self._state
+        if name != "image":
+            setattr(state, name, entered)
+        elif entered != image_text(state.image):
+            try:
+                state.image = parse_image(entered)
+            except QuantityError as error:
+                state.say(str(error), "error")
+                field.value = image_text(state.image)
 
     def _button(self, text: str, icon: str, action: Any, style: str) -> w.Button:
         button = w.Button(description=text, icon=icon, button_style=style, layout=w.Layout(width="86px"))
@@ -79,7 +91,32 @@ def _show(field: Any, value: Any) -> None:
     options = getattr(field, "options", None)
     if options and isinstance(value, str) and value not in options:
         field.options = [*options, value]
-    field.value = value
+    field.value = image_text(value) if isinstance(field, w.Text) else value
+
+
+def image_text(image: int | tuple[int, int] | None) -> str:
+    """An image size as the field shows it.
+
+    >>> image_text((416, 608)), image_text(64), image_text(None)
+    ('416x608', '64', '')
+    """
+    return "x".join(map(str, image)) if isinstance(image, tuple) else str(image or "")
+
+
+def parse_image(text: str) -> int | tuple[int, int] | None:
+    """An image size from the field: "64", "416x608", or nothing.
+
+    Raises:
+        QuantityError: if it is none of these.
+    """
+    sides = text.replace("×", "x").replace(",", "x").split("x") if text.strip() else []
+    try:
+        pixels = [int(side) for side in sides]
+    except ValueError:
+        pixels = [0]
+    if len(pixels) > 2 or any(side < 1 for side in pixels):
+        raise QuantityError(f'{text!r} is not an image size; write pixels: "64", or height and width: "416x608"')
+    return None if not pixels else pixels[0] if len(pixels) == 1 else (pixels[0], pixels[1])
 
 
 def devices(state: State) -> list[str]:

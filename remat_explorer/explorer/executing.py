@@ -5,36 +5,41 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from remat_explorer.errors import ExecutionError
 from remat_explorer.explorer.state import State
 from remat_explorer.quantities import format_bytes, format_overhead
 
 
 def execute(state: State, cancelled: threading.Event) -> None:
     """Run the solution and measure it; the measurement appears in the state."""
-    solution = state.solution
-    if state.no_execution or solution is None or solution.schedule is None:
+    solution, inputs = state.solution, state.inputs
+    if state.no_execution or inputs is None or solution is None or solution.schedule is None:
         state.say(state.no_execution or "There is no solution to execute yet: solve first.", "warning")
         return
     from remat_explorer.runtime import measure
 
-    where = "on the GPU" if state.device == "cuda" else "on the CPU"
+    where = "on the GPU" if state.device.startswith("cuda") else "on the CPU"
     state.say(f"Executing the schedule {where} ({solution.strategy}, {len(solution.schedule.sequence)} computations)…")
 
     def advance(done: int, total: int) -> None:
         state.progress = done / total if total else None
 
-    measurement = measure(
-        solution,
-        state.module,
-        state.args,
-        device=state.device,
-        on_progress=advance,
-        cancelled=cancelled.is_set,
-    )
-    if cancelled.is_set():
+    try:
+        state.measurement = measurement = measure(
+            solution,
+            inputs.module,
+            inputs.args,
+            inputs.kwargs,
+            inputs.loss,
+            device=state.device,
+            on_progress=advance,
+            cancelled=cancelled.is_set,
+        )
+    except ExecutionError:
+        if not cancelled.is_set():
+            raise
         state.say("Cancelled the execution; the schedule stays on the screen.", "warning")
         return
-    state.measurement = measurement
     agrees = measurement.gradients_equal and measurement.within_budget
     state.say("Executed. " + validation(measurement), "good" if agrees else "warning")
 

@@ -1,6 +1,6 @@
 // R, S and U on canvases with one cursor. Hover never asks the kernel; a click or a key sets `stage` and `value`.
-const MARGIN = { left: 36, right: 6, top: 4, bottom: 32 };
-const NEAR = 0.95; // share of the budget from which a cell of U is marked
+const MARGIN = { left: 44, right: 6, top: 4, bottom: 32 };
+const NEAR = 0.98; // share of the budget from which a cell of U is marked
 
 function luminance(colour) {
   const [r, g, b, a] = (colour.match(/[\d.]+/g) || []).map(Number);
@@ -59,6 +59,7 @@ function panels(model) {
   return {
     R: {
       title: "operation",
+      sparse: true, // single cells are drawn at least two pixels wide
       columns: operations.length,
       level: (t, c) => R[t * operations.length + c],
       colours: (palette) => [palette.empty, palette.forward, palette.backward, palette.recompute].map(rgb),
@@ -110,17 +111,18 @@ function panels(model) {
 }
 
 // The highest level under every device pixel: nothing thin disappears, and large cells keep sharp edges.
-function raster(panel, rows, width, height) {
+function raster(panel, rows, width, height, ratio) {
+  const least = panel.sparse ? Math.round(2 * ratio) : 1;
   const levels = new Uint16Array(width * height);
   const gap = panel.columns * 9 < width && rows * 9 < height ? 1 : 0;
   for (let t = 0; t < rows; t++) {
     const top = Math.floor((t * height) / rows);
-    const bottom = Math.max(top + 1, Math.floor(((t + 1) * height) / rows) - gap);
+    const bottom = Math.min(height, Math.max(top + least, Math.floor(((t + 1) * height) / rows) - gap));
     for (let c = 0; c < panel.columns; c++) {
       const level = panel.level(t, c);
       if (level === 0) continue;
       const left = Math.floor((c * width) / panel.columns);
-      const right = Math.max(left + 1, Math.floor(((c + 1) * width) / panel.columns) - gap);
+      const right = Math.min(width, Math.max(left + least, Math.floor(((c + 1) * width) / panel.columns) - gap));
       for (let y = top; y < bottom; y++)
         for (let x = left; x < right; x++) if (level > levels[y * width + x]) levels[y * width + x] = level;
     }
@@ -134,7 +136,7 @@ function paint(context, panel, rows, palette, box, ratio) {
   const image = context.createImageData(width, height);
   const colours = panel.colours(palette);
   const known = new Map();
-  raster(panel, rows, width, height).forEach((level, i) => {
+  raster(panel, rows, width, height, ratio).forEach((level, i) => {
     if (!known.has(level)) known.set(level, panel.colour(level, colours));
     const [r, g, b] = known.get(level);
     image.data.set([r, g, b, 255], 4 * i);
@@ -191,7 +193,7 @@ function legend(name, palette, model) {
   if (name === "S") return swatch(palette.kept, "kept (checkpoint)");
   const bar = `<i class="scale" style="background:linear-gradient(to right,${palette.scale.join(",")})"></i>`;
   const ends = [model.get("resident"), model.get("largest")].map(formatBytes);
-  const near = model.get("budget") ? swatch(palette.budget, "≥ 95 % of budget") : "";
+  const near = model.get("budget") ? swatch(palette.budget, "≥ 98 % of budget") : "";
   return `<span>${ends[0]} ${bar} ${ends[1]}</span>${near}`;
 }
 

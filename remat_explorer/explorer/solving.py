@@ -23,7 +23,7 @@ def solve(state: State, cancelled: threading.Event) -> None:
     if graph is None:
         state.say("There is no model to solve for yet.", "warning")
         return
-    state.say(f"Solving {graph.name} within {format_bytes(budget)}: starting {state.strategy}…")
+    state.say(f"Solving {state.model} within {format_bytes(budget)}: starting {state.strategy}…")
     job = SolveJob.start(graph, budget, state.strategy, time_limit=state.time_limit, solver=state.solver)
     seen: Progress | None = None
     while not job.done:

@@ -32,8 +32,8 @@ class State(t.HasTraits):
 
     # What the person chooses.
     model = t.Unicode(help="Name of a model of the zoo, or of the person's own module or graph.")
-    batch = t.Int(0, help="Batch size; 0 is the model's own default.")
-    image = t.Int(0, help="Image height and width; 0 is the model's own default.")
+    batch = t.Int(0, help="Batch size; 0 is a size to begin with.")
+    image = t.Any(None, help="Pixels: one number or (height, width); None is a size to begin with, if any.")
     device = t.Unicode("cpu", help="Where to profile and execute.")
     measured_costs = t.Bool(True, help="Measure costs and workspace on the device, instead of estimating them.")
     budget = t.Int(0, help="Memory budget in bytes, resident bytes included.")
@@ -45,8 +45,7 @@ class State(t.HasTraits):
 
     # What is known about the model.
     graph = t.Instance(Graph, allow_none=True, help="The training graph.")
-    module = t.Any(None, help="The module that Execute runs, or None.")
-    args = t.Any((), help="The module's example inputs.")
+    inputs = t.Any(None, help="The module that Execute runs with its example inputs (`loading.Inputs`), or None.")
     no_execution = t.Unicode("", help="Why Execute is not possible; empty when it is.")
     smallest = t.Instance(MinimumBudget, allow_none=True, help="Between which budgets the graph starts to be feasible.")
     checkpoint_all_peak = t.Int(0, help="Peak of the schedule that keeps everything, bytes.")
@@ -69,13 +68,13 @@ class State(t.HasTraits):
         for name in settings:
             if not self.has_trait(name):
                 raise UnknownNameError("setting", name, self.trait_names())
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._plan_of: tuple[Schedule, Plan] | None = None
         super().__init__(**settings)
 
     def notify_change(self, change: Any) -> None:
         """Tell the observers, one change at a time: workers and clicks change the state from different threads."""
-        with self._lock:
+        with self.lock:
             super().notify_change(change)
 
     @property
@@ -94,7 +93,7 @@ class State(t.HasTraits):
 
     def say(self, status: str, tone: str = "plain") -> None:
         """Put a sentence into the status line."""
-        with self._lock:
+        with self.lock:
             self.tone = tone
             self.status = status
 

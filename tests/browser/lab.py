@@ -103,11 +103,11 @@ def _await(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
 
 
 @contextmanager
-def browse(playwright: Any, folder: Path) -> Iterator[Any]:
-    """A page in a fresh Chromium; ``page.leaks`` and ``page.failures`` list outside requests and page errors."""
+def browse(playwright: Any, folder: Path, chromium: str) -> Iterator[Any]:
+    """A page in a fresh ``chromium``; ``page.leaks`` and ``page.failures`` list outside requests and page errors."""
     context = playwright.chromium.launch_persistent_context(
         folder,
-        executable_path=find_on_path_or_none(),
+        executable_path=chromium,
         headless=True,
         args=list(FLAGS),
         viewport={"width": 1280, "height": 800},
@@ -121,11 +121,6 @@ def browse(playwright: Any, folder: Path) -> Iterator[Any]:
         yield page
     finally:
         context.close()
-
-
-def find_on_path_or_none() -> str | None:
-    """What to hand to Playwright, which takes its own browser for None."""
-    return next((found for name in NAMES if (found := shutil.which(name))), None)
 
 
 def outside(address: str) -> bool:

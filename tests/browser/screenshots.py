@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from lab import browse, open_notebook, run_cell, serve, write_notebook
+from lab import MEND, browse, find_chromium, open_notebook, run_cell, serve, write_notebook
 from playwright.sync_api import sync_playwright
 
 IDLE = "() => document.querySelector('.remat-status[data-busy=\"\"]') !== null"
@@ -18,11 +18,12 @@ IDLE = "() => document.querySelector('.remat-status[data-busy=\"\"]') !== null"
 def photograph(folder: Path, expressions: list[str], dark: bool) -> None:
     """Two pictures per expression: after Solve, and after Execute where that is possible."""
     theme = "dark" if dark else "light"
+    chromium = find_chromium() or sys.exit(f"no browser was found; mend it with: {MEND}")
     with tempfile.TemporaryDirectory() as place, serve(Path(place), dark) as address, sync_playwright() as playwright:
         for number, expression in enumerate(expressions):
             name = f"picture{number}.ipynb"
             write_notebook(Path(place) / "root" / name, [f"import remat_explorer as rx\nexplorer = {expression}\nexplorer"])
-            with browse(playwright, Path(place) / f"profile{number}") as page:
+            with browse(playwright, Path(place) / f"profile{number}", chromium) as page:
                 open_notebook(page, address, name)
                 run_cell(page, 0)
                 page.wait_for_selector(".js-plotly-plot .main-svg", timeout=60_000)
