@@ -30,7 +30,7 @@ def photograph(folder: Path, expressions: list[str], dark: bool) -> None:
                 page.wait_for_function(IDLE, timeout=60_000)
                 page.keyboard.press("Escape")
                 for step in ("Solve", "Execute"):
-                    button = page.get_by_role("button", name=step)
+                    button = page.locator(".remat-controls").get_by_role("button", name=step)
                     if button.is_disabled():
                         continue
                     button.click()

@@ -35,7 +35,7 @@ def await_idle(page: Any, seconds: float = 60) -> None:
 
 
 def click(page: Any, name: str) -> None:
-    page.get_by_role("button", name=name, exact=True).click()
+    page.locator(".remat-controls").get_by_role("button", name=name).click()
 
 
 def stage(page: Any) -> int:
