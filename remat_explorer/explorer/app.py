@@ -49,7 +49,7 @@ class Explorer(w.VBox):
     >>> explorer.wait(60), explorer.state.checkpoint_all_peak
     (True, 10)
     >>> explorer.state.stage = 7
-    >>> rx.Explorer(graph=rx.linear(8), stategy="optimal")
+    >>> rx.Explorer(graph=rx.linear(8), stategy="optimal")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
     remat_explorer.errors.UnknownNameError: unknown setting 'stategy'; did you mean 'strategy'? Known: batch, ...

@@ -80,7 +80,7 @@ class Controls:
         self.execute.tooltip = state.no_execution or "Run the schedule, and measure memory, time and gradients"
 
 
-def _labelled(text: str, field: w.Widget, width: int) -> w.VBox:
+def _labelled(text: str, field: Any, width: int) -> w.VBox:
     field.layout = w.Layout(width=f"{width}px", margin="0")
     label = w.Label(text, layout=w.Layout(height="17px", margin="0"))
     return w.VBox([label, field], layout=w.Layout(margin="0 8px 0 0"))
@@ -91,7 +91,7 @@ def _show(field: Any, value: Any) -> None:
     options = getattr(field, "options", None)
     if options and isinstance(value, str) and value not in options:
         field.options = [*options, value]
-    field.value = image_text(value) if isinstance(field, w.Text) else value
+    field.value = value if isinstance(value, str) or not isinstance(field, w.Text) else image_text(value)
 
 
 def image_text(image: int | tuple[int, int] | None) -> str:

@@ -15,7 +15,6 @@ from remat_explorer.explorer.state import State
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes
 
-
 # Batch and image to begin with: captured, measured and executed in seconds on a laptop's CPU.
 BEGIN = {"mlp": (128, None), "residual_net": (32, 32), "unet": (2, 128), "vgg16": (8, 64)}
 BEGIN_ELSE = (4, None)
@@ -94,9 +93,7 @@ def load(state: State, source: Source, cancelled: threading.Event) -> Loaded | N
     return loaded
 
 
-def _with_measured_costs(
-    state: State, graph: Graph, inputs: Inputs, cancelled: threading.Event
-) -> tuple[Graph, str]:
+def _with_measured_costs(state: State, graph: Graph, inputs: Inputs, cancelled: threading.Event) -> tuple[Graph, str]:
     """The graph with measured costs, or as it is with the reason why."""
     from remat_explorer.capture.profiling import profile
 

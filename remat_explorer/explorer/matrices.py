@@ -31,7 +31,7 @@ class Matrices(anywidget.AnyWidget):
         U: little-endian 16-bit levels, 0 where nothing runs, else share of ``largest`` times `LEVELS`.
     """
 
-    _esm = (HERE / "quantities.js").read_text() + (HERE / "matrix.js").read_text()
+    _esm = "".join((HERE / name).read_text() for name in ("quantities.js", "matrix_panels.js", "matrix.js"))
     _css = HERE / "matrix.css"
     rows = t.Int(0).tag(sync=True)
     R = t.Bytes(b"").tag(sync=True)

@@ -95,7 +95,8 @@ def _explain(state: State, solution: Solution) -> tuple[str, str]:
 
 def describe(solution: Solution, was_cancelled: bool = False) -> tuple[str, str]:
     """A result in one line, and its tone."""
-    assert solution.schedule is not None and solution.peak is not None
+    assert solution.schedule is not None
+    assert solution.peak is not None
     proven = solution.status is Status.OPTIMAL
     name = {True: "Cancelled, incumbent kept", False: "Optimal" if proven else "Feasible"}[was_cancelled and not proven]
     words = [

@@ -8,12 +8,18 @@ from typing import Any
 import traitlets as t
 
 from remat_explorer.errors import QuantityError, UnknownNameError
+from remat_explorer.figures.palette import Theme
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import parse_budget
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import MinimumBudget
+
+
+def optional(kind: type, help: str) -> Any:
+    """A trait that is an instance of ``kind`` or None."""
+    return t.Instance(kind, allow_none=True, help=help)
 
 
 class State(t.HasTraits):
@@ -24,10 +30,10 @@ class State(t.HasTraits):
     >>> state.set_budget("4")
     >>> state.budget
     4
-    >>> State(buget=4)
+    >>> State(buget=4)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    remat_explorer.errors.UnknownNameError: unknown setting 'buget'; did you mean 'budget'? Known: batch, budget, ...
+    remat_explorer.errors.UnknownNameError: unknown setting 'buget'; did you mean 'budget'? Known: answer, batch, ...
     """
 
     # What the person chooses.
@@ -44,16 +50,16 @@ class State(t.HasTraits):
     value = t.Int(0, help="The selected value.")
 
     # What is known about the model.
-    graph = t.Instance(Graph, allow_none=True, help="The training graph.")
+    graph: Graph | None = optional(Graph, "The training graph.")
     inputs = t.Any(None, help="The module that Execute runs with its example inputs (`loading.Inputs`), or None.")
     no_execution = t.Unicode("", help="Why Execute is not possible; empty when it is.")
-    smallest = t.Instance(MinimumBudget, allow_none=True, help="Between which budgets the graph starts to be feasible.")
+    smallest: MinimumBudget | None = optional(MinimumBudget, "Between which budgets the graph starts to be feasible.")
     checkpoint_all_peak = t.Int(0, help="Peak of the schedule that keeps everything, bytes.")
 
     # What has been found.
-    schedule = t.Instance(Schedule, allow_none=True, help="The schedule on the screen: incumbent or result.")
-    solution = t.Instance(Solution, allow_none=True, help="The solution on the screen; None while it is an incumbent.")
-    answer = t.Instance(Solution, allow_none=True, help="What the last solve returned, infeasible included.")
+    schedule: Schedule | None = optional(Schedule, "The schedule on the screen: incumbent or result.")
+    solution: Solution | None = optional(Solution, "The solution on the screen; None while it is an incumbent.")
+    answer: Solution | None = optional(Solution, "What the last solve returned, infeasible included.")
     measurement = t.Any(None, help="The measurement of `solution`, or None.")
 
     # What is going on.
@@ -62,7 +68,7 @@ class State(t.HasTraits):
     progress = t.Float(None, allow_none=True, help="Share of the work done, 0 to 1, or None when unknown.")
     status = t.Unicode("Ready.", help="What the explorer is doing, or what came of it.")
     tone = t.Enum(("plain", "good", "warning", "error"), "plain", help="How the status is meant.")
-    theme = t.Enum(("light", "dark"), "light", help="Ground of the page, as the browser reports it.")
+    theme: t.Enum[Theme] = t.Enum(("light", "dark"), "light", help="Ground of the page, as the browser reports it.")
 
     def __init__(self, **settings: Any) -> None:
         for name in settings:

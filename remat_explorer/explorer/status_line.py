@@ -34,7 +34,9 @@ def status_html(state: State) -> str:
     clock, bar = "", ""
     if state.busy:
         icon = '<i class="spinner"></i>'
-        clock = f'<span class="clock">{format_seconds(max(state.elapsed, 0.0)) if state.elapsed >= 0.1 else "0.0 s"}</span>'
+        clock = (
+            f'<span class="clock">{format_seconds(max(state.elapsed, 0.0)) if state.elapsed >= 0.1 else "0.0 s"}</span>'
+        )
         if state.progress is not None:
             bar = f'<progress max="1" value="{state.progress:.3f}"></progress>'
     text = html.escape(state.status)

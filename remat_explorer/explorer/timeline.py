@@ -37,7 +37,7 @@ class TimelineView:
         state, plan = self._state, self._state.plan
         if plan is None:
             return
-        drawn = memory_timeline(plan, state.budget or None, state.measurement, state.stage, state.theme)
+        drawn: Any = memory_timeline(plan, state.budget or None, state.measurement, state.stage, state.theme)
         drawn.update_layout(
             height=HEIGHT,
             width=WIDTH,

@@ -60,7 +60,7 @@ def holdings(plan: Plan) -> Holdings:
             backward = node.phase == "backward"
             kind_of[v] = 2 if backward else 0 if freed_in[i, v] > statement.stage else 1
             held[kind_of[v]] += bytes_of[v]
-        rows.append(held + [0, way.workspace + dropped, 0])
+        rows.append((held[0], held[1] + way.workspace + dropped, held[2]))
         statements.append(i)
         stages.append(statement.stage)
     kept, temporaries, gradients = np.array(rows, dtype=np.int64).reshape(-1, 3).T

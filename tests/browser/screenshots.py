@@ -22,7 +22,9 @@ def photograph(folder: Path, expressions: list[str], dark: bool) -> None:
     with tempfile.TemporaryDirectory() as place, serve(Path(place), dark) as address, sync_playwright() as playwright:
         for number, expression in enumerate(expressions):
             name = f"picture{number}.ipynb"
-            write_notebook(Path(place) / "root" / name, [f"import remat_explorer as rx\nexplorer = {expression}\nexplorer"])
+            write_notebook(
+                Path(place) / "root" / name, [f"import remat_explorer as rx\nexplorer = {expression}\nexplorer"]
+            )
             with browse(playwright, Path(place) / f"profile{number}", chromium) as page:
                 open_notebook(page, address, name)
                 run_cell(page, 0)

@@ -33,7 +33,9 @@ def test_there_are_notebooks() -> None:
 def test_notebook_runs_top_to_bottom(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     notebook = nbformat.read(path, as_version=4)
-    client = NotebookClient(notebook, timeout=180, kernel_manager_class=SamePython, resources={"metadata": {"path": ROOT}})
+    client = NotebookClient(
+        notebook, timeout=180, kernel_manager_class=SamePython, resources={"metadata": {"path": ROOT}}
+    )
     client.execute()
     shown = str([cell.get("outputs") for cell in notebook.cells])
     assert "application/vnd.jupyter.widget-view+json" in shown
