@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from remat_explorer.graph import Graph
@@ -54,6 +54,15 @@ class Limits:
     def over(self) -> bool:
         """Whether the time is up or the person cancelled."""
         return self.left == 0.0 or self.cancelled()
+
+    def share(self, share: float) -> Limits:
+        """Limits of a part of the work: a share of the time that is left, the same reports on the same clock."""
+        begun = self.elapsed
+
+        def report(progress: Progress) -> None:
+            self.report(replace(progress, seconds=begun + progress.seconds))
+
+        return Limits(share * self.left, self.solver, self.threads, report, self.cancelled)
 
     def tell(self, doing: str, schedule: Schedule | None = None, lower_bound: float | None = None) -> None:
         """Report progress."""

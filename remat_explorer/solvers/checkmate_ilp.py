@@ -84,7 +84,7 @@ class CheckmateProblem:
         return [*([producer] if len(problem.outputs[producer]) > 1 else []), *problem.readers[v]]
 
     def _add_rules(self, t: int) -> None:
-        problem, milp, R, S = self.condensed, self.milp, self.R, self.S
+        problem, R, S = self.condensed, self.R, self.S
         for k, inputs in enumerate(problem.inputs):
             for v in inputs if R[t, k] >= 0 else ():  # (1b): R[t,j] <= R[t,i] + S[t,i]
                 self._row([(1, R[t, k]), (-1, R[t, problem.producer[v]]), (-1, S[t, v])], "<", 0)

@@ -39,14 +39,15 @@ class LivenessRelaxation:
         self.model = LivenessModel(condensed, budget, Milp(limits.solver, limits.threads, relaxed=True))
         self.limits = limits
 
-    def solve(self, incumbent: Schedule | None = None) -> Relaxed:
+    def solve(self, incumbent: Schedule | None = None, bound: float = 0.0) -> Relaxed:
         """Add the most violated row of every stage until none is violated or the time is up.
 
         Args:
             incumbent: the best schedule so far, for the progress reports.
+            bound: a lower bound that is known already.
         """
         model, limits = self.model, self.limits
-        bound, finished = model.condensed.graph.total_cost, False
+        bound, finished = max(bound, model.condensed.graph.total_cost), False
         if not model.build(limits):
             return Relaxed(bound, (), False)
         while not limits.over:
@@ -56,7 +57,7 @@ class LivenessRelaxation:
             if outcome.values is None:
                 break
             bound = max(bound, model.cost(outcome.bound))
-            limits.tell("solving the linear program", incumbent, bound)
+            limits.tell("relaxing the liveness formulation", incumbent, bound)
             R, S = model.matrices(outcome.values)
             worst = violated_points(model, R, S)
             if not [model.add_memory_row(t, k) for t, k in worst]:
@@ -80,8 +81,8 @@ def refuse(model: LivenessModel, values: np.ndarray) -> bool:
     """Add rows that cut off an integral point, exactly; False if the point is within the budget to the byte."""
     R, S = (matrix.round() for matrix in model.matrices(values))
     U = live_memory(model.condensed, R, S)
-    exceeded = np.argwhere((U > model.budget) & (R > 0))
+    exceeded = np.argwhere((model.budget < U) & (R > 0))
     for t, k in exceeded.tolist():
         if not model.add_memory_row(t, k):
-            model.add_cover_row(t, k, model.point(R, S))
+            model.add_cover_row(t, k, R, S)
     return bool(len(exceeded))

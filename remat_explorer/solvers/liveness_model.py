@@ -147,14 +147,16 @@ class LivenessModel:
                 self._at_most([(1, rest), (-1, largest)], 0)
         return self.L[key]
 
-    def add_cover_row(self, t: int, k: int, values: np.ndarray) -> None:
+    def add_cover_row(self, t: int, k: int, R: np.ndarray, S: np.ndarray) -> None:
         """Forbid an integral point that exceeds the budget at (t, k) by less than the solver's tolerance.
 
         The present terms alone exceed the budget, so they cannot all be present: a cover inequality.
         """
         room = self.budget - int(self.condensed.base[t])
+        terms = sorted(self._memory(t, k), key=lambda pair: -pair[0])
+        values = self.point(R, S)
         cover: list[Affine] = []
-        for size, term in sorted(self._memory(t, k), key=lambda pair: -pair[0]):
+        for size, term in terms:
             if room >= 0 and self._value(term, values) > 0.5:
                 cover.append(term)
                 room -= size

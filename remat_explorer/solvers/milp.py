@@ -24,6 +24,7 @@ from remat_explorer.errors import SolverError
 from remat_explorer.solvers.backends import backend
 
 Sense = Literal["<", ">", "="]
+SLOWNESS = 8e-6  # seconds per column that a back end needs to notice its time limit and to hand the values over
 RELATIVE_GAP = 1e-7  # a tenth of the gap up to which a solution is called optimal
 
 
@@ -114,6 +115,7 @@ class Milp:
         if time_limit <= 0:
             return Outcome("unknown", None, -math.inf, None)
         begun = time.monotonic()
+        time_limit -= min(SLOWNESS * self.columns, time_limit / 4)
         if self.relaxed and self.backend.clock_runs_on:
             time_limit += self._seconds
         with _standard_output_closed(self.backend.prints):

@@ -28,6 +28,7 @@ EXPONENTS = (
     Exponents(0.5, 0.5, 0.5),
 )
 REPAIR_EXPONENTS = (Exponents(1, 1, 1), Exponents(0.5, 1, 1), Exponents(1, 1, 0.3))
+GUIDED_EXPONENTS = (Exponents(1, 1, 1), Exponents(0.5, 1, 1), Exponents(1, 1, 0.5), Exponents(1, 1, 0))
 REPAIR_TRIES, REPAIR_STEP = 60, 0.5
 
 
@@ -60,6 +61,28 @@ def plan_schedule(
         if over():
             return best
     return best or _repair(condensed, budget, over)
+
+
+def guided_schedule(
+    condensed: Condensed, budget: int, guides: list[np.ndarray], over: Callable[[], bool]
+) -> Schedule | None:
+    """The cheapest schedule of walks that keep what guides of shape (n, groups) say, or None.
+
+    Args:
+        condensed: n operations and their groups of values.
+        budget: bytes, resident bytes included.
+        guides: factors on the eviction score by stage, as `guidance.guide` makes them.
+        over: asked between walks; once True the best so far is returned.
+    """
+    best: Schedule | None = None
+    for guide in guides:
+        for exponents in GUIDED_EXPONENTS:
+            if over():
+                return best
+            found = _realize(condensed, budget, Walk(condensed, budget, exponents, guide).run())
+            if found is not None and (best is None or found.cost < best.cost):
+                best = found
+    return best
 
 
 def _repair(condensed: Condensed, budget: int, over: Callable[[], bool]) -> Schedule | None:

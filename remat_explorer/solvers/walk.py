@@ -44,7 +44,7 @@ class Walk:
         condensed: n operations and their groups of values.
         budget: bytes, resident bytes included.
         exponents: of the eviction score.
-        keep: factor on each value's score, of shape (groups,): larger is kept longer.
+        keep: factor on each value's score, of shape (groups,) or (n, groups), by stage: larger is kept longer.
         any_operation: whether operations of the backward pass may run again, too.
     """
 
@@ -52,7 +52,8 @@ class Walk:
         self, condensed: Condensed, budget: int, exponents: Exponents, keep: np.ndarray, any_operation: bool = False
     ) -> None:
         problem = self.condensed = condensed
-        self.budget, self.exponents, self.keep = budget, exponents, keep
+        self.budget, self.exponents = budget, exponents
+        self.keep = np.broadcast_to(keep, (problem.n, problem.groups))
         backward = problem.graph.is_backward
         self.forward_stages = int(backward.argmax()) if backward.any() else 0
         recomputable = np.ones(problem.n, dtype=bool) if any_operation else ~backward
@@ -183,7 +184,7 @@ class Walk:
         powers = self.exponents
         next_use = min(int(self.next_use[v]), self.condensed.n)
         distance = max(float(self.clock[next_use] - self.clock[t]), NEAREST)
-        weight = float(self.keep[v]) * (DESCENDANT if self.for_descendant[v] else 1.0)
+        weight = float(self.keep[t, v]) * (DESCENDANT if self.for_descendant[v] else 1.0)
         size = max(self.sizes[v], 1)
         return weight * self.evicted.cost(v) ** powers.cost / (size**powers.bytes * distance**powers.distance)
 
