@@ -1,0 +1,15 @@
+"""Figures: pure functions from data to a plotly Figure, for notebooks, reports and the explorer.
+
+>>> import numpy as np
+>>> import remat_explorer as rx
+>>> graph = rx.linear(2)
+>>> figure = schedule_heatmap(rx.Schedule(graph, np.eye(5), np.tril(np.ones((5, 5)), -1)))
+>>> figure.layout.title.text
+'linear2'
+"""
+
+from remat_explorer.figures.memory_heatmap import memory_heatmap
+from remat_explorer.figures.memory_timeline import memory_timeline
+from remat_explorer.figures.schedule_heatmap import schedule_heatmap
+
+__all__ = ["memory_heatmap", "memory_timeline", "schedule_heatmap"]

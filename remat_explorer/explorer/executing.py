@@ -1,0 +1,63 @@
+"""Execute the solution on the screen, and say in one line how prediction and measurement agree."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from remat_explorer.errors import ExecutionError
+from remat_explorer.explorer.state import State
+from remat_explorer.quantities import format_bytes, format_overhead
+
+
+def execute(state: State, cancelled: threading.Event) -> None:
+    """Run the solution and measure it; the measurement appears in the state."""
+    solution, inputs = state.solution, state.inputs
+    if state.no_execution or inputs is None or solution is None or solution.schedule is None:
+        state.say(state.no_execution or "There is no solution to execute yet: solve first.", "warning")
+        return
+    from remat_explorer.runtime import measure
+
+    where = "on the GPU" if state.device.startswith("cuda") else "on the CPU"
+    state.say(f"Executing the schedule {where} ({solution.strategy}, {len(solution.schedule.sequence)} computations)…")
+
+    def advance(done: int, total: int) -> None:
+        state.progress = done / total if total else None
+
+    try:
+        state.measurement = measurement = measure(
+            solution,
+            inputs.module,
+            inputs.args,
+            inputs.kwargs,
+            inputs.loss,
+            device=state.device,
+            on_progress=advance,
+            cancelled=cancelled.is_set,
+        )
+    except ExecutionError:
+        if not cancelled.is_set():
+            raise
+        state.say("Cancelled the execution; the schedule stays on the screen.", "warning")
+        return
+    agrees = measurement.gradients_equal and measurement.within_budget
+    state.say("Executed. " + validation(measurement), "good" if agrees else "warning")
+
+
+def validation(measurement: Any) -> str:
+    """Predicted and measured, side by side.
+
+    Args:
+        measurement: a `remat_explorer.runtime.Measurement`.
+    """
+    difference = measurement.gradient_difference
+    words = [
+        f"Peak predicted {format_bytes(measurement.predicted_peak)}, measured {format_bytes(measurement.peak)} "
+        f"({100 * measurement.error:+.2f} %), {'within' if measurement.within_budget else 'ABOVE'} the budget",
+        f"overhead predicted {format_overhead(measurement.predicted_overhead)}, "
+        f"measured {format_overhead(measurement.overhead)}",
+        f"gradients {'equal' if measurement.gradients_equal else 'DIFFER'}: max difference {difference:.3g}",
+    ]
+    if measurement.eager_peak:
+        words.append(f"eager peak {format_bytes(measurement.eager_peak)}")
+    return " · ".join(words)

@@ -1,0 +1,160 @@
+"""From a model's name, module or graph to a training graph with its budget marks, in the background."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from remat_explorer.errors import ExecutionError
+from remat_explorer.explorer.free_memory import checkpoint_all_bytes, free_bytes
+from remat_explorer.explorer.solving import show_schedule
+from remat_explorer.explorer.state import State
+from remat_explorer.graph import Graph
+from remat_explorer.quantities import format_bytes
+
+# Batch and image to begin with: captured, measured and executed in seconds on a laptop's CPU.
+BEGIN = {"mlp": (128, None), "residual_net": (32, 32), "unet": (2, 128), "vgg16": (8, 64)}
+BEGIN_ELSE = (4, None)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What to execute: a module, its example inputs, and the loss of its output."""
+
+    module: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any] | None = None
+    loss: Any = None
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A graph, what to execute it with (None for a bare graph), and the sizes that the zoo chose."""
+
+    graph: Graph
+    inputs: Inputs | None = None
+    batch: int = 0
+    image: int | tuple[int, int] | None = None
+
+
+NO_MODULE = "This is a graph without a module, so nothing can run."
+Source = Callable[[State], Loaded]
+
+
+def from_zoo(state: State) -> Loaded:
+    """The zoo's model of the state's name, batch and image size."""
+    from remat_explorer import models
+
+    batch, image = BEGIN.get(state.model, BEGIN_ELSE)
+    chosen = models.load(state.model, state.batch or batch, state.image or image, device=state.device)
+    size = chosen.image
+    square = size[0] if size and size[0] == size[1] else size
+    return Loaded(chosen.graph, Inputs(chosen.module, chosen.args), chosen.batch, square)
+
+
+def from_module(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, loss: Any) -> Source:
+    """The person's own module."""
+
+    def capture_it(state: State) -> Loaded:
+        from remat_explorer.capture import capture
+
+        return Loaded(capture(module, args, kwargs, loss=loss), Inputs(module, args, kwargs, loss))
+
+    return capture_it
+
+
+def from_graph(graph: Graph) -> Source:
+    """A graph without a module."""
+    return lambda state: Loaded(graph)
+
+
+def load(state: State, source: Source, cancelled: threading.Event) -> Loaded | None:
+    """Capture, measure costs, find the budget marks, and show the schedule that keeps everything.
+
+    Cancelled while measuring it goes on with estimates; cancelled before that, None is returned.
+    """
+    state.say(f"Loading {state.model}: capturing the training graph…")
+    loaded = source(state)
+    if cancelled.is_set():
+        state.say(f"Cancelled before {state.model} was captured.", "warning")
+        return None
+    graph, note = loaded.graph, ""
+    if loaded.inputs is not None and state.measured_costs:
+        graph, note = _with_measured_costs(state, graph, loaded.inputs, cancelled)
+    _accept(state, loaded, graph)
+    state.say(
+        f"Loaded {state.model}: {graph.n} operations, {len(graph.values)} values, checkpoint-all needs "
+        f"{format_bytes(state.checkpoint_all_peak)}, of which {format_bytes(graph.resident_bytes)} always stay.{note} "
+        "Choose a budget and press Solve."
+    )
+    return loaded
+
+
+def _with_measured_costs(state: State, graph: Graph, inputs: Inputs, cancelled: threading.Event) -> tuple[Graph, str]:
+    """The graph with measured costs, or as it is with the reason why."""
+    from remat_explorer.capture.profiling import profile
+
+    needed, free = checkpoint_all_bytes(graph), free_bytes(state.device)
+    if needed > free:
+        return graph, (
+            f" Costs are estimates, without workspace: measuring needs {format_bytes(needed)}, and "
+            f"{format_bytes(free)} are free."
+        )
+    state.say(f"Loading {state.model}: measuring {graph.n} operations on {state.device}…")
+
+    def advance(done: int, total: int) -> None:
+        state.progress = done / total if total else None
+
+    try:
+        return profile(
+            graph,
+            inputs.module,
+            inputs.args,
+            inputs.kwargs,
+            inputs.loss,
+            device=state.device,
+            on_progress=advance,
+            cancelled=cancelled.is_set,
+        ), ""
+    except ExecutionError as error:
+        reason = "Measuring was cancelled" if cancelled.is_set() else f"Measuring failed ({error})"
+        return graph, f" {reason}: costs are estimates, and peaks leave out workspace."
+    finally:
+        state.progress = None
+
+
+def _accept(state: State, loaded: Loaded, graph: Graph) -> None:
+    from remat_explorer.solvers import minimum_budget, solve
+
+    state.say(f"Loading {state.model}: looking for the smallest budget…")
+    smallest = minimum_budget(graph)
+    keep_all = solve(graph, budget="100%", strategy="checkpoint-all")
+    assert keep_all.peak is not None
+    clear(state)
+    state.graph, state.inputs, state.no_execution = graph, loaded.inputs, reason_not_to_run(state, loaded, graph)
+    state.smallest, state.checkpoint_all_peak = smallest, keep_all.peak
+    if not smallest.lower_bound <= state.budget <= 1.1 * keep_all.peak:
+        state.budget = math.ceil((smallest.known_feasible + keep_all.peak) / 2)
+    show_schedule(state, keep_all.schedule, keep_all)
+
+
+def reason_not_to_run(state: State, loaded: Loaded, graph: Graph) -> str:
+    """Why the graph cannot be executed here, or ""."""
+    if loaded.inputs is None:
+        return NO_MODULE
+    needed, free = checkpoint_all_bytes(graph), free_bytes(state.device)
+    if needed > free:
+        return (
+            f"Execution compares with plain PyTorch, which needs {format_bytes(needed)}; {format_bytes(free)} are "
+            "free. Choose a smaller batch or image."
+        )
+    return ""
+
+
+def clear(state: State) -> None:
+    """Forget everything about the model before."""
+    state.measurement = state.answer = state.solution = state.schedule = None
+    state.stage = state.value = 0

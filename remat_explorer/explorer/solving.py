@@ -1,0 +1,110 @@
+"""Solve in a process of its own, show every incumbent, and say how good it is."""
+
+from __future__ import annotations
+
+import threading
+
+from remat_explorer.explorer.state import State
+from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
+from remat_explorer.solution import Solution, Status
+from remat_explorer.solvers.base import Progress
+
+POLL = 0.1  # seconds; also how long Cancel may go unheard
+
+
+def solve(state: State, cancelled: threading.Event) -> None:
+    """Solve the state's graph within its budget; incumbents and the result appear in the state.
+
+    An infeasible budget leaves the schedule on the screen as it is.
+    """
+    from remat_explorer.solvers.job import SolveJob
+
+    graph, budget = state.graph, state.budget
+    if graph is None:
+        state.say("There is no model to solve for yet.", "warning")
+        return
+    state.say(f"Solving {state.model} within {format_bytes(budget)}: starting {state.strategy}…")
+    job = SolveJob.start(graph, budget, state.strategy, time_limit=state.time_limit, solver=state.solver)
+    seen: Progress | None = None
+    while not job.done:
+        if cancelled.wait(POLL):
+            job.cancel()
+            break
+        for progress in job.poll():
+            seen = _merge(seen, progress)
+            _show(state, seen, progress)
+    for progress in job.poll():
+        seen = _merge(seen, progress)
+    _finish(state, job.solution(), cancelled.is_set())
+
+
+def _merge(seen: Progress | None, new: Progress) -> Progress:
+    """What is known once ``new`` has been heard: a report may leave out what an earlier one said."""
+    if seen is None:
+        return new
+    bound = seen.lower_bound if new.lower_bound is None else new.lower_bound
+    return Progress(new.seconds, new.doing, new.schedule or seen.schedule, bound)
+
+
+def _show(state: State, known: Progress, new: Progress) -> None:
+    if new.schedule is not None:
+        show_schedule(state, new.schedule, None)
+    words = [f"Solving within {format_bytes(state.budget)}: {known.doing}"]
+    if known.schedule is not None:
+        words.append(f"best so far {format_overhead(known.schedule.overhead)}")
+    if known.lower_bound is not None and state.graph is not None and state.graph.total_cost:
+        words.append(f"bound {format_overhead(known.lower_bound / state.graph.total_cost)}")
+        if known.schedule is not None:
+            gap = max(0.0, 1 - known.lower_bound / known.schedule.cost)
+            words.append(f"gap {format_share(gap)}")
+    state.say(" · ".join(words))
+
+
+def show_schedule(state: State, schedule, solution: Solution | None) -> None:
+    """Put a schedule on the screen; what was measured for another one goes."""
+    state.measurement = None
+    state.solution = solution
+    if schedule is not state.schedule:
+        state.schedule = schedule
+    state.stage = state.stage  # validated again: the new schedule may have fewer stages
+
+
+def _finish(state: State, solution: Solution, was_cancelled: bool) -> None:
+    state.answer = solution
+    if solution.schedule is not None:
+        show_schedule(state, solution.schedule, solution)
+        state.say(*describe(solution, was_cancelled))
+    elif was_cancelled:
+        state.say("Cancelled before a schedule was found; the screen shows the one from before.", "warning")
+    else:
+        state.say(*_explain(state, solution))
+
+
+def _explain(state: State, solution: Solution) -> tuple[str, str]:
+    """Why there is no schedule, and what to do next."""
+    smallest, budget = state.smallest, format_bytes(solution.budget)
+    if solution.status is Status.INFEASIBLE:
+        bound = f" {smallest.explain()}." if smallest else ""
+        return f"No schedule fits into {budget}.{bound} The screen shows the schedule from before.", "error"
+    known = f"; the smallest budget known to be feasible is {format_bytes(smallest.known_feasible)}" if smallest else ""
+    return (
+        f"No schedule found within {budget} in {format_seconds(solution.seconds)}{known}. Give it more time or memory. "
+        "The screen shows the schedule from before."
+    ), "warning"
+
+
+def describe(solution: Solution, was_cancelled: bool = False) -> tuple[str, str]:
+    """A result in one line, and its tone."""
+    assert solution.schedule is not None
+    assert solution.peak is not None
+    proven = solution.status is Status.OPTIMAL
+    name = {True: "Cancelled, incumbent kept", False: "Optimal" if proven else "Feasible"}[was_cancelled and not proven]
+    words = [
+        f"{name} ({solution.strategy})",
+        f"overhead {format_overhead(solution.schedule.overhead)}",
+        f"predicted peak {format_bytes(solution.peak)} of {format_bytes(solution.budget)}",
+        f"{solution.schedule.recomputations} recomputations",
+        "no bound proven" if solution.gap is None else f"gap {format_share(solution.gap)}",
+        format_seconds(solution.seconds),
+    ]
+    return " · ".join(words), "good" if proven else "plain"

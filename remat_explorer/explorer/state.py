@@ -1,0 +1,130 @@
+"""What the explorer knows. No widget lives here: views observe it, controllers change it, people script it."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import traitlets as t
+
+from remat_explorer.errors import QuantityError, UnknownNameError
+from remat_explorer.figures.palette import Theme
+from remat_explorer.graph import Graph
+from remat_explorer.plan import Plan
+from remat_explorer.quantities import parse_budget
+from remat_explorer.schedule import Schedule
+from remat_explorer.solution import Solution
+from remat_explorer.solvers import MinimumBudget
+
+
+def optional(kind: type, help: str) -> Any:
+    """A trait that is an instance of ``kind`` or None."""
+    return t.Instance(kind, allow_none=True, help=help)
+
+
+class State(t.HasTraits):
+    """Everything that can change while someone explores, each under one name.
+
+    >>> import remat_explorer as rx
+    >>> state = State(graph=rx.linear(8))
+    >>> state.set_budget("4")
+    >>> state.budget
+    4
+    >>> State(buget=4)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    remat_explorer.errors.UnknownNameError: unknown setting 'buget'; did you mean 'budget'? Known: answer, batch, ...
+    """
+
+    # What the person chooses.
+    model = t.Unicode(help="Name of a model of the zoo, or of the person's own module or graph.")
+    batch = t.Int(0, help="Batch size; 0 is a size to begin with.")
+    image = t.Any(None, help="Pixels: one number or (height, width); None is a size to begin with, if any.")
+    device = t.Unicode("cpu", help="Where to profile and execute.")
+    measured_costs = t.Bool(True, help="Measure costs and workspace on the device, instead of estimating them.")
+    budget = t.Int(0, help="Memory budget in bytes, resident bytes included.")
+    strategy = t.Unicode("optimal", help="Name in `remat_explorer.solvers.STRATEGIES`.")
+    solver = t.Unicode("highs", help="MILP back end, 'highs' or 'cbc'.")
+    time_limit = t.Float(60.0, min=0.0, help="Seconds that a solve may take.")
+    stage = t.Int(0, help="The selected stage t.")
+    value = t.Int(0, help="The selected value.")
+
+    # What is known about the model.
+    graph: Graph | None = optional(Graph, "The training graph.")
+    inputs = t.Any(None, help="The module that Execute runs with its example inputs (`loading.Inputs`), or None.")
+    no_execution = t.Unicode("", help="Why Execute is not possible; empty when it is.")
+    smallest: MinimumBudget | None = optional(MinimumBudget, "Between which budgets the graph starts to be feasible.")
+    checkpoint_all_peak = t.Int(0, help="Peak of the schedule that keeps everything, bytes.")
+
+    # What has been found.
+    schedule: Schedule | None = optional(Schedule, "The schedule on the screen: incumbent or result.")
+    solution: Solution | None = optional(Solution, "The solution on the screen; None while it is an incumbent.")
+    answer: Solution | None = optional(Solution, "What the last solve returned, infeasible included.")
+    measurement = t.Any(None, help="The measurement of `solution`, or None.")
+
+    # What is going on.
+    busy = t.Unicode("", help="'loading', 'solving', 'executing', or empty.")
+    elapsed = t.Float(0.0, help="Seconds that the work under way has taken.")
+    progress = t.Float(None, allow_none=True, help="Share of the work done, 0 to 1, or None when unknown.")
+    status = t.Unicode("Ready.", help="What the explorer is doing, or what came of it.")
+    tone = t.Enum(("plain", "good", "warning", "error"), "plain", help="How the status is meant.")
+    theme: t.Enum[Theme] = t.Enum(("light", "dark"), "light", help="Ground of the page, as the browser reports it.")
+
+    def __init__(self, **settings: Any) -> None:
+        for name in settings:
+            if not self.has_trait(name):
+                raise UnknownNameError("setting", name, self.trait_names())
+        self.lock = threading.RLock()
+        self._plan_of: tuple[Schedule, Plan] | None = None
+        super().__init__(**settings)
+
+    def notify_change(self, change: Any) -> None:
+        """Tell the observers, one change at a time: workers and clicks change the state from different threads."""
+        with self.lock:
+            super().notify_change(change)
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan of the schedule on the screen."""
+        if self.schedule is None:
+            return None
+        if self._plan_of is None or self._plan_of[0] is not self.schedule:
+            self._plan_of = (self.schedule, Plan.of(self.schedule))
+        return self._plan_of[1]
+
+    @property
+    def operation(self) -> int:
+        """The operation that writes the selected value."""
+        return int(self.graph.producer[self.value]) if self.graph and self.value < len(self.graph.values) else 0
+
+    def say(self, status: str, tone: str = "plain") -> None:
+        """Put a sentence into the status line."""
+        with self.lock:
+            self.tone = tone
+            self.status = status
+
+    def set_budget(self, text: str | int | float) -> None:
+        """Set the budget from bytes, "1.5 GiB", or "60%" of the checkpoint-all peak.
+
+        Raises:
+            QuantityError: if ``text`` is not a budget.
+        """
+        if isinstance(text, str) and "%" in text and not self.checkpoint_all_peak:
+            raise QuantityError(f"{text!r} is a share of the checkpoint-all peak, and no model is loaded yet")
+        self.budget = parse_budget(text, self.checkpoint_all_peak)
+
+    @t.validate("stage")
+    def _stage_inside(self, proposal: Any) -> int:
+        last = self.schedule.stages - 1 if self.schedule else self.graph.n - 1 if self.graph else 0
+        return min(max(0, proposal["value"]), max(0, last))
+
+    @t.validate("value")
+    def _value_inside(self, proposal: Any) -> int:
+        last = len(self.graph.values) - 1 if self.graph else 0
+        return min(max(0, proposal["value"]), max(0, last))
+
+    @t.validate("budget")
+    def _budget_positive(self, proposal: Any) -> int:
+        if proposal["value"] < 0:
+            raise t.TraitError(f"a budget of {proposal['value']} bytes is below 0")
+        return proposal["value"]

@@ -1,0 +1,91 @@
+"""One palette for every figure: colours that colour-blind people can tell apart, on light and on dark ground.
+
+Source: Okabe and Ito, "Color Universal Design" (2008); the same seven hues serve both grounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Theme = Literal["light", "dark"]
+
+
+@dataclass(frozen=True)
+class Palette:
+    """Colours as ``#rrggbb``, by what they mean.
+
+    Attributes:
+        forward, backward: first computation of an operation in either pass.
+        recompute: a computation that repeats an earlier one.
+        kept: a value held across the end of a stage (a checkpoint).
+        resident, temporaries, gradients: the other parts of the memory timeline.
+        predicted, measured, budget: the lines over it.
+        cursor: the selected stage and value.
+        empty, ground, ink, grid: an empty cell, the figure's background, its text and its lines.
+        scale: memory from lowest to highest, a sequence of one hue and rising contrast.
+    """
+
+    forward: str
+    backward: str
+    recompute: str
+    kept: str
+    resident: str
+    temporaries: str
+    gradients: str
+    predicted: str
+    measured: str
+    budget: str
+    cursor: str
+    empty: str
+    ground: str
+    ink: str
+    grid: str
+    scale: tuple[str, ...]
+
+
+LIGHT = Palette(
+    forward="#56B4E9",
+    backward="#009E73",
+    recompute="#D55E00",
+    kept="#0072B2",
+    resident="#B5B5B5",
+    temporaries="#56B4E9",
+    gradients="#009E73",
+    predicted="#222222",
+    measured="#D55E00",
+    budget="#CC3311",
+    cursor="#CC79A7",
+    empty="#F3F4F6",
+    ground="#FFFFFF",
+    ink="#333333",
+    grid="#E3E5E8",
+    scale=("#EAF2F8", "#A9CCE3", "#5499C7", "#1F618D", "#0B2F4A"),
+)
+DARK = Palette(
+    forward="#56B4E9",
+    backward="#00B386",
+    recompute="#F0792B",
+    kept="#2A8FD0",
+    resident="#6B6F76",
+    temporaries="#56B4E9",
+    gradients="#00B386",
+    predicted="#F2F2F2",
+    measured="#F0792B",
+    budget="#FF6B57",
+    cursor="#E59CC5",
+    empty="#24272B",
+    ground="#111111",
+    ink="#D8DADD",
+    grid="#3A3E44",
+    scale=("#1E2A36", "#1F4E79", "#2E86C1", "#85C1E9", "#EAF4FB"),
+)
+
+
+def palette(theme: Theme) -> Palette:
+    """The palette of a theme.
+
+    >>> palette("dark").ground
+    '#111111'
+    """
+    return {"light": LIGHT, "dark": DARK}[theme]

@@ -1,0 +1,41 @@
+"""A JupyterLab and a browser for the tests, or the reason why there is none."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab import MEND, browse, find_chromium, serve
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """A browser to drive; skipped where there is none, except in CI."""
+    found = find_chromium()
+    if found is None:
+        reason = f"neither Chromium nor Chrome was found; mend it with: {MEND}"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return found
+
+
+@pytest.fixture(scope="session")
+def lab(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """The address of a running JupyterLab, and the folder it serves."""
+    folder = tmp_path_factory.mktemp("lab")
+    with serve(folder) as address:
+        yield address, folder / "root"
+
+
+@pytest.fixture
+def page(chromium: str, tmp_path: Path) -> Iterator[Any]:
+    """A fresh page of 1280 x 800; a screenshot of its end is left in the test's folder."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright, browse(playwright, tmp_path / "profile", chromium) as page:
+        yield page
+        page.screenshot(path=tmp_path / "end.png")

@@ -1,0 +1,118 @@
+"""The explorer as a person meets it: in JupyterLab, in a real browser."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab import open_notebook, run_cell, write_notebook
+
+pytestmark = pytest.mark.browser
+
+ON_SCREEN = """() => {
+    const matrices = document.querySelector('.remat-matrices');
+    const figure = document.querySelector('.js-plotly-plot');
+    return matrices && Number(matrices.dataset.rows) > 0 && figure && figure._fullData
+        && figure._fullData[4].x.length > 1
+}"""
+PAINTED = """() => [...document.querySelectorAll('.remat-canvas canvas:first-child')].map((canvas) => {
+    const pixels = new Uint32Array(canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.buffer);
+    return new Set(pixels).size;
+})"""
+MEASURED = """() => {
+    const trace = document.querySelector('.js-plotly-plot')._fullData.find((trace) => trace.name === 'measured');
+    return trace && trace.visible === true && trace.y.length > 10 && Math.max(...trace.y) > 0
+}"""
+
+
+def status(page: Any) -> str:
+    return page.locator(".remat-status .text").inner_text()
+
+
+def await_idle(page: Any, seconds: float = 60) -> None:
+    page.wait_for_selector('.remat-status[data-busy=""]', timeout=1000 * seconds)
+
+
+def click(page: Any, name: str) -> None:
+    page.locator(".remat-controls").get_by_role("button", name=name).click()
+
+
+def stage(page: Any) -> int:
+    return int(page.locator(".remat-matrices").get_attribute("data-stage"))
+
+
+def show(page: Any, lab: tuple[str, Path], name: str, explorer: str) -> None:
+    """Open a notebook with the explorer, run it, and wait for matrices and timeline."""
+    address, root = lab
+    write_notebook(root / name, [f"import remat_explorer as rx\nexplorer = {explorer}\nexplorer"])
+    open_notebook(page, address, name)
+    run_cell(page, 0)
+    page.wait_for_function(ON_SCREEN, timeout=90_000)
+    await_idle(page)
+    page.keyboard.press("Escape")
+
+
+def test_solve_move_the_cursor_execute_and_reload(lab: tuple[str, Path], page: Any) -> None:
+    show(page, lab, "road.ipynb", 'rx.Explorer("residual_net", batch=8, budget="75%", strategy="optimal")')
+    assert min(page.evaluate(PAINTED)) >= 3  # every matrix shows ground, cells and text
+
+    click(page, "Solve")
+    page.wait_for_selector(".remat-status:has-text('overhead +')", timeout=60_000)
+    await_idle(page)
+    assert "of checkpoint-all" in page.locator(".remat-budget-row").inner_text()
+
+    before = stage(page)
+    slider = page.locator(".remat-scrubber .noUi-handle")
+    slider.focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    page.wait_for_function(f"() => Number(document.querySelector('.remat-matrices').dataset.stage) > {before}")
+    page.locator(".remat-matrices").focus()
+    moved = stage(page)
+    page.keyboard.press("ArrowDown")
+    page.wait_for_selector(f".remat-scrubber :text-is('{moved + 1}')")
+    matrix = page.locator(".remat-canvas").first.bounding_box()
+    page.mouse.click(matrix["x"] + 60, matrix["y"] + 180)
+    assert stage(page) > moved + 1
+    assert page.locator(".remat-tip").is_visible()
+    page.wait_for_selector(f".remat-plan tr.selected:has-text('t={stage(page)}')")
+
+    click(page, "Execute")
+    page.wait_for_selector(".remat-status:has-text('gradients equal: max difference 0')", timeout=90_000)
+    assert "within the budget" in status(page)
+    page.wait_for_function(MEASURED)
+
+    page.keyboard.press("Control+s")
+    page.wait_for_timeout(1000)
+    page.reload()
+    page.wait_for_function(ON_SCREEN, timeout=90_000)
+    page.wait_for_function(MEASURED, timeout=20_000)
+    assert min(page.evaluate(PAINTED)) >= 3
+    assert page.leaks == []
+    assert page.failures == []
+
+
+def test_cancel_stops_a_long_solve_within_a_second_and_the_interface_lives_on(lab: tuple[str, Path], page: Any) -> None:
+    chosen = 'budget="62%", strategy="checkmate-ilp", time_limit=600, measured_costs=False'
+    show(page, lab, "cancel.ipynb", f'rx.Explorer("residual_net", {chosen})')
+    click(page, "Solve")
+    page.wait_for_selector('.remat-status[data-busy="solving"]', timeout=20_000)
+    before = stage(page)
+    page.locator(".remat-matrices").focus()
+    page.keyboard.press("ArrowDown")  # while it solves: the kernel answers with the statements of the next stage
+    page.wait_for_selector(f".remat-plan tr.selected:has-text('t={before + 1}')", timeout=10_000)
+    assert page.locator('.remat-status[data-busy="solving"]').count() == 1
+
+    started = time.monotonic()
+    click(page, "Cancel")
+    await_idle(page, 10)
+    assert time.monotonic() - started < 3  # a second on an idle machine; the driver's own waits come on top
+    assert "ancelled" in status(page)
+    page.keyboard.press("Home")
+    page.locator(".remat-matrices").focus()
+    page.keyboard.press("Home")
+    page.wait_for_selector(".remat-plan tr.selected:has-text('t=0')")
+    assert page.leaks == []
+    assert page.failures == []

@@ -1,0 +1,68 @@
+"""From a person's own module to a measured peak, through the explorer, without a browser."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import remat_explorer as rx
+
+
+@pytest.fixture(scope="module")
+def own() -> Any:
+    """A module of the person's own, loaded with measured costs."""
+    layers = [layer for _ in range(6) for layer in (nn.Linear(64, 64), nn.Tanh())]
+    explorer = rx.Explorer(nn.Sequential(*layers), (torch.randn(512, 64),), loss=lambda out: out.square().mean())
+    assert explorer.wait(120)
+    return explorer
+
+
+def test_execution_shows_measured_memory_and_equal_gradients(own: Any) -> None:
+    state = own.state
+    assert state.model == "Sequential"
+    assert state.no_execution == ""
+    state.budget = (state.smallest.known_feasible + state.checkpoint_all_peak) // 2
+    own.solve()
+    assert own.wait(60)
+    own.execute()
+    assert own.wait(120)
+    assert own.measurement.gradients_equal
+    assert "gradients equal: max difference 0" in state.status
+    assert "within the budget" in state.status
+    measured = own._views[5]._figure.data[5]
+    assert measured.visible
+    assert max(measured.y) > 0
+
+
+def test_another_schedule_takes_its_measurement_with_it(own: Any) -> None:
+    own.execute()
+    assert own.wait(120)
+    own.state.strategy = "checkpoint-all"
+    own.state.budget = own.state.checkpoint_all_peak
+    own.solve()
+    assert own.wait(60)
+    assert own.solution.strategy == "checkpoint-all"
+    assert own.measurement is None
+
+
+def test_cancelling_an_execution_keeps_the_schedule(own: Any) -> None:
+    shown = own.state.schedule
+    own.execute()
+    own.cancel()
+    assert own.wait(60)
+    assert own.state.schedule is shown
+    assert own.state.busy == ""
+
+
+def test_a_model_that_fails_is_reported_in_words() -> None:
+    explorer = rx.Explorer(nn.Linear(4, 2), (torch.ones(3, 5),))
+    assert explorer.wait(60)
+    assert explorer.state.tone == "error"
+    assert explorer.state.graph is None
+    assert "Traceback" not in explorer.state.status
+    explorer.solve()
+    assert explorer.wait(60)
+    assert explorer.state.status == "There is no model to solve for yet."

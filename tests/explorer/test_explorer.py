@@ -1,0 +1,154 @@
+"""The explorer without a browser: controllers change the state, views follow it, nothing blocks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import remat_explorer as rx
+from remat_explorer.errors import QuantityError, UnknownNameError
+from remat_explorer.explorer.controls import parse_image
+from remat_explorer.explorer.matrices import LEVELS, memory_levels
+
+
+def settled(explorer: Any) -> Any:
+    assert explorer.wait(120)
+    return explorer
+
+
+@pytest.fixture(scope="module")
+def chain() -> Any:
+    """The eight-layer chain, loaded; tests leave it idle."""
+    return settled(rx.Explorer(graph=rx.linear(8)))
+
+
+@pytest.fixture
+def long_graph(data: Path) -> rx.Graph:
+    """A captured network that problem (9) cannot be solved for in a minute."""
+    return rx.Graph.load(str(data / "captured" / "mobilenet_v1.json"))
+
+
+def test_loading_shows_checkpoint_all_and_the_marks(chain: Any) -> None:
+    state = chain.state
+    assert (state.smallest.lower_bound, state.checkpoint_all_peak) == (3, 10)
+    assert state.smallest.lower_bound <= state.smallest.known_feasible <= state.budget <= state.checkpoint_all_peak
+    assert state.schedule is not None
+    assert state.busy == ""
+
+
+def test_solving_shows_the_optimum_and_says_so(chain: Any) -> None:
+    chain.state.set_budget("40%")
+    chain.solve()
+    settled(chain)
+    assert chain.solution.cost == 26
+    assert chain.state.tone == "good"
+    assert "Optimal (optimal) · overhead +52.9 % · predicted peak 4 B of 4 B" in chain.state.status
+
+
+def test_an_infeasible_budget_is_explained_and_keeps_the_schedule_on_the_screen(chain: Any) -> None:
+    shown = chain.state.schedule
+    chain.state.budget = 2
+    chain.solve()
+    settled(chain)
+    assert chain.state.schedule is shown
+    assert str(chain.state.answer.status) == "infeasible"
+    assert chain.state.tone == "error"
+    assert "alone needs 3 B" in chain.state.status
+
+
+def test_an_error_becomes_a_sentence(chain: Any) -> None:
+    chain.state.strategy, chain.state.budget = "optimum", 5
+    chain.solve()
+    settled(chain)
+    chain.state.strategy = "optimal"
+    assert "unknown strategy 'optimum'; did you mean 'optimal'" in chain.state.status
+    assert "Traceback" not in chain.state.status
+
+
+def test_a_graph_cannot_be_executed_and_says_why(chain: Any) -> None:
+    chain.execute()
+    settled(chain)
+    assert chain.state.status == "This is a graph without a module, so nothing can run."
+
+
+def test_stage_and_value_stay_inside_the_matrices(chain: Any) -> None:
+    chain.state.stage, chain.state.value = 99, -3
+    assert (chain.state.stage, chain.state.value) == (16, 0)
+
+
+def test_the_cursor_reaches_matrices_scrubber_and_plan_and_back(chain: Any) -> None:
+    _, _, _, scrubber, matrices, _, plan = chain._views
+    chain.state.stage = 7
+    assert matrices.widget.stage == scrubber._slider.value == 7
+    assert "t=7" in plan.widget.value
+    matrices.widget.stage = 11  # what a click in the browser does
+    assert chain.state.stage == scrubber._slider.value == 11
+
+
+def test_the_budget_field_understands_units_and_shares(chain: Any) -> None:
+    budget = chain._views[1]
+    budget.field.value = "60%"
+    assert (chain.state.budget, budget.slider.value) == (6, 6)
+    budget.field.value = "a lot"
+    assert chain.state.budget == 6
+    assert "'a lot' is not a number of bytes" in chain.state.status
+    assert budget.field.value == "6 B"
+
+
+def test_memory_travels_with_three_exact_digits(chain: Any) -> None:
+    schedule = chain.state.schedule
+    raw, largest = memory_levels(schedule)
+    U = np.frombuffer(raw, "<u2").reshape(schedule.R.shape)
+    assert largest == schedule.U.max()
+    ran = schedule.R > 0
+    assert np.allclose(U[ran] / LEVELS * largest, schedule.U[ran], rtol=1e-3)
+
+
+def test_the_figure_survives_a_reload_of_the_page(chain: Any) -> None:
+    figure = chain._views[5]._figure
+    chain.state.schedule = rx.solve(rx.linear(8), budget=3).schedule
+    sent = figure.get_state()["_widget_data"]
+    assert sent[4]["y"]["shape"] == (45 + 1,)
+
+
+def test_cancel_ends_a_solve_of_ten_minutes_at_once_and_keeps_the_incumbent(long_graph: rx.Graph) -> None:
+    explorer = settled(rx.Explorer(graph=long_graph, budget="60%", time_limit=600))
+    everything, found = explorer.state.schedule, threading.Event()
+    explorer.state.observe(lambda change: found.set(), "schedule")
+    explorer.solve()
+    assert found.wait(60)
+    explorer.cancel()
+    assert explorer.wait(5)
+    assert explorer.state.schedule is not everything
+    assert explorer.solution.peak <= explorer.state.budget
+    assert explorer.state.status.startswith("Cancelled, incumbent kept")
+
+
+def test_the_kernel_answers_while_a_solve_runs(long_graph: rx.Graph) -> None:
+    explorer = settled(rx.Explorer(graph=long_graph, strategy="checkmate-ilp", time_limit=600))
+    explorer.solve()
+    for stage in range(20):
+        explorer.state.stage = stage
+        time.sleep(0.02)
+    assert explorer.state.busy == "solving"
+    assert explorer.state.stage == 19
+    explorer.cancel()
+    settled(explorer)
+
+
+def test_unknown_names_are_refused_with_near_matches() -> None:
+    with pytest.raises(UnknownNameError, match="unknown setting 'time_limt'; did you mean 'time_limit'"):
+        rx.Explorer(graph=rx.linear(2), time_limt=3)
+    with pytest.raises(UnknownNameError, match="unknown model 'vg16'; did you mean 'vgg16'"):
+        rx.Explorer("vg16")
+
+
+def test_image_sizes_are_read_from_the_field() -> None:
+    assert (parse_image("64"), parse_image("416 x 608"), parse_image(" ")) == (64, (416, 608), None)
+    with pytest.raises(QuantityError, match="'big' is not an image size"):
+        parse_image("big")
