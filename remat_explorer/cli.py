@@ -25,7 +25,7 @@ EXAMPLES = """examples:
   remat-explorer capture vgg16 --batch 32 -o vgg16.json
   remat-explorer solve vgg16.json --budget 60% -o schedule.json
   remat-explorer solve unet --budget "1.5 GiB" --strategy checkmate-ilp --solver cbc --time-limit 120
-  remat-explorer run vgg16 --batch 4 --image 64 --budget 70% --device cpu
+  remat-explorer run residual_net --batch 32 --budget 60% --device cpu
   remat-explorer lab
 
 A budget counts everything on the device, parameters included: bytes, "1.5 GiB", or a share of the checkpoint-all

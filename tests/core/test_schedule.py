@@ -144,11 +144,11 @@ def test_the_implementation_decides_inputs_outputs_and_cost():
             Operation("grad", "backward", (Implementation((0,), (2,), 1.0), Implementation((1,), (2,), 1.0))),
         ),
     )
-    slim = Schedule(graph, [[2, 0], [0, 2]], [[0, 0, 0], [0, 1, 0]])
+    slim = Schedule(graph, matrix(["20", "02"]), matrix(["000", "010"]))
     assert slim.violation() is None
     assert slim.cost == 2.5
     assert slim.U[1].tolist() == [1, 5]
-    broken = Schedule(graph, [[1, 0], [0, 2]], [[0, 0, 0], [0, 1, 0]])
+    broken = Schedule(graph, matrix(["10", "02"]), matrix(["000", "010"]))
     assert broken.violation() == "'mask' is retained into stage 1, but stage 0 neither computes nor retains it"
 
 
@@ -166,4 +166,4 @@ def test_compact_drops_what_serves_nothing():
 def test_frontier_advancing_schedules_are_told_from_others():
     graph = linear(1)
     assert Schedule(graph, np.eye(3), np.zeros((3, 3))).is_frontier_advancing
-    assert not Schedule(graph, [[1, 1, 1], [0, 0, 0], [0, 0, 0]], np.zeros((3, 3))).is_frontier_advancing
+    assert not Schedule(graph, matrix(["111", "000", "000"]), np.zeros((3, 3))).is_frontier_advancing

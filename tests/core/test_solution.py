@@ -24,6 +24,8 @@ def document(solution: Solution) -> dict:
 
 def test_round_trip_keeps_the_arrays_exactly(solution, tmp_path):
     again = Solution.load(solution.save(tmp_path / "solution.json"), solution.graph)
+    assert again.schedule is not None
+    assert solution.schedule is not None
     assert np.array_equal(again.schedule.R, solution.schedule.R)
     assert np.array_equal(again.schedule.S, solution.schedule.S)
     assert again.to_document() == solution.to_document()

@@ -1,0 +1,35 @@
+"""What the README shows works: its Python blocks run as one program, its commands parse, its files exist."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from remat_explorer.cli import _parser
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_python_blocks_run_in_order_and_the_prediction_holds(capsys):
+    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    names: dict = {}
+    for block in blocks:
+        exec(block, names)
+    assert len(blocks) == 2
+    assert "gradients equal: max difference 0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("line", re.findall(r"^remat-explorer (.+)$", README, re.MULTILINE))
+def test_every_command_parses(line):
+    assert _parser().parse_args(shlex.split(line)).command
+
+
+def test_every_file_that_is_named_exists():
+    paths = re.findall(r"`((?:remat_explorer|notebooks|tests)/[\w./]*)`", README) + re.findall(
+        r"\]\((docs/.*?)\)", README
+    )
+    assert len(paths) > 8
+    for path in paths:
+        assert (ROOT / path).exists(), path
