@@ -5,6 +5,8 @@ In a functional graph no node writes to its inputs, so whatever only copies or r
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import torch
 from torch._functorch._aot_autograd.descriptors import GradAOTOutput, ParamAOTInput
 from torch.fx import GraphModule, Node
@@ -30,6 +32,12 @@ def clean(module: GraphModule, parameters: dict[str, int]) -> None:
 def output_node(module: GraphModule) -> Node:
     """The node that lists the graph's results; its ``meta["desc"]`` tells their meaning."""
     return next(node for node in module.graph.nodes if node.op == "output")
+
+
+def results_of(module: GraphModule) -> list[tuple[Node | None, Any]]:
+    """Each result of the graph with its meaning, a descriptor; the node is None where there is nothing to return."""
+    output = output_node(module)
+    return list(zip(cast(list, output.args[0]), output.meta["desc"], strict=True))
 
 
 def drop_renaming(module: GraphModule) -> None:
@@ -66,9 +74,9 @@ def add_tied_gradients(module: GraphModule, parameters: dict[str, int]) -> None:
     must be an operation of the graph.
     """
     output = output_node(module)
-    results, meanings = list(output.args[0]), output.meta["desc"]
+    results = [node for node, _ in results_of(module)]
     first: dict[int, int] = {}
-    for place, meaning in enumerate(meanings):
+    for place, (_, meaning) in enumerate(results_of(module)):
         if not (isinstance(meaning, GradAOTOutput) and isinstance(meaning.grad_of, ParamAOTInput)):
             continue
         if results[place] is None:
@@ -76,9 +84,9 @@ def add_tied_gradients(module: GraphModule, parameters: dict[str, int]) -> None:
         keeper = first.setdefault(parameters[meaning.grad_of.target], place)
         if keeper == place:
             continue
-        terms = results[keeper], results[place]
+        terms = cast(tuple[Node, Node], (results[keeper], results[place]))
         with module.graph.inserting_before(output):
             total = module.graph.call_function(aten.add.Tensor, terms)
         total.meta = {key: terms[0].meta[key] for key in ("val", "seq_nr", "partitioner_tag") if key in terms[0].meta}
         results[keeper], results[place] = total, None
-    output.args = (results,)
+    output.args = (tuple(results),)

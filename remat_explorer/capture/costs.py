@@ -26,7 +26,8 @@ def flops(node: Node, fakes: Mapping[Node, Any]) -> int:
     packet = getattr(node.target, "overloadpacket", None)
     if packet not in flop_registry:
         return 0
-    args, kwargs = map_arg((node.args, node.kwargs), fakes.__getitem__)
+    arguments: Any = map_arg((node.args, node.kwargs), fakes.__getitem__)
+    args, kwargs = arguments
     if packet is aten.convolution_backward and args[9] != 1:
         gradient, source, weight, _, *setting, mask = args
         forward = flop_registry[aten.convolution](source, weight, None, *setting, out_val=gradient)

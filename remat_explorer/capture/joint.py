@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._C._autograd import _get_sequence_nr
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import GraphModule, Node
@@ -133,12 +134,12 @@ def _module_spans(step: TrainingStep) -> Iterator[list[tuple[int, str]]]:
 
     def enter(module: nn.Module, _: Any) -> None:
         entered.append(names.get(id(module), entered[-1] if entered else ""))
-        spans.append((torch.autograd._get_sequence_nr(), entered[-1]))
+        spans.append((_get_sequence_nr(), entered[-1]))
 
     def leave(module: nn.Module, _: Any, __: Any) -> None:
         if entered:
             entered.pop()
-        spans.append((torch.autograd._get_sequence_nr(), entered[-1] if entered else ""))
+        spans.append((_get_sequence_nr(), entered[-1] if entered else ""))
 
     handles = [register_module_forward_pre_hook(enter), register_module_forward_hook(leave)]
     try:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+from torch._C._autograd import _disable_profiler_legacy, _enable_profiler_legacy
 from torch._C._profiler import ProfilerConfig, ProfilerState, _ExperimentalConfig
-from torch.autograd import _disable_profiler_legacy, _enable_profiler_legacy
 from torch.autograd.profiler import record_function
 
 _SECTION = "remat_explorer.section"

@@ -1,9 +1,11 @@
-"""A model and its inputs on the device where they shall run, and a check that a graph is theirs."""
+"""A model and its inputs on the device where they shall run, its kernels, and a check that a graph is theirs."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,8 +53,22 @@ def place(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None
 
     if any(t.device != target for t in itertools.chain(model.parameters(), model.buffers())):
         model = copy.deepcopy(model).to(target)
-    args, kwargs = pytree.tree_map(move, (tuple(args), kwargs or {}))
-    return Placed(target, model, args, kwargs)
+    return Placed(target, model, pytree.tree_map(move, tuple(args)), pytree.tree_map(move, kwargs or {}))
+
+
+@contextlib.contextmanager
+def exact_kernels() -> Iterator[None]:
+    """cuDNN without autotuning and with deterministic kernels.
+
+    Results can then be equal bit for bit, and an operation needs the same workspace whenever it runs.
+    """
+    cudnn: Any = torch.backends.cudnn
+    before = cudnn.deterministic, cudnn.benchmark
+    cudnn.deterministic, cudnn.benchmark = True, False
+    try:
+        yield
+    finally:
+        cudnn.deterministic, cudnn.benchmark = before
 
 
 def require_same_structure(expected: Graph, found: Graph) -> None:

@@ -14,7 +14,7 @@ from torch import nn
 
 from remat_explorer.capture.joint import Loss, TrainingStep
 from remat_explorer.capture.memory_meter import is_out_of_memory, memory_meter
-from remat_explorer.capture.placement import place, require_same_structure
+from remat_explorer.capture.placement import exact_kernels, place, require_same_structure
 from remat_explorer.capture.program import Program, Registers
 from remat_explorer.capture.tracing import trace
 from remat_explorer.errors import ExecutionError
@@ -69,7 +69,7 @@ def profile(
 
     devices = [placed.device] if placed.device.type == "cuda" else []
     seconds: list[list[float]] = []
-    with torch.no_grad(), torch.random.fork_rng(devices):
+    with exact_kernels(), torch.no_grad(), torch.random.fork_rng(devices):
         for _ in range(max(1, repeats) + 1):
             seconds.append(list(_timed_run(plan, program, registers(), placed.device, step)))
         workspace = _metered_run(plan, program, registers(), placed.device, step)

@@ -19,7 +19,7 @@ from torch.fx import Node
 
 from remat_explorer import graph as graphs
 from remat_explorer.capture.bodies import body_of, is_random, view_of
-from remat_explorer.capture.cleaning import clean, output_node
+from remat_explorer.capture.cleaning import clean, results_of
 from remat_explorer.capture.contraction import contract
 from remat_explorer.capture.costs import roofline
 from remat_explorer.capture.devices import Device, find_device
@@ -68,11 +68,10 @@ def trace(
 
 def _take_epilogue(found: Storages) -> list[OperationDraft]:
     """Remove the operations that only count batches: small new buffer contents made from resident tensors alone."""
-    output = output_node(found.module)
     buffers = {
         found.of_node[node]
-        for node, meaning in zip(output.args[0], output.meta["desc"], strict=True)
-        if isinstance(node, Node) and isinstance(meaning, InputMutationAOTOutput)
+        for node, meaning in results_of(found.module)
+        if node is not None and isinstance(meaning, InputMutationAOTOutput)
     }
     readers = found.readers()
     taken = [
@@ -107,10 +106,9 @@ def _inputs(found: Storages) -> tuple[Input, ...]:
 
 
 def _results(found: Storages) -> tuple[Result, ...]:
-    output = output_node(found.module)
     results = []
-    for node, meaning in zip(output.args[0], output.meta["desc"], strict=True):
-        if not isinstance(node, Node):
+    for node, meaning in results_of(found.module):
+        if node is None:
             continue
         views = view_of(node, found)
         if isinstance(meaning, PlainAOTOutput):

@@ -76,7 +76,7 @@ def load(name: str, batch: int | None = None, image: Size | None = None, device:
         raise ModelError(f"the batch of {name!r} is {batch!r}; give a whole number of at least 1")
     size = _image_size(name, entry, image)
     with torch.random.fork_rng([]):
-        torch.random.default_generator.manual_seed(SEED)
+        torch.default_generator.manual_seed(SEED)
         module = WithLoss(entry.build(size or (1, 1))).to(device).train()
 
     def make_args() -> tuple[torch.Tensor, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from torch import nn
 
 
@@ -14,7 +16,7 @@ def mlp(layers: int = 8, width: int = 512, inputs: int = 784, classes: int = 10)
     widths = [inputs] + [width] * (layers - 1)
     hidden = [
         module
-        for before, after in zip(widths, widths[1:], strict=False)
+        for before, after in itertools.pairwise(widths)
         for module in (nn.Linear(before, after), nn.ReLU(inplace=True))
     ]
     return nn.Sequential(*hidden, nn.Linear(widths[-1], classes))

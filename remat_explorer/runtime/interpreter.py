@@ -69,8 +69,7 @@ class Interpreter:
                 if cancelled():
                     raise ExecutionError(f"execution was cancelled before {self.plan.text(statement)!r}")
                 try:
-                    with section():
-                        self._execute(statement, registers, states)
+                    self._execute(statement, registers, states, section)
                 except RuntimeError as error:
                     if not is_out_of_memory(error):
                         raise
@@ -80,20 +79,22 @@ class Interpreter:
                     ) from error
             return self._finish(registers)
 
-    def _execute(self, statement: Statement, registers: Registers, states: RandomStates) -> None:
+    def _execute(self, statement: Statement, registers: Registers, states: RandomStates, section: Section) -> None:
+        """Run one statement; generator states are read and set outside of ``section``, which meters memory."""
         if not isinstance(statement, Compute):
-            del registers[self.program.carriers[statement.value]]
+            with section():
+                del registers[self.program.carriers[statement.value]]
             return
         body = self.program.bodies[statement.operation]
-        if not body.random:
-            body.run(registers, statement.drops)
-        elif statement.first:
+        now = None
+        if body.random and statement.first:
             states.save(statement.operation)
-            body.run(registers, statement.drops)
-        else:
+        elif body.random:
             now = states.get()
             states.restore(statement.operation)
+        with section():
             body.run(registers, statement.drops)
+        if now is not None:
             states.set(now)
 
     def _finish(self, registers: Registers) -> Outcome:

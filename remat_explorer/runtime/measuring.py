@@ -14,7 +14,7 @@ from torch import nn
 
 from remat_explorer.capture.joint import Loss, TrainingStep
 from remat_explorer.capture.memory_meter import CudaMeter, MemoryMeter, memory_meter
-from remat_explorer.capture.placement import Placed, place, require_same_structure
+from remat_explorer.capture.placement import Placed, exact_kernels, place, require_same_structure
 from remat_explorer.capture.tracing import trace
 from remat_explorer.errors import ExecutionError
 from remat_explorer.plan import Plan
@@ -70,7 +70,7 @@ def measure(
         if cancelled():
             raise ExecutionError("the measurement was cancelled between two runs")
 
-    with _exact_kernels(), torch.random.fork_rng([placed.device] if placed.device.type == "cuda" else []):
+    with exact_kernels(), torch.random.fork_rng([placed.device] if placed.device.type == "cuda" else []):
         bench = _Bench(solution, placed, loss, cancelled)
         advance()
         eager_peak, reference, state = bench.eager_reference(advance)
@@ -217,18 +217,6 @@ class _Bench:
     def _synchronize(self) -> None:
         if self.placed.device.type == "cuda":
             torch.cuda.synchronize(self.placed.device)
-
-
-@contextlib.contextmanager
-def _exact_kernels() -> Iterator[None]:
-    """cuDNN without autotuning and with deterministic kernels, so that results can be equal bit for bit."""
-    cudnn: Any = torch.backends.cudnn
-    before = cudnn.deterministic, cudnn.benchmark
-    cudnn.deterministic, cudnn.benchmark = True, False
-    try:
-        yield
-    finally:
-        cudnn.deterministic, cudnn.benchmark = before
 
 
 def _device_name(device: torch.device) -> str:

@@ -1,0 +1,47 @@
+"""Floating-point operations and rooflines against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from remat_explorer.capture import trace
+from remat_explorer.capture.costs import bytes_moved, flops, roofline
+from remat_explorer.capture.devices import DEVICES, Device, find_device
+from remat_explorer.errors import UnknownNameError
+
+aten = torch.ops.aten
+
+
+def call(model: nn.Module, x: torch.Tensor, packet: object):
+    program = trace(model, (x,))
+    nodes = (node for node in program.module.graph.nodes if getattr(node.target, "overloadpacket", None) is packet)
+    return next(nodes), program.fakes
+
+
+def test_a_linear_layer_multiplies_and_adds_once_per_weight_and_example():
+    node, fakes = call(nn.Linear(16, 32), torch.ones(4, 16), aten.addmm)
+    assert flops(node, fakes) == 2 * 4 * 16 * 32
+    assert bytes_moved(node, fakes) == 4 * (4 * 16 + 16 * 32 + 32 + 4 * 32)
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+def test_the_weight_gradient_of_a_grouped_convolution_takes_what_the_forward_pass_takes(groups):
+    model = nn.Conv2d(8, 8, 3, padding=1, groups=groups, bias=False)
+    forward, fakes = call(model, torch.ones(2, 8, 6, 6), aten.convolution)
+    assert flops(forward, fakes) == 2 * (2 * 8 * 6 * 6) * (8 // groups) * 9
+    backward, fakes = call(model, torch.ones(2, 8, 6, 6), aten.convolution_backward)
+    assert flops(backward, fakes) == 2 * (2 * 8 * 6 * 6) * (8 // groups) * 9
+
+
+def test_the_roofline_is_the_slower_of_computing_and_moving_plus_the_launch():
+    node, fakes = call(nn.Linear(16, 32), torch.ones(4, 16), aten.addmm)
+    assert roofline([node], fakes, Device("slow to compute", 1.0, 1e30, 7.0)) == pytest.approx(4096 + 7)
+    assert roofline([node], fakes, Device("slow to move", 1e30, 1.0, 7.0)) == pytest.approx(2944 + 7)
+
+
+def test_an_unknown_device_lists_near_ones():
+    assert find_device("v100") is DEVICES["V100"]
+    with pytest.raises(UnknownNameError, match="did you mean 'A100'"):
+        find_device("A1000")

@@ -1,0 +1,153 @@
+"""Executed plans: measured memory is the predicted memory, and results are those of plain PyTorch, bit for bit."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from random_schedules import checkpoint_all, random_schedule, solution_of
+from torch import nn
+
+import remat_explorer as rx
+from remat_explorer.capture import trace
+from remat_explorer.capture.joint import TrainingStep
+from remat_explorer.errors import ExecutionError
+from remat_explorer.models import LoadedModel
+from remat_explorer.plan import Plan
+from remat_explorer.runtime import Interpreter
+
+SIZES = {"mlp": (8, None), "residual_net": (4, 32), "vgg16": (2, 32), "unet": (1, 64)}
+
+
+@pytest.fixture(scope="module", params=sorted(SIZES))
+def profiled(request) -> tuple[LoadedModel, rx.Graph]:
+    batch, image = SIZES[request.param]
+    model = rx.models.load(request.param, batch=batch, image=image)
+    return model, rx.profile(model.graph, model.module, model.args, device="cpu", repeats=1)
+
+
+@pytest.fixture(scope="module")
+def net() -> tuple[LoadedModel, rx.Graph]:
+    model = rx.models.load("residual_net", batch=2, image=16)
+    return model, rx.profile(model.graph, model.module, model.args, device="cpu", repeats=1)
+
+
+def run(schedule: rx.Schedule, model: LoadedModel, **options):
+    return rx.measure(solution_of(schedule), model.module, model.args, device="cpu", repeats=1, **options)
+
+
+@pytest.mark.parametrize("seed", [None, 0, 1])
+def test_memory_is_as_predicted_and_results_are_equal_bit_for_bit(profiled, seed):
+    model, graph = profiled
+    schedule = checkpoint_all(graph) if seed is None else random_schedule(graph, seed)
+    rx.check(graph, schedule.R, schedule.S)
+    assert (schedule.recomputations > 0) == (seed is not None)
+    found = run(schedule, model)
+    assert abs(found.dynamic_error) <= 0.01
+    assert found.peak <= found.predicted_peak * 1.01
+    assert np.abs(found.during - found.predicted.during).max() <= 0.01 * found.predicted_peak
+    np.testing.assert_array_equal(found.after, found.predicted.after)
+    assert found.loss_difference == found.gradient_difference == 0
+    assert found.gradients_equal
+    assert found.buffers_equal
+    assert found.rng_equal
+
+
+def test_a_repeated_dropout_draws_its_first_mask(net):
+    model, graph = net
+    dropout = next(k for k, node in enumerate(graph.operations) if "dropout" in node.name and node.phase == "forward")
+    schedules = (random_schedule(graph, seed, dropped=0.7) for seed in range(20))
+    schedule = next(s for s in schedules if (s.R[:, dropout] > 0).sum() > 1)
+    found = run(schedule, model)
+    assert found.gradients_equal
+    assert found.rng_equal
+
+
+def test_the_summary_says_what_was_predicted_and_measured(net):
+    model, graph = net
+    found = run(checkpoint_all(graph), model)
+    for words in ("gradients equal: max difference 0", "peak: predicted", "overhead: predicted +0.0 %", "within it"):
+        assert words in str(found)
+    assert found.allocated is None
+    assert found.eager_peak > graph.resident_bytes
+
+
+def test_measuring_leaves_the_model_and_the_random_state_alone(net):
+    model, graph = net
+    before, state = copy.deepcopy(model.module.state_dict()), torch.get_rng_state()
+    run(random_schedule(graph, 3), model)
+    assert all(torch.equal(before[name], t) for name, t in model.module.state_dict().items())
+    assert torch.equal(state, torch.get_rng_state())
+    assert all(parameter.grad is None for parameter in model.module.parameters())
+
+
+def test_batch_norm_buffers_are_written_once_however_often_it_ran(net):
+    model, graph = net
+    module, reference = copy.deepcopy(model.module), copy.deepcopy(model.module)
+    schedule = random_schedule(graph, 0, dropped=0.8)
+    norms = [k for k, node in enumerate(graph.operations) if node.name.endswith("batch_norm")]
+    assert (schedule.R[:, norms] > 0).sum() > len(norms)
+    program = trace(module, model.args)
+    registers = program.bind(module, TrainingStep(module, model.args).tensors(model.args))
+    torch.manual_seed(1)
+    Interpreter(Plan.of(schedule), program, torch.device("cpu")).run(registers).write_to(module)
+    torch.manual_seed(1)
+    reference(*model.args).backward()
+    for (name, mine), (_, theirs) in zip(module.named_buffers(), reference.named_buffers(), strict=True):
+        assert torch.equal(mine, theirs), name
+    for (name, mine), (_, theirs) in zip(module.named_parameters(), reference.named_parameters(), strict=True):
+        assert torch.equal(mine.grad, theirs.grad), name
+
+
+def test_a_hard_cap_names_the_statement_that_passed_it(net):
+    model, graph = net
+    schedule = checkpoint_all(graph)
+    tight = solution_of(schedule, budget=Plan.of(schedule).peak - 1)
+    with pytest.raises(ExecutionError, match=r"'compute .*' needed .*, above the cap of"):
+        rx.measure(tight, model.module, model.args, device="cpu", repeats=1, hard_cap=True)
+
+
+def test_a_cancelled_run_names_the_statement(net):
+    model, graph = net
+    asked = iter([False] * 40)
+    with pytest.raises(ExecutionError, match=r"cancelled before '(compute|free) "):
+        run(checkpoint_all(graph), model, cancelled=lambda: next(asked, True))
+
+
+def test_progress_ends_at_its_total(net):
+    model, graph = net
+    seen = []
+    run(checkpoint_all(graph), model, on_progress=lambda *now: seen.append(now))
+    assert seen == [(done + 1, len(seen)) for done in range(len(seen))]
+
+
+def test_the_solution_of_another_model_is_refused(net):
+    model, graph = net
+    other = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 4))
+    with pytest.raises(ExecutionError, match=r"operations and .* values, but the model captured here has"):
+        rx.measure(solution_of(checkpoint_all(graph)), other, model.args[:1], device="cpu")
+
+
+def test_a_solution_without_a_schedule_is_refused(net):
+    model, graph = net
+    nothing = rx.Solution(graph, "test", rx.solution.Status.INFEASIBLE, 1, None, None, 0.0)
+    with pytest.raises(ExecutionError, match="nothing to run: test: infeasible"):
+        rx.measure(nothing, model.module, model.args, device="cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device here")
+@pytest.mark.parametrize("seed", [None, 0])
+def test_on_cuda_memory_is_as_predicted_and_gradients_are_close(seed):
+    model = rx.models.load("vgg16", batch=4, image=64, device="cuda")
+    graph = rx.profile(model.graph, model.module, model.args, device="cuda")
+    schedule = checkpoint_all(graph) if seed is None else random_schedule(graph, seed)
+    found = rx.measure(solution_of(schedule), model.module, model.args, device="cuda")
+    assert abs(found.dynamic_error) <= 0.01
+    assert found.gradients_equal
+    assert found.rng_equal
+    assert found.allocated is not None
+    assert found.reserved is not None
+    assert found.allocated <= found.reserved
