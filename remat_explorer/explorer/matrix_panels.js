@@ -54,7 +54,7 @@ function panels(model) {
         const kept = this.level(t, c) ? "kept from the stage before" : "not in memory when the stage begins";
         return `${values[c][0]} (value ${c}, ${formatBytes(values[c][1])}): ${kept}`;
       },
-      picked: (t, c) => `${values[c][0]}, ${formatBytes(values[c][1])}`,
+      picked: (t, c) => `${formatBytes(values[c][1])} · ${values[c][0]}`,
     },
     U: {
       title: "operation",

@@ -12,7 +12,7 @@ from remat_explorer.explorer.state import State
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import format_bytes
 
-BEFORE, SHOWN = 3, 60  # statements before the stage, and in all
+BEFORE, FULL, SHOWN = 3, 12, 60  # statements before the stage, that fill the height, and in all
 
 
 class PlanView:
@@ -33,7 +33,8 @@ def statements_html(plan: Plan, stage: int) -> str:
     """The statements from shortly before ``stage``, those of the stage marked, the plan's peak named."""
     timeline = plan.timeline
     inside = np.flatnonzero(timeline.stage == stage)
-    start = max(0, int(inside[0]) - BEFORE if len(inside) else 0)
+    start = int(inside[0]) - BEFORE if len(inside) else 0
+    start = max(0, min(start, len(plan.statements) - FULL))
     lines = []
     for i in range(start, min(start + SHOWN, len(plan.statements))):
         statement = plan.statements[i]

@@ -92,11 +92,6 @@ class State(t.HasTraits):
             self._plan_of = (self.schedule, Plan.of(self.schedule))
         return self._plan_of[1]
 
-    @property
-    def operation(self) -> int:
-        """The operation that writes the selected value."""
-        return int(self.graph.producer[self.value]) if self.graph and self.value < len(self.graph.values) else 0
-
     def say(self, status: str, tone: str = "plain") -> None:
         """Put a sentence into the status line."""
         with self.lock:

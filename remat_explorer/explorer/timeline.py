@@ -44,8 +44,9 @@ class TimelineView:
             font_size=11,
             paper_bgcolor="rgba(0,0,0,0)",
             margin={"l": 56, "r": 8, "t": 24, "b": 34},
-            legend={"font_size": 10.5, "itemwidth": 30},
+            legend={"font_size": 10, "itemwidth": 30},
         )
+        drawn.data[-1].name = "budget"  # the field above has the number, and seven entries fit into one row
         drawn.update_xaxes(title_standoff=4)
         drawn.update_yaxes(title_standoff=6, nticks=6)
         if self._figure is None:

@@ -39,7 +39,8 @@ def photograph(folder: Path, expressions: list[str], dark: bool) -> None:
                     page.wait_for_timeout(700)
                     page.wait_for_function(IDLE, timeout=60_000)
                     page.locator(".remat-matrices").evaluate("root => root.focus()")
-                    for _ in range(7):
+                    page.keyboard.press("Home")
+                    for _ in range(4):
                         page.keyboard.press("PageDown")
                     page.locator(".remat-explorer").evaluate("root => root.scrollIntoView({block: 'end'})")
                     page.wait_for_timeout(800)
