@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import quote
 
 from remat_explorer.documents import write_text
 from remat_explorer.errors import RematError
@@ -34,12 +35,18 @@ def open_lab(notebook: str | None, port: int, browser: bool = True) -> int:
 
 
 def lab_command(path: Path, port: int, browser: bool) -> list[str]:
-    """The command line of JupyterLab; news and update checks are off, since they leave the machine."""
+    """The command line of JupyterLab, whose printed URL opens the notebook.
+
+    News and update checks are off, since they leave the machine.
+    """
+    here, target = Path.cwd(), path.resolve()
+    root = here if target.is_relative_to(here) else target.parent
     command = [
         sys.executable,
         "-m",
         "jupyterlab",
-        str(path),
+        f"--ServerApp.root_dir={root}",
+        f"--LabApp.default_url=/lab/tree/{quote(target.relative_to(root).as_posix())}",
         f"--port={port}",
         "--LabApp.news_url=None",
         "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",

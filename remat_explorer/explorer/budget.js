@@ -46,15 +46,17 @@ function render({ model, el }) {
     track.style.background =
       `linear-gradient(to right, var(--remat-unknown) ${100 * share(from)}%, var(--remat-useful) ${100 * share(from)}% ` +
       `${100 * share(all)}%, var(--remat-idle) ${100 * share(all)}%)`;
-    const labels = [];
-    if (known)
-      labels.push(
-        mark(known, `smallest feasible ${formatBytes(known)}`, "Smallest budget known to be feasible.", share(known) > 0.3 ? "before" : "after"),
-      );
-    labels.push(mark(all, `checkpoint-all ${formatBytes(all)}`, "Here nothing needs to be recomputed.", "before"));
-    const [first, last] = [labels[0], labels[labels.length - 1]].map((label) => label.getBoundingClientRect());
-    if (labels.length === 2 && first.right > last.left && first.left < last.right)
-      labels[0].textContent = formatBytes(known); // no room for both: the hint still has the words
+    const side = (count) => (share(count) > 0.4 ? "before" : "after");
+    const smallest = known
+      ? mark(known, `smallest feasible ${formatBytes(known)}`, "Smallest budget known to be feasible.", side(known))
+      : null;
+    const most = mark(all, `checkpoint-all ${formatBytes(all)}`, "Here nothing needs to be recomputed.", side(all));
+    if (smallest === null) return;
+    const [first, last] = [smallest, most].map((label) => label.getBoundingClientRect());
+    if (first.right > last.left && first.left < last.right) {
+      most.textContent = `${smallest.textContent} · ${most.textContent}`; // no room for both: one label, two ticks
+      smallest.textContent = "";
+    }
   }
 
   slider.addEventListener("input", () => {

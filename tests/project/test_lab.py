@@ -1,0 +1,61 @@
+"""`remat-explorer lab`: which notebook it opens, and how."""
+
+import json
+import sys
+
+import pytest
+
+from remat_explorer.cli import main
+from remat_explorer.lab import lab_command
+
+
+@pytest.fixture
+def launched(monkeypatch, tmp_path):
+    """The command lines that would have been run, in an empty working directory."""
+    commands: list[list[str]] = []
+
+    class Ended:
+        returncode = 0
+
+    def run(command, check):
+        commands.append(command)
+        return Ended()
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("remat_explorer.lab.subprocess.run", run)
+    return commands
+
+
+def test_where_there_is_no_notebook_a_new_one_is_made_and_later_kept(launched, tmp_path):
+    assert main(["lab", "--no-browser", "--port", "8890"]) == 0
+    made = tmp_path / "remat_explorer.ipynb"
+    assert "rx.Explorer()" in json.loads(made.read_text())["cells"][0]["source"]
+    made.write_text("{}")
+    assert main(["lab"]) == 0
+    assert made.read_text() == "{}"
+    first, second = launched
+    assert first[0] == sys.executable
+    assert {"--port=8890", "--no-browser", "--LabApp.default_url=/lab/tree/remat_explorer.ipynb"} <= set(first)
+    assert "--no-browser" not in second
+
+
+def test_the_repository_s_notebook_is_opened_where_there_is_one(launched, tmp_path):
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "notebooks" / "01_explorer.ipynb").write_text("{}")
+    main(["lab"])
+    assert "--LabApp.default_url=/lab/tree/notebooks/01_explorer.ipynb" in launched[0]
+    assert not (tmp_path / "remat_explorer.ipynb").exists()
+
+
+def test_a_notebook_elsewhere_is_served_from_its_own_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    other = tmp_path.parent / "my notes.ipynb"
+    command = lab_command(other, 8888, browser=True)
+    assert f"--ServerApp.root_dir={tmp_path.parent.resolve()}" in command
+    assert "--LabApp.default_url=/lab/tree/my%20notes.ipynb" in command
+
+
+def test_a_notebook_that_is_not_there_leaves_with_64(launched, capsys):
+    assert main(["lab", "missing.ipynb"]) == 64
+    assert "'missing.ipynb'" in capsys.readouterr().err
+    assert launched == []
