@@ -206,7 +206,7 @@ def _solve(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    loaded = rx.models.load(options.model, batch=options.batch, image=options.image)
+    loaded = rx.models.load(options.model, batch=options.batch, image=options.image, device=options.device)
 
     def counting(what: str) -> Callable[[int, int], None]:
         return lambda done, total: _say(options, f"{what} {done} of {total}")

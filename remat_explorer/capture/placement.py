@@ -27,26 +27,35 @@ class Placed:
     kwargs: dict[str, Any]
 
 
-def place(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None, device: str) -> Placed:
-    """Bring a model and its inputs to a device.
-
-    Args:
-        device: a torch device, or "auto" for CUDA where there is one and the CPU otherwise.
+def torch_device(name: str) -> torch.device:
+    """The device called ``name``: a torch device, or "auto" for CUDA where there is one and the CPU otherwise.
 
     Raises:
         ExecutionError: if the device does not exist or is none that can be metered.
+
+    >>> torch_device("cpu")
+    device(type='cpu')
     """
-    name = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        target = torch.device(name)
+        target = torch.device(name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu")
     except RuntimeError:
-        raise ExecutionError(f'{device!r} is not a device; give "auto", "cpu" or "cuda"') from None
+        raise ExecutionError(f'{name!r} is not a device; give "auto", "cpu" or "cuda"') from None
     if target.type not in ("cpu", "cuda"):
-        raise ExecutionError(f'memory cannot be measured on {device!r}; give "auto", "cpu" or "cuda"')
+        raise ExecutionError(f'memory cannot be measured on {name!r}; give "auto", "cpu" or "cuda"')
     if target.type == "cuda" and not torch.cuda.is_available():
-        raise ExecutionError(f'{device!r} was asked for, but torch finds no CUDA device here; give "cpu"')
+        raise ExecutionError(f'{name!r} was asked for, but torch finds no CUDA device here; give "cpu"')
     if target.type == "cuda" and target.index is None:
         target = torch.device("cuda", torch.cuda.current_device())
+    return target
+
+
+def place(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None, device: str) -> Placed:
+    """Bring a model and its inputs to a device, as `torch_device` names it.
+
+    Raises:
+        ExecutionError: if there is no such device.
+    """
+    target = torch_device(device)
 
     def move(leaf: Any) -> Any:
         return leaf.to(target) if isinstance(leaf, torch.Tensor) else leaf

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from remat_explorer.capture.placement import torch_device
 from remat_explorer.errors import ModelError, UnknownNameError
 from remat_explorer.models.loaded import LoadedModel, Size, WithLoss
 from remat_explorer.models.mlp import mlp
@@ -73,11 +74,12 @@ def load(name: str, batch: int | None = None, image: Size | None = None, device:
         name: one of `names`.
         batch: examples in a batch, at least 1; None for the published number.
         image: pixels, one number or (height, width); None for the published size.
-        device: where weights and inputs lie.
+        device: where weights and inputs lie: "cpu", "cuda", or "auto" for CUDA where there is one.
 
     Raises:
         UnknownNameError: if there is no such model.
         ModelError: if the batch or image size does not suit the model.
+        ExecutionError: if there is no such device.
 
     >>> load("mlp", batch=4).graph.n
     34
@@ -88,17 +90,17 @@ def load(name: str, batch: int | None = None, image: Size | None = None, device:
     batch = entry.batch if batch is None else batch
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
         raise ModelError(f"the batch of {name!r} is {batch!r}; give a whole number of at least 1")
-    size = _image_size(name, entry, image)
+    size, target = _image_size(name, entry, image), torch_device(device)
     with torch.random.fork_rng([]):
         torch.default_generator.manual_seed(SEED)
-        module = WithLoss(entry.build(size or (1, 1))).to(device).train()
+        module = WithLoss(entry.build(size or (1, 1))).to(target).train()
 
     def make_args() -> tuple[torch.Tensor, ...]:
         generator = torch.Generator().manual_seed(SEED)
         shape = (batch, 784) if size is None else (batch, 3, *size)
         labels = (batch, *size) if size and entry.per_pixel else (batch,)
         x = torch.randn(shape, generator=generator)
-        return x.to(device), torch.randint(entry.classes, labels, generator=generator).to(device)
+        return x.to(target), torch.randint(entry.classes, labels, generator=generator).to(target)
 
     return LoadedModel(name, module, batch, size, make_args)
 

@@ -140,6 +140,8 @@ class SolveJob:
         deadline.start()
         try:
             for line in process.stdout:
+                if not line.endswith("\n"):
+                    break  # the worker was ended in the middle of a message
                 self._hear(json.loads(line))
         except (ValueError, SolverError) as error:
             self._error = f"the solver process sent a message that cannot be read: {error}"

@@ -1,6 +1,7 @@
 """The command line: exit codes, messages and JSON, as a shell sees them."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -92,14 +93,41 @@ def test_bad_input_leaves_with_64_and_quotes_it(capsys, chain, arguments, messag
     assert "Traceback" not in err
 
 
-def test_a_graph_file_with_a_cycle_leaves_with_64_and_the_entry(capsys, chain, tmp_path, data):
-    document = json.loads((data / "graphs" / "linear8.json").read_text())
+def cycle(document):
     document["operations"][3]["implementations"][0]["inputs"] = [5]
-    path = tmp_path / "cycle.json"
+
+
+def missing_key(document):
+    del document["operations"][3]["phase"]
+
+
+def negative_size(document):
+    document["values"][3]["bytes"] = -8
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (cycle, "'v3' (number 3) reads 'v5'"),
+        (missing_key, """operation 3 lacks the key 'phase': {"name": "v3\""""),
+        (negative_size, """{"name": "v3", "bytes": -8, "persistent": false}"""),
+    ],
+)
+def test_a_broken_graph_file_leaves_with_64_and_the_entry(capsys, chain, tmp_path, damage, message):
+    document = json.loads(Path(chain).read_text())
+    damage(document)
+    path = tmp_path / "broken.json"
     path.write_text(json.dumps(document))
-    code, _, err = run(capsys, "solve", str(path), "--budget", "4")
+    code, out, err = run(capsys, "solve", str(path), "--budget", "4")
+    assert (code, out) == (64, "")
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_a_device_that_is_not_there_leaves_with_64(capsys):
+    code, _, err = run(capsys, "run", "mlp", "--budget", "90%", "--device", "gpu7")
     assert code == 64
-    assert "'v3' (number 3) reads 'v5'" in err
+    assert "'gpu7' is not a device" in err
 
 
 def test_capture_writes_a_graph_file(capsys, tmp_path):
