@@ -129,6 +129,9 @@ def _module_spans(step: TrainingStep) -> Iterator[list[tuple[int, str]]]:
     The numbers only grow, and the joint graph keeps them on its nodes, for a backward node that of its forward node.
     """
     names = {id(module): name for name, module in step.model.named_modules()}
+    wrapped = list(step.model.named_children())
+    if len(wrapped) == 1 and any(True for _ in wrapped[0][1].children()):  # a mere wrapper: its name tells nothing
+        names = {key: name.removeprefix(wrapped[0][0]).removeprefix(".") for key, name in names.items()}
     spans: list[tuple[int, str]] = []
     entered: list[str] = []
 

@@ -53,7 +53,8 @@ def validation(measurement: Any) -> str:
     difference = measurement.gradient_difference
     words = [
         f"Peak predicted {format_bytes(measurement.predicted_peak)}, measured {format_bytes(measurement.peak)} "
-        f"({100 * measurement.error:+.2f} %), {'within' if measurement.within_budget else 'ABOVE'} the budget",
+        f"({100 * measurement.error:+.2f} %), {'within' if measurement.within_budget else 'ABOVE'} its budget of "
+        f"{format_bytes(measurement.budget)}",
         f"overhead predicted {format_overhead(measurement.predicted_overhead)}, "
         f"measured {format_overhead(measurement.overhead)}",
         f"gradients {'equal' if measurement.gradients_equal else 'DIFFER'}: max difference {difference:.3g}",

@@ -90,7 +90,7 @@ def test_solve_move_the_cursor_execute_and_reload(lab: tuple[str, Path], page: A
 
     click(page, "Execute")
     page.wait_for_selector(".remat-status:has-text('gradients equal: max difference 0')", timeout=90_000)
-    assert "within the budget" in status(page)
+    assert "within its budget of" in status(page)
     page.wait_for_function(MEASURED)
 
     page.keyboard.press("Control+s")

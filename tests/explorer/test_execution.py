@@ -31,7 +31,7 @@ def test_execution_shows_measured_memory_and_equal_gradients(own: Any) -> None:
     assert own.wait(120)
     assert own.measurement.gradients_equal
     assert "gradients equal: max difference 0" in state.status
-    assert "within the budget" in state.status
+    assert "within its budget of" in state.status
     measured = own._views[5]._figure.data[5]
     assert measured.visible
     assert max(measured.y) > 0
