@@ -1,6 +1,9 @@
 """Predicted against measured: profile, solve, execute, for models and budgets on one device.
 
-python benchmarks/execute.py --device cuda --batch 64 --image 224 --budgets 80% 60%
+    python benchmarks/execute.py
+    python benchmarks/execute.py vgg16:256:224 unet:32:416 --device cuda
+
+Budgets lie between the smallest one with a known schedule (f = 0) and what keeping everything takes (f = 1).
 """
 
 from __future__ import annotations
@@ -13,47 +16,46 @@ from report import publish
 import remat_explorer as rx
 from remat_explorer.quantities import format_bytes, format_overhead
 
-COLUMNS = ("model", "budget", "status", "predicted", "measured", "error", "cost predicted", "cost measured", "eager")
+CASES = ["mlp:2048", "residual_net:128:32", "unet:8:64", "vgg16:32:64"]
+COLUMNS = ("model", "f", "status", "predicted", "measured", "error", "plain", "cost predicted", "cost measured")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("models", nargs="*", default=["vgg16", "unet", "residual_net"])
+    parser.add_argument("cases", nargs="*", default=CASES, metavar="MODEL:BATCH[:IMAGE]")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--image", type=int, default=64)
-    parser.add_argument("--budgets", nargs="+", default=["90%", "70%"])
-    parser.add_argument("--time-limit", type=float, default=10.0)
+    parser.add_argument("--fractions", type=float, nargs="+", default=[0.5, 0.0])
+    parser.add_argument("--time-limit", type=float, default=20.0)
     options = parser.parse_args()
     rows, details = [], []
-    for name in options.models:
-        loaded = rx.models.load(name, batch=options.batch, image=options.image)
+    for case in options.cases:
+        name, *sizes = case.split(":")
+        batch, image = [*map(int, sizes), None][:2]
+        loaded = rx.models.load(name, batch=batch, image=image, device=options.device)
         graph = rx.profile(loaded.graph, loaded.module, loaded.args, device=options.device)
-        for budget in options.budgets:
-            solution = rx.solve(graph, budget=budget, time_limit=options.time_limit)
-            if solution.schedule is None:
-                rows.append([name, budget, str(solution.status), *[""] * 6])
-                continue
+        smallest = rx.minimum_budget(graph)
+        for fraction in options.fractions:
+            room = smallest.checkpoint_all_peak - smallest.known_feasible
+            solution = rx.solve(graph, int(smallest.known_feasible + fraction * room), time_limit=options.time_limit)
             measured = rx.measure(solution, loaded.module, loaded.args, device=options.device)
-            details.append({"model": name, "budget": budget, **measured.to_document()})
+            details.append({"case": case, "fraction": fraction, **measured.to_document()})
             rows.append(
                 [
-                    name,
-                    budget,
+                    case,
+                    f"{fraction:g}",
                     str(solution.status),
                     format_bytes(measured.predicted_peak),
                     format_bytes(measured.peak),
-                    f"{100 * measured.error:+.3f} %",
+                    f"{100 * measured.dynamic_error:+.3f} %",
+                    format_bytes(measured.eager_peak),
                     format_overhead(measured.predicted_overhead),
                     format_overhead(measured.overhead),
-                    format_bytes(measured.eager_peak) if measured.eager_peak else "",
                 ]
             )
             if not (measured.gradients_equal and measured.within_budget):
-                raise SystemExit(f"{name} at {budget} contradicts its prediction:\n{measured}")
+                raise SystemExit(f"{case} at f = {fraction} contradicts its prediction:\n{measured}")
     device = torch.cuda.get_device_name() if options.device.startswith("cuda") else "CPU"
-    where = {"device": device, "batch": options.batch, "image": options.image, "threads": torch.get_num_threads()}
-    publish(f"execute_{options.device}", COLUMNS, rows, details, **where)
+    publish(f"execute_{options.device}", COLUMNS, rows, details, device=device, threads=torch.get_num_threads())
 
 
 if __name__ == "__main__":
