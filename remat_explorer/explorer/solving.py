@@ -99,11 +99,12 @@ def describe(solution: Solution, was_cancelled: bool = False) -> tuple[str, str]
     assert solution.peak is not None
     proven = solution.status is Status.OPTIMAL
     name = {True: "Cancelled, incumbent kept", False: "Optimal" if proven else "Feasible"}[was_cancelled and not proven]
+    again = solution.schedule.recomputations
     words = [
         f"{name} ({solution.strategy})",
         f"overhead {format_overhead(solution.schedule.overhead)}",
         f"predicted peak {format_bytes(solution.peak)} of {format_bytes(solution.budget)}",
-        f"{solution.schedule.recomputations} recomputations",
+        f"{again} recomputation{'' if again == 1 else 's'}",
         "no bound proven" if solution.gap is None else f"gap {format_share(solution.gap)}",
         format_seconds(solution.seconds),
     ]
