@@ -14,7 +14,7 @@ from report import publish
 
 import remat_explorer as rx
 from remat_explorer.quantities import format_share
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers import checkpoint_all_peak
 
 CAPTURED = Path(__file__).parents[1] / "tests" / "data" / "captured"
 COLUMNS = ("graph", "n", "f", "strategy", "status", "overhead", "gap", "seconds")
@@ -28,7 +28,7 @@ def main() -> None:
     rows, details = [], []
     for path in sorted(CAPTURED.glob("*.json")):
         graph = rx.Graph.load(str(path))
-        least, most = rx.minimum_budget(graph).lower_bound, rx.Plan.of(checkpoint_all(graph)).peak
+        least, most = rx.minimum_budget(graph).lower_bound, checkpoint_all_peak(graph)
         for fraction in options.fractions:
             budget = int(least + fraction * (most - least))
             for strategy in ("optimal", "checkmate-ilp"):

@@ -1,4 +1,4 @@
-"""JSON files that people exchange: strict keys, errors that quote the offending entry, atomic writes."""
+"""JSON files that people exchange: strict keys, matrices as digits, errors that quote the entry, atomic writes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import tempfile
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from remat_explorer.errors import RematError
 
@@ -45,6 +47,28 @@ def require_format(entry: dict[str, Any], name: str, version: int, error: type[R
         raise error(f"the format is {entry['format']!r}; expected {name!r}")
     if entry["version"] != version:
         raise error(f"version {entry['version']!r} of {name!r} is not readable here; expected version {version}")
+
+
+def pack_rows(matrix: np.ndarray) -> list[str]:
+    """A matrix of digits as one string per row, as R and S stand in files and messages.
+
+    >>> pack_rows(np.array([[0, 2], [1, 0]]))
+    ['02', '10']
+    """
+    return ["".join(map(str, row)) for row in matrix.astype(int).tolist()]
+
+
+def unpack_rows(rows: Any, name: str, error: type[RematError]) -> np.ndarray:
+    """The matrix of `pack_rows`, uint8 of shape (rows, digits).
+
+    Raises:
+        error: if ``rows`` is not a list of equally long strings of digits.
+    """
+    if not isinstance(rows, list) or not all(isinstance(row, str) and set(row) <= set("0123456789") for row in rows):
+        raise error(f"{name} is not a list of rows of digits: {quote(rows)}")
+    if len({len(row) for row in rows}) != 1:
+        raise error(f"the rows of {name} differ in length")
+    return np.array([[int(digit) for digit in row] for row in rows], dtype=np.uint8)
 
 
 def read_json(path: str | Path, error: type[RematError]) -> Any:

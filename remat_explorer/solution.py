@@ -9,10 +9,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from remat_explorer.checker import check
-from remat_explorer.documents import quote, read_json, require_format, require_keys, write_text
+from remat_explorer.documents import (
+    pack_rows,
+    quote,
+    read_json,
+    require_format,
+    require_keys,
+    unpack_rows,
+    write_text,
+)
 from remat_explorer.errors import ScheduleError, SolutionError
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
@@ -111,7 +117,7 @@ class Solution:
 
     def to_document(self) -> dict[str, Any]:
         """The solution file as a JSON object, version 1."""
-        R, S = (None, None) if self.schedule is None else (_rows(self.schedule.R), _rows(self.schedule.S))
+        R, S = (None, None) if self.schedule is None else (pack_rows(self.schedule.R), pack_rows(self.schedule.S))
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -181,20 +187,9 @@ class Solution:
         return solution
 
 
-def _rows(matrix: np.ndarray) -> list[str]:
-    return ["".join(map(str, row)) for row in matrix.astype(int).tolist()]
-
-
-def _matrix(rows: Any, name: str) -> np.ndarray:
-    if not isinstance(rows, list) or not all(isinstance(row, str) and row.isdecimal() for row in rows):
-        raise SolutionError(f"{name} is not a list of rows of digits: {quote(rows)}")
-    if len({len(row) for row in rows}) != 1:
-        raise SolutionError(f"the rows of {name} differ in length")
-    return np.array([[int(digit) for digit in row] for row in rows], dtype=np.uint8)
-
-
 def _schedule(document: dict[str, Any], graph: Graph) -> Schedule:
+    R, S = (unpack_rows(document[name], name, SolutionError) for name in ("R", "S"))
     try:
-        return check(graph, _matrix(document["R"], "R"), _matrix(document["S"], "S"), document["budget"]).schedule
+        return check(graph, R, S, document["budget"]).schedule
     except ScheduleError as error:
         raise SolutionError(f"its schedule is refused: {error}") from None

@@ -8,6 +8,7 @@ import ipywidgets as w
 
 from remat_explorer.errors import QuantityError
 from remat_explorer.explorer.state import State
+from remat_explorer.solvers import BACKENDS, STRATEGIES
 
 COSTS = (("measured", True), ("estimated", False))
 
@@ -24,8 +25,6 @@ class Controls:
     """Keeps the fields and the state's choices together."""
 
     def __init__(self, state: State, actions: Actions, models: list[str], from_zoo: bool) -> None:
-        from remat_explorer.solvers import STRATEGIES
-
         self._state = state
         names = models if state.model in models else [state.model, *models]
         fields = {
@@ -35,7 +34,7 @@ class Controls:
             "device": ("Device", w.Dropdown(options=devices(state)), 70),
             "measured_costs": ("Costs", w.Dropdown(options=COSTS, disabled=bool(state.no_execution)), 100),
             "strategy": ("Strategy", w.Dropdown(options=list(STRATEGIES)), 140),
-            "solver": ("Solver", w.Dropdown(options=["highs", "cbc"]), 74),
+            "solver": ("Solver", w.Dropdown(options=list(BACKENDS)), 74),
             "time_limit": ("Time limit (s)", w.BoundedFloatText(min=0, max=1e6), 80),
         }
         for name, (_, field, _) in fields.items():

@@ -1,18 +1,8 @@
-"""Whether a model fits into this machine, asked before anything is run that the machine would not survive."""
+"""How much memory this machine has left, asked before anything is run that it would not survive."""
 
 from __future__ import annotations
 
 from pathlib import Path
-
-from remat_explorer.graph import Graph
-from remat_explorer.plan import Plan
-
-
-def checkpoint_all_bytes(graph: Graph) -> int:
-    """Peak of the schedule that keeps everything, which measuring and comparing need; bytes."""
-    from remat_explorer.solvers import checkpoint_all
-
-    return Plan.of(checkpoint_all(graph)).peak
 
 
 def free_bytes(device: str) -> int:

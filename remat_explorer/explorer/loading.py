@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from remat_explorer.errors import ExecutionError
-from remat_explorer.explorer.free_memory import checkpoint_all_bytes, free_bytes
+from remat_explorer.explorer.free_memory import free_bytes
 from remat_explorer.explorer.solving import show_schedule
 from remat_explorer.explorer.state import State
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes
+from remat_explorer.solvers import checkpoint_all_peak, minimum_budget, solve
 
 # Batch and image to begin with: executed in seconds on a laptop, with activations that are worth scheduling.
 BEGIN = {"mlp": (2048, None), "residual_net": (32, 32), "unet": (4, 128), "vgg16": (32, 64)}
@@ -97,7 +98,7 @@ def _with_measured_costs(state: State, graph: Graph, inputs: Inputs, cancelled: 
     """The graph with measured costs, or as it is with the reason why."""
     from remat_explorer.capture.profiling import profile
 
-    needed, free = checkpoint_all_bytes(graph), free_bytes(state.device)
+    needed, free = checkpoint_all_peak(graph), free_bytes(state.device)
     if needed > free:
         return graph, (
             f" Costs are estimates, without workspace: measuring needs {format_bytes(needed)}, and "
@@ -127,8 +128,6 @@ def _with_measured_costs(state: State, graph: Graph, inputs: Inputs, cancelled: 
 
 
 def _accept(state: State, loaded: Loaded, graph: Graph) -> None:
-    from remat_explorer.solvers import minimum_budget, solve
-
     state.say(f"Loading {state.model}: looking for the smallest budget…")
     smallest = minimum_budget(graph)
     keep_all = solve(graph, budget="100%", strategy="checkpoint-all")
@@ -145,7 +144,7 @@ def reason_not_to_run(state: State, loaded: Loaded, graph: Graph) -> str:
     """Why the graph cannot be executed here, or ""."""
     if loaded.inputs is None:
         return NO_MODULE
-    needed, free = checkpoint_all_bytes(graph), free_bytes(state.device)
+    needed, free = checkpoint_all_peak(graph), free_bytes(state.device)
     if needed > free:
         return (
             f"Execution compares with plain PyTorch, which needs {format_bytes(needed)}; {format_bytes(free)} are "

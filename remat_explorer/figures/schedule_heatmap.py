@@ -1,4 +1,4 @@
-"""R and S side by side, as in figure 6 of Checkmate."""
+"""R and S side by side: what each stage computes, and what it starts with."""
 
 from __future__ import annotations
 

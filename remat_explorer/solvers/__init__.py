@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from remat_explorer.solvers.backends import BACKENDS
 from remat_explorer.solvers.base import Progress
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.job import SolveJob
 from remat_explorer.solvers.minimum_budget import MinimumBudget, minimum_budget
 from remat_explorer.solvers.relaxation import relax
@@ -22,6 +22,7 @@ __all__ = [
     "Progress",
     "SolveJob",
     "checkpoint_all",
+    "checkpoint_all_peak",
     "minimum_budget",
     "relax",
     "solve",

@@ -20,6 +20,16 @@ def checkpoint_all(graph: Graph) -> Schedule:
     return Schedule(graph, np.eye(graph.n), np.zeros((graph.n, len(graph.values)))).compact()
 
 
+def checkpoint_all_peak(graph: Graph) -> int:
+    """Bytes that keeping everything takes: the 100% of a budget.
+
+    >>> from remat_explorer.instances import linear
+    >>> checkpoint_all_peak(linear(8))
+    10
+    """
+    return Plan.of(checkpoint_all(graph)).peak
+
+
 def solve_checkpoint_all(graph: Graph, budget: int, limits: Limits) -> Answer:
     """Checkpoint-all if it fits into the budget; there is no other schedule of this strategy."""
     schedule = checkpoint_all(graph)

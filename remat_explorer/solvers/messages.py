@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
+from remat_explorer.documents import pack_rows, unpack_rows
 from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
@@ -20,7 +19,7 @@ def pack_progress(progress: Progress, with_schedule: bool) -> dict[str, Any]:
         "lower_bound": progress.lower_bound,
     }
     if progress.schedule is not None and with_schedule:
-        message |= {"R": _rows(progress.schedule.R), "S": _rows(progress.schedule.S)}
+        message |= {"R": pack_rows(progress.schedule.R), "S": pack_rows(progress.schedule.S)}
     return message
 
 
@@ -32,15 +31,7 @@ def unpack_progress(message: dict[str, Any], graph: Graph, known: Schedule | Non
     """
     try:
         if "R" in message:
-            known = Schedule(graph, _matrix(message["R"]), _matrix(message["S"]).reshape(len(message["S"]), -1))
+            known = Schedule(graph, *(unpack_rows(message[name], name, SolverError) for name in ("R", "S")))
         return Progress(message["seconds"], message["doing"], known, message["lower_bound"])
     except (KeyError, TypeError, ValueError) as error:
         raise SolverError(f"the worker sent a progress message that cannot be read: {error!r}") from None
-
-
-def _rows(matrix: np.ndarray) -> list[str]:
-    return ["".join(map(str, row)) for row in matrix.astype(int).tolist()]
-
-
-def _matrix(rows: list[str]) -> np.ndarray:
-    return np.array([[int(digit) for digit in row] for row in rows], dtype=np.uint8)

@@ -10,7 +10,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.planner import plan_schedule
 
@@ -91,7 +91,7 @@ def minimum_budget(graph: Graph, seconds: float = 3.0) -> MinimumBudget:
         int(condensed.base[k]),
         Plan.of(schedule).peak,
         schedule,
-        Plan.of(checkpoint_all(graph)).peak,
+        checkpoint_all_peak(graph),
     )
 
 

@@ -10,7 +10,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.quantities import parse_budget
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.checkmate_ilp import CheckmateProblem
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.lazy_rows import LivenessRelaxation
 from remat_explorer.solvers.milp import Milp
@@ -40,7 +40,7 @@ def relax(graph: Graph, budget: str | int | float, formulation: str = "checkmate
     """
     if formulation not in FORMULATIONS:
         raise UnknownNameError("formulation", formulation, FORMULATIONS)
-    budget_bytes = parse_budget(budget, int(checkpoint_all(graph).U.max()))
+    budget_bytes = parse_budget(budget, checkpoint_all_peak(graph))
     return FORMULATIONS[formulation](Condensed.of(graph), budget_bytes, solver)
 
 

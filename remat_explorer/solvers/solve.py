@@ -8,13 +8,12 @@ from collections.abc import Callable
 from remat_explorer.checker import check
 from remat_explorer.errors import UnknownNameError
 from remat_explorer.graph import Graph
-from remat_explorer.plan import Plan
 from remat_explorer.quantities import parse_budget
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.backends import backend
 from remat_explorer.solvers.base import Answer, Limits, Progress, Strategy
 from remat_explorer.solvers.checkmate_ilp import solve_checkmate_ilp
-from remat_explorer.solvers.checkpoint_all import checkpoint_all, solve_checkpoint_all
+from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak, solve_checkpoint_all
 from remat_explorer.solvers.minimum_budget import largest_operation
 from remat_explorer.solvers.optimal import solve_optimal
 
@@ -64,7 +63,7 @@ def solve(
         raise UnknownNameError("strategy", strategy, STRATEGIES)
     backend(solver)
     limits = Limits(time_limit, solver, threads, on_progress or _ignore, cancelled or _never)
-    budget_bytes = parse_budget(budget, Plan.of(checkpoint_all(graph)).peak)
+    budget_bytes = parse_budget(budget, checkpoint_all_peak(graph))
     if budget_bytes < smallest_budget(graph):
         answer = Answer(None, infeasible=True)
     else:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from remat_explorer.instances import linear
-from remat_explorer.plan import Plan
-from remat_explorer.solvers import checkpoint_all, solve
+from remat_explorer.solvers import checkpoint_all_peak, solve
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.few_moments import few_moments_bound, integral_moments_bound
@@ -17,7 +16,7 @@ def test_its_bounds_are_never_above_the_optimum_and_mostly_equal_to_it_on_random
     for seed in range(100, 140):
         graph = random_graph(seed, layers=3 + seed % 3)
         condensed = Condensed.of(graph)
-        low, high = int(condensed.operation_bytes.max()), Plan.of(checkpoint_all(graph)).peak
+        low, high = int(condensed.operation_bytes.max()), checkpoint_all_peak(graph)
         budget = low + (high - low) * (seed % 7) // 8
         optimum = solve(graph, budget, "checkmate-ilp").cost
         if optimum is None:
@@ -37,6 +36,6 @@ def test_its_bound_on_the_eight_layer_chain_is_valid_at_every_budget():
 def test_it_bounds_a_captured_network_at_once(captured):
     graph = captured("unet")
     condensed = Condensed.of(graph)
-    low, high = int(condensed.operation_bytes.max()), Plan.of(checkpoint_all(graph)).peak
+    low, high = int(condensed.operation_bytes.max()), checkpoint_all_peak(graph)
     relaxed = few_moments_bound(condensed, int(low + 0.2 * (high - low)), Limits())
     assert 1.09 * graph.total_cost < relaxed.bound < 1.1203 * graph.total_cost

@@ -16,9 +16,8 @@ from remat_explorer.checker import check
 from remat_explorer.errors import SolverError
 from remat_explorer.graph_file import dump_graph
 from remat_explorer.instances import linear
-from remat_explorer.plan import Plan
 from remat_explorer.solution import Status
-from remat_explorer.solvers import SolveJob, checkpoint_all
+from remat_explorer.solvers import SolveJob, checkpoint_all_peak
 
 
 def until(condition, seconds=30.0):
@@ -35,7 +34,7 @@ def until(condition, seconds=30.0):
 def long_job(captured):
     """A job that no solver finishes within the test: problem (9) has a hard time here, and so has `optimal`."""
     graph = captured("mobilenet_v1")
-    job = SolveJob.start(graph, Plan.of(checkpoint_all(graph)).peak * 3 // 10, time_limit=120)
+    job = SolveJob.start(graph, checkpoint_all_peak(graph) * 3 // 10, time_limit=120)
     yield job
     job.cancel()
 
@@ -110,7 +109,7 @@ def test_the_worker_ends_when_its_parent_goes_away(captured):
     graph = captured("mobilenet_v1")
     request = {
         "graph": json.loads(dump_graph(graph)),
-        "budget": Plan.of(checkpoint_all(graph)).peak * 3 // 10,
+        "budget": checkpoint_all_peak(graph) * 3 // 10,
         "strategy": "optimal",
         "time_limit": 120.0,
         "solver": "highs",

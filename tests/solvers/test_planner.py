@@ -6,8 +6,7 @@ import pytest
 
 from remat_explorer.checker import check
 from remat_explorer.instances import linear
-from remat_explorer.plan import Plan
-from remat_explorer.solvers import checkpoint_all, minimum_budget
+from remat_explorer.solvers import checkpoint_all_peak, minimum_budget
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.planner import plan_schedule
 
@@ -16,7 +15,7 @@ from remat_explorer.solvers.planner import plan_schedule
 def test_captured_networks_get_a_schedule_at_every_budget_above_a_twentieth_of_the_range(name, captured):
     graph = captured(name)
     condensed = Condensed.of(graph)
-    low, high = int(condensed.operation_bytes.max()), Plan.of(checkpoint_all(graph)).peak
+    low, high = int(condensed.operation_bytes.max()), checkpoint_all_peak(graph)
     last = float("inf")
     for share in (0.05, 0.2, 0.5, 0.9):
         budget = int(low + share * (high - low))
@@ -43,7 +42,7 @@ def test_random_training_graphs_are_planned_within_the_budget_from_the_known_min
         graph = random_graph(seed, layers=5)
         found = minimum_budget(graph, seconds=1)
         check(graph, found.schedule.R, found.schedule.S, found.known_feasible)
-        assert found.lower_bound <= found.known_feasible <= Plan.of(checkpoint_all(graph)).peak
+        assert found.lower_bound <= found.known_feasible <= checkpoint_all_peak(graph)
 
 
 def test_tight_budgets_are_repaired_by_raising_the_weights_of_what_was_missing(random_graph):
