@@ -13,6 +13,7 @@ from remat_explorer.documents import write_text
 from remat_explorer.errors import RematError
 
 HOME_NOTEBOOK = Path("notebooks/01_explorer.ipynb")
+QUIET = Path(__file__).parent / "quiet_lab"  # configuration: no question about news, no look for updates
 NEW_NOTEBOOK = Path("remat_explorer.ipynb")
 
 
@@ -31,14 +32,13 @@ def open_lab(notebook: str | None, port: int, browser: bool = True) -> int:
     path = Path(notebook) if notebook else HOME_NOTEBOOK if HOME_NOTEBOOK.is_file() else new_notebook()
     if not path.is_file():
         raise RematError(f"there is no notebook {str(path)!r}; give the path of one, or none to start afresh")
-    return subprocess.run(lab_command(path, port, browser), check=False).returncode
+    paths = [str(QUIET), *filter(None, [os.environ.get("JUPYTER_CONFIG_PATH")])]
+    environment = {**os.environ, "JUPYTER_CONFIG_PATH": os.pathsep.join(paths)}
+    return subprocess.run(lab_command(path, port, browser), env=environment, check=False).returncode
 
 
 def lab_command(path: Path, port: int, browser: bool) -> list[str]:
-    """The command line of JupyterLab, whose printed URL opens the notebook.
-
-    News and update checks are off, since they leave the machine.
-    """
+    """The command line of JupyterLab, whose printed URL opens the notebook."""
     here, target = Path.cwd(), path.resolve()
     root = here if target.is_relative_to(here) else target.parent
     command = [
@@ -48,8 +48,6 @@ def lab_command(path: Path, port: int, browser: bool) -> list[str]:
         f"--ServerApp.root_dir={root}",
         f"--LabApp.default_url=/lab/tree/{quote(target.relative_to(root).as_posix())}",
         f"--port={port}",
-        "--LabApp.news_url=None",
-        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
     ]
     if not browser:
         command.append("--no-browser")

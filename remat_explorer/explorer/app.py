@@ -84,7 +84,7 @@ class Explorer(w.VBox):
         )
         controls, budget_row, status, scrubber, matrices, timeline, plan = (view.widget for view in self._views)
         style = w.HTML(f"<style>{STYLE.read_text()}</style>", layout=w.Layout(display="none"))
-        below = w.HBox([timeline, plan], layout=w.Layout(width="100%"))
+        below = w.HBox([timeline, plan], layout=w.Layout(width="100%", flex_flow="row wrap"))
         super().__init__([style, controls, budget_row, status, scrubber, matrices, below])
         self.add_class("remat-explorer")
         self._adopting = False

@@ -42,8 +42,11 @@ class Controls:
         self.solve = self._button("Solve", "play", actions.solve, "primary")
         self.cancel = self._button("Cancel", "stop", actions.cancel, "")
         self.execute = self._button("Execute", "bolt", actions.execute, "success")
-        buttons = w.HBox([self.solve, self.cancel, self.execute], layout=w.Layout(margin="17px 0 0 auto"))
-        self.widget = w.HBox([*(_labelled(*field) for field in fields.values()), buttons])
+        buttons = w.HBox(
+            [self.solve, self.cancel, self.execute], layout=w.Layout(margin="17px 0 0 auto", flex="0 0 auto")
+        )
+        columns = [_labelled(*field) for field in fields.values()]
+        self.widget = w.HBox([*columns, buttons], layout=w.Layout(flex_flow="row wrap"))
         self.widget.add_class("remat-controls")
         state.observe(self._enable, ["busy", "graph", "solution", "no_execution"])
         self._enable()
@@ -67,7 +70,9 @@ class Controls:
                 field.value = image_text(state.image)
 
     def _button(self, text: str, icon: str, action: Any, style: str) -> w.Button:
-        button = w.Button(description=text, icon=icon, button_style=style, layout=w.Layout(width="86px"))
+        button = w.Button(
+            description=text, icon=icon, button_style=style, layout=w.Layout(width="86px", flex="0 0 auto")
+        )
         button.on_click(lambda clicked: action())
         return button
 
@@ -82,7 +87,7 @@ class Controls:
 def _labelled(text: str, field: Any, width: int) -> w.VBox:
     field.layout = w.Layout(width=f"{width}px", margin="0")
     label = w.Label(text, layout=w.Layout(height="17px", margin="0"))
-    return w.VBox([label, field], layout=w.Layout(margin="0 8px 0 0"))
+    return w.VBox([label, field], layout=w.Layout(margin="0 8px 0 0", flex="0 0 auto"))
 
 
 def _show(field: Any, value: Any) -> None:

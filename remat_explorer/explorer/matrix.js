@@ -191,12 +191,14 @@ function render({ model, el }) {
   }
 
   let waiting = false;
-  function redraw() {
+  function redraw(attempts = 10) {
     if (waiting) return;
     waiting = true; // several traits arrive in one message: draw once
     requestAnimationFrame(() => {
       waiting = false;
-      if (root.isConnected) draw();
+      if (!root.isConnected) return;
+      if (views[0].frame.clientWidth > 0) draw();
+      else if (attempts > 0) redraw(attempts - 1); // JupyterLab hides the page for a moment when its theme changes
     });
   }
 
@@ -280,9 +282,9 @@ function render({ model, el }) {
   });
 
   for (const name of ["R", "S", "U", "rows", "operations", "values", "budget", "largest", "resident"])
-    model.on(`change:${name}`, redraw);
+    model.on(`change:${name}`, () => redraw());
   for (const name of ["stage", "value"]) model.on(`change:${name}`, drawCursor);
-  const sizes = new ResizeObserver(redraw);
+  const sizes = new ResizeObserver(() => redraw());
   sizes.observe(root);
   const themes = new MutationObserver(checkTheme);
   themes.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name", "class"] });

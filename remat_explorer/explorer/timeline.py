@@ -23,7 +23,9 @@ class TimelineView:
         self._parts_of: tuple[Plan, Holdings] | None = None
         self._figure: Any = None
         # The first touch of plotly costs seconds, so the figure comes with the first schedule.
-        self.widget = w.Box(layout=w.Layout(width=f"{WIDTH}px", height=f"{HEIGHT}px", overflow="hidden"))
+        self.widget = w.Box(
+            layout=w.Layout(flex="0 0 auto", width=f"{WIDTH}px", height=f"{HEIGHT}px", overflow="hidden")
+        )
         state.observe(self._draw, ["schedule", "measurement", "budget", "theme"])
         state.observe(self._move, "stage")
         self._draw()

@@ -17,6 +17,7 @@ ON_SCREEN = """() => {
         && figure._fullData[4].x.length > 1
 }"""
 PAINTED = """() => [...document.querySelectorAll('.remat-canvas canvas:first-child')].map((canvas) => {
+    if (canvas.width * canvas.height === 0) return 0;
     const pixels = new Uint32Array(canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.buffer);
     return new Set(pixels).size;
 })"""
@@ -98,6 +99,11 @@ def test_solve_move_the_cursor_execute_and_reload(lab: tuple[str, Path], page: A
     page.reload()
     page.wait_for_function(ON_SCREEN, timeout=90_000)
     page.wait_for_function(MEASURED, timeout=20_000)
+    assert min(page.evaluate(PAINTED)) >= 3
+
+    page.evaluate("window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})")
+    page.wait_for_selector('.remat-matrices[data-theme="dark"]')
+    page.wait_for_timeout(1500)  # JupyterLab hides the page for a moment
     assert min(page.evaluate(PAINTED)) >= 3
     assert page.leaks == []
     assert page.failures == []

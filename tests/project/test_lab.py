@@ -17,7 +17,7 @@ def launched(monkeypatch, tmp_path):
     class Ended:
         returncode = 0
 
-    def run(command, check):
+    def run(command, env, check):
         commands.append(command)
         return Ended()
 
