@@ -16,6 +16,7 @@ from typing import Literal
 
 import numpy as np
 
+from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.errors import GraphError
 
 Phase = Literal["forward", "backward"]
@@ -71,6 +72,8 @@ def operation(
 class Graph:
     """Operations in topological order, the values between them, and the bytes that are always there.
 
+    ``options`` tell how a captured graph was made; its schedules run on a model that is captured the same way.
+
     Raises:
         GraphError: if a value has no producer or several, is read before it can be produced (a cycle), or a size or
             cost is negative; the message names the operation or value.
@@ -85,6 +88,7 @@ class Graph:
     values: tuple[Value, ...]
     operations: tuple[Operation, ...]
     resident_bytes: int = 0
+    options: CaptureOptions | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.resident_bytes, bool) or not isinstance(self.resident_bytes, int) or self.resident_bytes < 0:

@@ -1,17 +1,23 @@
-"""Graph file, version 1: JSON, every key required, unknown keys refused by name."""
+"""Graph file, version 1: JSON, unknown keys refused by name, every key required but one.
+
+The key "capture" tells how a graph was captured; graphs that were not captured lack it.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
+from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.documents import quote, read_json, require_format, require_keys, write_text
-from remat_explorer.errors import GraphError
+from remat_explorer.errors import GraphError, UnknownNameError
 from remat_explorer.graph import Graph, Implementation, Operation, Value
 
 FORMAT, VERSION = "remat-explorer/graph", 1
 _GRAPH = ("format", "version", "name", "resident_bytes", "values", "operations")
+_OPTIONS = tuple(field.name for field in dataclasses.fields(CaptureOptions))
 _VALUE = ("name", "bytes", "persistent")
 _OPERATION = ("name", "phase", "implementations")
 _IMPLEMENTATION = ("name", "inputs", "outputs", "cost", "workspace")
@@ -19,7 +25,7 @@ _IMPLEMENTATION = ("name", "inputs", "outputs", "cost", "workspace")
 
 def dump_graph(graph: Graph) -> str:
     """The graph as JSON text; equal graphs give equal text."""
-    document = {
+    document: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
         "name": graph.name,
@@ -43,6 +49,8 @@ def dump_graph(graph: Graph) -> str:
             for node in graph.operations
         ],
     }
+    if graph.options is not None:
+        document["capture"] = dataclasses.asdict(graph.options)
     return json.dumps(document, separators=(",", ":"))
 
 
@@ -52,7 +60,8 @@ def parse_graph(document: Any) -> Graph:
     Raises:
         GraphError: naming what is missing, unknown or impossible, with the entry quoted.
     """
-    require_keys(document, _GRAPH, "the graph file", GraphError)
+    captured = isinstance(document, dict) and "capture" in document
+    require_keys(document, (*_GRAPH, *(["capture"] if captured else [])), "the graph file", GraphError)
     require_format(document, FORMAT, VERSION, GraphError)
     name = _string(document["name"], "the graph's name")
     values = tuple(_value(entry, f"value {v}") for v, entry in enumerate(_list(document["values"], "values")))
@@ -60,7 +69,8 @@ def parse_graph(document: Any) -> Graph:
         _operation(entry, f"operation {k}", len(values))
         for k, entry in enumerate(_list(document["operations"], "operations"))
     )
-    return Graph(name, values, operations, document["resident_bytes"])
+    options = _options(document["capture"]) if captured else None
+    return Graph(name, values, operations, document["resident_bytes"], options)
 
 
 def save_graph(graph: Graph, path: str | Path) -> Path:
@@ -78,6 +88,19 @@ def load_graph(path: str | Path) -> Graph:
         return parse_graph(read_json(path, GraphError))
     except GraphError as error:
         raise GraphError(f"{path}: {error}") from None
+
+
+def _options(entry: Any) -> CaptureOptions:
+    require_keys(entry, _OPTIONS, '"capture"', GraphError)
+    for key in ("contract", "split_convolution_backward"):
+        if not isinstance(entry[key], bool):
+            raise GraphError(f'"capture" has {key} that is not true or false: {quote(entry)}')
+    if not isinstance(entry["optimizer"], str | None):
+        raise GraphError(f'"capture" has an optimizer that is neither a string nor null: {quote(entry)}')
+    try:
+        return CaptureOptions(**entry)
+    except UnknownNameError as error:
+        raise GraphError(f'"capture": {error}') from None
 
 
 def _list(entry: Any, where: str) -> list[Any]:

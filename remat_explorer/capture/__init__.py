@@ -16,6 +16,7 @@ from torch import nn
 from remat_explorer.capture.joint import Loss
 from remat_explorer.capture.profiling import profile
 from remat_explorer.capture.tracing import trace
+from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.graph import Graph
 
 __all__ = ["capture", "profile", "trace"]
@@ -27,8 +28,15 @@ def capture(
     kwargs: dict[str, Any] | None = None,
     loss: Loss | None = None,
     device: str = "cpu",
+    *,
+    optimizer: str | None = None,
+    contract: bool = True,
+    split_convolution_backward: bool = True,
+    fake: bool = True,
 ) -> Graph:
     """The training graph of ``model``: forward, loss and backward, without allocating a tensor.
+
+    Precision, autocast, frozen parameters and training or evaluation mode are taken as they are.
 
     Args:
         model: any module with static shapes; it is left as it is.
@@ -37,6 +45,12 @@ def capture(
         loss: from the model's output to a scalar tensor. None takes a scalar output as the loss, and the sum of all
             floating-point tensors of any other output.
         device: whose published rates give the costs in seconds, a key of `remat_explorer.capture.devices.DEVICES`.
+        optimizer: "sgd", "momentum" or "adam" adds that optimizer's state to the resident bytes, so that a budget
+            means everything on the device; None leaves it out.
+        contract: join operations where no schedule worth having is lost (`remat_explorer.capture.contraction`).
+        split_convolution_backward: separate the input gradient of a convolution from its weight gradient.
+        fake: predict shapes and storages from FakeTensors; False runs each operator once, on tensors that all stay in
+            memory, for operators of your own whose fake kernel says something else than the true one.
 
     Raises:
         CaptureError: if the model cannot be captured as a static graph; the message says why.
@@ -48,7 +62,8 @@ def capture(
     >>> [node.name for node in graph.operations][:2]
     ['0 linear + relu', '2 linear']
     """
-    return trace(model, args, kwargs, loss, device).graph
+    options = CaptureOptions(contract, split_convolution_backward, optimizer)
+    return trace(model, args, kwargs, loss, device, options, fake).graph
 
 
 class _CallableModule(ModuleType):

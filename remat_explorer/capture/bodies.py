@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-import torch
 from torch.fx import Node
 
 from remat_explorer.capture.contraction import IN_PLACE
 from remat_explorer.capture.program import Body, Call
+from remat_explorer.capture.randomness import is_random
 from remat_explorer.capture.storages import OperationDraft, StorageDraft, Storages
-
-
-def is_random(nodes: Iterable[Node]) -> bool:
-    """Whether a call among ``nodes`` draws from the random number generator."""
-    return any(_draws(node) for node in nodes)
-
-
-def _draws(node: Node) -> bool:
-    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
-        return False
-    for place, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
-        if argument.name == "dropout_p":  # attention draws only if it drops something
-            given = node.args[place] if place < len(node.args) else node.kwargs.get("dropout_p", argument.default_value)
-            return bool(given)
-    return True
 
 
 def body_of(draft: OperationDraft, found: Storages, number: Mapping[StorageDraft, int]) -> Body:

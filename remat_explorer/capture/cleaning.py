@@ -1,4 +1,4 @@
-"""Rewrites of the functional joint graph that change no number and no peak.
+"""Rewrites of the functional joint graph that change no number.
 
 In a functional graph no node writes to its inputs, so whatever only copies or renames can go.
 """
@@ -8,23 +8,23 @@ from __future__ import annotations
 from typing import Any, cast
 
 import torch
-from torch._functorch._aot_autograd.descriptors import GradAOTOutput, ParamAOTInput
 from torch.fx import GraphModule, Node
+
+from remat_explorer.capture.randomness import is_random
+from remat_explorer.capture_options import CaptureOptions
 
 aten = torch.ops.aten
 RENAMING = (aten.detach.default, aten.alias.default)
 
 
-def clean(module: GraphModule, parameters: dict[str, int]) -> None:
-    """Apply every rewrite below to ``module``.
-
-    Args:
-        module: the joint graph, changed in place.
-        parameters: for each parameter name the identity of its tensor; tied parameters share one.
-    """
-    add_tied_gradients(module, parameters)
+def clean(module: GraphModule, options: CaptureOptions) -> None:
+    """Apply the rewrites below to ``module``, as far as ``options`` ask for them."""
     drop_renaming(module)
-    drop_same_layout_clones(module)
+    if options.contract:
+        drop_same_layout_clones(module)
+        share_constants(module)
+    if options.split_convolution_backward:
+        split_convolution_backward(module)
     module.graph.eliminate_dead_code()
     module.recompile()
 
@@ -67,26 +67,44 @@ def drop_same_layout_clones(module: GraphModule) -> None:
             module.graph.erase_node(node)
 
 
-def add_tied_gradients(module: GraphModule, parameters: dict[str, int]) -> None:
-    """Sum the gradients of a parameter with several names under its first name.
+def share_constants(module: GraphModule) -> None:
+    """Make equal constants once: a causal mask that each layer makes for itself, for example.
 
-    The export gives one gradient per name. Eager adds them when they arrive, and that addition takes memory, so it
-    must be an operation of the graph.
+    Nothing is lost: whoever made the second one anew may as well make the first one anew.
     """
-    output = output_node(module)
-    results = [node for node, _ in results_of(module)]
-    first: dict[int, int] = {}
-    for place, (_, meaning) in enumerate(results_of(module)):
-        if not (isinstance(meaning, GradAOTOutput) and isinstance(meaning.grad_of, ParamAOTInput)):
+    first: dict[tuple[object, str, str], Node] = {}
+    constant: set[Node] = set()
+    for node in list(module.graph.nodes):
+        if node.op == "get_attr":
+            constant.add(node)
+        elif node.op == "call_function" and constant.issuperset(node.all_input_nodes) and not is_random([node]):
+            constant.add(node)
+            keeper = first.setdefault((node.target, str(node.args), str(node.kwargs)), node)
+            if keeper is not node:
+                node.replace_all_uses_with(keeper)
+                module.graph.erase_node(node)
+
+
+def split_convolution_backward(module: GraphModule) -> None:
+    """Compute the input gradient of a convolution apart from its weight and bias gradients.
+
+    The kernels are apart anyway, so both are bit for bit what the joint call gives. The weight gradient comes first:
+    after it the convolution's input may go, before the input gradient, which is as large, is made.
+
+    Source: MONeT (Shah et al., ICLR 2021), appendix D, where the two gradients are operators of their own.
+    """
+    for node in list(module.graph.nodes):
+        if node.target is not aten.convolution_backward.default:
             continue
-        if results[place] is None:
+        *arguments, (to_input, to_weight, to_bias) = node.args
+        if not to_input or not (to_weight or to_bias):
             continue
-        keeper = first.setdefault(parameters[meaning.grad_of.target], place)
-        if keeper == place:
-            continue
-        terms = cast(tuple[Node, Node], (results[keeper], results[place]))
-        with module.graph.inserting_before(output):
-            total = module.graph.call_function(aten.add.Tensor, terms)
-        total.meta = {key: terms[0].meta[key] for key in ("val", "seq_nr", "partitioner_tag") if key in terms[0].meta}
-        results[keeper], results[place] = total, None
-    output.args = (tuple(results),)
+        before, value = list(node.users), node.meta["val"]
+        with module.graph.inserting_before(node):
+            weight = module.graph.call_function(node.target, (*arguments, [False, to_weight, to_bias]))
+            source = module.graph.call_function(node.target, (*arguments, [True, False, False]))
+        weight.meta = {**node.meta, "val": (None, value[1], value[2])}
+        source.meta = {**node.meta, "val": (value[0], None, None)}
+        for picked in before:
+            picked.update_arg(0, weight if picked.args[1] else source)
+        module.graph.erase_node(node)

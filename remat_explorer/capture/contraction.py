@@ -21,6 +21,7 @@ IN_PLACE = {
     aten.add.Scalar: aten.add_.Scalar,
     aten.mul.Scalar: aten.mul_.Scalar,
     aten.div.Scalar: aten.div_.Scalar,
+    aten.add.Tensor: aten.add_.Tensor,
 }
 SMALL_LEAF = 64 * 1024  # bytes of a bias gradient that may join the weight gradient right before it
 
@@ -28,7 +29,9 @@ SMALL_LEAF = 64 * 1024  # bytes of a bias gradient that may join the weight grad
 def contract(found: Storages) -> None:
     """Apply every rule below, in place."""
     fuse_unary(found)
+    fuse_tied_sums(found)
     merge_leaves(found)
+    merge_fan_out_sums(found)
 
 
 def fuse_unary(found: Storages) -> None:
@@ -59,13 +62,15 @@ def _unary_call(draft: OperationDraft, found: Storages) -> Node | None:
     if len(draft.nodes) != 1 or len(draft.reads) != 1 or draft.nodes[0].target not in IN_PLACE:
         return None
     (call,) = draft.nodes
-    before, after = found.fakes[call.all_input_nodes[0]], found.fakes[call]
-    fits = (
-        len(call.all_input_nodes) == 1
-        and (before.dtype, before.shape, before.stride()) == (after.dtype, after.shape, after.stride())
-        and draft.reads[0].bytes == draft.writes[0].bytes == before.numel() * before.element_size()
+    return call if len(call.all_input_nodes) == 1 and _covers(call.all_input_nodes[0], call, found) else None
+
+
+def _covers(source: Node, call: Node, found: Storages) -> bool:
+    """Whether ``call`` could write its result over ``source`` and fill the storage."""
+    before, after = found.fakes[source], found.fakes[call]
+    return (before.dtype, before.shape, before.stride()) == (after.dtype, after.shape, after.stride()) and (
+        found.of_node[source].bytes == found.of_node[call].bytes == before.numel() * before.element_size()
     )
-    return call if fits else None
 
 
 def merge_leaves(found: Storages) -> None:
@@ -96,3 +101,78 @@ def merge_leaves(found: Storages) -> None:
 def _is_leaf(draft: OperationDraft, readers: dict[StorageDraft, list[OperationDraft]]) -> bool:
     """Whether every output is a result that nobody reads. Operations that read nothing run at the end, not here."""
     return bool(draft.reads) and all(s.persistent and s not in readers for s in draft.writes) and not draft.in_place
+
+
+def fuse_tied_sums(found: Storages) -> None:
+    """Add the second gradient of a tied parameter to the first one as soon as it is there, in place of itself.
+
+    Eager training does the same: the first gradient waits in ``.grad``. Fused, the first must be there while the
+    second is computed; it could be absent only if it were computed again for the sum, which means a second backward
+    pass up to the first use of the parameter. The moment at which three such tensors exist is saved.
+    """
+    readers = found.readers()
+    producer = {storage: draft for draft in found.operations for storage in draft.writes}
+    for draft in list(found.operations):
+        if not _is_sum(draft) or not draft.writes[0].persistent:
+            continue
+        early, late = sorted(draft.reads, key=lambda storage: found.order[storage.carrier])
+        (call,) = draft.nodes
+        first, second = call.all_input_nodes
+        if found.of_node[first] is early:
+            first, second = second, first
+        maker = producer[late]
+        if readers[late] != [draft] or late.persistent or not maker.backward or not _covers(first, call, found):
+            continue
+        call.args = (first, second)  # the sum is the same; the first operand is overwritten
+        maker.nodes.append(call)
+        maker.in_place |= {call}
+        maker.reads = list(dict.fromkeys([*maker.reads, early]))
+        maker.writes[maker.writes.index(late)] = draft.writes[0]
+        found.operations.remove(draft)
+
+
+def merge_fan_out_sums(found: Storages) -> None:
+    """Join the sums that add parts of one gradient to gradients that wait, right after that gradient was made.
+
+    In a dense block the gradient of a concatenation is added, slice by slice, to the gradients of all earlier layers:
+    as many additions as there are pairs of layers. Nothing is lost where the operation that made the gradient was the
+    last to read at least as many bytes as the sums take: those can go before the sums come, so that the joint
+    operation never needs more than the operation before it did, with the same gradients waiting.
+    """
+    readers = found.readers()
+    place = 0
+    while place < len(found.operations):
+        maker = found.operations[place]
+        sums = _sums_after(found, place, readers)
+        freed = sum(s.bytes for s in maker.reads if readers[s][-1] is maker)
+        if len(sums) > 1 and sum(draft.writes[0].bytes for draft in sums) <= freed:
+            joint = sums[0]
+            for draft in sums[1:]:
+                joint.nodes += draft.nodes
+                joint.writes += draft.writes
+                joint.reads = list(dict.fromkeys(joint.reads + draft.reads))
+            joined = set(map(id, sums[1:]))
+            found.operations = [draft for draft in found.operations if id(draft) not in joined]
+        place += 1
+
+
+def _sums_after(found: Storages, place: int, readers: dict[StorageDraft, list[OperationDraft]]) -> list[OperationDraft]:
+    """The additions right after an operation that read one of its outputs, and none of each other's."""
+    maker = found.operations[place]
+    sums: list[OperationDraft] = []
+    for draft in found.operations[place + 1 :]:
+        made = {storage for earlier in sums for storage in earlier.writes}
+        if not (draft.backward and _is_sum(draft) and set(draft.reads) & set(maker.writes)) or made & set(draft.reads):
+            break
+        sums.append(draft)
+    return sums
+
+
+def _is_sum(draft: OperationDraft) -> bool:
+    """Whether the operation only adds two tensors."""
+    return (
+        len(draft.nodes) == 1
+        and draft.nodes[0].target is aten.add.Tensor
+        and not draft.nodes[0].kwargs
+        and len(draft.reads) == 2
+    )

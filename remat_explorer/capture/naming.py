@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from torch.fx import Node
 
+MODULE_PATH = "remat_explorer.module_path"  # the key in a node's meta
 _KNOWN = {
     "_native_batch_norm_legit_functional": "batch_norm",
     "_native_batch_norm_legit_no_training": "batch_norm",
@@ -17,23 +18,29 @@ _PREFIXES = ("_", "native_")
 _SUFFIXES = ("_with_indices", "_data", "_forward", "_functional")
 
 
-def operator_name(node: Node, dimensions: int | None = None) -> str:
-    """The operator of a node, without the marks that tell its kernels apart.
-
-    Args:
-        node: a call of an ATen operator.
-        dimensions: dimensions of the weight, which tell `conv2d` from `conv1d`.
-    """
+def operator_name(node: Node) -> str:
+    """The operator of a call, without the marks that tell its kernels apart."""
     name = str(getattr(node.target, "overloadpacket", node.target)).removeprefix("aten.")
     if name in _KNOWN:
         return _KNOWN[name]
     if name.startswith("convolution"):
-        transposed = "_transpose" if node.args[7 if name.endswith("backward") else 6] else ""
-        size = f"{dimensions - 2}d" if dimensions else ""
-        return f"conv{transposed}{size}" + ("_backward" if name.endswith("backward") else "")
+        return _convolution_name(node, backward=name.endswith("backward"))
     for prefix in _PREFIXES:
         name = name.removeprefix(prefix)
     return _without_suffixes(name)
+
+
+def _convolution_name(node: Node, backward: bool) -> str:
+    """`conv2d`, `conv_transpose1d`, and in the backward pass which of its gradients are computed."""
+    weight, transposed = node.args[2 if backward else 1], node.args[7 if backward else 6]
+    size = weight.meta["val"].dim() - 2  # type: ignore[union-attr]
+    forward = f"conv{'_transpose' if transposed else ''}{size}d"
+    if not backward:
+        return forward
+    to_input, to_weight, to_bias = node.args[10]  # type: ignore[misc]
+    if not (to_weight or to_bias):
+        return f"{forward}_input_gradient"
+    return f"{forward}_backward" if to_input else f"{forward}_weight_gradient"
 
 
 def _without_suffixes(name: str) -> str:
@@ -45,24 +52,20 @@ def _without_suffixes(name: str) -> str:
     return name
 
 
-def operation_name(
-    calls: Iterable[Node], paths: Mapping[Node, str], weights: Mapping[Node, int], results: Iterable[str]
-) -> str:
+def operation_name(calls: Iterable[Node], results: Iterable[str]) -> str:
     """The path of the module and what runs there, joined by + where several calls became one operation.
 
     Args:
-        calls: the operators of the operation.
-        paths: for each node the module that it comes from.
-        weights: for each convolution the dimensions of its weight.
+        calls: the operators of the operation; ``meta[MODULE_PATH]`` has the module that they come from.
         results: for each output the name of the result that it is, or "".
     """
     calls, results = list(calls), list(results)
-    operators = [operator_name(call, weights.get(call)) for call in calls]
+    operators = [operator_name(call) for call in calls]
     what = " + ".join(operators)
     only_gradients = all(result.endswith(".grad") for result in results)
     if only_gradients and not any(name.endswith("_backward") for name in operators):
         what = "gradient of " + ", ".join(result.split(".")[-2] for result in results)  # not "sum + mm"
-    path = paths.get(calls[0], "")
+    path = calls[0].meta.get(MODULE_PATH, "")
     return f"{path} {what}" if path else what
 
 

@@ -51,7 +51,7 @@ def profile(
         ExecutionError: if the graph is not this model's, memory runs out, or it was cancelled.
     """
     placed = place(model, args, kwargs, device)
-    program = trace(placed.model, placed.args, placed.kwargs, loss)
+    program = trace(placed.model, placed.args, placed.kwargs, loss, options=graph.options)
     require_same_structure(graph, program.graph)
     tensors = TrainingStep(placed.model, placed.args, placed.kwargs, loss).tensors(placed.args, placed.kwargs)
     plan = Plan.from_sequence(graph, [(k, k, 1) for k in range(graph.n)])

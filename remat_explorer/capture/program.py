@@ -87,6 +87,33 @@ class Result:
     views: Body
 
 
+def bind_inputs(
+    inputs: tuple[Input, ...], module: GraphModule, model: nn.Module, tensors: tuple[torch.Tensor, ...]
+) -> Registers:
+    """Registers that hold the model's own parameters and buffers, not copies, the plain inputs, and constants.
+
+    Args:
+        inputs: what the joint graph takes.
+        module: the joint graph, which owns the constants.
+        model: the captured model, or one with the same parameter names.
+        tensors: the plain inputs, as `TrainingStep.tensors` gives them.
+    """
+    registers: Registers = {}
+    for entry in inputs:
+        if entry.kind == "parameter":
+            registers[entry.node] = model.get_parameter(entry.name).detach()
+        elif entry.kind == "buffer":
+            registers[entry.node] = model.get_buffer(entry.name)
+        elif entry.kind == "input":
+            registers[entry.node] = tensors[entry.place]
+        elif entry.kind == "tangent":
+            fake = entry.node.meta["val"]
+            registers[entry.node] = torch.ones(fake.shape, dtype=fake.dtype, device=fake.device)
+        else:
+            registers[entry.node] = getattr(module, entry.name)
+    return registers
+
+
 @dataclass(frozen=True, eq=False)
 class Program:
     """A graph together with what is needed to run it.
@@ -97,6 +124,7 @@ class Program:
         carriers: for each value the node whose tensor is kept in the registers.
         inputs: parameters, buffers, plain inputs, the tangent and constants.
         results: loss, parameter gradients and new buffer contents.
+        prologue: what makes the constants that are resident, run once before the plan.
         epilogue: bookkeeping such as ``num_batches_tracked``, run once after the plan.
         module: the joint graph, which owns the constants.
         fakes: for each node its FakeTensors, for costs.
@@ -107,6 +135,7 @@ class Program:
     carriers: tuple[Node, ...]
     inputs: tuple[Input, ...]
     results: tuple[Result, ...]
+    prologue: tuple[Body, ...]
     epilogue: tuple[Body, ...]
     module: GraphModule
     fakes: Mapping[Node, Any]
@@ -118,17 +147,8 @@ class Program:
             model: the captured model, or one with the same parameter names.
             tensors: the plain inputs, as `TrainingStep.tensors` gives them.
         """
-        registers: Registers = {}
-        for entry in self.inputs:
-            if entry.kind == "parameter":
-                registers[entry.node] = model.get_parameter(entry.name).detach()
-            elif entry.kind == "buffer":
-                registers[entry.node] = model.get_buffer(entry.name)
-            elif entry.kind == "input":
-                registers[entry.node] = tensors[entry.place]
-            elif entry.kind == "tangent":
-                fake = self.fakes[entry.node]
-                registers[entry.node] = torch.ones(fake.shape, dtype=fake.dtype, device=fake.device)
-            else:
-                registers[entry.node] = getattr(self.module, entry.name)
+        registers = bind_inputs(self.inputs, self.module, model, tensors)
+        with torch.no_grad():
+            for body in self.prologue:
+                body.run(registers)
         return registers

@@ -1,7 +1,7 @@
 """Which nodes of the joint graph share a storage, and so what its operations and values are.
 
-Aliasing is observed, not looked up: the graph is run on FakeTensors, and tensors with the same storage are one
-value. Operator schemas are no substitute, since they miss `_unsafe_view`.
+Aliasing is observed, not looked up: tensors with the same storage are one value. Operator schemas are no substitute,
+since they miss `_unsafe_view`.
 """
 
 from __future__ import annotations
@@ -9,17 +9,13 @@ from __future__ import annotations
 import operator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch._functorch._aot_autograd.descriptors import TangentAOTInput
-from torch._guards import detect_fake_mode
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Node
-from torch.fx.node import map_arg
-from torch.utils import _pytree as pytree
 
 from remat_explorer.capture.cleaning import output_node
+from remat_explorer.capture.propagation import Fakes, storage_key, tensors_of
 from remat_explorer.errors import CaptureError
 
 
@@ -67,7 +63,7 @@ class Storages:
     """Operations and storages of a joint graph; ``fakes`` maps each node to its FakeTensors."""
 
     module: GraphModule
-    fakes: dict[Node, Any]
+    fakes: Fakes
     operations: list[OperationDraft]
     of_node: dict[Node, StorageDraft]
     resident_bytes: int
@@ -86,21 +82,24 @@ class Storages:
         return readers
 
 
-def find_storages(module: GraphModule) -> Storages:
+def find_storages(module: GraphModule, fakes: Fakes) -> Storages:
     """The operations and storages of a cleaned joint graph.
 
+    Args:
+        module: the joint graph.
+        fakes: its values, from `propagate`.
+
     Raises:
-        CaptureError: if an operator gives a number instead of tensors, or a mixture of new and old storages.
+        CaptureError: if an operator gives a mixture of new and old storages.
     """
-    fakes = _propagate(module)
     by_key: dict[int, StorageDraft] = {}
     found = Storages(module, fakes, [], {}, 0)
     backward = _backward_nodes(module)
     operation_of: dict[Node, OperationDraft] = {}
     for node in module.graph.nodes:
-        if node.op == "output" or not (tensors := _tensors(fakes[node])):
+        if node.op == "output" or not (tensors := tensors_of(fakes[node])):
             continue
-        keys = [_key(tensor) for tensor in tensors]
+        keys = [storage_key(tensor) for tensor in tensors]
         if node.op in ("placeholder", "get_attr"):
             if keys[0] not in by_key:
                 by_key[keys[0]] = StorageDraft(node, tensors[0].untyped_storage().nbytes(), resident=True)
@@ -120,7 +119,7 @@ def find_storages(module: GraphModule) -> Storages:
                 _add_output(draft, node, tensors[0], by_key, listed=True)
                 found.of_node[node] = by_key[keys[0]]
             else:
-                draft.discarded = sum({_key(t): t.untyped_storage().nbytes() for t in tensors}.values())
+                draft.discarded = sum({storage_key(t): t.untyped_storage().nbytes() for t in tensors}.values())
     found.resident_bytes = sum(storage.bytes for storage in by_key.values() if storage.resident)
     for draft in found.operations:
         sources = [found.of_node[a] for node in draft.calls for a in node.all_input_nodes]
@@ -135,35 +134,13 @@ def _add_output(
 ) -> None:
     if not listed:
         draft.nodes.append(node)
-    key = _key(tensor)
+    key = storage_key(tensor)
     if key in by_key:  # a second output in the same storage: the storage is counted once
         return
     by_key[key] = StorageDraft(node, tensor.untyped_storage().nbytes())
     draft.writes.append(by_key[key])
     if not listed:
         draft.discarded -= by_key[key].bytes
-
-
-def _propagate(module: GraphModule) -> dict[Node, Any]:
-    """Run the graph on FakeTensors. The result keeps them alive, so that no two storages get one address."""
-    graph = module.graph
-    mode = detect_fake_mode([node.meta.get("val") for node in graph.nodes if node.op == "placeholder"])
-    if mode is None:
-        raise CaptureError("the model takes no tensors: it has neither parameters nor inputs")
-    fakes: dict[Node, Any] = {}
-    with mode:
-        for node in graph.nodes:
-            if node.op == "placeholder":
-                fakes[node] = node.meta["val"]
-            elif node.op == "get_attr":
-                constant = getattr(module, str(node.target))
-                fakes[node] = constant if isinstance(constant, FakeTensor) else mode.from_tensor(constant)
-            elif node.op == "call_function":
-                args, kwargs = map_arg((node.args, node.kwargs), fakes.__getitem__)
-                fakes[node] = node.target(*args, **kwargs)
-                if not _tensors(fakes[node]):
-                    raise CaptureError(f"{node.target} gives no tensor; such an operation has no place in a plan")
-    return fakes
 
 
 def _backward_nodes(module: GraphModule) -> set[Node]:
@@ -177,11 +154,3 @@ def _backward_nodes(module: GraphModule) -> set[Node]:
         ):
             backward.add(node)
     return backward
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
-
-
-def _key(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata

@@ -15,18 +15,25 @@ from torch._functorch._aot_autograd.descriptors import (
     PlainAOTOutput,
     TangentAOTInput,
 )
-from torch.fx import Node
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx import GraphModule, Node
 
 from remat_explorer import graph as graphs
-from remat_explorer.capture.bodies import body_of, is_random, view_of
+from remat_explorer.capture.bodies import body_of, view_of
 from remat_explorer.capture.cleaning import clean, results_of
+from remat_explorer.capture.constants import hoist_constants
 from remat_explorer.capture.contraction import contract
 from remat_explorer.capture.costs import roofline
 from remat_explorer.capture.devices import Device, find_device
-from remat_explorer.capture.joint import Joint, Loss, TrainingStep, trace_joint
-from remat_explorer.capture.naming import operation_name, unique
-from remat_explorer.capture.program import Input, Program, Result
+from remat_explorer.capture.gradients import add_tied_gradients, own_gradients
+from remat_explorer.capture.joint import Loss, TrainingStep, trace_joint
+from remat_explorer.capture.naming import MODULE_PATH, operation_name, unique
+from remat_explorer.capture.optimizers import optimizer_bytes
+from remat_explorer.capture.program import Body, Input, Program, Result, bind_inputs
+from remat_explorer.capture.propagation import propagate
+from remat_explorer.capture.randomness import is_random
 from remat_explorer.capture.storages import OperationDraft, StorageDraft, Storages, find_storages
+from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.errors import CaptureError
 
 SMALL_BUFFER = 64 * 1024  # bytes of a new buffer content that may be computed after the plan instead of in it
@@ -38,32 +45,52 @@ def trace(
     kwargs: dict[str, Any] | None = None,
     loss: Loss | None = None,
     device: str = "cpu",
+    options: CaptureOptions | None = None,
+    fake: bool = True,
 ) -> Program:
     """The program of one training step of ``model``: its graph, and how to run it.
 
     Arguments and errors are those of `remat_explorer.capture`.
     """
+    options = options or CaptureOptions()
     step = TrainingStep(model, args, kwargs, loss)
-    joint = trace_joint(step, step.tensors(args, kwargs))
-    clean(joint.module, {name: id(p) for name, p in step.named_parameters(remove_duplicate=False)})
-    found = find_storages(joint.module)
-    contract(found)
+    tensors = step.tensors(args, kwargs)
+    if not fake and any(isinstance(tensor, FakeTensor) for tensor in tensors):
+        raise CaptureError("fake=False needs real tensors, but an input is a FakeTensor; give a real one, or fake=True")
+    joint = trace_joint(step, tensors)
+    for node, path in joint.paths.items():
+        node.meta[MODULE_PATH] = path
+    add_tied_gradients(joint.module, {name: id(p) for name, p in step.named_parameters(remove_duplicate=False)})
+    clean(joint.module, options)
+    fakes = propagate(joint.module, None if fake else bind_inputs(_inputs(joint.module), joint.module, model, tensors))
+    own_gradients(joint.module, fakes)
+    found = find_storages(joint.module, fakes)
+    prologue = hoist_constants(found) if options.contract else []
+    if options.contract:
+        contract(found)
     epilogue = _take_epilogue(found)
     if not found.operations:
         raise CaptureError(f"{type(model).__name__} has no operation that depends on its inputs: nothing to plan")
+    found.resident_bytes += optimizer_bytes(model, options.optimizer)
     values = [storage for draft in found.operations for storage in draft.writes]
     number = {storage: v for v, storage in enumerate(values)}
     results = _results(found)
     return Program(
-        _graph(type(model).__name__, found, joint, number, results, find_device(device)),
+        _graph(type(model).__name__, found, number, results, find_device(device), options),
         tuple(body_of(draft, found, number) for draft in found.operations),
         tuple(storage.carrier for storage in values),
-        _inputs(found),
+        _inputs(joint.module),
         results,
-        tuple(body_of(draft, found, {s: -1 - i for i, s in enumerate(draft.writes)}) for draft in epilogue),
+        _unnumbered(prologue, found),
+        _unnumbered(epilogue, found),
         joint.module,
         found.fakes,
     )
+
+
+def _unnumbered(drafts: list[OperationDraft], found: Storages) -> tuple[Body, ...]:
+    """Bodies of operations that are no part of the graph: their outputs are no values of it."""
+    return tuple(body_of(draft, found, {s: -1 - i for i, s in enumerate(draft.writes)}) for draft in drafts)
 
 
 def _take_epilogue(found: Storages) -> list[OperationDraft]:
@@ -86,9 +113,9 @@ def _take_epilogue(found: Storages) -> list[OperationDraft]:
     return taken
 
 
-def _inputs(found: Storages) -> tuple[Input, ...]:
+def _inputs(module: GraphModule) -> tuple[Input, ...]:
     inputs = []
-    for node in found.module.graph.nodes:
+    for node in module.graph.nodes:
         meaning = node.meta.get("desc")
         if node.op == "get_attr":
             inputs.append(Input(node, "constant", str(node.target)))
@@ -125,19 +152,14 @@ def _results(found: Storages) -> tuple[Result, ...]:
 def _graph(
     name: str,
     found: Storages,
-    joint: Joint,
     number: dict[StorageDraft, int],
     results: tuple[Result, ...],
     device: Device,
+    options: CaptureOptions,
 ) -> graphs.Graph:
-    weights = {
-        node: found.fakes[node.args[2 if "backward" in node.name else 1]].dim()
-        for node in joint.module.graph.nodes
-        if str(node.target).startswith("aten.convolution")
-    }
     meanings = {found.of_node[result.node]: _result_name(result) for result in results}
     titles = unique(
-        operation_name(draft.calls, joint.paths, weights, [meanings.get(storage, "") for storage in draft.writes])
+        operation_name(draft.calls, [meanings.get(storage, "") for storage in draft.writes])
         for draft in found.operations
     )
     labels: list[str] = []
@@ -163,6 +185,7 @@ def _graph(
         tuple(graphs.Value(label, storage.bytes, storage.persistent) for label, storage in entries),
         tuple(operations),
         found.resident_bytes,
+        options,
     )
 
 

@@ -113,7 +113,7 @@ class _Bench:
     def __init__(self, solution: Solution, placed: Placed, loss: Loss | None, cancelled: Callable[[], bool]) -> None:
         self.graph, self.placed, self.cancelled = solution.graph, placed, cancelled
         self.budget = solution.budget
-        self.program = trace(placed.model, placed.args, placed.kwargs, loss)
+        self.program = trace(placed.model, placed.args, placed.kwargs, loss, options=solution.graph.options)
         require_same_structure(solution.graph, self.program.graph)
         self.tensors = TrainingStep(placed.model, placed.args, placed.kwargs, loss).tensors(placed.args, placed.kwargs)
         assert solution.plan is not None

@@ -52,3 +52,71 @@ def test_clones_that_keep_the_layout_are_no_operations():
             return self.layer(x).clone().detach_().sum() + self.layer(x.clone()).sum()
 
     assert not [name for name in forward_names(Copying(), torch.ones(2, 4)) if "clone" in name]
+
+
+class Masked(nn.Module):
+    """Attention-like layers that each make the same mask, from positions that nothing else depends on."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(length, length) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x) + torch.arange(x.shape[1]).float()
+        return x.sum()
+
+
+def test_small_constants_are_made_once_and_stay():
+    x = torch.ones(64, 16)
+    graph = rx.capture(Masked(16), (x,))
+    assert not [node.name for node in graph.operations if "arange" in node.name or "cast" in node.name]
+    assert graph.resident_bytes == rx.capture(Masked(16), (x,), contract=False).resident_bytes + 16 * 4
+
+
+def test_constants_that_are_not_small_beside_what_they_meet_are_left_to_the_solver():
+    x = torch.ones(2, 16)
+    graph = rx.capture(Masked(16), (x,))
+    assert [node.name for node in graph.operations if "arange" in node.name]
+    assert graph.resident_bytes == rx.capture(Masked(16), (x,), contract=False).resident_bytes
+
+
+def test_random_tensors_are_neither_shared_nor_kept():
+    class Noisy(Masked):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for layer in self.layers:
+                x = layer(x) + torch.rand(16)
+            return x.sum()
+
+    graph = rx.capture(Noisy(16), (torch.ones(64, 16),))
+    assert len([node.name for node in graph.operations if node.name.endswith("rand")]) == 3
+
+
+def test_the_gradients_of_a_tied_parameter_are_added_where_the_second_one_is_made():
+    model = nn.Sequential(nn.Linear(8, 8, bias=False), nn.ReLU(), nn.Linear(8, 8, bias=False))
+    model[2].weight = model[0].weight
+    names = [node.name for node in rx.capture(model, (torch.ones(2, 8),)).operations]
+    assert "0 gradient of weight" in names
+    assert not [name for name in names if name.startswith("add")]
+
+
+def test_the_sums_of_a_dense_block_are_joined_by_the_gradient_that_they_add():
+    class Dense(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norms = nn.ModuleList(nn.BatchNorm2d(4 * (i + 1)) for i in range(4))
+            self.layers = nn.ModuleList(nn.Conv2d(4 * (i + 1), 4, 1) for i in range(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            parts = [x]
+            for norm, layer in zip(self.norms, self.layers, strict=True):
+                parts.append(layer(norm(torch.cat(parts, 1))))
+            return torch.cat(parts, 1).square().sum()
+
+    def sums(contract: bool) -> list[int]:
+        graph = rx.capture(Dense(), (torch.ones(2, 4, 4, 4),), contract=contract)
+        added = [node for node in graph.operations if node.phase == "backward" and "add" in node.name]
+        return [len(node.default.outputs) for node in added]
+
+    assert sums(False) == [1] * 6  # the input needs no gradient: 3 + 2 + 1 pairs of layers
+    assert sums(True) == [3, 2, 1]

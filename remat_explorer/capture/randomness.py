@@ -1,0 +1,23 @@
+"""Which calls draw random numbers: those must be repeated from the same generator state, and are never shared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch.fx import Node
+
+
+def is_random(nodes: Iterable[Node]) -> bool:
+    """Whether a call among ``nodes`` draws from the random number generator."""
+    return any(_draws(node) for node in nodes)
+
+
+def _draws(node: Node) -> bool:
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return False
+    for place, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
+        if argument.name == "dropout_p":  # attention draws only if it drops something
+            given = node.args[place] if place < len(node.args) else node.kwargs.get("dropout_p", argument.default_value)
+            return bool(given)
+    return True
