@@ -18,7 +18,6 @@ from torch._ops import OpOverload
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
-from remat_explorer import __version__
 from remat_explorer.capture.program import Call, Program
 
 Key = dict[str, str | int | bool | None]
@@ -85,7 +84,6 @@ def machine_of(device: torch.device) -> Key:
         "device": device.type,
         "processor": processor_name(),
         "torch": torch.__version__,
-        "remat_explorer": __version__,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
     }
     if device.type == "cuda":

@@ -75,6 +75,12 @@ def test_an_infeasible_answer_in_json_names_the_smallest_budget(capsys, chain):
         (["solve", "vg16", "--budget", "60%"], "unknown model 'vg16'; did you mean 'vgg16'"),
         (["solve", "linear8", "--budget", "4"], "unknown model 'linear8'"),
         (["capture", "resnt", "-o", "x.json"], "unknown model 'resnt'"),
+        (["capture", "CHAIN", "-o", "x.json"], "is a graph file, which has no model to run or capture"),
+        (["capture", "mlp", "-o", "x.json", "--costs", "A10"], "unknown device 'A10'; did you mean 'A100'"),
+        (["run", "CHAIN", "--budget", "4"], "give a model's name or path/to/file.py:function"),
+        (["show", "CHAIN", "--costs", "A100"], "--costs A100 does not apply to"),
+        (["solve", "CHAIN", "--budget", "4", "--batch", "2"], "a graph file has its sizes and costs already"),
+        (["show", "CHAIN", "--top", "0"], "'0' is not a whole number"),
         (["solve", "CHAIN", "--budget", "four"], "'four' is not a number of bytes"),
         (["solve", "CHAIN", "--budget", "4", "--strategy", "optimall"], "did you mean 'optimal'"),
         (["solve", "CHAIN", "--budget", "4", "--solver", "hihgs"], "did you mean 'highs'"),
@@ -139,6 +145,15 @@ def test_capture_writes_a_graph_file(capsys, tmp_path):
     assert json.loads(out)["sha256"] == graph.sha256
 
 
+def test_capture_takes_costs_from_the_named_device(capsys, tmp_path):
+    costs = {}
+    for device in ("cpu", "a100"):
+        target = str(tmp_path / f"{device}.json")
+        assert run(capsys, "capture", "mlp", "--batch", "8", "--costs", device, "-o", target)[0] == 0
+        costs[device] = Graph.load(target).total_cost
+    assert costs["a100"] != costs["cpu"]
+
+
 def test_models_lists_every_model_with_its_size(capsys):
     code, out, _ = run(capsys, "models")
     assert code == 0
@@ -148,7 +163,7 @@ def test_models_lists_every_model_with_its_size(capsys):
 
 def test_run_prints_prediction_and_measurement_side_by_side(capsys):
     arguments = ["residual_net", "--batch", "16", "--budget", "70%", "--device", "cpu", "--time-limit", "10"]
-    code, out, _ = run(capsys, "run", *arguments, "--repeats", "1")
+    code, out, _ = run(capsys, "run", *arguments, "--repeats", "1", "--refresh")
     assert code == 0
     assert "predicted" in out
     assert "measured" in out

@@ -1,0 +1,50 @@
+"""A model that commands can capture and run, wherever it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from remat_explorer.graph import Graph
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A model, and how to make its inputs.
+
+    Attributes:
+        module: the model.
+        make_args: makes the positional inputs; called under FakeTensorMode where they need not be real.
+        kwargs: keyword inputs.
+        loss: from the model's output to a scalar; None as for `remat_explorer.capture`.
+    """
+
+    module: nn.Module
+    make_args: Callable[[], tuple[Any, ...]]
+    kwargs: dict[str, Any] | None = None
+    loss: Callable[[Any], torch.Tensor] | None = None
+
+
+def capture_source(source: Source, costs: str = "cpu") -> Graph:
+    """The training graph of a model, by the one call of `capture` that all commands share.
+
+    Args:
+        source: what to capture; no memory is taken for inputs that it can make under FakeTensorMode.
+        costs: the device whose published rates give the costs.
+
+    Raises:
+        CaptureError: if it is no static training graph.
+        UnknownNameError: if no rates of such a device are known.
+    """
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from remat_explorer.capture import capture
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        args = source.make_args()
+    return capture(source.module, args, source.kwargs, source.loss, device=costs)
