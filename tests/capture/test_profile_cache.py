@@ -112,6 +112,13 @@ def test_the_key_names_the_machine_and_the_threads(monkeypatch):
     assert machine_of(CPU) == here | {"threads": 7}
 
 
+def test_the_key_on_cuda_names_the_gpu_and_not_the_threads(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU {device.index}")
+    found = machine_of(torch.device("cuda", 1))
+    assert (found["device"], found["gpu"], found["processor"]) == ("cuda", "GPU 1", processor_name())
+    assert "threads" not in found
+
+
 def test_other_precision_of_multiplications_is_another_key():
     before = torch.get_float32_matmul_precision()
     here = machine_of(CPU)
