@@ -32,7 +32,7 @@ def main() -> None:
         name, *sizes = case.split(":")
         batch, image = [*map(int, sizes), None][:2]
         loaded = rx.models.load(name, batch=batch, image=image, device=options.device)
-        graph = rx.profile(loaded.graph, loaded.module, loaded.args, device=options.device)
+        graph = rx.profile(loaded.graph, loaded.module, loaded.args, device=options.device, refresh=True)
         smallest = rx.minimum_budget(graph)
         for fraction in options.fractions:
             room = smallest.checkpoint_all_peak - smallest.known_feasible

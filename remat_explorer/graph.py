@@ -8,19 +8,22 @@ values, writes some values, costs time and needs workspace while it runs. Checkm
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.errors import GraphError
 
+if TYPE_CHECKING:
+    import networkx
+
+    from remat_explorer.graph_summary import Summary
+
 Phase = Literal["forward", "backward"]
-MOST_IMPLEMENTATIONS = 9  # one digit per operation in the solution file
 
 
 @dataclass(frozen=True)
@@ -91,53 +94,9 @@ class Graph:
     options: CaptureOptions | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.resident_bytes, bool) or not isinstance(self.resident_bytes, int) or self.resident_bytes < 0:
-            raise GraphError(f"resident_bytes is {self.resident_bytes!r}; expected an integer of at least 0")
-        if not self.operations:
-            raise GraphError(f"graph {self.name!r} has no operations")
-        for k, node in enumerate(self.operations):
-            self._check_operation(k, node)
-        self._check_values()
+        from remat_explorer.graph_rules import check_graph
 
-    def _check_operation(self, k: int, node: Operation) -> None:
-        if node.phase not in ("forward", "backward"):
-            raise GraphError(f"operation {node.name!r} has phase {node.phase!r}; expected 'forward' or 'backward'")
-        if not 1 <= len(node.implementations) <= MOST_IMPLEMENTATIONS:
-            raise GraphError(
-                f"operation {node.name!r} has {len(node.implementations)} implementations; expected 1 to 9"
-            )
-        for way in node.implementations:
-            if not math.isfinite(way.cost) or way.cost < 0:
-                raise GraphError(f"operation {node.name!r} has cost {way.cost!r}; expected a number of at least 0")
-            if isinstance(way.workspace, bool) or not isinstance(way.workspace, int) or way.workspace < 0:
-                raise GraphError(
-                    f"operation {node.name!r} has workspace {way.workspace!r}; expected bytes of at least 0"
-                )
-            for v in (*way.inputs, *way.outputs):
-                if isinstance(v, bool) or not isinstance(v, int) or not 0 <= v < len(self.values):
-                    raise GraphError(f"operation {node.name!r} names value {v!r}; ids are 0 to {len(self.values) - 1}")
-            if len(set(way.inputs)) < len(way.inputs) or len(set(way.outputs)) < len(way.outputs):
-                raise GraphError(f"operation {node.name!r} lists a value twice: {way.inputs} -> {way.outputs}")
-
-    def _check_values(self) -> None:
-        producer: dict[int, int] = {}
-        for k, node in enumerate(self.operations):
-            for v in {v for way in node.implementations for v in way.outputs}:
-                if v in producer:
-                    first = self.operations[producer[v]].name
-                    raise GraphError(f"value {self.values[v].name!r} is produced by {first!r} and by {node.name!r}")
-                producer[v] = k
-        for v, value in enumerate(self.values):
-            if v not in producer:
-                raise GraphError(f"value {value.name!r} is produced by no operation")
-        for k, node in enumerate(self.operations):
-            for v in {v for way in node.implementations for v in way.inputs}:
-                if producer[v] >= k:
-                    late = self.operations[producer[v]].name
-                    raise GraphError(
-                        f"operation {node.name!r} (number {k}) reads {self.values[v].name!r}, which {late!r} "
-                        f"(number {producer[v]}) produces: a cycle, or operations that are not in topological order"
-                    )
+        check_graph(self)
 
     @property
     def n(self) -> int:
@@ -207,6 +166,48 @@ class Graph:
         from remat_explorer.graph_file import dump_graph
 
         return hashlib.sha256(dump_graph(self).encode()).hexdigest()
+
+    def summary(self) -> Summary:
+        """Counts, bytes and cost of the graph, and the peak of keeping everything; printed, three lines.
+
+        >>> from remat_explorer.instances import linear
+        >>> linear(8).summary().peak
+        10
+        """
+        from remat_explorer.graph_summary import summary_of
+
+        return summary_of(self)
+
+    def to_networkx(self) -> networkx.DiGraph:
+        """The graph as a bipartite `networkx.DiGraph`, from operations to the values they write and to their readers.
+
+        Nodes are ``("operation", k)`` with name, phase, cost, workspace (of the default implementation) and the number
+        of implementations, and ``("value", v)`` with name, phase (its producer's), bytes and persistent;
+        ``bipartite`` is 0 for operations and 1 for values. An edge's ``default`` says whether the default
+        implementation reads or writes that value; the view itself has the graph's name and resident_bytes.
+
+        >>> from remat_explorer.instances import linear
+        >>> view = linear(2).to_networkx()
+        >>> view.nodes["value", 1]["bytes"], sorted(view.successors(("value", 1)))
+        (1, [('operation', 2), ('operation', 3)])
+        """
+        from remat_explorer.graph_views import to_networkx
+
+        return to_networkx(self)
+
+    def articulation_points(self) -> tuple[int, ...]:
+        """Numbers, ascending, of the forward operations whose removal cuts the undirected forward graph apart.
+
+        They are where sqrt(n) and greedy checkpointing cut a graph that is no chain (Checkmate, Jain et al., MLSys
+        2020, appendix B). Two forward operations are neighbours if one reads what the other writes.
+
+        >>> from remat_explorer.instances import linear
+        >>> linear(5).articulation_points()
+        (1, 2, 3)
+        """
+        from remat_explorer.graph_views import articulation_points
+
+        return articulation_points(self)
 
     def save(self, path: str) -> None:
         """Write the graph file, version 1."""

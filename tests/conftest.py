@@ -1,5 +1,6 @@
 """Fixtures that every room shares."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,3 +20,11 @@ def one_thread() -> None:
     import torch
 
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Profiles of this session only; in the environment, so that kernels and servers started by tests see it too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield

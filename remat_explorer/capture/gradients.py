@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch._functorch._aot_autograd.descriptors import GradAOTOutput, ParamAOTInput
@@ -87,7 +87,7 @@ def _copy_of(module: GraphModule, node: Node, parameter: torch.Tensor, fakes: Fa
     ):
         if given == sorted(given or []):
             continue  # nothing to permute
-        kwargs = {} if given else {"memory_format": torch.contiguous_format}
+        kwargs: dict[str, Any] = {} if given else {"memory_format": torch.contiguous_format}
         at_the_end = node.op == "placeholder"  # inputs come before the forward pass
         graph = module.graph
         with graph.inserting_before(output_node(module)) if at_the_end else graph.inserting_after(node):

@@ -39,13 +39,13 @@ def test_profile_leaves_the_model_and_the_random_state_alone(model):
 
 def test_progress_counts_every_operation_of_every_run(model):
     graph, seen = rx.capture(model, (X,)), []
-    rx.profile(graph, model, (X,), device="cpu", repeats=2, on_progress=lambda *now: seen.append(now))
+    rx.profile(graph, model, (X,), device="cpu", repeats=2, on_progress=lambda *now: seen.append(now), refresh=True)
     assert seen == [(done + 1, 4 * graph.n) for done in range(4 * graph.n)]
 
 
 def test_a_cancelled_profile_names_where_it_stopped(model):
     with pytest.raises(ExecutionError, match="cancelled after '0 conv2d'"):
-        rx.profile(rx.capture(model, (X,)), model, (X,), device="cpu", cancelled=lambda: True)
+        rx.profile(rx.capture(model, (X,)), model, (X,), device="cpu", cancelled=lambda: True, refresh=True)
 
 
 def test_a_graph_of_another_batch_is_refused(model):

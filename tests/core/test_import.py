@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-HEAVY = ["torch", "plotly", "ipywidgets", "anywidget", "mip"]
+HEAVY = ["torch", "plotly", "ipywidgets", "anywidget", "mip", "networkx", "tqdm"]
 
 
 def modules_after(statement: str) -> set[str]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.cli import main
 from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
@@ -75,6 +76,12 @@ def test_an_infeasible_answer_in_json_names_the_smallest_budget(capsys, chain):
         (["solve", "vg16", "--budget", "60%"], "unknown model 'vg16'; did you mean 'vgg16'"),
         (["solve", "linear8", "--budget", "4"], "unknown model 'linear8'"),
         (["capture", "resnt", "-o", "x.json"], "unknown model 'resnt'"),
+        (["capture", "CHAIN", "-o", "x.json"], "is a graph file, which has no model to run or capture"),
+        (["capture", "mlp", "-o", "x.json", "--costs", "A10"], "unknown device 'A10'; did you mean 'A100'"),
+        (["run", "CHAIN", "--budget", "4"], "give a model's name or path/to/file.py:function"),
+        (["show", "CHAIN", "--costs", "A100"], "--costs A100 does not apply to"),
+        (["solve", "CHAIN", "--budget", "4", "--batch", "2"], "a graph file has its sizes and costs already"),
+        (["show", "CHAIN", "--top", "0"], "'0' is not a whole number"),
         (["solve", "CHAIN", "--budget", "four"], "'four' is not a number of bytes"),
         (["solve", "CHAIN", "--budget", "4", "--strategy", "optimall"], "did you mean 'optimal'"),
         (["solve", "CHAIN", "--budget", "4", "--solver", "hihgs"], "did you mean 'highs'"),
@@ -139,6 +146,32 @@ def test_capture_writes_a_graph_file(capsys, tmp_path):
     assert json.loads(out)["sha256"] == graph.sha256
 
 
+def test_capture_takes_costs_from_the_named_device(capsys, tmp_path):
+    costs = {}
+    for device in ("cpu", "a100"):
+        target = str(tmp_path / f"{device}.json")
+        assert run(capsys, "capture", "mlp", "--batch", "8", "--costs", device, "-o", target)[0] == 0
+        costs[device] = Graph.load(target).total_cost
+    assert costs["a100"] != costs["cpu"]
+
+
+def test_capture_passes_its_options_on(capsys, tmp_path):
+    plain, path = tmp_path / "plain.json", tmp_path / "graph.json"
+    assert main(["capture", "mlp", "--batch", "4", "-o", str(plain)]) == 0
+    options = ["--optimizer", "adam", "--no-contract", "--no-split-convolution-backward"]
+    assert main(["capture", "mlp", "--batch", "4", *options, "-o", str(path)]) == 0
+    first, second = Graph.load(str(plain)), Graph.load(str(path))
+    assert first.name == "mlp"
+    assert second.options == CaptureOptions(False, False, "adam")
+    assert second.resident_bytes - first.resident_bytes == 2 * 4 * 1_982_986 + 4 * 16
+    assert second.n > first.n
+
+
+def test_options_of_a_capture_do_not_apply_to_a_graph_file(capsys, chain):
+    assert main(["solve", chain, "--budget", "4", "--no-contract"]) == 64
+    assert f"--no-contract does not apply to {chain!r}" in capsys.readouterr().err
+
+
 def test_models_lists_every_model_with_its_size(capsys):
     code, out, _ = run(capsys, "models")
     assert code == 0
@@ -148,7 +181,7 @@ def test_models_lists_every_model_with_its_size(capsys):
 
 def test_run_prints_prediction_and_measurement_side_by_side(capsys):
     arguments = ["residual_net", "--batch", "16", "--budget", "70%", "--device", "cpu", "--time-limit", "10"]
-    code, out, _ = run(capsys, "run", *arguments, "--repeats", "1")
+    code, out, _ = run(capsys, "run", *arguments, "--repeats", "1", "--refresh")
     assert code == 0
     assert "predicted" in out
     assert "measured" in out

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from remat_explorer.cli import _parser
+from remat_explorer.cli.parser import make_parser
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -23,7 +23,7 @@ def test_the_python_blocks_run_in_order_and_the_prediction_holds(capsys):
 
 @pytest.mark.parametrize("line", re.findall(r"^remat-explorer (.+)$", README, re.MULTILINE))
 def test_every_command_parses(line):
-    assert _parser().parse_args(shlex.split(line)).command
+    assert make_parser().parse_args(shlex.split(line)).command
 
 
 def test_every_file_that_is_named_exists():

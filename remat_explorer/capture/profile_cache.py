@@ -1,0 +1,115 @@
+"""Profiles on disk, one JSON file for each key, so that the same graph on the same machine is measured once.
+
+A cache must not be able to fail: a file that cannot be read, or does not hold what its key asks for, counts as none,
+and a folder that cannot be written is left alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+from remat_explorer.capture.profile_key import Key
+from remat_explorer.documents import quote, read_json, require_format, require_keys, write_text
+from remat_explorer.errors import RematError
+from remat_explorer.graph import Graph
+
+FORMAT, VERSION = "remat-explorer/profile", 1  # another version too when operations run or are metered otherwise
+ENVIRONMENT = "REMAT_EXPLORER_CACHE"
+_PROFILE = ("format", "version", "key", "seconds", "workspace")
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Measured numbers of a graph's operations, in their order.
+
+    Attributes:
+        seconds: above 0; a cost of 0 would let a solver repeat an operation for nothing.
+        workspace: bytes that are needed only while the operation runs.
+
+    Raises:
+        RematError: if a number is impossible, or the two differ in length.
+
+    >>> Profile((0.5,), (-1,))
+    Traceback (most recent call last):
+        ...
+    remat_explorer.errors.RematError: a workspace of -1; expected bytes of at least 0
+    """
+
+    seconds: tuple[float, ...]
+    workspace: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.seconds) != len(self.workspace):
+            raise RematError(f"{len(self.seconds)} times, but {len(self.workspace)} workspaces")
+        for time in self.seconds:
+            if not isinstance(time, float) or not math.isfinite(time) or time <= 0:
+                raise RematError(f"a time of {quote(time)}; expected seconds above 0")
+        for size in self.workspace:
+            if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+                raise RematError(f"a workspace of {quote(size)}; expected bytes of at least 0")
+
+    def of(self, graph: Graph) -> Graph:
+        """``graph`` with these numbers in place of its own."""
+        numbers = zip(graph.operations, self.seconds, self.workspace, strict=True)
+        operations = tuple(
+            dataclasses.replace(
+                node, implementations=(dataclasses.replace(node.default, cost=cost, workspace=workspace),)
+            )
+            for node, cost, workspace in numbers
+        )
+        return dataclasses.replace(graph, operations=operations)
+
+
+def cache_folder() -> Path:
+    """Where profiles are kept: the environment variable `REMAT_EXPLORER_CACHE`, or the user's cache folder.
+
+    >>> cache_folder().is_absolute()
+    True
+    """
+    chosen = os.environ.get(ENVIRONMENT)
+    folder = Path(chosen).expanduser() if chosen else Path(platformdirs.user_cache_dir("remat_explorer"))
+    return folder.absolute()
+
+
+def load_profile(key: Key, operations: int) -> Profile | None:
+    """The profile of that key, or None if there is none that can be trusted.
+
+    Args:
+        key: as `profile_key` gives it.
+        operations: how many the graph has.
+    """
+    try:
+        document = require_keys(read_json(_path(key), RematError), _PROFILE, "the profile", RematError)
+        require_format(document, FORMAT, VERSION, RematError)
+        found = Profile(tuple(document["seconds"]), tuple(document["workspace"]))
+    except (RematError, TypeError):
+        return None
+    return found if document["key"] == key and len(found.seconds) == operations else None
+
+
+def store_profile(key: Key, profile: Profile) -> None:
+    """Write the profile atomically, or not at all."""
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "key": key,
+        "seconds": profile.seconds,
+        "workspace": profile.workspace,
+    }
+    with contextlib.suppress(OSError):
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        write_text(_path(key), json.dumps(document, separators=(",", ":")) + "\n")
+
+
+def _path(key: Key) -> Path:
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+    return cache_folder() / f"profile-{digest[:32]}.json"

@@ -1,0 +1,30 @@
+"""`remat-explorer capture`: a model's training graph as a file."""
+
+from __future__ import annotations
+
+import argparse
+
+from remat_explorer.cli.finding import capture_options, find_source
+from remat_explorer.cli.output import DONE, put
+from remat_explorer.cli.source import capture_source
+from remat_explorer.quantities import format_bytes
+
+
+def capture(options: argparse.Namespace) -> int:
+    """Capture a model and write its graph file."""
+    graph = capture_source(find_source(options), options.costs or "cpu", capture_options(options))
+    graph.save(options.output)
+    document = {
+        "graph": graph.name,
+        "operations": graph.n,
+        "values": len(graph.values),
+        "resident_bytes": graph.resident_bytes,
+        "sha256": graph.sha256,
+        "output": options.output,
+    }
+    text = (
+        f"{graph.name}: {graph.n} operations, {len(graph.values)} values, "
+        f"{format_bytes(graph.resident_bytes)} resident; written to {options.output}"
+    )
+    put(options, document, text)
+    return DONE

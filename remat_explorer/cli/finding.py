@@ -1,0 +1,74 @@
+"""From what a person typed to a model or graph: a name of the zoo, `file.py:function`, or a graph file."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+from pathlib import Path
+
+from remat_explorer.capture_options import CaptureOptions
+from remat_explorer.cli.model_file import is_model_file, load_model_file
+from remat_explorer.cli.source import Source, capture_source
+from remat_explorer.errors import ModelError
+from remat_explorer.graph import Graph
+
+SIZES = ("batch", "image")
+CHOICES = tuple(field.name for field in dataclasses.fields(CaptureOptions))
+
+
+def find_graph(options: argparse.Namespace) -> Graph:
+    """The graph of ``options.model``, captured unless it is a file.
+
+    Raises:
+        RematError: if it cannot be found or captured, or an option does not apply to it.
+    """
+    if _is_graph_file(options.model):
+        _refuse(options, (*SIZES, "costs", *CHOICES), "a graph file has its sizes and costs already")
+        return Graph.load(options.model)
+    return capture_source(find_source(options), options.costs or "cpu", capture_options(options))
+
+
+def find_source(options: argparse.Namespace, device: str = "cpu") -> Source:
+    """The model of ``options.model``, on ``device``.
+
+    Raises:
+        RematError: if it cannot be found, or an option does not apply to it.
+    """
+    if is_model_file(options.model):
+        _refuse(options, SIZES, "the function of a file chooses its own inputs")
+        return _placed(load_model_file(options.model), device)
+    if _is_graph_file(options.model):
+        raise ModelError(
+            f"{options.model!r} is a graph file, which has no model to run or capture; "
+            "give a model's name or path/to/file.py:function"
+        )
+    from remat_explorer import models
+
+    loaded = models.load(options.model, batch=options.batch, image=options.image, device=device)
+    return Source(loaded.module, loaded.make_args, name=loaded.name)
+
+
+def capture_options(options: argparse.Namespace) -> CaptureOptions:
+    """The options of the capture, as far as they were given."""
+    given = {name: getattr(options, name) for name in CHOICES}
+    return CaptureOptions(**{name: value for name, value in given.items() if value is not None})
+
+
+def _is_graph_file(text: str) -> bool:
+    return not is_model_file(text) and (text.endswith(".json") or os.path.sep in text or Path(text).is_file())
+
+
+def _placed(source: Source, device: str) -> Source:
+    from remat_explorer.capture.placement import place
+
+    placed = place(source.module, source.make_args(), source.kwargs, device)
+    return Source(placed.model, lambda: placed.args, placed.kwargs, source.loss)
+
+
+def _refuse(options: argparse.Namespace, names: tuple[str, ...], reason: str) -> None:
+    for name in names:
+        value, flag = getattr(options, name), name.replace("_", "-")
+        if value is not None:
+            text = f"--{flag} {value}" if not isinstance(value, bool) else f"--{flag}" if value else f"--no-{flag}"
+            raise ModelError(f"{text} does not apply to {options.model!r}: {reason}")

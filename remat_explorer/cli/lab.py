@@ -1,0 +1,12 @@
+"""`remat-explorer lab`: JupyterLab, opened on the explorer."""
+
+from __future__ import annotations
+
+import argparse
+
+from remat_explorer.lab import open_lab
+
+
+def lab(options: argparse.Namespace) -> int:
+    """Serve JupyterLab until it is stopped."""
+    return open_lab(options.notebook, options.port, browser=not options.no_browser)

@@ -1,0 +1,41 @@
+"""What commands print, and the codes they leave with."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+DONE, CONTRADICTED, INFEASIBLE, NOT_IN_TIME, BAD_INPUT, INTERRUPTED = 0, 1, 2, 3, 64, 130
+
+
+def put(options: argparse.Namespace, document: dict[str, Any], text: str) -> None:
+    """The result on stdout: one JSON object if that was asked for, else text."""
+    print(json.dumps(document) if options.json else text, flush=True)
+
+
+def say(options: argparse.Namespace, text: str) -> None:
+    """Progress for people, on a terminal only, over the line before."""
+    if sys.stderr.isatty() and not options.json:
+        print(f"\r\x1b[2K{text}", end="" if text else "\r", file=sys.stderr, flush=True)
+
+
+def table(rows: Sequence[Sequence[str]], alignment: str) -> str:
+    """Rows as columns of text, the first row as their heads.
+
+    Args:
+        rows: cells, as many in each row as ``alignment`` has characters.
+        alignment: ``<`` or ``>`` for each column.
+
+    >>> print(table([("name", "bytes"), ("loss", "4 B")], "<>"))
+    name  bytes
+    loss    4 B
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, alignment, widths, strict=True))
+        for row in rows
+    ]
+    return "\n".join(line.rstrip() for line in lines)

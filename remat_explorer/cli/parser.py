@@ -1,0 +1,127 @@
+"""Commands and their options."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+import remat_explorer as rx
+from remat_explorer.cli.capture import capture
+from remat_explorer.cli.lab import lab
+from remat_explorer.cli.models import models
+from remat_explorer.cli.output import BAD_INPUT
+from remat_explorer.cli.run import run
+from remat_explorer.cli.show import show
+from remat_explorer.cli.solve import solve
+
+EXAMPLES = """examples:
+  remat-explorer models
+  remat-explorer capture vgg16 --batch 32 -o vgg16.json
+  remat-explorer capture vgg16 --costs A100 --optimizer adam -o vgg16.json
+  remat-explorer capture path/to/file.py:make_model -o graph.json
+  remat-explorer show vgg16.json --top 5
+  remat-explorer solve vgg16.json --budget 60% -o schedule.json
+  remat-explorer solve unet --budget "1.5 GiB" --strategy checkmate-ilp --solver cbc --time-limit 120
+  remat-explorer run residual_net --batch 32 --budget 60% --device cpu
+  remat-explorer lab
+
+A MODEL is a name that `models` lists, or path/to/file.py:function. The function takes no arguments and returns
+(model, args), (model, args, kwargs) or (model, args, kwargs, loss), as remat_explorer.capture takes them.
+
+A budget counts everything on the device, parameters included: bytes, "1.5 GiB", or a share of the checkpoint-all
+peak such as 60%. Exit codes: 0 done, 1 the execution contradicted the prediction, 2 infeasible, 3 not solved to
+proven optimality in time (the best schedule is still written), 64 bad input."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse leaves with 2, which here means infeasible."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"{self.format_usage()}{self.prog}: {message}", file=sys.stderr)
+        raise SystemExit(BAD_INPUT)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser; what it parsed has the function of its command as ``command``.
+
+    >>> make_parser().parse_args(["solve", "vgg16", "--budget", "60%"]).budget
+    '60%'
+    """
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = _Parser(prog="remat-explorer", description=rx.__doc__, epilog=EXAMPLES, formatter_class=layout)
+    parser.add_argument("--version", action="version", version=f"remat-explorer {rx.__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    def command(name: str, run: Callable[[argparse.Namespace], int], summary: str) -> argparse.ArgumentParser:
+        child = commands.add_parser(name, help=summary, description=summary, epilog=EXAMPLES, formatter_class=layout)
+        child.set_defaults(command=run)
+        return child
+
+    list_models = command("models", models, "List the models that can be captured by name.")
+    to_capture = command("capture", capture, "Capture a model's training graph without allocating tensors.")
+    to_show = command("show", show, "Show what a model or graph file holds: memory, heaviest values, costs.")
+    to_solve = command("solve", solve, "Find the cheapest schedule of a model or graph file within a budget.")
+    to_run = command("run", run, "Profile, solve, execute on the device, and compare with the prediction.")
+    _lab_options(command("lab", lab, "Open JupyterLab on the explorer."))
+    _model_options(to_capture, to_show, to_solve, to_run)
+    to_capture.add_argument("-o", "--output", required=True, metavar="GRAPH.json")
+    to_show.add_argument("--top", type=_count, default=10, metavar="N", help="rows of each list (default: 10)")
+    _cost_options(to_capture, to_show, to_solve)
+    _capture_options(to_capture, to_show, to_solve, to_run)
+    _solver_options(to_solve, to_run)
+    _run_options(to_run)
+    for child in (list_models, to_capture, to_show, to_solve, to_run):
+        child.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+def _model_options(*children: argparse.ArgumentParser) -> None:
+    for child in children:
+        graph_too = child.prog.endswith(("show", "solve"))
+        child.add_argument("model", metavar="MODEL|GRAPH.json" if graph_too else "MODEL")
+        child.add_argument("--batch", type=_count, help="batch size (default: the model's own)")
+        child.add_argument("--image", type=_count, help="side of the square input image in pixels")
+
+
+def _cost_options(*children: argparse.ArgumentParser) -> None:
+    for child in children:
+        child.add_argument("--costs", metavar="DEVICE", help="whose published rates give costs: cpu, A100, … (cpu)")
+
+
+def _capture_options(*children: argparse.ArgumentParser) -> None:
+    either = argparse.BooleanOptionalAction
+    for child in children:
+        child.add_argument("--optimizer", metavar="NAME", help="count the state of sgd, momentum or adam as resident")
+        child.add_argument("--contract", action=either, help="join operations where nothing is lost (default)")
+        child.add_argument(
+            "--split-convolution-backward", action=either, help="separate a convolution's input gradient (default)"
+        )
+
+
+def _solver_options(*children: argparse.ArgumentParser) -> None:
+    for child in children:
+        child.add_argument("-o", "--output", metavar="SOLUTION.json")
+        child.add_argument("--budget", required=True, help='bytes, "1.5 GiB" or "60%%"')
+        child.add_argument("--strategy", default="optimal", help="a method's name (default: optimal)")
+        child.add_argument("--time-limit", type=float, default=60.0, metavar="SECONDS", help="default: 60")
+        child.add_argument("--solver", default="highs", help="highs or cbc (default: highs)")
+
+
+def _run_options(child: argparse.ArgumentParser) -> None:
+    child.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
+    child.add_argument("--repeats", type=_count, default=3, help="timed repeats, median shown (default: 3)")
+    child.add_argument("--refresh", action="store_true", help="measure costs again instead of taking cached ones")
+
+
+def _lab_options(child: argparse.ArgumentParser) -> None:
+    child.add_argument("notebook", nargs="?", help="default: notebooks/01_explorer.ipynb, or a new one")
+    child.add_argument("--port", type=_count, default=8888)
+    child.add_argument("--no-browser", action="store_true", help="print the URL only")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)

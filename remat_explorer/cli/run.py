@@ -1,0 +1,45 @@
+"""`remat-explorer run`: profile, solve, execute, and compare with the prediction."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+import remat_explorer as rx
+from remat_explorer.cli.finding import capture_options, find_source
+from remat_explorer.cli.output import CONTRADICTED, DONE, NOT_IN_TIME, put, say
+from remat_explorer.cli.solve import report_infeasible, solved, without_matrices
+from remat_explorer.cli.source import capture_source
+
+
+def run(options: argparse.Namespace) -> int:
+    """Execute the schedule on the device, and print prediction and measurement side by side."""
+    source = find_source(options, options.device)
+    inputs = (source.module, source.make_args(), source.kwargs, source.loss)
+
+    def counting(what: str) -> Callable[[int, int], None]:
+        return lambda done, total: say(options, f"{what} {done} of {total}")
+
+    graph = rx.profile(
+        capture_source(source, options=capture_options(options)),
+        *inputs,
+        device=options.device,
+        on_progress=counting("profiling operation"),
+        refresh=options.refresh,
+    )
+    solution = solved(options, graph)
+    if solution.status == "infeasible":
+        return report_infeasible(options, solution)
+    if solution.schedule is None:
+        put(options, without_matrices(solution), str(solution))
+        return NOT_IN_TIME
+    measured = rx.measure(
+        solution,
+        *inputs,
+        device=options.device,
+        repeats=options.repeats,
+        on_progress=counting("executing statement"),
+    )
+    say(options, "")
+    put(options, without_matrices(solution) | {"measurement": measured.to_document()}, f"{solution}\n{measured}")
+    return DONE if measured.within_budget and measured.gradients_equal else CONTRADICTED

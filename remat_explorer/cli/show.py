@@ -1,0 +1,104 @@
+"""`remat-explorer show`: what a training graph holds, and what weighs and costs most in it."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import numpy as np
+
+from remat_explorer.cli.finding import find_graph
+from remat_explorer.cli.output import DONE, put, table
+from remat_explorer.graph import Graph
+from remat_explorer.graph_summary import Summary
+from remat_explorer.quantities import format_bytes, format_share
+
+BAR = 30  # characters of a bar that stands for everything
+
+
+def show(options: argparse.Namespace) -> int:
+    """Print the summary of a graph, its memory as in Checkmate's figure 3, and its heaviest values and operations."""
+    graph = find_graph(options)
+    summary = graph.summary()
+    values = [int(v) for v in np.argsort(-graph.value_bytes, kind="stable")[: options.top]]
+    operations = [int(k) for k in np.argsort(-graph.costs, kind="stable")[: options.top]]
+    parts = (_head(summary), _memory(summary), _values(graph, values), _operations(graph, operations))
+    put(options, _document(graph, summary, values, operations), "\n\n".join(parts))
+    return DONE
+
+
+def _head(summary: Summary) -> str:
+    return "\n".join(str(summary).splitlines()[:2])  # its third line is the table of memory below
+
+
+def _memory(summary: Summary) -> str:
+    parts = {
+        "resident (parameters, inputs, buffers)": summary.resident_bytes,
+        "parameter gradients": summary.gradient_bytes,
+        "features": summary.feature_bytes,
+        "largest workspace": summary.workspace_bytes,
+    }
+    everything = sum(parts.values()) or 1
+    rows = [("memory", "bytes", "share", "")]
+    for name, size in parts.items():
+        share = size / everything
+        rows.append((name, format_bytes(size), format_share(share), "#" * round(BAR * share)))
+    return table(rows, "<>><")
+
+
+def _values(graph: Graph, chosen: list[int]) -> str:
+    rows = [("heaviest values", "bytes", "pass", "readers", "")]
+    for v in chosen:
+        value, maker = graph.values[v], graph.operations[int(graph.producer[v])]
+        stays = "stays to the end" if value.persistent else ""
+        rows.append((value.name, format_bytes(value.bytes), maker.phase, str(len(graph.readers[v])), stays))
+    return table(rows, "<><><")
+
+
+def _operations(graph: Graph, chosen: list[int]) -> str:
+    rows = [("costliest operations", "cost", "share", "pass", "workspace")]
+    for k in chosen:
+        node, way = graph.operations[k], graph.operations[k].default
+        share = way.cost / (graph.total_cost or 1)
+        rows.append((node.name, f"{way.cost:.4g}", format_share(share), node.phase, format_bytes(way.workspace)))
+    return table(rows, "<>><>")
+
+
+def _document(graph: Graph, summary: Summary, values: list[int], operations: list[int]) -> dict[str, Any]:
+    return {
+        "graph": summary.name,
+        "sha256": graph.sha256,
+        "operations": graph.n,
+        "forward_operations": summary.forward,
+        "backward_operations": summary.backward,
+        "values": summary.values,
+        "resident_bytes": summary.resident_bytes,
+        "gradient_bytes": summary.gradient_bytes,
+        "feature_bytes": summary.feature_bytes,
+        "kept_bytes": summary.kept_bytes,
+        "workspace_bytes": summary.workspace_bytes,
+        "checkpoint_all_peak": summary.peak,
+        "total_cost": summary.cost,
+        "articulation_points": list(graph.articulation_points()),
+        "heaviest_values": [
+            {
+                "value": v,
+                "name": graph.values[v].name,
+                "bytes": graph.values[v].bytes,
+                "persistent": graph.values[v].persistent,
+                "operation": int(graph.producer[v]),
+                "readers": list(graph.readers[v]),
+            }
+            for v in values
+        ],
+        "costliest_operations": [
+            {
+                "operation": k,
+                "name": graph.operations[k].name,
+                "phase": graph.operations[k].phase,
+                "cost": graph.operations[k].default.cost,
+                "workspace": graph.operations[k].default.workspace,
+            }
+            for k in operations
+        ],
+    }

@@ -1,0 +1,66 @@
+"""What makes a graph a graph: sizes and costs that are possible, one producer for each value, and no cycle."""
+
+from __future__ import annotations
+
+import math
+
+from remat_explorer.errors import GraphError
+from remat_explorer.graph import Graph, Operation
+
+MOST_IMPLEMENTATIONS = 9  # one digit per operation in the solution file
+
+
+def check_graph(graph: Graph) -> None:
+    """Refuse a graph that breaks a rule.
+
+    Raises:
+        GraphError: naming the operation or value, and quoting what was given.
+
+    >>> from remat_explorer.instances import linear
+    >>> check_graph(linear(3))
+    """
+    if isinstance(graph.resident_bytes, bool) or not isinstance(graph.resident_bytes, int) or graph.resident_bytes < 0:
+        raise GraphError(f"resident_bytes is {graph.resident_bytes!r}; expected an integer of at least 0")
+    if not graph.operations:
+        raise GraphError(f"graph {graph.name!r} has no operations")
+    for node in graph.operations:
+        _check_operation(graph, node)
+    _check_values(graph)
+
+
+def _check_operation(graph: Graph, node: Operation) -> None:
+    if node.phase not in ("forward", "backward"):
+        raise GraphError(f"operation {node.name!r} has phase {node.phase!r}; expected 'forward' or 'backward'")
+    if not 1 <= len(node.implementations) <= MOST_IMPLEMENTATIONS:
+        raise GraphError(f"operation {node.name!r} has {len(node.implementations)} implementations; expected 1 to 9")
+    for way in node.implementations:
+        if not math.isfinite(way.cost) or way.cost < 0:
+            raise GraphError(f"operation {node.name!r} has cost {way.cost!r}; expected a number of at least 0")
+        if isinstance(way.workspace, bool) or not isinstance(way.workspace, int) or way.workspace < 0:
+            raise GraphError(f"operation {node.name!r} has workspace {way.workspace!r}; expected bytes of at least 0")
+        for v in (*way.inputs, *way.outputs):
+            if isinstance(v, bool) or not isinstance(v, int) or not 0 <= v < len(graph.values):
+                raise GraphError(f"operation {node.name!r} names value {v!r}; ids are 0 to {len(graph.values) - 1}")
+        if len(set(way.inputs)) < len(way.inputs) or len(set(way.outputs)) < len(way.outputs):
+            raise GraphError(f"operation {node.name!r} lists a value twice: {way.inputs} -> {way.outputs}")
+
+
+def _check_values(graph: Graph) -> None:
+    producer: dict[int, int] = {}
+    for k, node in enumerate(graph.operations):
+        for v in {v for way in node.implementations for v in way.outputs}:
+            if v in producer:
+                first = graph.operations[producer[v]].name
+                raise GraphError(f"value {graph.values[v].name!r} is produced by {first!r} and by {node.name!r}")
+            producer[v] = k
+    for v, value in enumerate(graph.values):
+        if v not in producer:
+            raise GraphError(f"value {value.name!r} is produced by no operation")
+    for k, node in enumerate(graph.operations):
+        for v in {v for way in node.implementations for v in way.inputs}:
+            if producer[v] >= k:
+                late = graph.operations[producer[v]].name
+                raise GraphError(
+                    f"operation {node.name!r} (number {k}) reads {graph.values[v].name!r}, which {late!r} "
+                    f"(number {producer[v]}) produces: a cycle, or operations that are not in topological order"
+                )

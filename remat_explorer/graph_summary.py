@@ -1,0 +1,92 @@
+"""What a training graph holds, in a few numbers: how much computes, how much is there to save, what always stays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from remat_explorer.graph import Graph
+from remat_explorer.quantities import format_bytes
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Counts and sums over a graph. Sums say how much there is, not how much is held at once: that is the peak.
+
+    Attributes:
+        name: of the graph.
+        forward, backward: operations in each pass.
+        values: storages that operations write.
+        resident_bytes: parameters, inputs and buffers, there before the first operation. A graph does not tell them
+            apart.
+        feature_bytes: forward values that may be freed and computed again, Checkmate's features (Jain et al.,
+            MLSys 2020, figure 3).
+        gradient_bytes: backward values that stay to the end, the gradients of the parameters.
+        kept_bytes: forward values that stay to the end: the loss, and new contents of buffers.
+        workspace_bytes: the largest workspace of an operation's default implementation.
+        peak: bytes that checkpoint-all needs, everything included: each operation once, each value freed after its
+            last use.
+        cost: of running every operation once, in seconds for captured graphs.
+    """
+
+    name: str
+    forward: int
+    backward: int
+    values: int
+    resident_bytes: int
+    feature_bytes: int
+    gradient_bytes: int
+    kept_bytes: int
+    workspace_bytes: int
+    peak: int
+    cost: float
+
+    def __str__(self) -> str:
+        return "\n".join(
+            [
+                f"{self.name}: {self.forward + self.backward} operations ({self.forward} forward, "
+                f"{self.backward} backward), {self.values} values",
+                f"checkpoint-all needs {format_bytes(self.peak)} and costs {self.cost:.6g}",
+                f"resident (parameters, inputs, buffers) {format_bytes(self.resident_bytes)}, "
+                f"features {format_bytes(self.feature_bytes)}, "
+                f"parameter gradients {format_bytes(self.gradient_bytes)}, "
+                f"largest workspace {format_bytes(self.workspace_bytes)}",
+            ]
+        )
+
+
+def summary_of(graph: Graph) -> Summary:
+    """See `Graph.summary`."""
+    sizes, persistent = graph.value_bytes, graph.persistent
+    backward = graph.is_backward[graph.producer]
+    return Summary(
+        graph.name,
+        int((~graph.is_backward).sum()),
+        int(graph.is_backward.sum()),
+        len(graph.values),
+        graph.resident_bytes,
+        int(sizes[~backward & ~persistent].sum()),
+        int(sizes[backward & persistent].sum()),
+        int(sizes[~backward & persistent].sum()),
+        max(node.default.workspace for node in graph.operations),
+        _peak(graph),
+        graph.total_cost,
+    )
+
+
+def _peak(graph: Graph) -> int:
+    """Highest memory when each default implementation runs once.
+
+    The plan's timeline gives the same number, but plans are made from graphs and so must not be known here.
+    """
+    change = np.zeros(graph.n + 1, dtype=np.int64)  # change[k]: bytes that appear with k less those freed before it
+    last_use: dict[int, int] = {}
+    for k, node in enumerate(graph.operations):
+        last_use |= dict.fromkeys((*node.default.inputs, *node.default.outputs), k)
+        change[k] += graph.value_bytes[list(node.default.outputs)].sum()
+    for v, k in last_use.items():
+        if not graph.persistent[v]:
+            change[k + 1] -= graph.value_bytes[v]
+    workspace = np.array([node.default.workspace for node in graph.operations])
+    return graph.resident_bytes + int((change[:-1].cumsum() + workspace).max())
