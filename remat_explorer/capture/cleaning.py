@@ -8,21 +8,16 @@ from __future__ import annotations
 from typing import Any, cast
 
 import torch
-from torch._functorch._aot_autograd.descriptors import GradAOTOutput, ParamAOTInput
 from torch.fx import GraphModule, Node
 
 aten = torch.ops.aten
 RENAMING = (aten.detach.default, aten.alias.default)
+REMARKS = ("profiler._record_function", "aten._assert_", "aten.sym_constrain_range")
 
 
-def clean(module: GraphModule, parameters: dict[str, int]) -> None:
-    """Apply every rewrite below to ``module``.
-
-    Args:
-        module: the joint graph, changed in place.
-        parameters: for each parameter name the identity of its tensor; tied parameters share one.
-    """
-    add_tied_gradients(module, parameters)
+def clean(module: GraphModule) -> None:
+    """Apply every rewrite below to ``module``, the joint graph, in place."""
+    drop_remarks(module)
     drop_renaming(module)
     drop_same_layout_clones(module)
     module.graph.eliminate_dead_code()
@@ -38,6 +33,13 @@ def results_of(module: GraphModule) -> list[tuple[Node | None, Any]]:
     """Each result of the graph with its meaning, a descriptor; the node is None where there is nothing to return."""
     output = output_node(module)
     return list(zip(cast(list, output.args[0]), output.meta["desc"], strict=True))
+
+
+def drop_remarks(module: GraphModule) -> None:
+    """Remove calls that compute nothing: names given to the profiler, and assertions, which held while tracing."""
+    for node in reversed(module.graph.nodes):
+        if node.op == "call_function" and str(node.target).startswith(REMARKS):
+            module.graph.erase_node(node)
 
 
 def drop_renaming(module: GraphModule) -> None:
@@ -66,27 +68,3 @@ def drop_same_layout_clones(module: GraphModule) -> None:
             node.replace_all_uses_with(node.args[0])
             module.graph.erase_node(node)
 
-
-def add_tied_gradients(module: GraphModule, parameters: dict[str, int]) -> None:
-    """Sum the gradients of a parameter with several names under its first name.
-
-    The export gives one gradient per name. Eager adds them when they arrive, and that addition takes memory, so it
-    must be an operation of the graph.
-    """
-    output = output_node(module)
-    results = [node for node, _ in results_of(module)]
-    first: dict[int, int] = {}
-    for place, (_, meaning) in enumerate(results_of(module)):
-        if not (isinstance(meaning, GradAOTOutput) and isinstance(meaning.grad_of, ParamAOTInput)):
-            continue
-        if results[place] is None:
-            continue
-        keeper = first.setdefault(parameters[meaning.grad_of.target], place)
-        if keeper == place:
-            continue
-        terms = cast(tuple[Node, Node], (results[keeper], results[place]))
-        with module.graph.inserting_before(output):
-            total = module.graph.call_function(aten.add.Tensor, terms)
-        total.meta = {key: terms[0].meta[key] for key in ("val", "seq_nr", "partitioner_tag") if key in terms[0].meta}
-        results[keeper], results[place] = total, None
-    output.args = (tuple(results),)

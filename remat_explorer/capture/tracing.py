@@ -19,6 +19,7 @@ from torch.fx import Node
 
 from remat_explorer import graph as graphs
 from remat_explorer.capture.bodies import body_of, is_random, view_of
+from remat_explorer.capture.checks import require_capturable
 from remat_explorer.capture.cleaning import clean, results_of
 from remat_explorer.capture.contraction import contract
 from remat_explorer.capture.costs import roofline
@@ -43,9 +44,10 @@ def trace(
 
     Arguments and errors are those of `remat_explorer.capture`.
     """
+    require_capturable(model, args, kwargs)
     step = TrainingStep(model, args, kwargs, loss)
     joint = trace_joint(step, step.tensors(args, kwargs))
-    clean(joint.module, {name: id(p) for name, p in step.named_parameters(remove_duplicate=False)})
+    clean(joint.module)
     found = find_storages(joint.module)
     contract(found)
     epilogue = _take_epilogue(found)
@@ -93,9 +95,9 @@ def _inputs(found: Storages) -> tuple[Input, ...]:
         if node.op == "get_attr":
             inputs.append(Input(node, "constant", str(node.target)))
         elif isinstance(meaning, ParamAOTInput):
-            inputs.append(Input(node, "parameter", meaning.target.removeprefix("model.")))
+            inputs.append(Input(node, "parameter", meaning.target))
         elif isinstance(meaning, BufferAOTInput):
-            inputs.append(Input(node, "buffer", meaning.target.removeprefix("model.")))
+            inputs.append(Input(node, "buffer", meaning.target))
         elif isinstance(meaning, PlainAOTInput):
             inputs.append(Input(node, "input", place=meaning.idx))
         elif isinstance(meaning, TangentAOTInput):
@@ -114,9 +116,9 @@ def _results(found: Storages) -> tuple[Result, ...]:
         if isinstance(meaning, PlainAOTOutput):
             results.append(Result(node, "loss", "loss", views))
         elif isinstance(meaning, GradAOTOutput) and isinstance(meaning.grad_of, ParamAOTInput):
-            results.append(Result(node, "gradient", meaning.grad_of.target.removeprefix("model."), views))
+            results.append(Result(node, "gradient", meaning.grad_of.target, views))
         elif isinstance(meaning, InputMutationAOTOutput) and isinstance(meaning.mutated_input, BufferAOTInput):
-            results.append(Result(node, "buffer", meaning.mutated_input.target.removeprefix("model."), views))
+            results.append(Result(node, "buffer", meaning.mutated_input.target, views))
         else:
             raise CaptureError(f"the model changes something other than its buffers ({meaning}): it has no static plan")
     return tuple(results)
