@@ -53,11 +53,12 @@ def borrowed(model: nn.Module, tensors: dict[int, torch.Tensor]) -> Iterator[Non
     """
     with left_as_it_was(model):
         for module in model.modules():
+            registry: dict[str, Any]
             for registry in (module._parameters, module._buffers):
                 registry.update({name: tensors[id(t)] for name, t in registry.items() if t is not None})
             if isinstance(module, nn.RNNBase):  # keeps a second list of its weights
                 module._flat_weights = [getattr(module, name, None) for name in module._flat_weights_names]
-        lent = {path: buffer for path, buffer in model.named_buffers(remove_duplicate=False)}
+        lent = dict(model.named_buffers(remove_duplicate=False))
         yield
         for path, buffer in model.named_buffers(remove_duplicate=False):
             if path in lent and buffer is not lent[path]:

@@ -72,7 +72,7 @@ def _is_not_quantized(model: nn.Module, *_: Any) -> str | None:
 def _is_trainable(model: nn.Module, *_: Any) -> str | None:
     if not any(parameter.requires_grad for parameter in model.parameters()):
         return (
-            f"{type(model).__name__} has no parameter that requires a gradient: nothing to train; "
+            "it has no parameter that requires a gradient: nothing to train; "
             "use requires_grad_(True) on what shall be trained"
         )
     for name, parameter in model.named_parameters():
@@ -115,8 +115,8 @@ def _devices_agree(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, An
 def _takes_these_inputs(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
     forward = unwrapped(model).forward
     try:
-        signature = inspect.signature(forward)
-    except (TypeError, ValueError):  # not every callable tells its signature
+        signature = inspect.signature(forward).replace(return_annotation=inspect.Signature.empty)
+    except (TypeError, ValueError):  # not every callable has one
         return None
     try:
         signature.bind(*args, **kwargs)

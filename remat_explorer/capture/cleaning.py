@@ -36,7 +36,7 @@ def results_of(module: GraphModule) -> list[tuple[Node | None, Any]]:
 
 
 def drop_remarks(module: GraphModule) -> None:
-    """Remove calls that compute nothing: names given to the profiler, and assertions, which held while tracing."""
+    """Remove calls that compute nothing: names given to the profiler, and assertions, which plain PyTorch makes too."""
     for node in reversed(module.graph.nodes):
         if node.op == "call_function" and str(node.target).startswith(REMARKS):
             module.graph.erase_node(node)
@@ -67,4 +67,3 @@ def drop_same_layout_clones(module: GraphModule) -> None:
         ):
             node.replace_all_uses_with(node.args[0])
             module.graph.erase_node(node)
-

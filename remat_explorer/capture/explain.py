@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
 
 import torch
 from torch import nn
+from torch._functorch._aot_autograd.descriptors import ParamAOTInput, PlainAOTInput
 
 from remat_explorer.errors import CaptureError
 
@@ -63,7 +66,7 @@ _KNOWN = (
         "Make it a buffer with register_buffer",
     ),
     _Explanation(
-        r"SparseTensorImpl|layout_impl|[Ss]parse\w*(?:Tensor|Csr|CSR|COO)",
+        r"SparseTensorImpl|SparseCsrTensorImpl|layout_impl|[Ss]parse\w*(?:Tensor|Csr|CSR|COO)",
         "it works on sparse tensors, whose size depends on the data",
         "Use dense tensors",
     ),
@@ -106,10 +109,47 @@ overwritten in place; plain PyTorch refuses this, too. Use the operation that is
             break
     else:
         met = first_line(error)
-        advice = "If the model runs in plain PyTorch, then its shapes and control flow must not depend on the data"
+        advice = "Run it once in plain PyTorch; if it works there, it may use what has no static graph"
     return CaptureError(
         f"{type(model).__name__} cannot be captured as a static training graph: "
         f"{place + ', ' if place else ''}{met.rstrip('.')}. {advice}"
+    )
+
+
+@contextlib.contextmanager
+def explained(model: nn.Module) -> Iterator[None]:
+    """Raise whatever the body raises as a `CaptureError` that explains it."""
+    try:
+        yield
+    except Exception as error:
+        explanation = explain(error, model)
+        if explanation is error:
+            raise
+        raise explanation from error
+
+
+def explain_result(meaning: object) -> CaptureError:
+    """The error for a result of the joint graph that is neither loss, gradient nor new content of a buffer.
+
+    >>> from torch._functorch._aot_autograd.descriptors import InputMutationAOTOutput, PlainAOTInput
+    >>> print(explain_result(InputMutationAOTOutput(PlainAOTInput(0))))
+    forward writes in place to input tensor 0, which must last for every repetition; use the operation that is not in \
+place, such as ReLU(inplace=False)
+    """
+    changed = getattr(meaning, "mutated_input", None)
+    if isinstance(changed, ParamAOTInput):
+        return CaptureError(
+            f"forward writes in place to the parameter {changed.target!r}, which a static plan may only read; change "
+            "it between steps instead (an Embedding does this for max_norm)"
+        )
+    if isinstance(changed, PlainAOTInput):
+        return CaptureError(
+            f"forward writes in place to input tensor {changed.idx}, which must last for every repetition; use the "
+            "operation that is not in place, such as ReLU(inplace=False)"
+        )
+    return CaptureError(
+        f"forward does more than compute its outputs ({type(meaning).__name__}), such as raising errors for some data; "
+        "use operations without side effects, such as torch.linalg.solve_ex for torch.linalg.solve"
     )
 
 

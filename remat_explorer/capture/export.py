@@ -5,7 +5,9 @@ Libraries such as transformers look into attention masks to save work, and know 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import io
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -14,6 +16,7 @@ from torch.fx import GraphModule, Interpreter, Node
 
 from remat_explorer.capture.borrowed import left_as_it_was
 from remat_explorer.capture.step import TrainingStep, unwrapped
+from remat_explorer.errors import CaptureError
 
 
 class ExportedStep(nn.Module):
@@ -34,7 +37,7 @@ class ExportedStep(nn.Module):
         super().__init__()
         self._parameters, self._buffers = step._parameters, step._buffers
         self.training = step.training
-        with left_as_it_was(step.model):
+        with left_as_it_was(step.model), _only_traceable_gradients(), contextlib.redirect_stderr(io.StringIO()):
             program = torch.export.export(_Plain(step), tensors, strict=False)
         self._graph = (program.module(), enter)  # in a tuple: its parameters are those of the step
         self._aliases = step.aliases()
@@ -44,6 +47,21 @@ class ExportedStep(nn.Module):
         held = {**self._parameters, **self._buffers}
         lent = {f"model.{path}": held[name] for path, name in self._aliases.items()}
         return _Retold(graph, lent, enter).run(*tensors)
+
+
+@contextlib.contextmanager
+def _only_traceable_gradients() -> Iterator[None]:
+    """Refuse what an export silently leaves out: backward passes and hooks that a person wrote."""
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise CaptureError("torch.export would leave out a custom autograd Function or a gradient hook")
+
+    before = (vars(torch.autograd.Function).get("apply"), torch.Tensor.register_hook)
+    torch.autograd.Function.apply, torch.Tensor.register_hook = classmethod(refuse), refuse  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        torch.autograd.Function.apply, torch.Tensor.register_hook = before  # type: ignore[method-assign]
 
 
 class _Plain(nn.Module):

@@ -31,6 +31,9 @@ from remat_explorer.errors import CaptureError
 __all__ = ["Joint", "Loss", "TrainingStep", "trace_joint"]
 
 
+LOUD = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes")
+
+
 @dataclass(frozen=True)
 class Joint:
     """The joint graph, and for each of its nodes the path of the module that it comes from.
@@ -57,7 +60,7 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...]) -> Joint:
     fakes = tuple(fake(tensor) for tensor in tensors)
     devices = sorted({t.device.index or 0 for t in step.parameters() if t.device.type == "cuda"})
     paths = ModulePaths(step.model)
-    with torch.random.fork_rng(devices), torch.inference_mode(False), no_autocast(), kernels_of_plain_pytorch(), _quiet():
+    with torch.random.fork_rng(devices), _tracing():
         try:
             with paths.watching():
                 graph = _export_joint(step, fakes)
@@ -126,12 +129,15 @@ def _use_names_of_the_model(graph: GraphModule, names: dict[str, str]) -> None:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the stack traces that FakeTensors log for errors that are explained here."""
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
-    before = logger.disabled
-    logger.disabled = True
+def _tracing() -> Iterator[None]:
+    """What tracing needs, whatever the caller has switched on; torch does not log errors that are explained here."""
+    loggers = [logging.getLogger(name) for name in LOUD]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
     try:
-        yield
+        with torch.inference_mode(False), no_autocast(), kernels_of_plain_pytorch():
+            yield
     finally:
-        logger.disabled = before
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled

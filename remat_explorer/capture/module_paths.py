@@ -77,4 +77,3 @@ class ModulePaths:
         if self._short and parts[0] == self._short:
             del parts[0]
         return ".".join(part for part in parts if part != "_orig_mod")
-

@@ -24,9 +24,12 @@ from remat_explorer.capture.cleaning import clean, results_of
 from remat_explorer.capture.contraction import contract
 from remat_explorer.capture.costs import roofline
 from remat_explorer.capture.devices import Device, find_device
-from remat_explorer.capture.joint import Joint, Loss, TrainingStep, trace_joint
+from remat_explorer.capture.explain import explain_result, explained
+from remat_explorer.capture.joint import Joint, trace_joint
+from remat_explorer.capture.losses import Loss
 from remat_explorer.capture.naming import operation_name, unique
 from remat_explorer.capture.program import Input, Program, Result
+from remat_explorer.capture.step import TrainingStep
 from remat_explorer.capture.storages import OperationDraft, StorageDraft, Storages, find_storages
 from remat_explorer.errors import CaptureError
 
@@ -48,7 +51,8 @@ def trace(
     step = TrainingStep(model, args, kwargs, loss)
     joint = trace_joint(step, step.tensors(args, kwargs))
     clean(joint.module)
-    found = find_storages(joint.module)
+    with explained(model):
+        found = find_storages(joint.module)
     contract(found)
     epilogue = _take_epilogue(found)
     if not found.operations:
@@ -120,7 +124,7 @@ def _results(found: Storages) -> tuple[Result, ...]:
         elif isinstance(meaning, InputMutationAOTOutput) and isinstance(meaning.mutated_input, BufferAOTInput):
             results.append(Result(node, "buffer", meaning.mutated_input.target, views))
         else:
-            raise CaptureError(f"the model changes something other than its buffers ({meaning}): it has no static plan")
+            raise explain_result(meaning)
     return tuple(results)
 
 
