@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from remat_explorer.capture.joint import Loss
+from remat_explorer.capture.losses import Loss
 from remat_explorer.capture.profiling import profile
 from remat_explorer.capture.tracing import trace
 from remat_explorer.capture_options import CaptureOptions
@@ -40,10 +40,13 @@ def capture(
 
     Args:
         model: any module with static shapes; it is left as it is.
-        args: its positional inputs, real tensors or FakeTensors.
+        args: its positional inputs, tensors or nested tuples, lists, dictionaries and dataclasses of tensors.
+            FakeTensors and tensors on the meta device stand for real ones, in inputs and model alike. Inputs are data:
+            they get no gradient, even if they require one.
         kwargs: its keyword inputs.
-        loss: from the model's output to a scalar tensor. None takes a scalar output as the loss, and the sum of all
-            floating-point tensors of any other output.
+        loss: from the model's output to a scalar tensor. None takes a scalar output as the loss; else the scalar
+            called ``loss`` of an output that has one as attribute or key, as models of transformers have when they
+            are given labels; else the sum of all floating-point tensors of the output.
         device: whose published rates give the costs in seconds, a key of `remat_explorer.capture.devices.DEVICES`.
         optimizer: "sgd", "momentum" or "adam" adds that optimizer's state to the resident bytes, so that a budget
             means everything on the device; None leaves it out.

@@ -15,10 +15,12 @@ from remat_explorer.capture_options import CaptureOptions
 
 aten = torch.ops.aten
 RENAMING = (aten.detach.default, aten.alias.default)
+REMARKS = ("profiler._record_function", "aten._assert_", "aten.sym_constrain_range")
 
 
 def clean(module: GraphModule, options: CaptureOptions) -> None:
     """Apply the rewrites below to ``module``, as far as ``options`` ask for them."""
+    drop_remarks(module)
     drop_renaming(module)
     if options.contract:
         drop_same_layout_clones(module)
@@ -38,6 +40,13 @@ def results_of(module: GraphModule) -> list[tuple[Node | None, Any]]:
     """Each result of the graph with its meaning, a descriptor; the node is None where there is nothing to return."""
     output = output_node(module)
     return list(zip(cast(list, output.args[0]), output.meta["desc"], strict=True))
+
+
+def drop_remarks(module: GraphModule) -> None:
+    """Remove calls that compute nothing: names given to the profiler, and assertions, which plain PyTorch makes too."""
+    for node in reversed(module.graph.nodes):
+        if node.op == "call_function" and str(node.target).startswith(REMARKS):
+            module.graph.erase_node(node)
 
 
 def drop_renaming(module: GraphModule) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch._functorch._aot_autograd.descriptors import GradAOTOutput, ParamAOTInput
@@ -12,33 +12,6 @@ from remat_explorer.capture.cleaning import output_node, results_of
 from remat_explorer.capture.propagation import Fakes, run_node, storage_key
 
 aten = torch.ops.aten
-
-
-def add_tied_gradients(module: GraphModule, parameters: dict[str, int]) -> None:
-    """Sum the gradients of a parameter with several names under its first name.
-
-    The export gives one gradient per name. Eager adds them when they arrive, and that addition takes memory, so it
-    must be an operation of the graph.
-
-    Args:
-        module: the joint graph, changed in place.
-        parameters: for each parameter name the identity of its tensor; tied parameters share one.
-    """
-    output = output_node(module)
-    results = [node for node, _ in results_of(module)]
-    first: dict[int, int] = {}
-    for place, (node, meaning) in enumerate(results_of(module)):
-        if node is None or not (isinstance(meaning, GradAOTOutput) and isinstance(meaning.grad_of, ParamAOTInput)):
-            continue
-        keeper = first.setdefault(parameters[meaning.grad_of.target], place)
-        if keeper == place:
-            continue
-        terms = cast(tuple[Node, Node], (results[keeper], results[place]))
-        with module.graph.inserting_before(output):
-            total = module.graph.call_function(aten.add.Tensor, terms)
-        total.meta = _meta_of(terms[0])
-        results[keeper], results[place] = total, None
-    output.args = (tuple(results),)
 
 
 def own_gradients(module: GraphModule, fakes: Fakes) -> None:

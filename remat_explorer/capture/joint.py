@@ -7,87 +7,42 @@ batch that no machine at hand could hold takes seconds.
 from __future__ import annotations
 
 import contextlib
-from bisect import bisect_right
-from collections.abc import Callable, Iterator
+import dataclasses
+import logging
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
-from torch._C._autograd import _get_sequence_nr
+from torch._functorch._aot_autograd.descriptors import BufferAOTInput, ParamAOTInput
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import GraphModule, Node
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.utils import _pytree as pytree
 
+from remat_explorer.capture.autocast import no_autocast
+from remat_explorer.capture.explain import explain
+from remat_explorer.capture.export import ExportedStep
+from remat_explorer.capture.kernels import kernels_of_plain_pytorch
+from remat_explorer.capture.module_paths import ModulePaths
+from remat_explorer.capture.step import Loss, TrainingStep
 from remat_explorer.errors import CaptureError
 
-Loss = Callable[[Any], torch.Tensor]
+__all__ = ["Joint", "Loss", "TrainingStep", "trace_joint"]
 
 
-class TrainingStep(nn.Module):
-    """A model and its loss as one module, from a flat list of tensors to the scalar that backward starts from.
-
-    Args:
-        model: the model; its parameters are shared, not copied.
-        args: positional inputs of the model, tensors or containers of tensors.
-        kwargs: keyword inputs.
-        loss: from the model's output to a scalar tensor; None takes a scalar output as it is, and otherwise sums
-            every floating-point tensor of the output.
-    """
-
-    def __init__(
-        self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, loss: Loss | None = None
-    ) -> None:
-        super().__init__()
-        self.model = model
-        self._loss = [loss]  # in a list: a loss that is itself a module must not become a child with parameters
-        leaves, self._structure = pytree.tree_flatten((tuple(args), kwargs or {}))
-        self._constants = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        self._places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-        self.training = model.training
-
-    def tensors(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> tuple[torch.Tensor, ...]:
-        """The tensors among the inputs, detached, in the order that `forward` takes them.
-
-        Raises:
-            CaptureError: if these inputs are nested differently from those of the constructor.
-        """
-        leaves, structure = pytree.tree_flatten((tuple(args), kwargs or {}))
-        if structure != self._structure:
-            raise CaptureError(f"the inputs are nested as {structure}, but the model was captured with another nesting")
-        return tuple(leaves[i].detach() for i in self._places)
-
-    def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
-        leaves = list(self._constants)
-        for place, tensor in zip(self._places, tensors, strict=True):
-            leaves[place] = tensor
-        args, kwargs = pytree.tree_unflatten(leaves, self._structure)
-        return _scalar(self.model(*args, **kwargs), self._loss[0])
-
-
-def _scalar(output: Any, loss: Loss | None) -> torch.Tensor:
-    if loss is not None:
-        value = loss(output)
-        if not isinstance(value, torch.Tensor) or value.numel() != 1:
-            shape = list(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
-            raise CaptureError(f"the loss must give a tensor with one element, but it gave {shape}")
-        return value
-    if isinstance(output, torch.Tensor) and output.numel() == 1:
-        return output
-    floating = [t for t in pytree.tree_leaves(output) if isinstance(t, torch.Tensor) and t.is_floating_point()]
-    if not floating:
-        raise CaptureError(f"the model gives {type(output).__name__} without a floating-point tensor; pass loss=...")
-    total = floating[0].sum()
-    for tensor in floating[1:]:
-        total = total + tensor.sum()
-    return total
+# Tracing changes settings of the whole process for a while: torch's default kernels, loggers, autograd.Function.
+_ONE_AT_A_TIME = threading.Lock()
+LOUD = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes")
 
 
 @dataclass(frozen=True)
 class Joint:
-    """The joint graph, and for each of its nodes the path of the module that it comes from."""
+    """The joint graph, and for each of its nodes the path of the module that it comes from.
+
+    The descriptors in ``meta["desc"]`` name parameters and buffers as the model does.
+    """
 
     module: GraphModule
     paths: dict[Node, str]
@@ -96,70 +51,96 @@ class Joint:
 def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...]) -> Joint:
     """The functional forward and backward graph of a training step.
 
-    `decompositions={}` keeps convolution, batch norm, pooling and dropout as single nodes. It is the only keyword
-    that every supported release of torch shares.
+    Tensors without content, FakeTensors and those on the meta device, stand for tensors on the device of the others,
+    or on the CPU. A model that cannot be traced directly is exported first and traced then.
 
     Raises:
-        CaptureError: if nothing needs a gradient, or control flow or shapes depend on data.
+        CaptureError: if neither works; the message says what the direct trace met, and where.
     """
-    if not any(parameter.requires_grad for parameter in step.parameters()):
-        raise CaptureError(f"{type(step.model).__name__} has no parameter that requires a gradient: nothing to train")
-    mode = next((t.fake_mode for t in tensors if isinstance(t, FakeTensor)), None)
-    mode = mode or FakeTensorMode(allow_non_fake_inputs=True)
-    fakes = tuple(t if isinstance(t, FakeTensor) else mode.from_tensor(t) for t in tensors)
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    fake = _faker(mode, step, tensors)
+    step.hold(lambda tensor: fake(tensor) if _is_empty(tensor) else tensor)
+    fakes = tuple(fake(tensor) for tensor in tensors)
     devices = sorted({t.device.index or 0 for t in step.parameters() if t.device.type == "cuda"})
-    try:
-        with contextlib.ExitStack() as stack, torch.random.fork_rng(devices), _module_spans(step) as spans:
-            joint = aot_export_joint_with_descriptors(stack, step, fakes, decompositions={})
-    except CaptureError:
-        raise
-    except Exception as error:  # whatever a person's model does while it is traced
-        raise CaptureError(
-            f"{type(step.model).__name__} cannot be captured as a static training graph: {_first_line(error)}. "
-            "Shapes and control flow must not depend on the data"
-        ) from error
-    module = joint.graph_module
-    return Joint(module, {node: _path_of(node, spans) for node in module.graph.nodes})
+    paths = ModulePaths(step.model)
+    with _ONE_AT_A_TIME, torch.random.fork_rng(devices), _tracing():
+        try:
+            with paths.watching():
+                graph = _export_joint(step, fakes)
+        except Exception as error:  # whatever a person's model does while it is traced
+            explained = explain(error, step.model, paths.innermost)
+            if isinstance(error, CaptureError):
+                raise explained from error.__cause__
+            paths = ModulePaths(step.model)
+            try:
+                graph = _export_joint(ExportedStep(step, fakes, paths.at), fakes)
+            except Exception:  # what the export met says less: it comes later, and is not the person's code
+                raise explained from error
+    _use_names_of_the_model(graph, step.names)
+    return Joint(graph, {node: paths.of(node) for node in graph.graph.nodes})
+
+
+def _export_joint(step: nn.Module, fakes: tuple[torch.Tensor, ...]) -> GraphModule:
+    """The joint graph.
+
+    `decompositions={}` keeps convolution, batch norm, pooling and dropout as single nodes. It is the only keyword
+    that every supported release of torch shares.
+    """
+    with contextlib.ExitStack() as stack:
+        return aot_export_joint_with_descriptors(stack, step, fakes, decompositions={}).graph_module
+
+
+def _is_empty(tensor: torch.Tensor) -> bool:
+    return isinstance(tensor, FakeTensor) or tensor.device.type == "meta"
+
+
+def _faker(mode: FakeTensorMode, step: TrainingStep, tensors: tuple[torch.Tensor, ...]) -> Any:
+    """A function from tensors to FakeTensors of ``mode``, the same for the same tensor."""
+    everything = [*step.parameters(), *step.buffers(), *tensors]
+    home = next((t.device for t in everything if t.device.type != "meta"), torch.device("cpu"))
+    made: dict[int, torch.Tensor] = {}
+
+    def fake(tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) not in made:
+            if _is_empty(tensor):
+                device = home if tensor.device.type == "meta" else tensor.device
+                with mode:
+                    made[id(tensor)] = torch.empty_strided(
+                        tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device
+                    )
+            else:
+                made[id(tensor)] = mode.from_tensor(tensor)
+        return made[id(tensor)]
+
+    return fake
+
+
+def _use_names_of_the_model(graph: GraphModule, names: dict[str, str]) -> None:
+    def renamed(meaning: Any) -> Any:
+        if isinstance(meaning, ParamAOTInput | BufferAOTInput):
+            return dataclasses.replace(meaning, target=names[meaning.target])
+        for field in ("grad_of", "mutated_input"):
+            if hasattr(meaning, field):
+                return dataclasses.replace(meaning, **{field: renamed(getattr(meaning, field))})
+        return meaning
+
+    for node in graph.graph.nodes:
+        if node.op == "placeholder":
+            node.meta["desc"] = renamed(node.meta.get("desc"))
+        elif node.op == "output":
+            node.meta["desc"] = [renamed(meaning) for meaning in node.meta["desc"]]
 
 
 @contextlib.contextmanager
-def _module_spans(step: TrainingStep) -> Iterator[list[tuple[int, str]]]:
-    """Record at which autograd sequence number execution enters which module, or comes back to it.
-
-    The numbers only grow, and the joint graph keeps them on its nodes, for a backward node that of its forward node.
-    """
-    names = {id(module): name for name, module in step.model.named_modules()}
-    wrapped = list(step.model.named_children())
-    if len(wrapped) == 1 and any(True for _ in wrapped[0][1].children()):  # a mere wrapper: its name tells nothing
-        names = {key: name.removeprefix(wrapped[0][0]).removeprefix(".") for key, name in names.items()}
-    spans: list[tuple[int, str]] = []
-    entered: list[str] = []
-
-    def enter(module: nn.Module, _: Any) -> None:
-        entered.append(names.get(id(module), entered[-1] if entered else ""))
-        spans.append((_get_sequence_nr(), entered[-1]))
-
-    def leave(module: nn.Module, _: Any, __: Any) -> None:
-        if entered:
-            entered.pop()
-        spans.append((_get_sequence_nr(), entered[-1] if entered else ""))
-
-    handles = [register_module_forward_pre_hook(enter), register_module_forward_hook(leave)]
+def _tracing() -> Iterator[None]:
+    """What tracing needs, whatever the caller has switched on; torch does not log errors that are explained here."""
+    loggers = [logging.getLogger(name) for name in LOUD]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
     try:
-        yield spans
+        with torch.inference_mode(False), no_autocast(), kernels_of_plain_pytorch():
+            yield
     finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _path_of(node: Node, spans: list[tuple[int, str]]) -> str:
-    number = node.meta.get("seq_nr")
-    if number is None:
-        return ""
-    at = bisect_right(spans, number, key=lambda span: span[0])
-    return spans[at - 1][1] if at else ""
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip()
-    return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled

@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
+from torch._subclasses.fake_tensor import FakeTensor
 
+from remat_explorer.capture.nesting import map_tensors, tensors_in
 from remat_explorer.errors import ExecutionError
 from remat_explorer.graph import Graph
 
@@ -53,16 +54,36 @@ def place(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None
     """Bring a model and its inputs to a device, as `torch_device` names it.
 
     Raises:
-        ExecutionError: if there is no such device.
+        ExecutionError: if there is no such device, a tensor has no content, or the model must be moved and cannot be
+            copied.
     """
     target = torch_device(device)
+    _require_content(model, args, kwargs)
 
-    def move(leaf: Any) -> Any:
-        return leaf.to(target) if isinstance(leaf, torch.Tensor) else leaf
+    def move(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(target)
 
     if any(t.device != target for t in itertools.chain(model.parameters(), model.buffers())):
-        model = copy.deepcopy(model).to(target)
-    return Placed(target, model, pytree.tree_map(move, tuple(args)), pytree.tree_map(move, kwargs or {}))
+        try:
+            model = copy.deepcopy(model).to(target)
+        except Exception as error:  # whatever a person's model holds
+            raise ExecutionError(
+                f"{type(model).__name__} cannot be copied to {target} ({type(error).__name__}: {error}); bring it "
+                f"there yourself, with model.to({str(target)!r})"
+            ) from error
+    return Placed(target, model, map_tensors(move, tuple(args)), map_tensors(move, dict(kwargs or {})))
+
+
+def _require_content(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> None:
+    state = itertools.chain(model.named_parameters(), model.named_buffers())
+    named = ((f"{name!r} of the model", tensor) for name, tensor in state)
+    inputs = (("an input", tensor) for tensor in tensors_in((tuple(args), dict(kwargs or {}))))
+    for name, tensor in itertools.chain(named, inputs):
+        if isinstance(tensor, FakeTensor) or tensor.device.type == "meta":
+            raise ExecutionError(
+                f"{name} has a shape but no content (a FakeTensor or on the meta device), which is enough to capture "
+                'and solve but not to run; make it for real, for instance with model.to_empty(device="cpu")'
+            )
 
 
 @contextlib.contextmanager

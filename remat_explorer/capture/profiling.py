@@ -12,13 +12,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from remat_explorer.capture.joint import Loss, TrainingStep
+from remat_explorer.capture.autocast import no_autocast
 from remat_explorer.capture.memory_meter import is_out_of_memory, memory_meter
 from remat_explorer.capture.placement import Placed, exact_kernels, place, require_same_structure
 from remat_explorer.capture.profile_cache import Profile, load_profile, store_profile
 from remat_explorer.capture.profile_key import profile_key
 from remat_explorer.capture.program import Program, Registers
 from remat_explorer.capture.progress_bar import progress_bar
+from remat_explorer.capture.step import Loss, TrainingStep
 from remat_explorer.capture.tracing import trace
 from remat_explorer.errors import ExecutionError
 from remat_explorer.graph import Graph
@@ -100,7 +101,7 @@ def _measured(
 
     devices = [placed.device] if placed.device.type == "cuda" else []
     seconds: list[list[float]] = []
-    with exact_kernels(), torch.no_grad(), torch.random.fork_rng(devices):
+    with exact_kernels(), torch.no_grad(), no_autocast(), torch.random.fork_rng(devices):
         for _ in range(repeats + 1):
             seconds.append(list(_timed_run(plan, program, registers(), placed.device, step)))
         workspace = _metered_run(plan, program, registers(), placed.device, step)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+import torch
 from torch import nn
 from torch._functorch._aot_autograd.descriptors import (
     BufferAOTInput,
@@ -20,18 +21,22 @@ from torch.fx import GraphModule, Node
 
 from remat_explorer import graph as graphs
 from remat_explorer.capture.bodies import body_of, view_of
+from remat_explorer.capture.checks import require_capturable
 from remat_explorer.capture.cleaning import clean, results_of
 from remat_explorer.capture.constants import hoist_constants
 from remat_explorer.capture.contraction import contract
 from remat_explorer.capture.costs import roofline
 from remat_explorer.capture.devices import Device, find_device
-from remat_explorer.capture.gradients import add_tied_gradients, own_gradients
-from remat_explorer.capture.joint import Loss, TrainingStep, trace_joint
+from remat_explorer.capture.explain import explain_result, explained
+from remat_explorer.capture.gradients import own_gradients
+from remat_explorer.capture.joint import trace_joint
+from remat_explorer.capture.losses import Loss
 from remat_explorer.capture.naming import MODULE_PATH, operation_name, unique
 from remat_explorer.capture.optimizers import optimizer_bytes
-from remat_explorer.capture.program import Body, Input, Program, Result, bind_inputs
+from remat_explorer.capture.program import Body, Input, Program, Registers, Result, bind_inputs
 from remat_explorer.capture.propagation import propagate
 from remat_explorer.capture.randomness import is_random
+from remat_explorer.capture.step import TrainingStep
 from remat_explorer.capture.storages import OperationDraft, StorageDraft, Storages, find_storages
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.errors import CaptureError
@@ -53,18 +58,17 @@ def trace(
     Arguments and errors are those of `remat_explorer.capture`.
     """
     options = options or CaptureOptions()
+    require_capturable(model, args, kwargs)
     step = TrainingStep(model, args, kwargs, loss)
     tensors = step.tensors(args, kwargs)
-    if not fake and any(isinstance(tensor, FakeTensor) for tensor in tensors):
-        raise CaptureError("fake=False needs real tensors, but an input is a FakeTensor; give a real one, or fake=True")
     joint = trace_joint(step, tensors)
     for node, path in joint.paths.items():
         node.meta[MODULE_PATH] = path
-    add_tied_gradients(joint.module, {name: id(p) for name, p in step.named_parameters(remove_duplicate=False)})
     clean(joint.module, options)
-    fakes = propagate(joint.module, None if fake else bind_inputs(_inputs(joint.module), joint.module, model, tensors))
-    own_gradients(joint.module, fakes)
-    found = find_storages(joint.module, fakes)
+    with explained(model):
+        fakes = propagate(joint.module, None if fake else _real_inputs(joint.module, model, tensors))
+        own_gradients(joint.module, fakes)
+        found = find_storages(joint.module, fakes)
     prologue = hoist_constants(found) if options.contract else []
     if options.contract:
         contract(found)
@@ -113,6 +117,13 @@ def _take_epilogue(found: Storages) -> list[OperationDraft]:
     return taken
 
 
+def _real_inputs(module: GraphModule, model: nn.Module, tensors: tuple[torch.Tensor, ...]) -> Registers:
+    registers = bind_inputs(_inputs(module), module, model, tensors)
+    if any(isinstance(t, FakeTensor) or t.device.type == "meta" for t in registers.values()):
+        raise CaptureError("fake=False needs real tensors, but an input or a weight has no content; take fake=True")
+    return registers
+
+
 def _inputs(module: GraphModule) -> tuple[Input, ...]:
     inputs = []
     for node in module.graph.nodes:
@@ -120,9 +131,9 @@ def _inputs(module: GraphModule) -> tuple[Input, ...]:
         if node.op == "get_attr":
             inputs.append(Input(node, "constant", str(node.target)))
         elif isinstance(meaning, ParamAOTInput):
-            inputs.append(Input(node, "parameter", meaning.target.removeprefix("model.")))
+            inputs.append(Input(node, "parameter", meaning.target))
         elif isinstance(meaning, BufferAOTInput):
-            inputs.append(Input(node, "buffer", meaning.target.removeprefix("model.")))
+            inputs.append(Input(node, "buffer", meaning.target))
         elif isinstance(meaning, PlainAOTInput):
             inputs.append(Input(node, "input", place=meaning.idx))
         elif isinstance(meaning, TangentAOTInput):
@@ -141,11 +152,11 @@ def _results(found: Storages) -> tuple[Result, ...]:
         if isinstance(meaning, PlainAOTOutput):
             results.append(Result(node, "loss", "loss", views))
         elif isinstance(meaning, GradAOTOutput) and isinstance(meaning.grad_of, ParamAOTInput):
-            results.append(Result(node, "gradient", meaning.grad_of.target.removeprefix("model."), views))
+            results.append(Result(node, "gradient", meaning.grad_of.target, views))
         elif isinstance(meaning, InputMutationAOTOutput) and isinstance(meaning.mutated_input, BufferAOTInput):
-            results.append(Result(node, "buffer", meaning.mutated_input.target.removeprefix("model."), views))
+            results.append(Result(node, "buffer", meaning.mutated_input.target, views))
         else:
-            raise CaptureError(f"the model changes something other than its buffers ({meaning}): it has no static plan")
+            raise explain_result(meaning)
     return tuple(results)
 
 

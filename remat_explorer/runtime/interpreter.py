@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from remat_explorer.capture.autocast import no_autocast
 from remat_explorer.capture.memory_meter import is_out_of_memory
 from remat_explorer.capture.program import Program, Registers
 from remat_explorer.errors import ExecutionError
@@ -64,7 +65,7 @@ class Interpreter:
         """
         states = RandomStates(self.device)
         statement: Statement
-        with torch.no_grad():
+        with torch.no_grad(), no_autocast():
             for statement in self.plan.statements:
                 if cancelled():
                     raise ExecutionError(f"execution was cancelled before {self.plan.text(statement)!r}")

@@ -153,7 +153,7 @@ def test_keyword_inputs_reach_the_model():
 
 
 def test_a_model_without_trainable_parameters_is_refused():
-    with pytest.raises(CaptureError, match="ReLU has no parameter that requires a gradient"):
+    with pytest.raises(CaptureError, match="ReLU cannot be captured: it has no parameter that requires a gradient"):
         rx.capture(nn.ReLU(), (torch.ones(3),))
 
 

@@ -1,0 +1,96 @@
+"""The same kernels in a trace and in plain PyTorch, where tracing would take others."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch._C import DispatchKey
+
+aten = torch.ops.aten
+_FAMILIES = (
+    "upsample_",
+    "_upsample_",
+    "multi_margin_loss",
+    "multilabel_margin_loss_forward",
+    "lstm",
+    "gru",
+    "rnn_relu",
+    "rnn_tanh",
+)
+_KEYS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
+
+
+@contextlib.contextmanager
+def kernels_of_plain_pytorch() -> Iterator[None]:
+    """Trace with the kernels that plain PyTorch takes, where torch replaces them by Python code while it traces.
+
+    That code gives other last digits for interpolation and margin losses, makes twenty operations of one, and forgets
+    the dropout between the layers of recurrent networks (torch 2.13).
+    """
+    replaced = [op for op in _overloads() if any(key in op.py_kernels for key in _KEYS)]
+    dropout = aten.dropout.default
+    saved = {op: dict(op.py_kernels) for op in (*replaced, dropout)}
+    for op in replaced:
+        for key in _KEYS:
+            op.py_kernels.pop(key, None)
+        op._dispatch_cache.clear()
+    dropout.py_kernels.update(dict.fromkeys(_KEYS, _dropout))
+    dropout._dispatch_cache.clear()
+    try:
+        yield
+    finally:
+        for op, kernels in saved.items():
+            op.py_kernels.clear()
+            op.py_kernels.update(kernels)
+            op._dispatch_cache.clear()
+
+
+def _dropout(input: torch.Tensor, p: float, train: bool | None) -> torch.Tensor:
+    """Dropout by a mask of one byte an entry, wherever that gives the numbers of plain PyTorch.
+
+    On the CPU, plain PyTorch rounds the scale to the input's type before it multiplies. In full precision the product
+    is the same; in half precision only the same order of operations gives the same numbers.
+    """
+    if not train or p == 0:
+        return input
+    if input.device.type != "cpu" or input.dtype not in (torch.bfloat16, torch.float16) or p == 1:
+        return aten.native_dropout(input, p, train)[0]
+    mask = aten.native_dropout(input.detach(), p, train)[1]  # bernoulli_ loses the order of draws when it is traced
+    return input * mask.to(input.dtype).div_(1 - p)
+
+
+def _overloads() -> list[Any]:
+    packets = [getattr(aten, name) for name in dir(aten) if name.startswith(_FAMILIES)]
+    return [getattr(packet, name) for packet in packets for name in packet.overloads()]
+
+
+@contextlib.contextmanager
+def recurrence_in_steps(model: nn.Module) -> Iterator[None]:
+    """Run the recurrent layers of ``model`` without oneDNN and cuDNN, in a trace and in plain PyTorch alike.
+
+    Those libraries run a whole layer as one operation, with a workspace kept for its backward pass whose size shows
+    only when it runs: no graph could count it.
+    """
+    before: list[Any] = []
+
+    def enter(module: nn.Module, inputs: Any) -> None:
+        before.append((torch.backends.mkldnn.set_flags(False), torch.backends.cudnn.enabled))
+        torch.backends.cudnn.enabled = False
+
+    def leave(module: nn.Module, inputs: Any, output: Any) -> None:
+        flags, torch.backends.cudnn.enabled = before.pop()
+        torch.backends.mkldnn.set_flags(*flags)
+
+    handles: list[Any] = []
+    for module in model.modules():
+        if isinstance(module, nn.RNNBase):
+            handles += [module.register_forward_pre_hook(enter), module.register_forward_hook(leave, always_call=True)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

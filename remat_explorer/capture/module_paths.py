@@ -1,0 +1,79 @@
+"""Which module each operation comes from, and in which module a trace broke off."""
+
+from __future__ import annotations
+
+import contextlib
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from torch import nn
+from torch._C._autograd import _get_sequence_nr
+from torch.fx import Node
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+
+class ModulePaths:
+    """Records at which autograd sequence number execution enters which module, or comes back to it.
+
+    The numbers only grow, and the joint graph keeps them on its nodes, for a backward node that of its forward node.
+
+    Args:
+        model: the model whose modules are told apart.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._names: dict[int, str] = {}
+        for name, module in model.named_modules():
+            self._names.setdefault(id(module), name)
+        self._short = self._without_wrapper(model)
+        self._spans: list[tuple[int, str]] = []
+        self._entered: list[tuple[nn.Module, str]] = []
+
+    @staticmethod
+    def _without_wrapper(model: nn.Module) -> str:
+        """The name of an only child that has children: the name of a mere wrapper's content tells nothing."""
+        children = list(model.named_children())
+        return children[0][0] if len(children) == 1 and any(True for _ in children[0][1].children()) else ""
+
+    def at(self, path: str) -> None:
+        """Note that execution is now in the module with this path."""
+        self._spans.append((_get_sequence_nr(), path))
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Follow every module that is called."""
+
+        def enter(module: nn.Module, _: object) -> None:
+            outer = self._entered[-1][1] if self._entered else ""
+            self._entered.append((module, self._names.get(id(module), outer)))
+            self.at(self._entered[-1][1])
+
+        def leave(module: nn.Module, _: object, __: object) -> None:
+            while self._entered and self._entered.pop()[0] is not module:
+                pass  # a module that raised was never left, and the model went on without it
+            self.at(self._entered[-1][1] if self._entered else "")
+
+        handles = [register_module_forward_pre_hook(enter), register_module_forward_hook(leave)]
+        self._entered.clear()
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    @property
+    def innermost(self) -> str:
+        """The module entered last and not left, for people: ``'layers.3' (Attention)``, or nothing at all."""
+        named = [(module, path) for module, path in self._entered if path and self._names.get(id(module)) == path]
+        return f"{named[-1][1]!r} ({type(named[-1][0]).__name__})" if named else ""
+
+    def of(self, node: Node) -> str:
+        """The path of the module that ``node`` comes from, without what adds no information."""
+        number = node.meta.get("seq_nr")
+        at = 0 if number is None else bisect_right(self._spans, number, key=lambda span: span[0])
+        if not at:
+            return ""
+        parts = self._spans[at - 1][1].split(".")
+        if self._short and parts[0] == self._short:
+            del parts[0]
+        return ".".join(part for part in parts if part != "_orig_mod")

@@ -1,0 +1,46 @@
+"""Tensors inside tuples, lists, dictionaries, dataclasses and whatever else PyTorch knows how to take apart."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+
+def map_tensors(function: Callable[[torch.Tensor], Any], nested: Any) -> Any:
+    """The same nesting with ``function`` applied to each tensor; everything else stays the object that it is.
+
+    Dataclasses are opened although `torch.utils._pytree` holds them for leaves, and are not registered there: what is
+    registered stays so for the whole process.
+
+    >>> map_tensors(lambda tensor: tensor.item(), {"a": (torch.tensor(1), "b"), "c": [torch.tensor(2.0)]})
+    {'a': (1, 'b'), 'c': [2.0]}
+    """
+
+    def visit(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return function(leaf)
+        if not dataclasses.is_dataclass(leaf) or isinstance(leaf, type):
+            return leaf
+        changed = copy.copy(leaf)
+        for field in dataclasses.fields(leaf):
+            if hasattr(leaf, field.name):  # a frozen dataclass is filled like an open one
+                object.__setattr__(changed, field.name, map_tensors(function, getattr(leaf, field.name)))
+        return changed
+
+    return pytree.tree_map(visit, nested)
+
+
+def tensors_in(nested: Any) -> list[torch.Tensor]:
+    """Every tensor of a nesting, in the order in which `map_tensors` meets them.
+
+    >>> tensors_in((torch.tensor(1), None, {"a": [torch.tensor(2)]}))
+    [tensor(1), tensor(2)]
+    """
+    found: list[torch.Tensor] = []
+    map_tensors(found.append, nested)
+    return found

@@ -1,0 +1,171 @@
+"""What the graphs of less usual models hold."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from kinds_of_models import KINDS, Case, Made, linear, x
+from torch import nn
+
+import remat_explorer as rx
+from remat_explorer.capture import trace
+from remat_explorer.errors import CaptureError
+
+
+def graph_of(case: Case) -> rx.Graph:
+    return rx.capture(case.model, case.args, case.kwargs, case.loss)
+
+
+def names(graph: rx.Graph) -> list[str]:
+    return [node.name for node in graph.operations]
+
+
+def results(graph: rx.Graph) -> set[str]:
+    return {value.name for value in graph.values if value.persistent}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_captures_give_one_graph(kind):
+    case = KINDS[kind]()
+    assert graph_of(case).sha256 == graph_of(case).sha256
+
+
+def test_a_module_used_twice_keeps_its_weights_and_has_one_gradient_each():
+    case = KINDS["shared submodules"]()
+    layer = case.model.get_submodule("0")
+    before = layer.weight
+    assert results(graph_of(case)) == {"loss", "0.weight.grad", "0.bias.grad"}
+    assert layer.weight is before
+    assert case.model.get_parameter("3.weight") is before
+
+
+def test_the_gradient_of_a_tied_weight_is_added_once_in_the_graph():
+    graph = graph_of(KINDS["tied weights and padding"]())
+    assert [name for name in results(graph) if name.startswith("0.")] == ["0.weight.grad"]
+    assert not [name for name in results(graph) if name.startswith("2.")]
+
+
+def test_a_submodule_called_model_keeps_its_name():
+    inner = Made(lambda s, x: s.model(x), model=linear())
+    assert results(rx.capture(Made(lambda s, x: s.model(x), model=inner), (x(),))) == {
+        "loss",
+        "model.model.weight.grad",
+        "model.model.bias.grad",
+    }
+
+
+def test_a_buffer_assigned_anew_is_a_new_content():
+    assert "mean (new)" in results(graph_of(KINDS["buffers assigned anew"]()))
+
+
+def test_a_buffer_that_changes_its_shape_is_refused():
+    model = Made(lambda s, x: s.layer(x), layer=linear())
+    model.register_buffer("seen", torch.zeros(0))
+
+    def grow(self, x):
+        self.seen = torch.cat([self.seen, x[0]])
+        return self.layer(x)
+
+    model._forward = grow
+    with pytest.raises(CaptureError, match=r"the buffer 'seen' is .* of shape \[0\] before .* of shape \[8\] after it"):
+        rx.capture(model, (x(),))
+
+
+def test_the_loss_of_an_output_comes_before_the_sum_of_its_tensors():
+    graph = graph_of(KINDS["dictionary output with a loss"]())
+    assert names(graph)[:2] == ["layer linear", "mean"]
+
+
+def test_the_output_of_a_dataclass_is_summed_like_that_of_a_tuple():
+    plain = Case(Made(lambda s, x: (s.layer(x), None), layer=linear()), (x(),))
+    assert graph_of(KINDS["dataclass output"]()).sha256 == graph_of(plain).sha256
+
+
+def test_what_a_checkpoint_would_recompute_is_in_the_graph_once():
+    forward = [node.name for node in graph_of(KINDS["checkpoint inside"]()).operations]
+    assert sum("dropout" in name and "backward" not in name for name in forward) == 1
+
+
+def test_interpolation_is_one_operation():
+    assert [name for name in names(graph_of(KINDS["interpolation"]())) if "upsample_bilinear2d" in name] == [
+        "1 upsample_bilinear2d",
+        "1 upsample_bilinear2d_backward",
+    ]
+
+
+def test_dropout_between_recurrent_layers_is_in_the_graph():
+    assert [name for name in names(graph_of(KINDS["LSTM with dropout"]())) if "dropout" in name]
+
+
+def test_wrappers_show_in_results_but_not_in_operations():
+    graph = graph_of(KINDS["torch.compile inside"]())
+    assert names(graph)[0] == "0.0 linear + relu"
+    assert "0._orig_mod.0.weight.grad" in results(graph)
+
+
+def test_autocast_makes_casts_of_the_weights():
+    case = Case(nn.Sequential(linear(), nn.ReLU()), (x(),))
+    assert not [name for name in names(graph_of(case)) if "cast" in name]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        graph = graph_of(case)
+    assert [name for name in names(graph) if "cast" in name]
+    sizes = {value.name: value.bytes for value in graph.values}
+    assert sizes["0.weight.grad"] == 8 * 8 * 4
+
+
+def test_values_have_the_type_that_the_model_runs_in():
+    single, half = (rx.capture(linear().to(t), (x().to(t),)) for t in (torch.float32, torch.bfloat16))
+    assert {v.name: v.bytes for v in single.values} == {v.name: 2 * v.bytes for v in half.values}
+
+
+def test_capture_finds_the_kernels_of_torch_as_it_left_them():
+    operators = [torch.ops.aten.dropout.default, torch.ops.aten.upsample_bilinear2d.vec, torch.ops.aten.lstm.input]
+    before = [dict(operator.py_kernels) for operator in operators]
+    graph_of(KINDS["interpolation"]())
+    assert [dict(operator.py_kernels) for operator in operators] == before
+
+
+class AsksWhetherItIsExported(nn.Module):
+    """As attention masks of transformers do: they are looked into, but not during an export."""
+
+    def __init__(self, forward) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(linear(), nn.BatchNorm1d(8), nn.Dropout(0.3))
+        self.head = linear()
+        self.head.register_parameter("weight", self.encoder.get_parameter("0.weight"))
+        self.constant = torch.ones(8)
+        self.forward_after = forward
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        if not torch.compiler.is_exporting() and mask.all():
+            mask = mask.clone()
+        return self.forward_after(self, self.encoder(x) * mask * self.constant)
+
+
+def test_a_model_that_fails_directly_is_exported_first_and_keeps_its_names():
+    model = AsksWhetherItIsExported(lambda s, y: s.head(y))
+    program = trace(model, (x(), torch.ones(8)))
+    assert results(program.graph) >= {"encoder.0.weight.grad", "encoder.1.weight.grad", "head.bias.grad", "loss"}
+    assert "head.weight.grad" not in results(program.graph)
+    assert "encoder.1.running_mean (new)" in results(program.graph)
+    assert {"encoder.0 linear", "encoder.1 batch_norm", "encoder.2 dropout", "head linear"} <= set(names(program.graph))
+
+
+def test_an_export_keeps_what_is_detached_and_what_runs_without_gradients():
+    def forward(self, y):
+        with torch.no_grad():
+            fixed = self.head(y)
+        return self.head(y.detach()) + fixed
+
+    graph = rx.capture(AsksWhetherItIsExported(forward), (x(), torch.ones(8)))
+    assert {name for name in results(graph) if name.endswith(".grad")} == {"encoder.0.weight.grad", "head.bias.grad"}
+    assert not [name for name in names(graph) if "batch_norm_backward" in name]
+
+
+@pytest.mark.parametrize("kind", ["custom autograd Function", "gradient hook"])
+def test_an_export_that_would_change_gradients_is_not_taken(kind):
+    last = KINDS[kind]().model
+    model = AsksWhetherItIsExported(lambda s, y: s.last(y))
+    model.last = last
+    with pytest.raises(CaptureError, match="reads a number out of a tensor"):
+        rx.capture(model, (x(), torch.ones(8)))

@@ -1,0 +1,225 @@
+"""One small model of each kind that a person may bring, with inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from remat_explorer.capture.losses import Loss
+
+
+@dataclass
+class Case:
+    """What `remat_explorer.capture` takes."""
+
+    model: nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    loss: Loss | None = None
+
+
+class Made(nn.Module):
+    """A module from a function of itself and its inputs."""
+
+    def __init__(self, forward: Callable[..., Any], **parts: Any) -> None:
+        super().__init__()
+        self._forward = forward
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self._forward(self, *args, **kwargs)
+
+
+@dataclass
+class Pair:
+    """A container that PyTorch's pytree does not know."""
+
+    first: torch.Tensor
+    second: torch.Tensor | None = None
+
+
+class Cube(torch.autograd.Function):
+    """A backward pass that is not the derivative of the forward pass, so that leaving it out shows."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        return gradients[0] * ctx.saved_tensors[0]
+
+
+def linear() -> nn.Linear:
+    return nn.Linear(8, 8)
+
+
+def x(*shape: int) -> torch.Tensor:
+    return torch.randn(shape or (4, 8))
+
+
+def convolutional() -> nn.Sequential:
+    return nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.Dropout(0.3))
+
+
+def nested(self: Any, a: Any, b: Any, *, c: Any) -> torch.Tensor:
+    return self.layer(a[0]) + self.layer(b["x"][1]) * c[0] + self.layer(c[1].first)
+
+
+def counting(self: Any, x: torch.Tensor) -> torch.Tensor:
+    y = self.layer(x)
+    self.mean.mul_(0.9).add_(y.detach().mean(0), alpha=0.1)
+    self.steps += 1
+    return y - self.mean
+
+
+def reassigning(self: Any, x: torch.Tensor) -> torch.Tensor:
+    y = self.layer(x)
+    self.mean = self.mean * 0.9 + y.detach().mean(0)
+    return y - self.mean
+
+
+def with_buffers(forward: Callable[..., Any]) -> nn.Module:
+    model = Made(forward, layer=linear())
+    model.register_buffer("mean", torch.zeros(8))
+    model.register_buffer("steps", torch.zeros((), dtype=torch.long))
+    model.register_buffer("nothing", None)
+    return model
+
+
+def caching(self: Any, x: torch.Tensor) -> torch.Tensor:
+    if self.cache is None:
+        self.cache = torch.arange(8.0)
+    self.seen.append(self.layer(x))
+    return self.seen[-1] * self.cache
+
+
+def in_place(self: Any, x: torch.Tensor) -> torch.Tensor:
+    y = self.layer(self.layer(x))
+    y += x
+    y = functional.relu_(y)
+    z = self.layer(y)
+    z[:, 0] = 0
+    return z.add_(y)
+
+
+def drawing(self: Any, x: torch.Tensor) -> torch.Tensor:
+    noisy = self.layer(x + torch.randn_like(x)) * torch.rand(8)
+    return noisy[torch.randperm(4)] + functional.gumbel_softmax(self.layer(x)) + functional.rrelu(noisy, training=True)
+
+
+def under_autocast(self: Any, x: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return functional.dropout(self.norm(self.layer(self.layer(x))), 0.3)
+
+
+def hooked(self: Any, x: torch.Tensor) -> torch.Tensor:
+    y = self.layer(x)
+    y.register_hook(lambda gradient: gradient * 3)
+    return y.relu()
+
+
+def shared() -> nn.Module:
+    layer = linear()
+    return nn.Sequential(layer, nn.ReLU(), layer, nn.ModuleList([layer])[0])
+
+
+def tied() -> nn.Module:
+    model = nn.Sequential(nn.Embedding(10, 8, padding_idx=0), nn.LayerNorm(8), nn.Linear(8, 10, bias=False))
+    model[2].weight = model[0].weight
+    return model
+
+
+def frozen() -> nn.Module:
+    model = nn.Sequential(linear(), nn.ReLU(), linear())
+    model[0].requires_grad_(False)
+    return model
+
+
+def last_output_kept() -> nn.Module:
+    model = nn.Sequential(linear(), nn.ReLU())
+    model.last = model(x())  # no copy can be made of a tensor that is no leaf
+    return model
+
+
+def compiled(model: nn.Module) -> nn.Module:
+    wrapped: Any = torch.compile(model, backend="aot_eager")
+    return wrapped
+
+
+def named_parts(self: Any, x: torch.Tensor) -> torch.Tensor:
+    with torch.profiler.record_function("a part"):
+        return self.layer(x)
+
+
+WORDS = torch.tensor([[1, 2, 0, 4], [0, 3, 9, 9]])
+NORMS = (nn.GroupNorm(2, 4), nn.InstanceNorm2d(4, affine=True, track_running_stats=True), nn.LayerNorm([4, 4, 4]))
+
+KINDS: dict[str, Callable[[], Case]] = {
+    "nested inputs": lambda: Case(
+        Made(nested, layer=linear()), ([x(), 1], {"x": (2, x())}), {"c": (x(), Pair(x()))}, lambda y: y.sum()
+    ),
+    "dataclass output": lambda: Case(Made(lambda s, x: Pair(s.layer(x), None), layer=linear()), (x(),)),
+    "dictionary output with a loss": lambda: Case(
+        Made(lambda s, x: {"loss": s.layer(x).mean(), "logits": s.layer(x)}, layer=linear()), (x(),)
+    ),
+    "None in places": lambda: Case(Made(lambda s, x, m: (s.layer(x), None, {"a": m}), layer=linear()), (x(), None)),
+    "tied weights and padding": lambda: Case(tied(), (WORDS,)),
+    "shared submodules": lambda: Case(shared(), (x(),)),
+    "frozen parameters": lambda: Case(frozen(), (x(),)),
+    "an input that requires a gradient": lambda: Case(linear(), (x().requires_grad_(),)),
+    "train mode": lambda: Case(convolutional(), (x(2, 2, 6, 6),)),
+    "eval mode": lambda: Case(convolutional().eval(), (x(2, 2, 6, 6),)),
+    "buffers changed in place": lambda: Case(with_buffers(counting), (x(),)),
+    "buffers assigned anew": lambda: Case(with_buffers(reassigning), (x(),)),
+    "constants on attributes": lambda: Case(Made(lambda s, x: s.layer(x) * s.c, layer=linear(), c=x(8)), (x(),)),
+    "caches on attributes": lambda: Case(Made(caching, layer=linear(), cache=None, seen=[]), (x(),)),
+    "an attribute that cannot be copied": lambda: Case(last_output_kept(), (x(),)),
+    "positions made in forward": lambda: Case(
+        Made(lambda s, i: s.layer(s.e(i) + s.e(torch.arange(4))), layer=linear(), e=nn.Embedding(10, 8)), (WORDS,)
+    ),
+    "random operations": lambda: Case(Made(drawing, layer=linear()), (x(),)),
+    "bfloat16 with dropout": lambda: Case(
+        nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).bfloat16(), (x(2, 5, 8).bfloat16(),)
+    ),
+    "half": lambda: Case(nn.Sequential(linear(), nn.LayerNorm(8), nn.GELU()).half(), (x().half(),)),
+    "double": lambda: Case(nn.Sequential(linear(), nn.LayerNorm(8), nn.GELU()).double(), (x().double(),)),
+    "autocast inside": lambda: Case(Made(under_autocast, layer=linear(), norm=nn.LayerNorm(8)), (x(),)),
+    "in-place operations": lambda: Case(Made(in_place, layer=linear()), (x(),)),
+    "weight norm": lambda: Case(nn.Sequential(nn.utils.parametrizations.weight_norm(linear())), (x(),)),
+    "spectral norm": lambda: Case(nn.Sequential(nn.utils.parametrizations.spectral_norm(linear())), (x(),)),
+    "custom autograd Function": lambda: Case(Made(lambda s, x: Cube.apply(s.layer(x)), layer=linear()), (x(),)),
+    "gradient hook": lambda: Case(Made(hooked, layer=linear()), (x(),)),
+    "LSTM with dropout": lambda: Case(nn.LSTM(8, 4, 2, dropout=0.4), (x(2, 3, 8),), loss=lambda y: y[0].sum()),
+    "GRU": lambda: Case(nn.GRU(8, 4, batch_first=True, bidirectional=True), (x(3, 2, 8),)),
+    "attention": lambda: Case(
+        Made(lambda s, x: s.m(x, x, x, need_weights=False)[0], m=nn.MultiheadAttention(8, 2, 0.1)), (x(5, 2, 8),)
+    ),
+    "norms": lambda: Case(nn.Sequential(nn.Conv2d(2, 4, 3), *NORMS), (x(2, 2, 6, 6),)),
+    "interpolation": lambda: Case(
+        nn.Sequential(nn.Conv2d(2, 2, 3), nn.Upsample(scale_factor=2, mode="bilinear"), nn.Upsample(scale_factor=2)),
+        (x(1, 2, 5, 5),),
+    ),
+    "checkpoint inside": lambda: Case(
+        Made(
+            lambda s, x: checkpoint(s.block, s.layer(x), use_reentrant=False),
+            layer=linear(),
+            block=nn.Sequential(linear(), nn.Dropout(0.2), nn.ReLU()),
+        ),
+        (x(),),
+    ),
+    "torch.compile inside": lambda: Case(nn.Sequential(compiled(nn.Sequential(linear(), nn.ReLU())), linear()), (x(),)),
+    "data parallel": lambda: Case(nn.DataParallel(nn.Sequential(linear(), nn.BatchNorm1d(8))), (x(),)),
+    "exported": lambda: Case(torch.export.export(nn.Sequential(linear(), nn.ReLU()), (x(),)).module(), (x(),)),
+    "parts named for the profiler": lambda: Case(Made(named_parts, layer=linear()), (x(),)),
+    "complex numbers inside": lambda: Case(Made(lambda s, x: torch.fft.rfft(s.l(x)).abs(), l=linear()), (x(),)),
+    "a loss of its own": lambda: Case(linear(), (x(),), loss=lambda y: functional.mse_loss(y, torch.zeros(4, 8))),
+}
