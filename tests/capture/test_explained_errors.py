@@ -14,7 +14,6 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import remat_explorer as rx
-from remat_explorer.capture.checks import CHECKS
 from remat_explorer.errors import CaptureError
 
 Forward = Callable[..., Any]
@@ -182,7 +181,3 @@ def test_inputs_of_another_shape_than_those_captured_are_refused():
         step.tensors((x(2, 8),))
     with pytest.raises(CaptureError, match="nested as"):
         step.tensors(([x()],))
-
-
-def test_there_is_a_test_for_each_check():
-    assert len(CHECKS) == 8
