@@ -26,11 +26,8 @@ from remat_explorer.capture.explain import explain
 from remat_explorer.capture.export import ExportedStep
 from remat_explorer.capture.kernels import kernels_of_plain_pytorch
 from remat_explorer.capture.module_paths import ModulePaths
-from remat_explorer.capture.step import Loss, TrainingStep
+from remat_explorer.capture.step import TrainingStep
 from remat_explorer.errors import CaptureError
-
-__all__ = ["Joint", "Loss", "TrainingStep", "trace_joint"]
-
 
 # Tracing changes settings of the whole process for a while: torch's default kernels, loggers, autograd.Function.
 _ONE_AT_A_TIME = threading.Lock()
