@@ -1,4 +1,4 @@
-"""Rewrites of the functional joint graph that change no number and no peak.
+"""Rewrites of the functional joint graph that change no number and raise no peak.
 
 In a functional graph no node writes to its inputs, so whatever only copies or renames can go.
 """
@@ -25,6 +25,7 @@ def clean(module: GraphModule, parameters: dict[str, int]) -> None:
     add_tied_gradients(module, parameters)
     drop_renaming(module)
     drop_same_layout_clones(module)
+    mask_hardtanh_by_result(module)
     module.graph.eliminate_dead_code()
     module.recompile()
 
@@ -65,6 +66,27 @@ def drop_same_layout_clones(module: GraphModule) -> None:
         ):
             node.replace_all_uses_with(node.args[0])
             module.graph.erase_node(node)
+
+
+def mask_hardtanh_by_result(module: GraphModule) -> None:
+    """Let the backward of hardtanh (ReLU6 is one) read the result instead of the input.
+
+    The two leave the open interval between the limits at the same elements, so the gradient is the same bit for bit,
+    and the input need not be kept. Eager does so where hardtanh is in place; ReLU always has it.
+    """
+    results: dict[tuple[Any, ...], Node] = {}
+    for node in module.graph.nodes:
+        if node.target is aten.hardtanh.default:
+            results[_source_and_limits(*node.args)] = node
+        elif node.target is aten.hardtanh_backward.default:
+            gradient, *arguments = node.args
+            result = results.get(_source_and_limits(*arguments))
+            if result is not None:
+                node.args = (gradient, result, *arguments[1:])
+
+
+def _source_and_limits(source: Node, least: float = -1, most: float = 1) -> tuple[Any, ...]:
+    return source, least, most
 
 
 def add_tied_gradients(module: GraphModule, parameters: dict[str, int]) -> None:
