@@ -31,7 +31,7 @@ class CaptureError(RematError):
 
 
 class ModelError(RematError):
-    """A batch or image size that does not suit a model of the zoo."""
+    """A batch, image size or sequence that does not suit a model of the zoo."""
 
 
 class SolverError(RematError):
