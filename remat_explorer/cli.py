@@ -7,16 +7,20 @@ time (the best schedule is still written); 64 bad input.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import remat_explorer as rx
 from remat_explorer.errors import RematError
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds
+
+if TYPE_CHECKING:
+    from remat_explorer.models import LoadedModel
 
 DONE, CONTRADICTED, INFEASIBLE, NOT_IN_TIME, BAD_INPUT = 0, 1, 2, 3, 64
 
@@ -85,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     for child in (capture, solve, run):
         child.add_argument("--batch", type=_count, help="batch size (default: the model's own)")
         child.add_argument("--image", type=_count, help="side of the square input image in pixels")
+        child.add_argument("--sequence", type=_count, help="tokens of an example (default: as many as the model takes)")
     for child in (solve, run):
         child.add_argument("--budget", required=True, help='bytes, "1.5 GiB" or "60%%"')
         child.add_argument("--strategy", default="optimal", help="a method's name (default: optimal)")
@@ -117,23 +122,24 @@ def _say(options: argparse.Namespace, text: str) -> None:
 def _models(options: argparse.Namespace) -> int:
     sizes = {name: rx.models.published_size(name) for name in rx.models.names()}
     width = max(map(len, sizes))
-    lines = [
-        f"{name:{width}}  batch {batch}" + (f", {image[0]} x {image[1]} pixels" if image else "")
-        for name, (batch, image) in sizes.items()
-    ]
-    listed = {name: {"batch": batch, "image": image} for name, (batch, image) in sizes.items()}
+    lines = [f"{name:{width}}  {size}" for name, size in sizes.items()]
+    listed = {name: dataclasses.asdict(size) for name, size in sizes.items()}
     _show(options, {"models": listed}, "\n".join(lines))
     return DONE
+
+
+def _loaded(options: argparse.Namespace, device: str = "cpu") -> LoadedModel:
+    return rx.models.load(options.model, options.batch, options.image, options.sequence, device)
 
 
 def _graph(options: argparse.Namespace) -> rx.Graph:
     if options.model.endswith(".json") or os.path.sep in options.model or Path(options.model).is_file():
         return rx.Graph.load(options.model)
-    return rx.models.load(options.model, batch=options.batch, image=options.image).graph
+    return _loaded(options).graph
 
 
 def _capture(options: argparse.Namespace) -> int:
-    graph = rx.models.load(options.model, batch=options.batch, image=options.image).graph
+    graph = _loaded(options).graph
     graph.save(options.output)
     document = {
         "graph": graph.name,
@@ -206,7 +212,7 @@ def _solve(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    loaded = rx.models.load(options.model, batch=options.batch, image=options.image, device=options.device)
+    loaded = _loaded(options, options.device)
 
     def counting(what: str) -> Callable[[int, int], None]:
         return lambda done, total: _say(options, f"{what} {done} of {total}")
