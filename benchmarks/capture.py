@@ -53,8 +53,8 @@ def capture_one(case: str, optimizer: str | None) -> dict[str, Any]:
     from remat_explorer.capture import trace
     from remat_explorer.capture_options import CaptureOptions
 
-    name, *batch = case.split(":")
-    loaded = rx.models.load(name, *map(int, batch))
+    name, _, batch = case.partition(":")
+    loaded = rx.models.load(name, int(batch) if batch else None)
     with FakeTensorMode(allow_non_fake_inputs=True):
         args = loaded.make_args()
     before = resident_set("VmRSS")

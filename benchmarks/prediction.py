@@ -36,7 +36,7 @@ SMALL = {
     "unet_monet": (1, 64, None),
     "vgg16": (2, 32, None),
     "vgg19": (2, 32, None),
-    "vit_b16": (2, 64, None),
+    "vit": (2, 64, None),
 }
 COLUMNS = ("model", "size", "predicted", "measured", "error", "without resident", "plain PyTorch", "gradients")
 

@@ -31,7 +31,7 @@ class CaptureError(RematError):
 
 
 class ModelError(RematError):
-    """A size that does not suit a model of the zoo, or a file that makes no model."""
+    """A batch, image or sequence that does not suit a model of the zoo, or a file that makes no model."""
 
 
 class SolverError(RematError):

@@ -24,6 +24,7 @@ def clean(module: GraphModule, options: CaptureOptions) -> None:
     drop_renaming(module)
     if options.contract:
         drop_same_layout_clones(module)
+        mask_hardtanh_by_result(module)
         share_constants(module)
     if options.split_convolution_backward:
         split_convolution_backward(module)
@@ -74,6 +75,27 @@ def drop_same_layout_clones(module: GraphModule) -> None:
         ):
             node.replace_all_uses_with(node.args[0])
             module.graph.erase_node(node)
+
+
+def mask_hardtanh_by_result(module: GraphModule) -> None:
+    """Let the backward of hardtanh (ReLU6 is one) read the result instead of the input.
+
+    The two leave the open interval between the limits at the same elements, so the gradient is the same bit for bit,
+    and the input need not be kept. Eager does so where hardtanh is in place; ReLU always has it.
+    """
+    results: dict[tuple[Any, ...], Node] = {}
+    for node in module.graph.nodes:
+        if node.target is aten.hardtanh.default:
+            results[_source_and_limits(*node.args)] = node
+        elif node.target is aten.hardtanh_backward.default:
+            gradient, *arguments = node.args
+            result = results.get(_source_and_limits(*arguments))
+            if result is not None:
+                node.args = (gradient, result, *arguments[1:])
+
+
+def _source_and_limits(source: Node, least: float = -1, most: float = 1) -> tuple[Any, ...]:
+    return source, least, most
 
 
 def share_constants(module: GraphModule) -> None:

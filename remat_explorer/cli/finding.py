@@ -13,7 +13,7 @@ from remat_explorer.cli.source import Source, capture_source
 from remat_explorer.errors import ModelError
 from remat_explorer.graph import Graph
 
-SIZES = ("batch", "image")
+SIZES = ("batch", "image", "sequence")
 CHOICES = tuple(field.name for field in dataclasses.fields(CaptureOptions))
 
 
@@ -45,7 +45,7 @@ def find_source(options: argparse.Namespace, device: str = "cpu") -> Source:
         )
     from remat_explorer import models
 
-    loaded = models.load(options.model, batch=options.batch, image=options.image, device=device)
+    loaded = models.load(options.model, options.batch, options.image, options.sequence, device)
     return Source(loaded.module, loaded.make_args, name=loaded.name)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 
 from remat_explorer.cli.output import DONE, put
 
@@ -13,10 +14,7 @@ def models(options: argparse.Namespace) -> int:
 
     sizes = {name: published_size(name) for name in names()}
     width = max(map(len, sizes))
-    lines = [
-        f"{name:{width}}  batch {batch}" + (f", {image[0]} x {image[1]} pixels" if image else "")
-        for name, (batch, image) in sizes.items()
-    ]
-    listed = {name: {"batch": batch, "image": image} for name, (batch, image) in sizes.items()}
+    lines = [f"{name:{width}}  {size}" for name, size in sizes.items()]
+    listed = {name: dataclasses.asdict(size) for name, size in sizes.items()}
     put(options, {"models": listed}, "\n".join(lines))
     return DONE

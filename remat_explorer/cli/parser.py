@@ -83,6 +83,7 @@ def _model_options(*children: argparse.ArgumentParser) -> None:
         child.add_argument("model", metavar="MODEL|GRAPH.json" if graph_too else "MODEL")
         child.add_argument("--batch", type=_count, help="batch size (default: the model's own)")
         child.add_argument("--image", type=_count, help="side of the square input image in pixels")
+        child.add_argument("--sequence", type=_count, help="tokens of an example (default: as many as the model takes)")
 
 
 def _cost_options(*children: argparse.ArgumentParser) -> None:

@@ -16,9 +16,30 @@ from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes
 from remat_explorer.solvers import checkpoint_all_peak, minimum_budget, solve
 
-# Batch and image to begin with: executed in seconds on a laptop, with activations that are worth scheduling.
-BEGIN = {"mlp": (2048, None), "residual_net": (32, 32), "unet": (4, 128), "vgg16": (32, 64)}
-BEGIN_ELSE = (4, None)
+# Sizes to begin with: activations are worth scheduling, and a laptop executes them in seconds (fcn8 and the
+# transformers, with their many parameters, in a minute).
+BEGIN: dict[str, dict[str, int]] = {
+    "bert": {"batch": 8, "sequence": 128},
+    "chain": {"batch": 4096},
+    "densenet121": {"batch": 8, "image": 64},
+    "densenet161": {"batch": 8, "image": 64},
+    "fcn8": {"batch": 4, "image": 256},
+    "googlenet": {"batch": 16, "image": 64},
+    "gpt2": {"batch": 8, "sequence": 128},
+    "linear32": {"batch": 8, "image": 64},
+    "mlp": {"batch": 2048},
+    "mobilenet_v1": {"batch": 32, "image": 64},
+    "mobilenet_v2": {"batch": 32, "image": 64},
+    "residual_net": {"batch": 32, "image": 32},
+    "resnet18": {"batch": 32, "image": 64},
+    "resnet50": {"batch": 16, "image": 64},
+    "segnet": {"batch": 4, "image": 128},
+    "unet": {"batch": 4, "image": 128},
+    "unet_monet": {"batch": 2, "image": 128},
+    "vgg16": {"batch": 32, "image": 64},
+    "vgg19": {"batch": 32, "image": 64},
+    "vit": {"batch": 8, "image": 160},
+}
 
 
 @dataclass(frozen=True)
@@ -49,8 +70,14 @@ def from_zoo(state: State) -> Loaded:
     """The zoo's model of the state's name, batch and image size."""
     from remat_explorer import models
 
-    batch, image = BEGIN.get(state.model, BEGIN_ELSE)
-    chosen = models.load(state.model, state.batch or batch, state.image or image, device=state.device)
+    begin = BEGIN.get(state.model, {})
+    chosen = models.load(
+        state.model,
+        state.batch or begin.get("batch"),
+        state.image or begin.get("image"),
+        begin.get("sequence"),
+        state.device,
+    )
     size = chosen.image
     square = size[0] if size and size[0] == size[1] else size
     return Loaded(chosen.graph, Inputs(chosen.module, chosen.args), chosen.batch, square)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,12 +10,11 @@ from functools import cached_property
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.nn import functional
 
 from remat_explorer.capture import capture
 from remat_explorer.graph import Graph
+from remat_explorer.models.tasks import Loss
 
-Size = int | tuple[int, int]
 Inputs = Callable[[], tuple[torch.Tensor, ...]]
 
 
@@ -27,6 +27,7 @@ class LoadedModel:
         module: takes ``args``, returns the scalar loss; random weights, the same at every load.
         batch: examples in a batch.
         image: height and width in pixels, or None where inputs are no images.
+        sequence: tokens of an example, or None where inputs are no sequences.
         make_args: makes the inputs; nothing is allocated before `args` is asked for.
     """
 
@@ -34,6 +35,7 @@ class LoadedModel:
     module: nn.Module
     batch: int
     image: tuple[int, int] | None
+    sequence: int | None
     make_args: Inputs
 
     @cached_property
@@ -43,18 +45,19 @@ class LoadedModel:
 
     @cached_property
     def graph(self) -> Graph:
-        """The captured training graph; the inputs need not fit into memory for it."""
+        """The captured training graph, under the model's name; the inputs need not fit into memory for it."""
         with FakeTensorMode(allow_non_fake_inputs=True):
             fakes = self.make_args()
-        return capture(self.module, fakes)
+        return dataclasses.replace(capture(self.module, fakes), name=self.name)
 
 
 class WithLoss(nn.Module):
-    """A classifier and its cross-entropy, for images as for single pixels."""
+    """A model and its loss."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, loss: Loss) -> None:
         super().__init__()
         self.model = model
+        self.loss = loss
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return functional.cross_entropy(self.model(x), y)
+        return self.loss(self.model(x), y)

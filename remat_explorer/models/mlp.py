@@ -6,8 +6,14 @@ import itertools
 
 from torch import nn
 
+from remat_explorer.models.entry import Entry
+from remat_explorer.models.sizes import Size, SizeRule
+from remat_explorer.models.tasks import label_vectors
 
-def mlp(layers: int = 8, width: int = 512, inputs: int = 784, classes: int = 10) -> nn.Sequential:
+INPUTS, CLASSES = 784, 10
+
+
+def mlp(layers: int = 8, width: int = 512, inputs: int = INPUTS, classes: int = CLASSES) -> nn.Sequential:
     """Linear layers with ReLU in between.
 
     Source: the shape of the MNIST networks of LeCun et al., "Gradient-based learning applied to document
@@ -20,3 +26,6 @@ def mlp(layers: int = 8, width: int = 512, inputs: int = 784, classes: int = 10)
         for module in (nn.Linear(before, after), nn.ReLU(inplace=True))
     ]
     return nn.Sequential(*hidden, nn.Linear(widths[-1], classes))
+
+
+ENTRIES = {"mlp": Entry(lambda size: mlp(), SizeRule(Size(128)), label_vectors(INPUTS, CLASSES))}

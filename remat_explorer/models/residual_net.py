@@ -5,6 +5,10 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from remat_explorer.models.entry import Entry
+from remat_explorer.models.sizes import Size, SizeRule
+from remat_explorer.models.tasks import label_images
+
 
 class Block(nn.Module):
     """The basic block of He et al., CVPR 2016, figure 5 (left), with a projection where the shape changes."""
@@ -39,3 +43,12 @@ class ResidualNet(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.head(self.dropout(torch.flatten(self.pool(self.blocks(self.stem(x))), 1)))
+
+
+ENTRIES = {
+    "residual_net": Entry(
+        lambda size: ResidualNet(),
+        SizeRule(Size(128, image=(32, 32)), smallest=8),  # section 4.2 of the paper
+        label_images(10),
+    )
+}

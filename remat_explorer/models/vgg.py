@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+
 import torch
 from torch import nn
 
-_BLOCKS = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
+from remat_explorer.models.entry import Entry
+from remat_explorer.models.sizes import Size, SizeRule
+from remat_explorer.models.tasks import label_images
+
+WIDTHS = (64, 128, 256, 512, 512)
+CONVOLUTIONS_OF_16 = (2, 2, 3, 3, 3)  # in each block: configuration D of table 1
+CONVOLUTIONS_OF_19 = (2, 2, 4, 4, 4)  # configuration E
 
 
-class VGG16(nn.Module):
-    """Configuration D of Simonyan and Zisserman, ICLR 2015, table 1, with its dropout.
+class VGG(nn.Module):
+    """Configurations of Simonyan and Zisserman, ICLR 2015, table 1, with their dropout.
 
     Images smaller than the published 224 pixels get a smaller grid before the first linear layer.
+
+    Args:
+        convolutions: how many each of the five blocks has.
+        image: height and width in pixels.
+        classes: numbers that the network gives for an image.
     """
 
-    def __init__(self, image: tuple[int, int] = (224, 224), classes: int = 1000) -> None:
+    def __init__(self, convolutions: tuple[int, ...], image: tuple[int, int] = (224, 224), classes: int = 1000) -> None:
         super().__init__()
-        layers: list[nn.Module] = []
-        channels = 3
-        for block in _BLOCKS:
-            for width in block:
-                layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU(inplace=True)]
-                channels = width
-            layers.append(nn.MaxPool2d(2))
         height, width = (min(7, side // 32) for side in image)
-        self.features = nn.Sequential(*layers)
+        self.features = nn.Sequential(*itertools.chain.from_iterable(vgg_blocks(convolutions)))
         self.pool = nn.AdaptiveAvgPool2d((height, width))
         self.classifier = nn.Sequential(
             nn.Linear(512 * height * width, 4096),
@@ -38,3 +45,27 @@ class VGG16(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.classifier(torch.flatten(self.pool(self.features(x)), 1))
+
+
+def vgg_blocks(convolutions: tuple[int, ...]) -> Iterator[list[nn.Module]]:
+    """The layers of each block: convolutions with ReLU, then pooling that halves the sides.
+
+    >>> [len(layers) for layers in vgg_blocks(CONVOLUTIONS_OF_16)]
+    [5, 5, 7, 7, 7]
+    """
+    channels = 3
+    for count, width in zip(convolutions, WIDTHS, strict=False):  # an encoder may stop before the last block
+        layers: list[nn.Module] = []
+        for _ in range(count):
+            layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU(inplace=True)]
+            channels = width
+        yield [*layers, nn.MaxPool2d(2)]
+
+
+def _entry(convolutions: tuple[int, ...]) -> Entry:
+    # batch 256, 224 pixels: section 3.1 of the paper, and Checkmate (Jain et al., MLSys 2020), figure 5
+    sizes = SizeRule(Size(256, image=(224, 224)), smallest=32)
+    return Entry(lambda size: VGG(convolutions, size.image_sides), sizes, label_images(1000))
+
+
+ENTRIES = {"vgg16": _entry(CONVOLUTIONS_OF_16), "vgg19": _entry(CONVOLUTIONS_OF_19)}

@@ -20,6 +20,12 @@ def test_an_activation_whose_input_the_backward_pass_reads_stays_an_operation():
     assert forward_names(nn.Sequential(nn.Linear(4, 4), nn.GELU()), torch.ones(2, 4)) == ["0 linear", "1 gelu", "sum"]
 
 
+def test_hardtanh_runs_in_place_too_since_its_backward_reads_the_result():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Hardtanh(), nn.Linear(4, 4), nn.ReLU6())
+    x = torch.tensor([[-3.0, -1.0, 1.0, 9.0]])
+    assert forward_names(model, x) == ["0 linear + hardtanh", "2 linear + hardtanh", "sum"]
+
+
 def test_an_activation_whose_input_another_operation_reads_stays_an_operation():
     class Fork(nn.Module):
         def __init__(self) -> None:

@@ -175,8 +175,30 @@ def test_options_of_a_capture_do_not_apply_to_a_graph_file(capsys, chain):
 def test_models_lists_every_model_with_its_size(capsys):
     code, out, _ = run(capsys, "models")
     assert code == 0
-    for name in ("mlp", "vgg16", "unet"):
-        assert f"{name} " in out
+    for line in (
+        "vgg16         batch 256, 224 x 224 pixels",
+        "gpt2          batch 512, 1024 tokens",
+        "mlp           batch 128",
+    ):
+        assert line in out.splitlines()
+
+
+def test_models_as_json_has_batch_image_and_sequence(capsys):
+    code, out, _ = run(capsys, "models", "--json")
+    assert code == 0
+    listed = json.loads(out)["models"]
+    assert listed["unet"] == {"batch": 32, "image": [416, 608], "sequence": None}
+    assert listed["bert"] == {"batch": 256, "image": None, "sequence": 512}
+
+
+def test_capture_takes_a_sequence_and_refuses_it_for_images(capsys, tmp_path):
+    target = str(tmp_path / "graph.json")
+    code, _, err = run(capsys, "capture", "vgg16", "--sequence", "16", "-o", target)
+    assert code == 64
+    assert "'vgg16' takes no sequences" in err
+    code, _, _ = run(capsys, "capture", "gpt2", "--batch", "2", "--sequence", "16", "-o", target)
+    assert code == 0
+    assert max(value.bytes for value in Graph.load(target).values) == 50257 * 768 * 4  # the embedding's gradient
 
 
 def test_run_prints_prediction_and_measurement_side_by_side(capsys):

@@ -1,0 +1,37 @@
+"""Every model of the zoo by its name; each family's file lists its own."""
+
+from __future__ import annotations
+
+from remat_explorer.models import (
+    bert,
+    chain,
+    densenet,
+    fcn8,
+    googlenet,
+    gpt2,
+    mlp,
+    mobilenet,
+    residual_net,
+    resnet,
+    segnet,
+    unet,
+    vgg,
+    vit,
+)
+
+MODELS = (
+    bert.ENTRIES
+    | chain.ENTRIES
+    | densenet.ENTRIES
+    | fcn8.ENTRIES
+    | googlenet.ENTRIES
+    | gpt2.ENTRIES
+    | mlp.ENTRIES
+    | mobilenet.ENTRIES
+    | residual_net.ENTRIES
+    | resnet.ENTRIES
+    | segnet.ENTRIES
+    | unet.ENTRIES
+    | vgg.ENTRIES
+    | vit.ENTRIES
+)

@@ -1,0 +1,17 @@
+"""The sizes with which the explorer begins."""
+
+from __future__ import annotations
+
+import pytest
+
+from remat_explorer import models
+from remat_explorer.explorer.loading import BEGIN
+from remat_explorer.models.registry import MODELS
+
+
+@pytest.mark.parametrize("name", models.names())
+def test_every_model_begins_with_a_size_that_it_takes_no_larger_than_the_published_one(name):
+    begin, published = BEGIN[name], models.published_size(name)
+    size = MODELS[name].sizes.choose(name, begin["batch"], begin.get("image"), begin.get("sequence"))
+    assert max(size.image or (0,)) <= max(published.image or (0,))
+    assert (size.sequence or 0) <= (published.sequence or 0)

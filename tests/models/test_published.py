@@ -1,0 +1,121 @@
+"""The zoo is what was published: parameters, layer sizes, batches."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+import remat_explorer as rx
+from remat_explorer.models import Size
+from remat_explorer.models.registry import MODELS
+from remat_explorer.solvers import checkpoint_all_peak
+
+PUBLISHED_PARAMETERS = {
+    # torchvision's documentation, num_params of each model's weights
+    "densenet121": 7_978_856,
+    "densenet161": 28_681_000,
+    "googlenet": 6_624_904,
+    "mobilenet_v2": 3_504_872,
+    "resnet18": 11_689_512,
+    "resnet50": 25_557_032,
+    "vgg16": 138_357_544,
+    "vgg19": 143_667_240,
+    "vit": 86_567_656,
+    # Hugging Face transformers, BertForMaskedLM and GPT2LMHeadModel with their default configurations
+    "bert": 109_514_298,
+    "gpt2": 124_439_808,
+    # Keras Applications: 4,253,864 for MobileNet, less the 21,888 running statistics of batch normalization
+    "mobilenet_v1": 4_231_976,
+    # image-segmentation-keras with 19 classes: segnet 3,707,411 and vgg_unet 12,332,755, less 3,328 and 1,920 running
+    # statistics; fcn_8_vgg has none
+    "fcn8": 134_456_985,
+    "segnet": 3_704_083,
+    "unet": 12_330_835,
+    # milesial/Pytorch-UNet without transposed convolutions, for RGB and one class; utsaslab/MONeT took it from there
+    "unet_monet": 17_267_393,
+    # counted from their layers: 8 linear; 16 linear; 32 convolutions and a linear one; 7 convolutions of 3 x 3, 2 for
+    # shortcuts, their normalization and a linear one
+    "mlp": 785 * 512 + 6 * 513 * 512 + 513 * 10,
+    "chain": 16 * 257 * 256,
+    "linear32": 9 * (3 + 31 * 64) * 64 + 65 * 1000,
+    "residual_net": 9 * (3 * 16 + 2 * 16 * 16 + 16 * 32 + 32 * 32 + 32 * 64 + 64 * 64)
+    + (16 * 32 + 32 * 64)
+    + 2 * (3 * 16 + 3 * 32 + 3 * 64)
+    + 65 * 10,
+}
+PUBLISHED_SIZES = {
+    # Checkmate (Jain et al., MLSys 2020), figure 5
+    "mobilenet_v1": Size(512, image=(224, 224)),
+    "unet": Size(32, image=(416, 608)),
+    "vgg16": Size(256, image=(224, 224)),
+    # MONeT (Shah et al., ICLR 2021), section 5
+    "googlenet": Size(320, image=(224, 224)),
+    "mobilenet_v2": Size(272, image=(224, 224)),
+    "resnet50": Size(184, image=(224, 224)),
+    "unet_monet": Size(11, image=(416, 608)),
+    # their own papers
+    "bert": Size(256, sequence=512),
+    "gpt2": Size(512, sequence=1024),
+    "vit": Size(4096, image=(224, 224)),
+}
+
+
+@pytest.fixture(scope="module")
+def checkmate_layers(data) -> dict[str, Any]:
+    """From the graphs of Checkmate's evaluation: Keras' parameters, and the bytes of the layers' outputs at batch 1."""
+    return json.loads((data / "checkmate_layers.json").read_text())
+
+
+def test_every_model_has_a_published_number_of_parameters():
+    assert sorted(PUBLISHED_PARAMETERS) == list(rx.models.names())
+
+
+@pytest.mark.parametrize("name", sorted(PUBLISHED_PARAMETERS))
+def test_parameters_are_as_many_as_published(name):
+    module = MODELS[name].build(rx.models.published_size(name))
+    assert sum(parameter.numel() for parameter in module.parameters()) == PUBLISHED_PARAMETERS[name]
+
+
+@pytest.mark.parametrize("name", sorted(PUBLISHED_SIZES))
+def test_batch_and_example_are_by_default_as_in_the_papers(name):
+    assert rx.models.published_size(name) == PUBLISHED_SIZES[name]
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v1", "segnet", "unet", "vgg16", "vgg19"])
+def test_parameters_and_running_statistics_are_as_many_as_in_keras(name, checkmate_layers):
+    module = MODELS[name].build(rx.models.published_size(name))
+    statistics = sum(buffer.numel() for buffer in module.buffers() if buffer.dim())  # the counter of batches is none
+    parameters = sum(parameter.numel() for parameter in module.parameters())
+    assert parameters + statistics == checkmate_layers[name]["parameters"]
+
+
+@pytest.mark.parametrize("name", ["segnet", "unet", "vgg16", "vgg19"])
+def test_every_layer_of_checkmates_graph_has_a_value_of_its_size(name, checkmate_layers):
+    # not so for MobileNet and ResNet-50: Keras pads there in layers of their own, PyTorch within the convolution
+    graph = rx.models.load(name, batch=1).graph
+    forward = [k for k, node in enumerate(graph.operations) if node.phase == "forward"]
+    found = {graph.values[v].bytes for k in forward for v in graph.outputs(k)}
+    assert found >= set(checkmate_layers[name]["layer_bytes"])
+    assert max(found) == max(checkmate_layers[name]["layer_bytes"])
+
+
+def test_the_network_of_checkmates_first_figure_needs_30_gigabytes():
+    graph = rx.models.load("linear32").graph
+    assert round(checkpoint_all_peak(graph) / 1e9) == 30
+
+
+def test_the_layers_of_the_chain_are_equal():
+    graph = rx.models.load("chain").graph
+    layers = [k for k, node in enumerate(graph.operations) if node.name.endswith("linear + tanh")]
+    assert len(layers) == 16
+    assert len({(graph.costs[k], *(graph.values[v].bytes for v in graph.outputs(k))) for k in layers}) == 1
+
+
+@pytest.mark.parametrize(("name", "gibibytes"), [("unet_monet", 14.32), ("resnet50", 15.06)])
+def test_keeping_everything_needs_what_monet_measured_in_pytorch(name, gibibytes):
+    # the README of utsaslab/MONeT; measured peaks include workspace, which an unprofiled graph leaves out
+    found = checkpoint_all_peak(rx.models.load(name).graph) / 2**30
+    assert math.isclose(found, gibibytes, rel_tol=0.01)

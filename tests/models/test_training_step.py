@@ -1,0 +1,83 @@
+"""Every model of the zoo trains and can be captured at a small size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import remat_explorer as rx
+from remat_explorer.models import LoadedModel
+
+SMALL: dict[str, dict[str, Any]] = {
+    "bert": {"sequence": 16},
+    "chain": {},
+    "densenet121": {"image": 64},
+    "densenet161": {"image": 64},
+    "fcn8": {"image": 32},
+    "googlenet": {"image": 64},
+    "gpt2": {"sequence": 16},
+    "linear32": {"image": 16},
+    "mlp": {},
+    "mobilenet_v1": {"image": 64},
+    "mobilenet_v2": {"image": 64},
+    "residual_net": {"image": 16},
+    "resnet18": {"image": 64},
+    "resnet50": {"image": 64},
+    "segnet": {"image": 32},
+    "unet": {"image": 32},
+    "unet_monet": {"image": 32},
+    "vgg16": {"image": 32},
+    "vgg19": {"image": 32},
+    "vit": {"image": 32},
+}
+OUTPUTS = {
+    "fcn8": (1, 19, 40, 40),
+    "segnet": (1, 19, 16, 16),
+    "unet": (1, 19, 16, 16),
+    "unet_monet": (1, 1, 32, 32),
+    "gpt2": (1, 16, 50257),
+    "bert": (1, 16, 30522),
+    "chain": (1, 256),
+    "mlp": (1, 10),
+    "residual_net": (1, 10),
+}
+
+
+@pytest.fixture(scope="module", params=sorted(SMALL))
+def small(request) -> LoadedModel:
+    """A model with a batch of one example, so small that a CPU runs a step in a second."""
+    return rx.models.load(request.param, batch=1, **SMALL[request.param])
+
+
+def test_every_model_is_tried():
+    assert sorted(SMALL) == list(rx.models.names())
+
+
+def test_a_step_gives_every_parameter_a_finite_gradient(small):
+    module, (x, y) = small.module, small.args
+    module.zero_grad()
+    output = module.model(x)
+    assert output.shape == OUTPUTS.get(small.name, (1, 1000))
+    module.loss(output, y).backward()
+    assert all(parameter.grad.isfinite().all() for parameter in module.parameters())
+    module.zero_grad()
+
+
+def test_the_captured_graph_has_a_cost_for_every_operation_and_counts_the_parameters(small):
+    if small.name == "densenet161":
+        pytest.skip("takes 10 seconds, and differs from densenet121 in numbers only")
+    graph = small.graph
+    assert graph.name == small.name
+    assert np.isfinite(graph.costs).all()
+    assert (graph.costs > 0).all()
+    assert graph.resident_bytes >= 4 * sum(parameter.numel() for parameter in small.module.parameters())
+
+
+def test_the_network_and_its_loss_are_one_module():
+    loaded = rx.models.load("mlp", batch=4)
+    x, y = loaded.args
+    network = loaded.module.get_submodule("model")
+    assert torch.equal(loaded.module(x, y), torch.nn.functional.cross_entropy(network(x), y))
