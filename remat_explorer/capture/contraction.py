@@ -22,7 +22,11 @@ IN_PLACE = {
     aten.mul.Scalar: aten.mul_.Scalar,
     aten.div.Scalar: aten.div_.Scalar,
     aten.add.Tensor: aten.add_.Tensor,
+    aten.sub.Tensor: aten.sub_.Tensor,
+    aten.mul.Tensor: aten.mul_.Tensor,
+    aten.div.Tensor: aten.div_.Tensor,
 }
+COMMUTATIVE = (aten.add.Tensor, aten.mul.Tensor)
 SMALL_LEAF = 64 * 1024  # bytes of a bias gradient that may join the weight gradient right before it
 
 
@@ -37,6 +41,7 @@ def contract(found: Storages) -> None:
 def fuse_unary(found: Storages) -> None:
     """Run a unary operation in place inside the only producer of its input, when nobody else reads that input.
 
+    An operation whose other inputs are parameters, inputs or constants counts as unary: they are there all the time.
     Nothing is lost: input and output have the same bytes, and whatever keeping the input makes possible, keeping the
     output makes possible at no cost. The in-place run also saves the moment at which both would exist.
     """
@@ -58,11 +63,18 @@ def fuse_unary(found: Storages) -> None:
 
 
 def _unary_call(draft: OperationDraft, found: Storages) -> Node | None:
-    """The call of an operation that consists of one call which could overwrite the whole of its input."""
+    """The call of an operation that could overwrite all of its one input that is no parameter, input or constant."""
     if len(draft.nodes) != 1 or len(draft.reads) != 1 or draft.nodes[0].target not in IN_PLACE:
         return None
     (call,) = draft.nodes
-    return call if len(call.all_input_nodes) == 1 and _covers(call.all_input_nodes[0], call, found) else None
+    sources = [node for node in call.all_input_nodes if not found.of_node[node].resident]
+    if len(sources) > 1 or not _covers(sources[0], call, found):
+        return None
+    if call.args[0] is not sources[0]:
+        if call.target not in COMMUTATIVE or call.args[1] is not sources[0]:
+            return None
+        call.args = (sources[0], call.args[0])  # the first operand is overwritten
+    return call
 
 
 def _covers(source: Node, call: Node, found: Storages) -> bool:

@@ -126,3 +126,29 @@ def test_the_sums_of_a_dense_block_are_joined_by_the_gradient_that_they_add():
 
     assert sums(False) == [1] * 6  # the input needs no gradient: 3 + 2 + 1 pairs of layers
     assert sums(True) == [3, 2, 1]
+
+
+def test_adding_a_parameter_runs_in_place_in_the_producer_of_what_it_is_added_to():
+    class Shifted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+            self.shift = nn.Parameter(torch.ones(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (self.shift + self.layer(x)).sum()
+
+    assert forward_names(Shifted(), torch.ones(2, 4)) == ["layer linear + add", "sum"]
+
+
+def test_a_sum_of_two_values_stays_an_operation():
+    class Residual(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.first(x)
+            return (y + self.second(y)).sum()
+
+    assert forward_names(Residual(), torch.ones(2, 4)) == ["first linear", "second linear", "add", "sum"]
