@@ -45,8 +45,9 @@ def test_memory_is_as_predicted_and_results_are_equal_bit_for_bit(profiled, seed
     rx.check(graph, schedule.R, schedule.S)
     assert (schedule.recomputations > 0) == (seed is not None)
     found = run(schedule, model)
-    assert abs(found.dynamic_error) <= 0.01
-    assert found.peak <= found.predicted_peak * 1.01
+    bound = 0.005 if seed is None else 0.01
+    assert abs(found.error) <= abs(found.dynamic_error) <= bound
+    assert found.peak <= found.predicted_peak * (1 + bound)
     assert np.abs(found.during - found.predicted.during).max() <= 0.01 * found.predicted_peak
     np.testing.assert_array_equal(found.after, found.predicted.after)
     assert found.loss_difference == found.gradient_difference == 0
