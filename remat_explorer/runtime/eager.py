@@ -22,9 +22,6 @@ class Eager:
     Parameters have the person's content and gradients of their own, buffers are copies. The model itself is not
     copied: it may hold what no copy can be made of. What `torch.compile` wraps runs without it, and autocast goes
     without its cache of cast weights.
-
-    One difference to a plan is known: under autocast on the CPU, tracing takes dropout apart in another way than
-    plain PyTorch and rounds its scale in low precision. ``torch.compile(backend="aot_eager")`` has the plan's numbers.
     """
 
     def __init__(self, placed: Placed, loss: Loss | None) -> None:
