@@ -17,6 +17,7 @@ class CaptureOptions:
         contract: whether operations were joined where no schedule worth having is lost.
         split_convolution_backward: whether a convolution's input gradient is an operation of its own.
         optimizer: whose state counts as resident, a key of `OPTIMIZERS`, or None for none.
+        fake: whether shapes and storages are those of FakeTensors, not of a run.
 
     Raises:
         UnknownNameError: if there is no such optimizer.
@@ -30,6 +31,7 @@ class CaptureOptions:
     contract: bool = True
     split_convolution_backward: bool = True
     optimizer: str | None = None
+    fake: bool = True
 
     def __post_init__(self) -> None:
         if self.optimizer is not None and self.optimizer not in OPTIMIZERS:

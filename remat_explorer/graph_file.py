@@ -92,7 +92,7 @@ def load_graph(path: str | Path) -> Graph:
 
 def _options(entry: Any) -> CaptureOptions:
     require_keys(entry, _OPTIONS, '"capture"', GraphError)
-    for key in ("contract", "split_convolution_backward"):
+    for key in ("contract", "split_convolution_backward", "fake"):
         if not isinstance(entry[key], bool):
             raise GraphError(f'"capture" has {key} that is not true or false: {quote(entry)}')
     if not isinstance(entry["optimizer"], str | None):

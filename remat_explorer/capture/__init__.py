@@ -65,8 +65,8 @@ def capture(
     >>> [node.name for node in graph.operations][:2]
     ['0 linear + relu', '2 linear']
     """
-    options = CaptureOptions(contract, split_convolution_backward, optimizer)
-    return trace(model, args, kwargs, loss, device, options, fake).graph
+    options = CaptureOptions(contract, split_convolution_backward, optimizer, fake)
+    return trace(model, args, kwargs, loss, device, options).graph
 
 
 class _CallableModule(ModuleType):

@@ -51,7 +51,6 @@ def trace(
     loss: Loss | None = None,
     device: str = "cpu",
     options: CaptureOptions | None = None,
-    fake: bool = True,
 ) -> Program:
     """The program of one training step of ``model``: its graph, and how to run it.
 
@@ -66,7 +65,7 @@ def trace(
         node.meta[MODULE_PATH] = path
     clean(joint.module, options)
     with explained(model):
-        fakes = propagate(joint.module, None if fake else _real_inputs(joint.module, model, tensors))
+        fakes = propagate(joint.module, None if options.fake else _real_inputs(joint.module, model, tensors))
         own_gradients(joint.module, fakes)
         found = find_storages(joint.module, fakes)
     prologue = hoist_constants(found) if options.contract else []

@@ -70,13 +70,16 @@ def test_a_graph_file_keeps_the_options(model, tmp_path):
     assert loaded == graph
 
 
+OPTIONS = {"contract": True, "split_convolution_backward": True, "optimizer": None, "fake": True}
+
+
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
         ({"contract": True}, "capture"),
-        ({"contract": 1, "split_convolution_backward": True, "optimizer": None}, "contract that is not true or false"),
-        ({"contract": True, "split_convolution_backward": True, "optimizer": 3}, "neither a string nor null"),
-        ({"contract": True, "split_convolution_backward": True, "optimizer": "lion"}, "unknown optimizer 'lion'"),
+        ({**OPTIONS, "contract": 1}, "contract that is not true or false"),
+        ({**OPTIONS, "optimizer": 3}, "neither a string nor null"),
+        ({**OPTIONS, "optimizer": "lion"}, "unknown optimizer 'lion'"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(model, tmp_path, entry, message):
@@ -100,11 +103,15 @@ def test_a_schedule_runs_with_the_options_that_its_graph_was_captured_with(model
 def test_true_kernels_and_fake_ones_give_the_same_graph(model):
     state = torch.get_rng_state()
     model.append(nn.Dropout())
-    assert rx.capture(model, (X,), fake=False) == rx.capture(model, (X,))
+    true, fake = rx.capture(model, (X,), fake=False), rx.capture(model, (X,))
+    assert (true.values, true.operations) == (fake.values, fake.operations)
     assert torch.equal(state, torch.get_rng_state())
 
 
-def test_an_operator_whose_fake_kernel_is_wrong_is_seen_as_it_is_with_true_kernels():
+@pytest.fixture(scope="module")
+def padded() -> nn.Module:
+    """A layer before an operator that takes twice the bytes that its fake kernel says."""
+
     @torch.library.custom_op("remat_explorer_tests::padded_double", mutates_args=())
     def padded_double(x: torch.Tensor) -> torch.Tensor:
         return torch.empty(2 * x.numel())[: x.numel()].view(x.shape).copy_(2 * x)
@@ -120,11 +127,23 @@ def test_an_operator_whose_fake_kernel_is_wrong_is_seen_as_it_is_with_true_kerne
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return padded_double(self.layer(x)).sum()
 
+    return Padded()
+
+
+def test_an_operator_whose_fake_kernel_is_wrong_is_seen_as_it_is_with_true_kernels(padded):
     def bytes_of(fake: bool) -> int:
-        graph = rx.capture(Padded(), (torch.ones(8, 4),), fake=fake)
+        graph = rx.capture(padded, (torch.ones(8, 4),), fake=fake)
         return next(value.bytes for value in graph.values if "padded_double" in value.name)
 
     assert (bytes_of(True), bytes_of(False)) == (128, 256)
+
+
+def test_a_graph_of_true_kernels_runs_at_the_predicted_peak(padded):
+    inputs = (padded, (torch.ones(8, 4),))
+    graph = rx.profile(rx.capture(*inputs, fake=False), *inputs, device="cpu")
+    measured = rx.measure(rx.solve(graph, "100%"), *inputs, device="cpu", repeats=1)
+    assert measured.peak == measured.predicted_peak
+    assert measured.gradients_equal
 
 
 def test_true_kernels_need_true_tensors(model):
