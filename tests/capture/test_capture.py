@@ -149,7 +149,7 @@ def test_keyword_inputs_reach_the_model():
             return (self.layer(x) * scale * times).sum()
 
     graph = rx.capture(Scaled(), (torch.ones(2, 4),), {"scale": torch.ones(4), "times": 3})
-    assert graph.operations[0].name == "layer linear"
+    assert graph.operations[0].name == "layer linear + mul + mul"
 
 
 def test_a_model_without_trainable_parameters_is_refused():
