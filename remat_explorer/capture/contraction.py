@@ -71,8 +71,8 @@ def _unary_call(draft: OperationDraft, found: Storages) -> Node | None:
     if len(sources) > 1 or not _covers(sources[0], call, found):
         return None
     if call.args[0] is not sources[0]:
-        if call.target not in COMMUTATIVE or call.args[1] is not sources[0]:
-            return None
+        if call.target not in COMMUTATIVE or call.kwargs or call.args[1] is not sources[0]:
+            return None  # with a factor, as in torch.add(a, b, alpha=2), operands cannot change places
         call.args = (sources[0], call.args[0])  # the first operand is overwritten
     return call
 

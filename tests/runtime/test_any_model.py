@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -35,6 +36,43 @@ def assert_equal(found: Measurement) -> None:
 def test_gradients_buffers_and_random_state_are_those_of_plain_pytorch(kind):
     torch.manual_seed(0)
     assert_equal(measured(KINDS[kind]()))
+
+
+class Combined(nn.Module):
+    """A layer whose output meets a parameter."""
+
+    def __init__(self, combine: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.combine = combine
+        self.layer, self.last = linear(), linear()
+        self.weight = nn.Parameter(torch.randn(8, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.tanh(self.combine(self.layer(x), self.weight)))
+
+
+COMBINATIONS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "sum with a factor": lambda y, w: torch.add(y, w, alpha=2),
+    "sum with a factor of the layer's": lambda y, w: torch.add(w, y, alpha=2),
+    "difference": lambda y, w: torch.sub(y, w, alpha=3),
+    "difference from the parameter": lambda y, w: torch.sub(w, y, alpha=3),
+    "quotient": lambda y, w: y / (w.square() + 1),
+    "quotient of the parameter": lambda y, w: w / (y.square() + 1),
+    "product with itself": lambda y, w: y * y + w,
+    "product with its transpose": lambda y, w: y * y.t() + w,
+    "transposed": lambda y, w: w + y.t(),
+    "a scalar": lambda y, w: w[0, 0] * y,
+    "a row for all": lambda y, w: w[0] + y.sum(1, keepdim=True),
+    "double precision": lambda y, w: (w.double() * y).float(),
+    "in place": lambda y, w: y.mul_(w).add_(w, alpha=2),
+    "limits": lambda y, w: nn.functional.hardtanh(y) * w + nn.functional.hardtanh(y, -0.5, 0.5),
+}
+
+
+@pytest.mark.parametrize("combination", COMBINATIONS)
+def test_arithmetic_with_a_parameter_in_any_place_gives_the_numbers_of_plain_pytorch(combination):
+    torch.manual_seed(0)
+    assert_equal(measured(Case(Combined(COMBINATIONS[combination]), (torch.randn(8, 8),))))
 
 
 @pytest.mark.parametrize("kind", ["train mode", "bfloat16 with dropout", "tied weights and padding"])
