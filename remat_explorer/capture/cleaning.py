@@ -81,7 +81,8 @@ def mask_hardtanh_by_result(module: GraphModule) -> None:
     """Let the backward of hardtanh (ReLU6 is one) read the result instead of the input.
 
     The two leave the open interval between the limits at the same elements, so the gradient is the same bit for bit,
-    and the input need not be kept. Eager does so where hardtanh is in place; ReLU always has it.
+    and the input need not be kept. Eager does so where hardtanh is in place; ReLU always has it. Where something else
+    reads the input, too, it may have to be kept anyway, and the result would be kept beside it: that is left alone.
     """
     results: dict[tuple[Any, ...], Node] = {}
     for node in module.graph.nodes:
@@ -90,7 +91,7 @@ def mask_hardtanh_by_result(module: GraphModule) -> None:
         elif node.target is aten.hardtanh_backward.default:
             gradient, *arguments = node.args
             result = results.get(_source_and_limits(*arguments))
-            if result is not None:
+            if result is not None and set(arguments[0].users) == {result, node}:
                 node.args = (gradient, result, *arguments[1:])
 
 

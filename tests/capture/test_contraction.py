@@ -26,6 +26,21 @@ def test_hardtanh_runs_in_place_too_since_its_backward_reads_the_result():
     assert forward_names(model, x) == ["0 linear + hardtanh", "2 linear + hardtanh", "sum"]
 
 
+def test_hardtanh_whose_input_is_kept_for_another_operation_is_not_kept_beside_it():
+    class Fork(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.layer(x)
+            return nn.functional.hardtanh(y).sum() + y.square().sum()
+
+    graph = rx.capture(Fork(), (torch.ones(2, 4),))
+    (backward,) = (node for node in graph.operations if "hardtanh_backward" in node.name)
+    assert "layer linear" in [graph.values[v].name for v in backward.default.inputs]
+
+
 def test_an_activation_whose_input_another_operation_reads_stays_an_operation():
     class Fork(nn.Module):
         def __init__(self) -> None:
