@@ -13,13 +13,14 @@ import torch
 from torch import nn
 
 from remat_explorer.capture.autocast import no_autocast
+from remat_explorer.capture.losses import Loss
 from remat_explorer.capture.memory_meter import is_out_of_memory, memory_meter
 from remat_explorer.capture.placement import Placed, exact_kernels, place, require_same_structure
 from remat_explorer.capture.profile_cache import Profile, load_profile, store_profile
 from remat_explorer.capture.profile_key import profile_key
 from remat_explorer.capture.program import Program, Registers
 from remat_explorer.capture.progress_bar import progress_bar
-from remat_explorer.capture.step import Loss, TrainingStep
+from remat_explorer.capture.step import TrainingStep
 from remat_explorer.capture.tracing import trace
 from remat_explorer.errors import ExecutionError
 from remat_explorer.graph import Graph

@@ -17,8 +17,6 @@ from remat_explorer.capture.losses import Loss, scalar
 from remat_explorer.capture.nesting import map_tensors, tensors_in
 from remat_explorer.errors import CaptureError
 
-__all__ = ["Loss", "TrainingStep", "unwrapped"]
-
 
 def unwrapped(model: nn.Module) -> nn.Module:
     """The module inside data-parallel wrappers, which add nothing on one device.

@@ -20,14 +20,19 @@ class Block(nn.Module):
         self.convolution2 = nn.Conv2d(after, after, 3, 1, 1, bias=False)
         self.norm2 = nn.BatchNorm2d(after)
         self.relu = nn.ReLU(inplace=True)
-        self.shortcut: nn.Module = nn.Identity()
-        if stride != 1 or before != after:
-            self.shortcut = nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after))
+        self.shortcut = shortcut(before, after, stride)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.relu(self.norm1(self.convolution1(x)))
         y = self.norm2(self.convolution2(y))
         return self.relu(y + self.shortcut(x))
+
+
+def shortcut(before: int, after: int, stride: int) -> nn.Module:
+    """What goes around a residual block: nothing, or a projection where the shape changes (option B of the paper)."""
+    if stride == 1 and before == after:
+        return nn.Identity()
+    return nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after))
 
 
 class ResidualNet(nn.Module):

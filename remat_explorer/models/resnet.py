@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from remat_explorer.models.entry import Entry
-from remat_explorer.models.residual_net import Block
+from remat_explorer.models.residual_net import Block, shortcut
 from remat_explorer.models.sizes import Size, SizeRule
 from remat_explorer.models.tasks import label_images
 
@@ -29,9 +29,7 @@ class Bottleneck(nn.Module):
         self.convolution3 = nn.Conv2d(width, after, 1, bias=False)
         self.norm3 = nn.BatchNorm2d(after)
         self.relu = nn.ReLU(inplace=True)
-        self.shortcut: nn.Module = nn.Identity()
-        if stride != 1 or before != after:
-            self.shortcut = nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after))
+        self.shortcut = shortcut(before, after, stride)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.relu(self.norm1(self.convolution1(x)))

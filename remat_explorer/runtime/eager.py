@@ -9,9 +9,10 @@ import torch
 
 from remat_explorer.capture.autocast import no_autocast
 from remat_explorer.capture.explain import first_line
+from remat_explorer.capture.losses import Loss
 from remat_explorer.capture.memory_meter import is_out_of_memory
 from remat_explorer.capture.placement import Placed
-from remat_explorer.capture.step import Loss, TrainingStep
+from remat_explorer.capture.step import TrainingStep
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.interpreter import Outcome
 

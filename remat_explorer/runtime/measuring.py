@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from remat_explorer.capture.losses import Loss
 from remat_explorer.capture.memory_meter import CudaMeter, MemoryMeter, memory_meter
 from remat_explorer.capture.placement import Placed, exact_kernels, place, require_same_structure
-from remat_explorer.capture.step import Loss, TrainingStep
+from remat_explorer.capture.step import TrainingStep
 from remat_explorer.capture.tracing import trace
 from remat_explorer.errors import ExecutionError
 from remat_explorer.plan import Plan
