@@ -121,7 +121,7 @@ def _timed_run(
         _synchronize(device)
         start = time.perf_counter()
         with _memory_errors(plan, statement):
-            program.bodies[statement.operation].run(registers, statement.drops)
+            program.body(statement).run(registers, statement.drops)
         _synchronize(device)
         yield time.perf_counter() - start
         step(statement.operation)
@@ -137,7 +137,7 @@ def _metered_run(
                 del registers[program.carriers[statement.value]]
                 continue
             with meter.section(), _memory_errors(plan, statement):
-                program.bodies[statement.operation].run(registers, statement.drops)
+                program.body(statement).run(registers, statement.drops)
             step(statement.operation)
     sizes = plan.graph.value_bytes
     made = [int(sizes[list(node.default.outputs)].sum()) for node in plan.graph.operations]

@@ -12,6 +12,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
 from remat_explorer.graph import Graph
+from remat_explorer.plan import Compute
 
 InputKind = Literal["parameter", "buffer", "input", "tangent", "constant"]
 ResultKind = Literal["loss", "gradient", "buffer"]
@@ -139,6 +140,10 @@ class Program:
     epilogue: tuple[Body, ...]
     module: GraphModule
     fakes: Mapping[Node, Any]
+
+    def body(self, statement: Compute) -> Body:
+        """What runs for a statement of a plan of `graph`."""
+        return self.bodies[statement.operation]
 
     def bind(self, model: nn.Module, tensors: tuple[torch.Tensor, ...]) -> Registers:
         """Registers that hold the resident tensors: the model's own parameters and buffers, not copies.

@@ -86,7 +86,7 @@ class Interpreter:
             with section():
                 del registers[self.program.carriers[statement.value]]
             return
-        body = self.program.bodies[statement.operation]
+        body = self.program.body(statement)
         now = None
         if body.random and statement.first:
             states.save(statement.operation)
