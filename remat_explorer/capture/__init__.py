@@ -46,7 +46,8 @@ def capture(
         kwargs: its keyword inputs.
         loss: from the model's output to a scalar tensor. None takes a scalar output as the loss; else the scalar
             called ``loss`` of an output that has one as attribute or key, as models of transformers have when they
-            are given labels; else the sum of all floating-point tensors of the output.
+            are given labels; else the loss is computed elsewhere: the outputs stay in memory, and so do the gradients
+            from which backward starts, one for each output that has one.
         device: whose published rates give the costs in seconds, a key of `remat_explorer.capture.devices.DEVICES`.
         optimizer: "sgd", "momentum" or "adam" adds that optimizer's state to the resident bytes, so that a budget
             means everything on the device; None leaves it out.

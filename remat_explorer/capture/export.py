@@ -42,7 +42,7 @@ class ExportedStep(nn.Module):
         self._graph = (program.module(), enter)  # in a tuple: its parameters are those of the step
         self._aliases = step.aliases()
 
-    def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         graph, enter = self._graph
         held = {**self._parameters, **self._buffers}
         lent = {f"model.{path}": held[name] for path, name in self._aliases.items()}
@@ -73,8 +73,8 @@ class _Plain(nn.Module):
         self._step = (step,)
         self.training = step.training
 
-    def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
-        return self._step[0].loss_of(self.model, tensors)
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return self._step[0].results_of(self.model, tensors)
 
 
 class _Retold(Interpreter):

@@ -20,16 +20,23 @@ def map_tensors(function: Callable[[torch.Tensor], Any], nested: Any) -> Any:
     >>> map_tensors(lambda tensor: tensor.item(), {"a": (torch.tensor(1), "b"), "c": [torch.tensor(2.0)]})
     {'a': (1, 'b'), 'c': [2.0]}
     """
+    return map_leaves(lambda leaf: function(leaf) if isinstance(leaf, torch.Tensor) else leaf, nested)
+
+
+def map_leaves(function: Callable[[Any], Any], nested: Any) -> Any:
+    """The same nesting with ``function`` applied to everything that is no container.
+
+    >>> map_leaves(str, [1, (2.5, {"a": None})])
+    ['1', ('2.5', {'a': 'None'})]
+    """
 
     def visit(leaf: Any) -> Any:
-        if isinstance(leaf, torch.Tensor):
-            return function(leaf)
         if not dataclasses.is_dataclass(leaf) or isinstance(leaf, type):
-            return leaf
+            return function(leaf)
         changed = copy.copy(leaf)
         for field in dataclasses.fields(leaf):
             if hasattr(leaf, field.name):  # a frozen dataclass is filled like an open one
-                object.__setattr__(changed, field.name, map_tensors(function, getattr(leaf, field.name)))
+                object.__setattr__(changed, field.name, map_leaves(function, getattr(leaf, field.name)))
         return changed
 
     return pytree.tree_map(visit, nested)

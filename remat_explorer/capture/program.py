@@ -11,11 +11,12 @@ from torch import nn
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
+from remat_explorer.capture.returned import Returned
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute
 
 InputKind = Literal["parameter", "buffer", "input", "tangent", "constant"]
-ResultKind = Literal["loss", "gradient", "buffer"]
+ResultKind = Literal["output", "gradient", "buffer"]
 Registers = dict[Node, torch.Tensor]
 
 
@@ -70,7 +71,10 @@ class Body:
 
 @dataclass(frozen=True, eq=False)
 class Input:
-    """A tensor that is there before the plan starts: a named parameter or buffer, or the ``place``-th plain input."""
+    """A tensor that is there before the plan starts: a named parameter or buffer, or the ``place``-th plain input.
+
+    Of a tangent, the gradient from which backward starts, ``place`` is the number of the output that it belongs to.
+    """
 
     node: Node
     kind: InputKind
@@ -80,7 +84,10 @@ class Input:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """A tensor that the plan leaves behind, read through views of a value that stays."""
+    """A tensor that the plan leaves behind, read through views of a value that stays.
+
+    The outputs are the loss alone, or what the model returns for a loss that is computed elsewhere.
+    """
 
     node: Node
     kind: ResultKind
@@ -91,7 +98,9 @@ class Result:
 def bind_inputs(
     inputs: tuple[Input, ...], module: GraphModule, model: nn.Module, tensors: tuple[torch.Tensor, ...]
 ) -> Registers:
-    """Registers that hold the model's own parameters and buffers, not copies, the plain inputs, and constants.
+    """Registers that hold the model's own parameters and buffers, not copies, the plain inputs, tangents and constants.
+
+    Tangents are ones, as for the sum of all outputs.
 
     Args:
         inputs: what the joint graph takes.
@@ -109,7 +118,9 @@ def bind_inputs(
             registers[entry.node] = tensors[entry.place]
         elif entry.kind == "tangent":
             fake = entry.node.meta["val"]
-            registers[entry.node] = torch.ones(fake.shape, dtype=fake.dtype, device=fake.device)
+            registers[entry.node] = torch.empty_strided(
+                fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device
+            ).fill_(1)
         else:
             registers[entry.node] = getattr(module, entry.name)
     return registers
@@ -124,7 +135,8 @@ class Program:
         bodies: one for each operation of the graph.
         carriers: for each value the node whose tensor is kept in the registers.
         inputs: parameters, buffers, plain inputs, the tangent and constants.
-        results: loss, parameter gradients and new buffer contents.
+        results: loss or outputs, parameter gradients and new buffer contents.
+        returned: how the outputs lie in what the model returns.
         prologue: what makes the constants that are resident, run once before the plan.
         epilogue: bookkeeping such as ``num_batches_tracked``, run once after the plan.
         module: the joint graph, which owns the constants.
@@ -136,6 +148,7 @@ class Program:
     carriers: tuple[Node, ...]
     inputs: tuple[Input, ...]
     results: tuple[Result, ...]
+    returned: Returned
     prologue: tuple[Body, ...]
     epilogue: tuple[Body, ...]
     module: GraphModule

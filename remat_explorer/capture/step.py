@@ -1,4 +1,4 @@
-"""One training step as one function: from parameters, buffers and inputs to the scalar that backward starts from."""
+"""One training step as one function: from parameters, buffers and inputs to what backward starts from."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from torch.utils import _pytree as pytree
 from remat_explorer.capture.autocast import Autocast
 from remat_explorer.capture.borrowed import borrowed
 from remat_explorer.capture.kernels import recurrence_in_steps
-from remat_explorer.capture.losses import Loss, scalar
+from remat_explorer.capture.losses import Loss, results_of_output
 from remat_explorer.capture.nesting import map_tensors, tensors_in
+from remat_explorer.capture.returned import Returned
 from remat_explorer.errors import CaptureError
 
 
@@ -30,7 +31,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 
 class TrainingStep(nn.Module):
-    """A model and its loss as one module, from a flat list of tensors to a scalar.
+    """A model and its loss as one module, from a flat list of tensors to the loss, or to the outputs where it has none.
 
     The step holds each parameter and buffer of the model once, however many names it has there, under a name of its
     own; the model runs with whatever the step holds. So a tied weight has one gradient, which autograd itself adds up,
@@ -45,6 +46,7 @@ class TrainingStep(nn.Module):
 
     Attributes:
         names: for each tensor that the step holds, the first name that the model has for it.
+        returned: how the results lie in what the model returns; known once the step has run.
 
     >>> layer = nn.Linear(2, 2, bias=False)
     >>> step = TrainingStep(nn.Sequential(layer, layer), (torch.ones(1, 2),))
@@ -69,6 +71,7 @@ class TrainingStep(nn.Module):
             self.names[f"buffer_{number}"] = name
         self._stands_for = {**self._parameters, **self._buffers}  # type: ignore[dict-item]
         self.training = model.training
+        self.returned: Returned | None = None
 
     @property
     def model(self) -> nn.Module:
@@ -115,17 +118,19 @@ class TrainingStep(nn.Module):
         with torch.inference_mode(False):  # what inference mode made can take no part in training, but a copy can
             return tuple(t.clone() if t.is_inference() else t.detach() for t in tensors)
 
-    def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         held = {**self._parameters, **self._buffers}
         with borrowed(self.model, {id(own): held[name] for name, own in self._stands_for.items()}):  # type: ignore[misc]
-            return self.loss_of(unwrapped(self.model), tensors)
+            return self.results_of(unwrapped(self.model), tensors)
 
-    def loss_of(self, model: nn.Module, tensors: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        """The loss of ``model`` as it is, for inputs in the order that `tensors` gives."""
+    def results_of(self, model: nn.Module, tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        """Loss or outputs of ``model`` as it is, for inputs in the order that `tensors` gives."""
         remaining = iter(tensors)
         args, kwargs = map_tensors(lambda _: next(remaining), self._inputs)
         with self._autocast.on(), _without_compilation(), recurrence_in_steps(model), torch.enable_grad():
-            return scalar(model(*args, **kwargs), self._parts[1])
+            given = [*tensors, *model.parameters(), *model.buffers()]
+            results, self.returned = results_of_output(model(*args, **kwargs), self._parts[1], given)
+            return results
 
 
 @contextlib.contextmanager

@@ -36,6 +36,7 @@ from remat_explorer.capture.optimizers import optimizer_bytes
 from remat_explorer.capture.program import Body, Input, Program, Registers, Result, bind_inputs
 from remat_explorer.capture.propagation import propagate
 from remat_explorer.capture.randomness import is_random
+from remat_explorer.capture.returned import Returned
 from remat_explorer.capture.step import TrainingStep
 from remat_explorer.capture.storages import OperationDraft, StorageDraft, Storages, find_storages
 from remat_explorer.capture_options import CaptureOptions
@@ -77,13 +78,15 @@ def trace(
     found.resident_bytes += optimizer_bytes(model, options.optimizer)
     values = [storage for draft in found.operations for storage in draft.writes]
     number = {storage: v for v, storage in enumerate(values)}
-    results = _results(found)
+    assert step.returned is not None  # it has been traced
+    results = _results(found, step.returned)
     return Program(
         _graph(type(model).__name__, found, number, results, find_device(device), options),
         tuple(body_of(draft, found, number) for draft in found.operations),
         tuple(storage.carrier for storage in values),
         _inputs(joint.module),
         results,
+        step.returned,
         _unnumbered(prologue, found),
         _unnumbered(epilogue, found),
         joint.module,
@@ -136,20 +139,28 @@ def _inputs(module: GraphModule) -> tuple[Input, ...]:
         elif isinstance(meaning, PlainAOTInput):
             inputs.append(Input(node, "input", place=meaning.idx))
         elif isinstance(meaning, TangentAOTInput):
-            inputs.append(Input(node, "tangent"))
+            inputs.append(Input(node, "tangent", place=_output_of(meaning)))
         elif node.op == "placeholder":
             raise CaptureError(f"the input {node.name!r} of the joint graph has the unknown meaning {meaning!r}")
     return tuple(inputs)
 
 
-def _results(found: Storages) -> tuple[Result, ...]:
+def _output_of(tangent: TangentAOTInput) -> int:
+    if not isinstance(tangent.output, PlainAOTOutput):
+        raise CaptureError(f"outputs share memory in a way that has no plan ({tangent.output}); return clones of them")
+    return tangent.output.idx
+
+
+def _results(found: Storages, returned: Returned) -> tuple[Result, ...]:
     results = []
+    several = sum(isinstance(meaning, PlainAOTOutput) for _, meaning in results_of(found.module)) > 1
     for node, meaning in results_of(found.module):
         if node is None:
             continue
         views = view_of(node, found)
         if isinstance(meaning, PlainAOTOutput):
-            results.append(Result(node, "loss", "loss", views))
+            name = "loss" if returned.is_loss else f"output {meaning.idx}" if several else "output"
+            results.append(Result(node, "output", name, views))
         elif isinstance(meaning, GradAOTOutput) and isinstance(meaning.grad_of, ParamAOTInput):
             results.append(Result(node, "gradient", meaning.grad_of.target, views))
         elif isinstance(meaning, InputMutationAOTOutput) and isinstance(meaning.mutated_input, BufferAOTInput):
@@ -200,7 +211,7 @@ def _graph(
 
 
 def _result_name(result: Result) -> str:
-    return {"loss": "loss", "gradient": f"{result.name}.grad", "buffer": f"{result.name} (new)"}[result.kind]
+    return {"output": result.name, "gradient": f"{result.name}.grad", "buffer": f"{result.name} (new)"}[result.kind]
 
 
 def _output_number(carrier: Node) -> int:

@@ -1,7 +1,8 @@
 """Executes plans on the CPU and on CUDA, and measures them."""
 
-from remat_explorer.runtime.interpreter import Interpreter, Outcome
+from remat_explorer.runtime.interpreter import Interpreter
 from remat_explorer.runtime.measurement import Measurement
 from remat_explorer.runtime.measuring import measure
+from remat_explorer.runtime.outcome import Outcome
 
 __all__ = ["Interpreter", "Measurement", "Outcome", "measure"]

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import torch
 
-from remat_explorer.runtime.interpreter import Outcome
+from remat_explorer.runtime.outcome import Outcome
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Largest absolute differences of loss and gradients, and whether everything is equal bit for bit."""
+    """Largest absolute differences of loss (or outputs) and gradients, and whether everything is equal bit for bit."""
 
     loss_difference: float
     gradient_difference: float
@@ -31,7 +31,7 @@ def compare(found: Outcome, reference: Outcome, initial: dict[str, torch.Tensor]
     same_names = found.gradients.keys() == reference.gradients.keys()
     pairs = [(found.gradients[n], reference.gradients[n]) for n in found.gradients.keys() & reference.gradients.keys()]
     return Comparison(
-        difference(found.loss, reference.loss),
+        max(difference(*pair) for pair in zip(found.outputs, reference.outputs, strict=True)),
         max((difference(*pair) for pair in pairs), default=0.0) if same_names else float("inf"),
         same_names and all(same(*pair) for pair in pairs),
         buffers.keys() == reference.buffers.keys() and all(same(buffers[n], reference.buffers[n]) for n in buffers),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -14,7 +13,7 @@ from remat_explorer.capture.memory_meter import is_out_of_memory
 from remat_explorer.capture.placement import Placed
 from remat_explorer.capture.step import TrainingStep
 from remat_explorer.errors import ExecutionError
-from remat_explorer.runtime.interpreter import Outcome
+from remat_explorer.runtime.outcome import Outcome
 
 
 class Eager:
@@ -30,6 +29,7 @@ class Eager:
         self._tensors = self._step.tensors(placed.args, placed.kwargs)
         self._initial = {name: buffer.clone() for name, buffer in self._step.named_buffers()}
         self._step.hold(lambda tensor: tensor.detach() if isinstance(tensor, torch.nn.Parameter) else tensor.clone())
+        self._tangents: list[torch.Tensor] | None = None
         self.reset()
 
     def reset(self) -> None:
@@ -39,8 +39,8 @@ class Eager:
         for name, content in self._initial.items():
             self._step.get_buffer(name).copy_(content)
 
-    def run(self) -> Any:
-        """One forward and backward pass; the loss.
+    def run(self) -> tuple[torch.Tensor, ...]:
+        """One forward and backward pass; the loss, or the outputs where there is none and backward starts from ones.
 
         Raises:
             ExecutionError: if memory runs out, or the model does not run at all.
@@ -48,8 +48,11 @@ class Eager:
         trained = [parameter for parameter in self._step.parameters() if parameter.requires_grad]
         try:
             with torch.inference_mode(False), torch.enable_grad(), no_autocast():
-                loss = self._step(*self._tensors)
-                loss.backward(inputs=trained)
+                outputs = self._step(*self._tensors)
+                starts = [output for output in outputs if output.requires_grad]
+                if self._tangents is None:  # kept from run to run: a plan has them among what is resident
+                    self._tangents = [torch.ones_like(output) for output in starts]
+                torch.autograd.backward(starts, self._tangents, inputs=trained)
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise ExecutionError(
@@ -59,10 +62,12 @@ class Eager:
                 f"{type(self._step.model).__name__} does not run in plain PyTorch, the reference here: "
                 f"{first_line(error)}; make the model run by itself first"
             ) from error
-        return loss.detach()
+        return tuple(output.detach() for output in outputs)
 
-    def outcome(self, loss: torch.Tensor, to: Callable[[torch.Tensor], torch.Tensor]) -> Outcome:
+    def outcome(self, outputs: tuple[torch.Tensor, ...], to: Callable[[torch.Tensor], torch.Tensor]) -> Outcome:
         """Copies of what `run` left behind, each passed through ``to``."""
         names = self._step.names
         gradients = {names[n]: to(p.grad) for n, p in self._step.named_parameters() if p.grad is not None}
-        return Outcome(to(loss), gradients, {names[n]: to(buffer) for n, buffer in self._step.named_buffers()})
+        return Outcome(
+            tuple(map(to, outputs)), gradients, {names[n]: to(buffer) for n, buffer in self._step.named_buffers()}
+        )

@@ -8,34 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 
 from remat_explorer.capture.autocast import no_autocast
 from remat_explorer.capture.memory_meter import is_out_of_memory
 from remat_explorer.capture.program import Program, Registers
 from remat_explorer.errors import ExecutionError
 from remat_explorer.plan import Compute, Plan, Statement
+from remat_explorer.runtime.outcome import Outcome
 from remat_explorer.runtime.random_state import RandomStates
 
 Section = Callable[[], contextlib.AbstractContextManager[Any]]
-
-
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """What one training step gives: the loss, the gradient of each parameter, the new content of each buffer."""
-
-    loss: torch.Tensor
-    gradients: dict[str, torch.Tensor]
-    buffers: dict[str, torch.Tensor]
-
-    def write_to(self, model: nn.Module) -> None:
-        """Add the gradients to the parameters' and put the new contents into the buffers, as eager training does."""
-        with torch.no_grad():
-            for name, gradient in self.gradients.items():
-                parameter = model.get_parameter(name)
-                parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
-            for name, content in self.buffers.items():
-                model.get_buffer(name).copy_(content)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +83,7 @@ class Interpreter:
     def _finish(self, registers: Registers) -> Outcome:
         for body in self.program.epilogue:
             body.run(registers)
-        found: dict[str, dict[str, torch.Tensor]] = {"loss": {}, "gradient": {}, "buffer": {}}
+        found: dict[str, dict[str, torch.Tensor]] = {"output": {}, "gradient": {}, "buffer": {}}
         for result in self.program.results:
             found[result.kind][result.name] = result.views.result(registers, result.node)
-        return Outcome(found["loss"]["loss"], found["gradient"], found["buffer"])
+        return Outcome(tuple(found["output"].values()), found["gradient"], found["buffer"])

@@ -22,8 +22,9 @@ from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes
 from remat_explorer.runtime.comparison import compare
 from remat_explorer.runtime.eager import Eager
-from remat_explorer.runtime.interpreter import Interpreter, Outcome
+from remat_explorer.runtime.interpreter import Interpreter
 from remat_explorer.runtime.measurement import Measurement
+from remat_explorer.runtime.outcome import Outcome
 from remat_explorer.runtime.random_state import RandomStates
 from remat_explorer.solution import Solution
 
@@ -146,9 +147,9 @@ class _Bench:
         advance()
         self.rewind()
         with memory_meter(self.placed.device) as meter, meter.section():
-            loss = self.eager.run()
+            outputs = self.eager.run()
         state = self.state()
-        reference = self.eager.outcome(loss, lambda tensor: tensor.detach().to("cpu", copy=True))
+        reference = self.eager.outcome(outputs, lambda tensor: tensor.detach().to("cpu", copy=True))
         self.rewind()
         advance()
         return self.graph.resident_bytes + meter.readings[0].highest, reference, state

@@ -117,19 +117,19 @@ def test_a_batch_that_no_machine_holds_can_be_captured(model):
     assert max(value.bytes for value in graph.values) == 2**24 * 8 * 8 * 8 * 4
 
 
-def test_the_loss_of_an_output_that_is_no_scalar_is_its_sum():
-    model = nn.Linear(3, 2)
-    program = trace(model, (torch.ones(5, 3),))
-    outcome = program.graph.operations
-    assert [node.name for node in outcome if node.phase == "forward"] == ["linear", "sum"]
+def test_an_output_that_is_no_scalar_stays_and_its_gradient_is_there_from_the_beginning():
+    graph = rx.capture(nn.Linear(3, 2), (torch.ones(5, 3),))
+    assert [node.name for node in graph.operations if node.phase == "forward"] == ["linear"]
+    assert [value.name for value in graph.values] == ["output", "weight.grad", "bias.grad"]
+    assert graph.resident_bytes == 4 * (5 * 3 + 3 * 2 + 2 + 5 * 2)
 
 
 def test_tied_weights_have_one_gradient_and_are_resident_once():
     model = nn.Sequential(nn.Linear(8, 8, bias=False), nn.ReLU(), nn.Linear(8, 8, bias=False))
     model[2].weight = model[0].weight
     graph = rx.capture(model, (torch.ones(2, 8),))
-    assert [value.name for value in graph.values if value.persistent] == ["loss", "0.weight.grad"]
-    assert graph.resident_bytes == 8 * 8 * 4 + 2 * 8 * 4 + 4
+    assert [value.name for value in graph.values if value.persistent] == ["output", "0.weight.grad"]
+    assert graph.resident_bytes == 8 * 8 * 4 + 2 * 8 * 4 + 2 * 8 * 4
 
 
 def test_frozen_parameters_get_no_gradient(model):

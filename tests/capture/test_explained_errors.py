@@ -101,8 +101,8 @@ def test_what_has_no_static_graph_is_explained(forward, words):
         (lambda s, y: y.argmax(1), "gives a tensor of torch.int64 without a floating-point tensor; pass loss="),
         (lambda s, y: None, "gives None without a floating-point tensor"),
         (lambda s, y: (y > 0).all(), "the loss is torch.bool, which has no gradient"),
-        (lambda s, y: y.detach(), "depends on no parameter that requires a gradient"),
-        (lambda s, y: torch.no_grad()(torch.sin)(y), "depends on no parameter that requires a gradient"),
+        (lambda s, y: y.detach(), "no output depends on a parameter that requires a gradient"),
+        (lambda s, y: torch.no_grad()(torch.sin)(y), "no output depends on a parameter that requires a gradient"),
         (lambda s, y: torch.fft.rfft(y).sum(), r"the loss is torch.complex64.*\.abs\(\) or \.real"),
     ],
 )

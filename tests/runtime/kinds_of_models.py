@@ -157,7 +157,12 @@ def compiled(model: nn.Module) -> nn.Module:
 
 def named_parts(self: Any, x: torch.Tensor) -> torch.Tensor:
     with torch.profiler.record_function("a part"):
-        return self.layer(x)
+        return self.layer(x).sin()
+
+
+def several_outputs(self: Any, x: torch.Tensor) -> dict[str, Any]:
+    y = self.layer(x).sin()
+    return {"a": y, "again": y, "view": y.view(-1), "place": y.argmax(1), "detached": y.detach(), "b": [y.cos(), 3]}
 
 
 WORDS = torch.tensor([[1, 2, 0, 4], [0, 3, 9, 9]])
@@ -167,15 +172,20 @@ KINDS: dict[str, Callable[[], Case]] = {
     "nested inputs": lambda: Case(
         Made(nested, layer=linear()), ([x(), 1], {"x": (2, x())}), {"c": (x(), Pair(x()))}, lambda y: y.sum()
     ),
-    "dataclass output": lambda: Case(Made(lambda s, x: Pair(s.layer(x), None), layer=linear()), (x(),)),
+    "dataclass output": lambda: Case(Made(lambda s, x: Pair(s.layer(x).sin(), None), layer=linear()), (x(),)),
     "dictionary output with a loss": lambda: Case(
         Made(lambda s, x: {"loss": s.layer(x).mean(), "logits": s.layer(x)}, layer=linear()), (x(),)
     ),
-    "None in places": lambda: Case(Made(lambda s, x, m: (s.layer(x), None, {"a": m}), layer=linear()), (x(), None)),
+    "several outputs": lambda: Case(Made(several_outputs, layer=linear()), (x(),)),
+    "an input and a parameter among the outputs": lambda: Case(
+        Made(lambda s, x: (s.layer(x).sin(), x, x.t(), s.layer.weight, s.layer.bias.view(2, 4)), layer=linear()), (x(),)
+    ),
+    "two views of one tensor": lambda: Case(Made(lambda s, x: s.layer(x).sin().chunk(2), layer=linear()), (x(),)),
+    "None in places": lambda: Case(Made(lambda s, x, m: (s.layer(x).sin(), None, {"a": m}), layer=linear()), (x(), None)),
     "tied weights and padding": lambda: Case(tied(), (WORDS,)),
     "shared submodules": lambda: Case(shared(), (x(),)),
     "frozen parameters": lambda: Case(frozen(), (x(),)),
-    "an input that requires a gradient": lambda: Case(linear(), (x().requires_grad_(),)),
+    "an input that requires a gradient": lambda: Case(nn.Sequential(linear(), nn.Tanh()), (x().requires_grad_(),)),
     "train mode": lambda: Case(convolutional(), (x(2, 2, 6, 6),)),
     "eval mode": lambda: Case(convolutional().eval(), (x(2, 2, 6, 6),)),
     "buffers changed in place": lambda: Case(with_buffers(counting), (x(),)),

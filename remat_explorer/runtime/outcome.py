@@ -1,0 +1,32 @@
+"""What one training step gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """Results of a training step: the outputs (the loss alone, where there is one), gradients, new buffer contents.
+
+    Attributes:
+        outputs: in the order of the program's results.
+        gradients: for each parameter that gets one, by its name in the model.
+        buffers: the buffers that the step writes, by name.
+    """
+
+    outputs: tuple[torch.Tensor, ...]
+    gradients: dict[str, torch.Tensor]
+    buffers: dict[str, torch.Tensor]
+
+    def write_to(self, model: nn.Module) -> None:
+        """Add the gradients to the parameters' and put the new contents into the buffers, as eager training does."""
+        with torch.no_grad():
+            for name, gradient in self.gradients.items():
+                parameter = model.get_parameter(name)
+                parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+            for name, content in self.buffers.items():
+                model.get_buffer(name).copy_(content)
