@@ -13,7 +13,6 @@ from torch import nn
 from torch.nn import functional
 
 import remat_explorer as rx
-from remat_explorer.capture import trace
 from remat_explorer.capture.naming import unique
 from remat_explorer.errors import CaptureError
 

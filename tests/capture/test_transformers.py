@@ -87,7 +87,7 @@ def test_a_cache_among_the_outputs_is_left_out():
     assert model(WORDS).past_key_values is not None
     program = trace(model, (WORDS,))
     assert [result.name for result in program.results if result.kind == "output"] == ["output"]
-    assert program.returned.nesting["past_key_values"] is None
+    assert program.returned.nesting.past_key_values is None
 
 
 def test_gradients_are_named_as_in_the_model_although_it_was_exported():

@@ -181,7 +181,9 @@ KINDS: dict[str, Callable[[], Case]] = {
         Made(lambda s, x: (s.layer(x).sin(), x, x.t(), s.layer.weight, s.layer.bias.view(2, 4)), layer=linear()), (x(),)
     ),
     "two views of one tensor": lambda: Case(Made(lambda s, x: s.layer(x).sin().chunk(2), layer=linear()), (x(),)),
-    "None in places": lambda: Case(Made(lambda s, x, m: (s.layer(x).sin(), None, {"a": m}), layer=linear()), (x(), None)),
+    "None in places": lambda: Case(
+        Made(lambda s, x, m: (s.layer(x).sin(), None, {"a": m}), layer=linear()), (x(), None)
+    ),
     "tied weights and padding": lambda: Case(tied(), (WORDS,)),
     "shared submodules": lambda: Case(shared(), (x(),)),
     "frozen parameters": lambda: Case(frozen(), (x(),)),
