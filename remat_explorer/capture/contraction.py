@@ -100,6 +100,8 @@ def merge_leaves(found: Storages) -> None:
         for other in leaves:
             if other is leaf or other not in found.operations or not set(leaf.reads) <= set(other.reads):
                 continue
+            if leaf.backward != other.backward:  # the loss is there before the backward pass begins
+                continue
             later = position[other] > position[leaf]
             next_door = position[other] == position[leaf] - 1 and sum(s.bytes for s in leaf.writes) <= SMALL_LEAF
             if later or next_door:

@@ -6,11 +6,33 @@ import numpy as np
 import torch
 
 
-class RandomStates:
-    """Saved generator states, one for each random operation.
+def generator_state(device: torch.device) -> np.ndarray:
+    """The state of a device's generator, uint8.
 
-    States are kept outside of torch's allocator: the CPU generator's 5 kB would count as memory of the plan.
+    It is kept outside of torch's allocator: the CPU generator's 5 kB would count as memory of the plan.
     """
+    state = torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+    return state.numpy().copy()
+
+
+def set_generator_state(state: np.ndarray, device: torch.device) -> None:
+    """Put the generator of a device into a state that `generator_state` gave.
+
+    >>> cpu = torch.device("cpu")
+    >>> before = generator_state(cpu)
+    >>> first = torch.rand(3)
+    >>> set_generator_state(before, cpu)
+    >>> bool((torch.rand(3) == first).all())
+    True
+    """
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(torch.from_numpy(state), device)
+    else:
+        torch.set_rng_state(torch.from_numpy(state))
+
+
+class RandomStates:
+    """Saved generator states, one for each random operation."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -18,16 +40,11 @@ class RandomStates:
 
     def get(self) -> np.ndarray:
         """The generator's state now."""
-        state = torch.cuda.get_rng_state(self._device) if self._device.type == "cuda" else torch.get_rng_state()
-        return state.numpy().copy()
+        return generator_state(self._device)
 
     def set(self, state: np.ndarray) -> None:
         """Put the generator into a state."""
-        tensor = torch.from_numpy(state)
-        if self._device.type == "cuda":
-            torch.cuda.set_rng_state(tensor, self._device)
-        else:
-            torch.set_rng_state(tensor)
+        set_generator_state(state, self._device)
 
     def save(self, operation: int) -> None:
         """Remember the state in which an operation runs for the first time."""

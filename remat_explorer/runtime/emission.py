@@ -1,0 +1,124 @@
+"""Writes the statements of a plan as nodes of an fx graph, whose Python frees each tensor after its last use."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+import torch
+from torch import fx
+from torch.fx.node import map_arg
+
+from remat_explorer.capture.program import Body, Program, Result
+from remat_explorer.plan import Compute, Plan
+from remat_explorer.runtime.random_state import generator_state, set_generator_state
+
+STATEMENT = "statement"  # key of Node.meta: the index of the plan's statement that a node belongs to
+
+
+class Emission:
+    """A graph under construction.
+
+    Nothing is written for `Free`: fx sets a name to None right after the last node that reads it, which is where the
+    plan frees, since a value is read for the last time by the statement before.
+
+    Args:
+        plan: whose statements are written.
+        program: what its operations call.
+        device: whose generator random operations draw from.
+
+    Attributes:
+        graph: what has been written.
+        nodes: for each node of the captured graph the node that holds it now.
+        states: for each random operation that runs again, the generator state of its first run.
+    """
+
+    def __init__(self, plan: Plan, program: Program, device: torch.device) -> None:
+        self.plan, self.program, self.device = plan, program, device
+        self.graph = fx.Graph()
+        self.nodes: dict[fx.Node, fx.Node] = {}
+        self.states: dict[int, fx.Node] = {}
+        computed = [s.operation for s in plan.statements if isinstance(s, Compute)]
+        self._again = {k for k in computed if program.bodies[k].random and computed.count(k) > 1}
+        self._statement: int | None = None
+        self._names = {node: program.graph.values[v].name for v, node in enumerate(program.carriers)}
+
+    def take(self, residents: Iterable[fx.Node]) -> None:
+        """An argument for each tensor that is there before the plan starts."""
+        names = {entry.node: f"{entry.kind}_{entry.name or entry.place}" for entry in self.program.inputs}
+        for node in residents:
+            self.nodes[node] = self.graph.placeholder(_identifier(names.get(node, f"constant_{node.name}")))
+
+    def statements(self, start: int, stop: int) -> None:
+        """The statements from ``start`` up to, but without, ``stop``."""
+        for place in range(start, stop):
+            statement = self.plan.statements[place]
+            if isinstance(statement, Compute):
+                self._statement = place
+                self._compute(statement)
+        self._statement = None
+
+    def bodies(self, bodies: Iterable[Body]) -> None:
+        """Operations that are no part of the plan."""
+        for body in bodies:
+            self._body(body)
+
+    def result(self, result: Result) -> fx.Node:
+        """The tensor of a result."""
+        local = self._calls(result.views)
+        return local[result.node] if result.node in local else self.nodes[result.node]
+
+    def call(self, function: Callable[..., Any], *args: Any) -> fx.Node:
+        """A call of any function."""
+        return self._marked(self.graph.call_function(function, args))
+
+    def _compute(self, statement: Compute) -> None:
+        k, body = statement.operation, self.program.body(statement)
+        if k not in self._again:
+            self._body(body, statement.drops)
+        elif statement.first:
+            self.states[k] = self.call(generator_state, self.device)
+            self._body(body, statement.drops)
+        else:
+            now = self.call(generator_state, self.device)
+            self.call(set_generator_state, self.states[k], self.device)
+            self._body(body, statement.drops)
+            self.call(set_generator_state, now, self.device)
+
+    def _body(self, body: Body, drops: Collection[int] = ()) -> None:
+        local = self._calls(body)
+        self.nodes |= {node: local[node] for value, node in body.outputs.items() if value not in drops}
+
+    def _calls(self, body: Body) -> dict[fx.Node, fx.Node]:
+        local: dict[fx.Node, fx.Node] = {}
+
+        def look_up(node: fx.Node) -> fx.Node:
+            return local[node] if node in local else self.nodes[node]
+
+        for call in body.calls:
+            args, kwargs = map_arg((call.node.args, call.node.kwargs), look_up)
+            name = _identifier(self._names.get(call.node, call.node.name))
+            made = self.graph.create_node("call_function", call.target, args, kwargs, name)
+            local[call.node] = self._marked(made)
+        return local
+
+    def _marked(self, node: fx.Node) -> fx.Node:
+        node.meta[STATEMENT] = self._statement
+        return node
+
+
+def _identifier(name: str) -> str:
+    """A name as Python can have it.
+
+    >>> _identifier("0 linear + relu")
+    '_0_linear_relu'
+    """
+    name = re.sub(r"\W+", "_", name)
+    return f"_{name}" if name[:1].isdigit() else name
+
+
+def reads(body: Body) -> set[fx.Node]:
+    """The nodes that a body reads and does not make itself."""
+    made = {call.node for call in body.calls}
+    return {source for call in body.calls for source in call.node.all_input_nodes} - made

@@ -1,0 +1,127 @@
+"""A plan as plain Python: one call after another, each tensor freed by ``x = None`` after its last use."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.fx import GraphModule, Node
+
+from remat_explorer.capture.autocast import no_autocast
+from remat_explorer.capture.program import Program, Registers, Result
+from remat_explorer.documents import write_text
+from remat_explorer.plan import Plan
+from remat_explorer.quantities import format_bytes
+from remat_explorer.runtime.emission import STATEMENT, Emission
+from remat_explorer.runtime.outcome import Outcome
+
+RESULTS = "results"  # key of the output node's meta: what the results are
+
+
+@dataclass(frozen=True, eq=False)
+class GeneratedStep:
+    """A training step as a static `torch.fx.GraphModule`.
+
+    Attributes:
+        module: takes the resident tensors in the order of ``residents``; gives the results of the program, in order.
+        plan, program: what it was generated from.
+        residents: parameters, buffers, inputs, tangents and constants, by their nodes in the captured graph.
+    """
+
+    module: GraphModule
+    plan: Plan
+    program: Program
+    residents: tuple[Node, ...]
+
+    def run(self, registers: Registers) -> Outcome:
+        """Execute the step, as `Interpreter.run` does, with the same results and the same peak.
+
+        Args:
+            registers: what `Program.bind` gave; used up.
+        """
+        with torch.no_grad(), no_autocast():
+            tensors = [registers.pop(node) for node in self.residents]
+            found = self.module.forward(*tensors)
+        kinds: dict[str, dict[str, torch.Tensor]] = {"output": {}, "gradient": {}, "buffer": {}}
+        for result, tensor in zip(self.program.results, found, strict=True):
+            kinds[result.kind][result.name] = tensor
+        return Outcome(tuple(kinds["output"].values()), kinds["gradient"], kinds["buffer"])
+
+    @property
+    def source(self) -> str:
+        """The Python source, with the plan's statements as comments."""
+        return annotated_source(self.module, self.plan)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the source to a file, atomically; it is for reading, and runs as ``forward`` of a module."""
+        return write_text(path, self.source)
+
+
+def generate(plan: Plan, program: Program, device: torch.device) -> GeneratedStep:
+    """Generate the Python of a plan.
+
+    Args:
+        plan: of the program's graph.
+        program: what the operations call.
+        device: whose generator random operations draw from.
+
+    >>> from remat_explorer.capture import trace
+    >>> model, x = nn.Sequential(nn.Linear(4, 4), nn.Tanh()), torch.ones(2, 4)
+    >>> program = trace(model, (x,))
+    >>> plan = Plan.from_sequence(program.graph, [(k, k, 1) for k in range(program.graph.n)])
+    >>> step = generate(plan, program, torch.device("cpu"))
+    >>> print(step.source.splitlines()[-2].strip())
+    # results: output, gradient of 0.weight, gradient of 0.bias
+    >>> bool((step.run(program.bind(model, (x,))).outputs[0] == model(x)).all())
+    True
+    """
+    emission = Emission(plan, program, device)
+    residents = residents_of(program)
+    emission.take(residents)
+    emission.statements(0, len(plan.statements))
+    emission.bodies(program.epilogue)
+    output = emission.graph.output(tuple(emission.result(result) for result in program.results))
+    output.meta[RESULTS] = ", ".join(_name(result) for result in program.results)
+    return GeneratedStep(GraphModule(nn.Module(), emission.graph), plan, program, residents)
+
+
+def _name(result: Result) -> str:
+    return result.name if result.kind == "output" else f"{result.kind} of {result.name}"
+
+
+def residents_of(program: Program) -> tuple[Node, ...]:
+    """The nodes that `Program.bind` fills: inputs of every kind, then the constants made once."""
+    made = [node for body in program.prologue for node in body.outputs.values()]
+    return (*(entry.node for entry in program.inputs), *made)
+
+
+def annotated_source(module: GraphModule, plan: Plan) -> str:
+    """The source of generated code, with each statement of ``plan`` and its predicted memory above its calls."""
+    statements = {node.name: node.meta.get(STATEMENT) for node in module.graph.nodes}
+    lines: list[str] = []
+    shown: int | None = None
+    for line in module.code.strip().splitlines():
+        if line.startswith("def "):
+            line = line.replace("(", "(\n    ").replace(", ", ",\n    ").replace("):", ",\n):")
+        if line.startswith("    return "):
+            lines.append(f"    # results: {next(iter(reversed(module.graph.nodes))).meta[RESULTS]}")
+        statement = statement_of_line(line, statements)
+        if statement is not None and statement != shown:
+            shown, peak = statement, int(plan.timeline.during[statement])
+            entry = plan.statements[statement]
+            lines.append(f"    # stage {entry.stage}: {plan.text(entry)} ({format_bytes(peak)})")
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def statement_of_line(line: str, statements: dict[str, int | None]) -> int | None:
+    """The statement that a line of generated code belongs to.
+
+    >>> statement_of_line("    relu_1 = torch.ops.aten.relu.default(mm);  mm = None", {"relu_1": 7})
+    7
+    """
+    match = re.match(r"\s+(\w+)(?:\s*:[^=]+)? = ", line)
+    return statements.get(match.group(1)) if match else None
