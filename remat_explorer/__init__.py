@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from remat_explorer.instances import linear as linear
     from remat_explorer.plan import Plan as Plan
     from remat_explorer.runtime import measure as measure
+    from remat_explorer.runtime import rematerialize as rematerialize
     from remat_explorer.schedule import Schedule as Schedule
     from remat_explorer.solution import Solution as Solution
     from remat_explorer.solvers import minimum_budget as minimum_budget
@@ -42,6 +43,7 @@ _HOMES = {
     "minimum_budget": "remat_explorer.solvers",
     "models": "remat_explorer.models",
     "profile": "remat_explorer.capture",
+    "rematerialize": "remat_explorer.runtime",
     "relax": "remat_explorer.solvers",
     "solve": "remat_explorer.solvers",
 }
@@ -59,6 +61,7 @@ __all__ = [
     "models",
     "profile",
     "relax",
+    "rematerialize",
     "solve",
 ]
 __version__ = "0.1.0"

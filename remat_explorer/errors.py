@@ -42,6 +42,14 @@ class ExecutionError(RematError):
     """A plan that could not be executed or measured on the chosen device."""
 
 
+class OutOfMemoryError(ExecutionError):
+    """Memory ran out while a plan ran; ``statement`` is the index of the statement in the plan, where it is known."""
+
+    def __init__(self, message: str, statement: int | None = None) -> None:
+        super().__init__(message)
+        self.statement = statement
+
+
 class UnknownNameError(RematError):
     """A name that is not in a registry; near matches are listed.
 

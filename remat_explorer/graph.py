@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -166,6 +166,19 @@ class Graph:
         from remat_explorer.graph_file import dump_graph
 
         return hashlib.sha256(dump_graph(self).encode()).hexdigest()
+
+    @cached_property
+    def structure(self) -> str:
+        """Fingerprint of everything but name, costs and workspace: schedules of equal structures are the same."""
+        from remat_explorer.graph_file import dump_graph
+
+        ways = {"cost": 0.0, "workspace": 0}
+        operations = tuple(
+            replace(node, implementations=tuple(replace(way, **ways) for way in node.implementations))
+            for node in self.operations
+        )
+        bare = replace(self, name="", operations=operations, options=None)
+        return hashlib.sha256(dump_graph(bare).encode()).hexdigest()
 
     def summary(self) -> Summary:
         """Counts, bytes and cost of the graph, and the peak of keeping everything; printed, three lines.

@@ -12,7 +12,7 @@ from typing import Any
 
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.documents import quote, read_json, require_format, require_keys, write_text
-from remat_explorer.errors import GraphError, UnknownNameError
+from remat_explorer.errors import GraphError, RematError, UnknownNameError
 from remat_explorer.graph import Graph, Implementation, Operation, Value
 
 FORMAT, VERSION = "remat-explorer/graph", 1
@@ -69,7 +69,7 @@ def parse_graph(document: Any) -> Graph:
         _operation(entry, f"operation {k}", len(values))
         for k, entry in enumerate(_list(document["operations"], "operations"))
     )
-    options = _options(document["capture"]) if captured else None
+    options = parse_options(document["capture"], GraphError) if captured else None
     return Graph(name, values, operations, document["resident_bytes"], options)
 
 
@@ -90,17 +90,18 @@ def load_graph(path: str | Path) -> Graph:
         raise GraphError(f"{path}: {error}") from None
 
 
-def _options(entry: Any) -> CaptureOptions:
-    require_keys(entry, _OPTIONS, '"capture"', GraphError)
+def parse_options(entry: Any, error: type[RematError]) -> CaptureOptions:
+    """The capture options of a graph or solution file; ``error`` is raised where they are none."""
+    require_keys(entry, _OPTIONS, '"capture"', error)
     for key in ("contract", "split_convolution_backward", "fake"):
         if not isinstance(entry[key], bool):
-            raise GraphError(f'"capture" has {key} that is not true or false: {quote(entry)}')
+            raise error(f'"capture" has {key} that is not true or false: {quote(entry)}')
     if not isinstance(entry["optimizer"], str | None):
-        raise GraphError(f'"capture" has an optimizer that is neither a string nor null: {quote(entry)}')
+        raise error(f'"capture" has an optimizer that is neither a string nor null: {quote(entry)}')
     try:
         return CaptureOptions(**entry)
-    except UnknownNameError as error:
-        raise GraphError(f'"capture": {error}') from None
+    except UnknownNameError as unknown:
+        raise error(f'"capture": {unknown}') from None
 
 
 def _list(entry: Any, where: str) -> list[Any]:

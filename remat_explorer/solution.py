@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.checker import check
 from remat_explorer.documents import (
     pack_rows,
@@ -21,6 +23,7 @@ from remat_explorer.documents import (
 )
 from remat_explorer.errors import ScheduleError, SolutionError
 from remat_explorer.graph import Graph
+from remat_explorer.graph_file import parse_options
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.schedule import Schedule
@@ -121,7 +124,7 @@ class Solution:
         return {
             "format": FORMAT,
             "version": VERSION,
-            "graph": {"name": self.graph.name, "sha256": self.graph.sha256},
+            "graph": _graph_entry(self.graph),
             "strategy": self.strategy,
             "status": str(self.status),
             "budget": self.budget,
@@ -153,18 +156,55 @@ class Solution:
             raise SolutionError(f"{path}: {error}") from None
 
     @staticmethod
+    def load_schedule(path: str | Path, graph: Graph) -> Solution:
+        """The schedule of a solution file, for a graph of the same structure whose costs were measured anew.
+
+        The file's lower bound belongs to its own costs, so the solution has none, unless the graph is the file's own.
+
+        Raises:
+            SolutionError: as `load`, or if the schedule exceeds its budget with the workspace of ``graph``.
+        """
+        document = read_json(path, SolutionError)
+        try:
+            _require_solution(document)
+            if document["graph"]["sha256"] == graph.sha256:
+                return Solution.from_document(document, graph)
+            if document["graph"].get("structure") != graph.structure:
+                raise _other_graph(document["graph"]["name"], graph)
+            schedule = _schedule(document, graph) if document["R"] is not None else None
+        except SolutionError as error:
+            raise SolutionError(f"{path}: {error}") from None
+        status = Status.FEASIBLE if schedule else Status.UNKNOWN
+        return Solution(graph, document["strategy"], status, document["budget"], schedule, None, document["seconds"])
+
+    def on(self, graph: Graph) -> Solution:
+        """The same schedule on a graph of the same structure, with its costs and workspace; checked again.
+
+        Raises:
+            SolutionError: if the structure differs, or the schedule then exceeds the budget.
+        """
+        if graph.sha256 == self.graph.sha256 or self.schedule is None:
+            return self
+        if graph.structure != self.graph.structure:
+            raise _other_graph(self.graph.name, graph)
+        try:
+            schedule = check(graph, self.schedule.R, self.schedule.S, self.budget).schedule
+        except ScheduleError as error:
+            raise SolutionError(
+                f"measured here, the schedule is refused: {error}; profile the graph first, and solve that"
+            ) from None
+        return Solution(graph, self.strategy, Status.FEASIBLE, self.budget, schedule, None, self.seconds)
+
+    @staticmethod
     def from_document(document: Any, graph: Graph) -> Solution:
         """The solution of a parsed solution file, checked again.
 
         Raises:
             SolutionError: as `load`.
         """
-        require_keys(document, _KEYS, "the solution file", SolutionError)
-        require_format(document, FORMAT, VERSION, SolutionError)
-        require_keys(document["graph"], ("name", "sha256"), "the entry 'graph'", SolutionError)
+        _require_solution(document)
         if document["graph"]["sha256"] != graph.sha256:
-            name = document["graph"]["name"]
-            raise SolutionError(f"this solution is for another graph, {name!r}, than the one given, {graph.name!r}")
+            raise _other_graph(document["graph"]["name"], graph)
         if document["status"] not in set(Status):
             raise SolutionError(f"the status {quote(document['status'])} is none of {', '.join(Status)}")
         schedule = None
@@ -185,6 +225,38 @@ class Solution:
                 found = getattr(solution, key)
                 raise SolutionError(f"the file says {key} {document[key]!r}, but its schedule has {found!r}")
         return solution
+
+
+def _graph_entry(graph: Graph) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": graph.name, "sha256": graph.sha256, "structure": graph.structure}
+    return entry if graph.options is None else entry | {"capture": dataclasses.asdict(graph.options)}
+
+
+def capture_options_of(path: str | Path) -> CaptureOptions | None:
+    """How the graph of a solution file was captured, if it was.
+
+    Raises:
+        SolutionError: if the file is not a solution.
+    """
+    document = read_json(path, SolutionError)
+    try:
+        _require_solution(document)
+        entry = document["graph"].get("capture")
+        return None if entry is None else parse_options(entry, SolutionError)
+    except SolutionError as error:
+        raise SolutionError(f"{path}: {error}") from None
+
+
+def _require_solution(document: Any) -> None:
+    require_keys(document, _KEYS, "the solution file", SolutionError)
+    require_format(document, FORMAT, VERSION, SolutionError)
+    entry = document["graph"]
+    optional = [key for key in ("structure", "capture") if isinstance(entry, dict) and key in entry]
+    require_keys(entry, ("name", "sha256", *optional), "the entry 'graph'", SolutionError)
+
+
+def _other_graph(name: str, graph: Graph) -> SolutionError:
+    return SolutionError(f"this solution is for another graph, {name!r}, than the one given, {graph.name!r}")
 
 
 def _schedule(document: dict[str, Any], graph: Graph) -> Schedule:

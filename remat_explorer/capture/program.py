@@ -158,14 +158,16 @@ class Program:
         """What runs for a statement of a plan of `graph`."""
         return self.bodies[statement.operation]
 
-    def bind(self, model: nn.Module, tensors: tuple[torch.Tensor, ...]) -> Registers:
+    def bind(self, model: nn.Module, tensors: tuple[torch.Tensor, ...], tangents: bool = True) -> Registers:
         """Registers that hold the resident tensors: the model's own parameters and buffers, not copies.
 
         Args:
             model: the captured model, or one with the same parameter names.
             tensors: the plain inputs, as `TrainingStep.tensors` gives them.
+            tangents: whether to start backward from ones, or from what is put into the registers later.
         """
-        registers = bind_inputs(self.inputs, self.module, model, tensors)
+        inputs = tuple(entry for entry in self.inputs if tangents or entry.kind != "tangent")
+        registers = bind_inputs(inputs, self.module, model, tensors)
         with torch.no_grad():
             for body in self.prologue:
                 body.run(registers)

@@ -4,5 +4,6 @@ from remat_explorer.runtime.interpreter import Interpreter
 from remat_explorer.runtime.measurement import Measurement
 from remat_explorer.runtime.measuring import measure
 from remat_explorer.runtime.outcome import Outcome
+from remat_explorer.runtime.rematerialize import rematerialize
 
-__all__ = ["Interpreter", "Measurement", "Outcome", "measure"]
+__all__ = ["Interpreter", "Measurement", "Outcome", "measure", "rematerialize"]

@@ -84,11 +84,12 @@ def generate(plan: Plan, program: Program, device: torch.device) -> GeneratedSte
     emission.statements(0, len(plan.statements))
     emission.bodies(program.epilogue)
     output = emission.graph.output(tuple(emission.result(result) for result in program.results))
-    output.meta[RESULTS] = ", ".join(_name(result) for result in program.results)
+    output.meta[RESULTS] = ", ".join(name_of(result) for result in program.results)
     return GeneratedStep(GraphModule(nn.Module(), emission.graph), plan, program, residents)
 
 
-def _name(result: Result) -> str:
+def name_of(result: Result) -> str:
+    """What a result is, in words."""
     return result.name if result.kind == "output" else f"{result.kind} of {result.name}"
 
 

@@ -1,0 +1,93 @@
+"""From a model and inputs to code that trains it within a budget: capture, profile, solve, generate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from remat_explorer.capture.losses import Loss
+from remat_explorer.capture.profiling import profile
+from remat_explorer.capture.tracing import trace
+from remat_explorer.capture_options import CaptureOptions
+from remat_explorer.errors import ExecutionError
+from remat_explorer.graph import Graph
+from remat_explorer.runtime.halves import Halves
+from remat_explorer.runtime.signature import Signature
+from remat_explorer.solution import Solution, capture_options_of
+from remat_explorer.solvers import minimum_budget, solve
+from remat_explorer.solvers.base import Progress
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """A solution, the code that executes it, and what it was made for."""
+
+    signature: Signature
+    solution: Solution
+    halves: Halves
+
+
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """How `remat_explorer.rematerialize` was asked to plan: its arguments, by the same names."""
+
+    budget: str | int | float | None = None
+    loss: Loss | None = None
+    strategy: str = "optimal"
+    solution: Solution | str | Path | None = None
+    time_limit: float = 60.0
+    solver: str = "highs"
+    optimizer: str | None = None
+    on_progress: Callable[[Progress], None] | None = None
+
+    def plan(
+        self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], within: str | int | float | None = None
+    ) -> Planned:
+        """Plan a training step of ``model`` for these inputs.
+
+        Args:
+            within: a budget to solve for even if there is a solution, because the inputs are others.
+
+        Raises:
+            CaptureError, ExecutionError, SolutionError, QuantityError: as `remat_explorer.rematerialize`.
+        """
+        signature = Signature.of(model, args, kwargs)
+        device = next(model.parameters()).device
+        program = trace(model, args, kwargs, self.loss, options=self._options())
+        graph = profile(program.graph, model, args, kwargs, self.loss, device=str(device))
+        if within is None and self.solution is not None:
+            solution = self._given(graph, self.solution)
+        else:
+            solution = self._solved(graph, self.budget if within is None else within)
+        _require_schedule(solution)
+        assert solution.plan is not None
+        return Planned(signature, solution, Halves.of(solution.plan, program, device))
+
+    def _options(self) -> CaptureOptions:
+        """How the graph must be captured for its structure to be that of a given solution."""
+        given = self.solution
+        if given is not None:
+            found = given.graph.options if isinstance(given, Solution) else capture_options_of(given)
+            if found is not None:
+                return found
+        return CaptureOptions(optimizer=self.optimizer)
+
+    def _given(self, graph: Graph, solution: Solution | str | Path) -> Solution:
+        return solution.on(graph) if isinstance(solution, Solution) else Solution.load_schedule(solution, graph)
+
+    def _solved(self, graph: Graph, budget: str | int | float | None) -> Solution:
+        if budget is None:
+            raise ExecutionError('there is nothing to plan with; give budget=..., such as "2 GiB", or solution=...')
+        return solve(graph, budget, self.strategy, self.time_limit, self.solver, on_progress=self.on_progress)
+
+
+def _require_schedule(solution: Solution) -> None:
+    if solution.schedule is not None:
+        return
+    if solution.status == "infeasible":
+        raise ExecutionError(f"no schedule fits: {solution}. {minimum_budget(solution.graph).explain()}")
+    raise ExecutionError(f"no schedule was found in time: {solution}; give a larger budget, or a larger time_limit")

@@ -1,0 +1,101 @@
+"""The one line that brings a schedule into a training loop."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from remat_explorer.capture.losses import Loss
+from remat_explorer.capture.step import unwrapped
+from remat_explorer.errors import ExecutionError
+from remat_explorer.runtime.recipe import Recipe
+from remat_explorer.runtime.rematerialized import Rematerialization, rematerialized
+from remat_explorer.solution import Solution
+from remat_explorer.solvers.base import Progress
+
+
+def rematerialize(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any] | None = None,
+    budget: str | int | float | None = None,
+    loss: Loss | None = None,
+    strategy: str = "optimal",
+    solution: Solution | str | Path | None = None,
+    *,
+    resolve: bool = False,
+    optimizer: str | None = None,
+    time_limit: float = 60.0,
+    solver: str = "highs",
+    on_progress: Callable[[Progress], None] | None = None,
+) -> nn.Module:
+    """A drop-in for ``model`` whose training steps stay within a memory budget, with the gradients of plain PyTorch.
+
+    It has the model's class, attributes, parameters and buffers, under the same names; optimizers, gradient clipping
+    and accumulation, gradient scaling, `state_dict`, `train()` and `eval()`, `.to(...)` and DistributedDataParallel
+    (around it) work as before. Buffers are updated once, and dropout draws what plain PyTorch would draw.
+
+    In evaluation mode, and where gradients are switched off, the model runs as it is. So does ``model`` itself, which
+    shares its parameters.
+
+    Args:
+        model: what to train, on the device where it shall be trained, in the mode in which it shall be trained.
+        args, kwargs: inputs like those of every step: shapes are static.
+        budget: bytes, "2 GiB", or "60%" of what keeping everything takes; parameters and gradients included. A
+            gradient that waits in ``.grad`` for the next one to be added comes on top.
+        loss: from the model's output to a scalar tensor, which is then what the model returns; it must not read
+            tensors that change from step to step. None returns what the model returns: a loss that is computed
+            elsewhere, or, of an output that has a ``loss``, that loss (other tensors of such an output are None).
+        strategy, time_limit, solver, on_progress: as for `remat_explorer.solve`.
+        solution: a solution of this model, or a solution file, instead of solving; ``budget`` is not needed then.
+        resolve: plan anew, within ``budget``, for inputs with other shapes, other frozen parameters or another mode;
+            plans are kept. Otherwise such inputs are an error. After ``.to(...)`` it is planned anew in any case.
+        optimizer: "sgd", "momentum" or "adam" counts that optimizer's state within the budget.
+
+    Raises:
+        CaptureError: if the model has no static training graph.
+        ExecutionError: if no schedule fits, with the smallest budget that would do, or memory runs out.
+        SolutionError: if the solution is not this model's, or exceeds its budget with the workspace measured here.
+
+    >>> model = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1))
+    >>> x = torch.randn(512, 64)
+    >>> trained = rematerialize(model, (x,), budget="90%")
+    >>> trained(x).square().mean().backward()
+    >>> trained.state_dict().keys() == model.state_dict().keys()
+    True
+    >>> trained.rematerialization.solution.plan.peak <= trained.rematerialization.solution.budget
+    True
+    """
+    _require_inner(model)
+    _require_constant(loss)
+    args, kwargs = tuple(args), dict(kwargs or {})
+    recipe = Recipe(budget, loss, strategy, solution, time_limit, solver, optimizer, on_progress)
+    planned = recipe.plan(model, args, kwargs)
+    return rematerialized(Rematerialization(model, recipe, planned, resolve))
+
+
+def _require_inner(model: nn.Module) -> None:
+    if unwrapped(model) is not model:
+        name = type(model).__name__
+        raise ExecutionError(f"{name} goes around what rematerialize returns: {name}(rematerialize(model, ...))")
+    if hasattr(model, "_orig_mod"):
+        raise ExecutionError("the plan replaces what torch.compile would run; rematerialize the model without it")
+
+
+def _require_constant(loss: Loss | None) -> None:
+    """Labels that a loss reads from around it would be those of the first step for ever."""
+    if not inspect.isfunction(loss):
+        return
+    around = inspect.getclosurevars(loss)
+    for name, value in {**around.globals, **around.nonlocals}.items():
+        if isinstance(value, torch.Tensor):
+            raise ExecutionError(
+                f"the loss reads the tensor {name!r} of shape {list(value.shape)} from around it, whose content would "
+                "stay that of now in every step; leave out loss=... and compute the loss from what the model returns, "
+                "or make the loss a part of the model, with the tensor as an input"
+            )
