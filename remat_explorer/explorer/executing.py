@@ -40,8 +40,7 @@ def execute(state: State, cancelled: threading.Event) -> None:
             raise
         state.say("Cancelled the execution; the schedule stays on the screen.", "warning")
         return
-    agrees = measurement.gradients_equal and measurement.within_budget
-    state.say("Executed. " + validation(measurement), "good" if agrees else "warning")
+    state.say("Executed. " + validation(measurement), "good" if measurement.sound else "warning")
 
 
 def validation(measurement: Any) -> str:
@@ -50,15 +49,19 @@ def validation(measurement: Any) -> str:
     Args:
         measurement: a `remat_explorer.runtime.Measurement`.
     """
-    difference = measurement.gradient_difference
     words = [
         f"Peak predicted {format_bytes(measurement.predicted_peak)}, measured {format_bytes(measurement.peak)} "
         f"({100 * measurement.error:+.2f} %), {'within' if measurement.within_budget else 'ABOVE'} its budget of "
         f"{format_bytes(measurement.budget)}",
-        f"overhead predicted {format_overhead(measurement.predicted_overhead)}, "
-        f"measured {format_overhead(measurement.overhead)}",
-        f"gradients {'equal' if measurement.gradients_equal else 'DIFFER'}: max difference {difference:.3g}",
+        f"overhead predicted {format_overhead(measurement.predicted_overhead)}",
     ]
-    if measurement.eager_peak:
-        words.append(f"eager peak {format_bytes(measurement.eager_peak)}")
+    if measurement.overhead is not None:
+        words[-1] += f", measured {format_overhead(measurement.overhead)}"
+    if measurement.eager:
+        compared = measurement.eager.comparison
+        equal = "equal" if compared.gradients_equal else "DIFFER"
+        words.append(f"gradients {equal}: max difference {compared.gradient_difference:.3g}")
+        words.append(f"eager peak {format_bytes(measurement.eager.peak)}")
+    if measurement.missing:
+        words.append(f"not compared: {measurement.missing}")
     return " · ".join(words)

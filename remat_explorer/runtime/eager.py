@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 
 import torch
@@ -12,7 +13,7 @@ from remat_explorer.capture.losses import Loss
 from remat_explorer.capture.memory_meter import is_out_of_memory
 from remat_explorer.capture.placement import Placed
 from remat_explorer.capture.step import TrainingStep
-from remat_explorer.errors import ExecutionError
+from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.runtime.outcome import Outcome
 
 
@@ -43,7 +44,8 @@ class Eager:
         """One forward and backward pass; the loss, or the outputs where there is none and backward starts from ones.
 
         Raises:
-            ExecutionError: if memory runs out, or the model does not run at all.
+            OutOfMemoryError: if memory does not hold it.
+            ExecutionError: if the model does not run at all.
         """
         trained = [parameter for parameter in self._step.parameters() if parameter.requires_grad]
         try:
@@ -53,16 +55,16 @@ class Eager:
                 if self._tangents is None:  # kept from run to run: a plan has them among what is resident
                     self._tangents = [torch.ones_like(output) for output in starts]
                 torch.autograd.backward(starts, self._tangents, inputs=trained)
-        except RuntimeError as error:
-            if is_out_of_memory(error):
+            return tuple(output.detach() for output in outputs)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
                 raise ExecutionError(
-                    "memory ran out in plain PyTorch, which keeps everything and is the reference here"
+                    f"{type(self._step.model).__name__} does not run in plain PyTorch, the reference here: "
+                    f"{first_line(error)}; make the model run by itself first"
                 ) from error
-            raise ExecutionError(
-                f"{type(self._step.model).__name__} does not run in plain PyTorch, the reference here: "
-                f"{first_line(error)}; make the model run by itself first"
-            ) from error
-        return tuple(output.detach() for output in outputs)
+            traceback.clear_frames(error.__traceback__)  # locals there hold tensors
+        self.reset()
+        raise OutOfMemoryError("memory ran out in plain PyTorch, which keeps everything; take a smaller batch")
 
     def outcome(self, outputs: tuple[torch.Tensor, ...], to: Callable[[torch.Tensor], torch.Tensor]) -> Outcome:
         """Copies of what `run` left behind, each passed through ``to``."""

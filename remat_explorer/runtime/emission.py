@@ -46,7 +46,11 @@ class Emission:
 
     def take(self, residents: Iterable[fx.Node]) -> None:
         """An argument for each tensor that is there before the plan starts."""
-        names = {entry.node: f"{entry.kind}_{entry.name or entry.place}" for entry in self.program.inputs}
+        names = {
+            entry.node: f"{entry.kind}_{entry.name or entry.place}"
+            for entry in self.program.inputs
+            if entry.kind != "constant"  # the same one may come in several nodes
+        }
         for node in residents:
             self.nodes[node] = self.graph.placeholder(_identifier(names.get(node, f"constant_{node.name}")))
 

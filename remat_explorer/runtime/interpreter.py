@@ -10,12 +10,12 @@ from typing import Any
 import torch
 
 from remat_explorer.capture.autocast import no_autocast
-from remat_explorer.capture.memory_meter import is_out_of_memory
 from remat_explorer.capture.program import Program, Registers
 from remat_explorer.errors import ExecutionError
 from remat_explorer.plan import Compute, Plan, Statement
 from remat_explorer.runtime.outcome import Outcome
 from remat_explorer.runtime.random_state import RandomStates
+from remat_explorer.runtime.shortage import explained_shortage
 
 Section = Callable[[], contextlib.AbstractContextManager[Any]]
 
@@ -25,7 +25,8 @@ class Interpreter:
     """Runs ``plan`` with the operations of ``program`` on ``device``.
 
     Raises:
-        ExecutionError: from `run`, if memory runs out or the run is cancelled, with the statement's text.
+        OutOfMemoryError: from `run`, if memory runs out, with the statement and what was in memory.
+        ExecutionError: from `run`, if it is cancelled, with the statement.
     """
 
     plan: Plan
@@ -45,21 +46,12 @@ class Interpreter:
             section: a context entered around each statement, for meters.
             cancelled: asked before each statement.
         """
-        states = RandomStates(self.device)
-        statement: Statement
-        with torch.no_grad(), no_autocast():
-            for statement in self.plan.statements:
+        states, place = RandomStates(self.device), 0
+        with torch.no_grad(), no_autocast(), explained_shortage(self.plan, registers.clear, lambda: place):
+            for place, statement in enumerate(self.plan.statements):  # noqa: B007 (read where memory runs out)
                 if cancelled():
                     raise ExecutionError(f"execution was cancelled before {self.plan.text(statement)!r}")
-                try:
-                    self._execute(statement, registers, states, section)
-                except RuntimeError as error:
-                    if not is_out_of_memory(error):
-                        raise
-                    raise ExecutionError(
-                        f"memory ran out at {self.plan.text(statement)!r} (stage {statement.stage}); solve with a "
-                        "smaller budget, or take a smaller batch"
-                    ) from error
+                self._execute(statement, registers, states, section)
             return self._finish(registers)
 
     def _execute(self, statement: Statement, registers: Registers, states: RandomStates, section: Section) -> None:

@@ -3,12 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from remat_explorer.plan import Timeline
+from remat_explorer.plan import Plan, Timeline
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds
+from remat_explorer.runtime.comparison import Comparison
+
+
+@dataclass(frozen=True)
+class Allocator:
+    """Peaks of the CUDA allocator while the plan ran, bytes of the whole process.
+
+    Attributes:
+        requested: what was asked for; storages and workspaces add up to it.
+        allocated: what was handed out, rounded up to the allocator's blocks.
+        reserved: what the allocator had taken from the driver, in use or not; other tools show this.
+    """
+
+    requested: int
+    allocated: int
+    reserved: int
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Plain PyTorch: its peak in bytes (resident bytes included) and median seconds, and how the plan compares."""
+
+    peak: int
+    seconds: float
+    comparison: Comparison
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,42 +44,43 @@ class Measurement:
 
     Attributes:
         device: name of the device.
-        predicted: the plan's timeline.
+        plan: what ran, with its predicted timeline.
         during: measured highest bytes within each statement, resident bytes added, int64.
         after: measured bytes after each statement, resident bytes added, int64.
+        statement_seconds: time of each statement in a run of its own, float64.
         resident_bytes: parameters, buffers, inputs and constants; known, not measured.
         budget: bytes that the solution was made for.
-        seconds: median time of the plan.
-        checkpoint_all_seconds: median time of the plan that keeps everything, taken in turn with it.
+        seconds: median time of the plan's generated code.
+        generated_peak: measured peak of the generated code in bytes, resident bytes included.
+        checkpoint_all_seconds: median time of the plan that keeps everything, taken in turn with it; None where
+            memory does not hold it.
         predicted_overhead: cost of the schedule over the cost of computing everything once.
-        eager_seconds: median time of plain PyTorch.
-        eager_peak: peak bytes of plain PyTorch, resident bytes included.
-        loss_difference, gradient_difference: largest absolute difference from plain PyTorch.
-        gradients_equal, buffers_equal, rng_equal: equal bit for bit: gradients, buffers, random state afterwards.
-        allocated, requested, reserved: peaks of the CUDA allocator, all of the process; None on the CPU.
+        eager: plain PyTorch, taken in turn with both; None where memory does not hold it.
+        allocator: None on the CPU.
+        missing: why there is no `eager` or no `checkpoint_all_seconds`, or "".
     """
 
     device: str
-    predicted: Timeline
+    plan: Plan
     during: np.ndarray
     after: np.ndarray
+    statement_seconds: np.ndarray
     resident_bytes: int
     budget: int
     seconds: float
-    checkpoint_all_seconds: float
+    generated_peak: int
+    checkpoint_all_seconds: float | None
     predicted_overhead: float
-    eager_seconds: float
-    eager_peak: int
-    loss_difference: float
-    gradient_difference: float
-    gradients_equal: bool
-    buffers_equal: bool
-    rng_equal: bool
-    allocated: int | None = None
-    requested: int | None = None
-    reserved: int | None = None
+    eager: Reference | None
+    allocator: Allocator | None = None
+    missing: str = ""
 
     @property
+    def predicted(self) -> Timeline:
+        """The plan's timeline."""
+        return self.plan.timeline
+
+    @cached_property
     def peak(self) -> int:
         """Measured peak in bytes, resident bytes included."""
         return int(self.during.max())
@@ -60,7 +88,7 @@ class Measurement:
     @property
     def predicted_peak(self) -> int:
         """Predicted peak in bytes, resident bytes included."""
-        return self.predicted.peak
+        return self.plan.peak
 
     @property
     def error(self) -> float:
@@ -75,20 +103,38 @@ class Measurement:
 
     @property
     def within_budget(self) -> bool:
-        """Whether the measured peak kept to the budget."""
-        return self.peak <= self.budget
+        """Whether the measured peaks kept to the budget."""
+        return max(self.peak, self.generated_peak) <= self.budget
 
     @property
-    def overhead(self) -> float:
+    def overhead(self) -> float | None:
         """Measured time over that of the plan that keeps everything."""
-        return self.seconds / self.checkpoint_all_seconds
+        return None if self.checkpoint_all_seconds is None else self.seconds / self.checkpoint_all_seconds
+
+    @property
+    def equal(self) -> bool | None:
+        """Whether loss, gradients, buffers and random state are plain PyTorch's, bit for bit; None without it."""
+        return None if self.eager is None else self.eager.comparison.equal
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing that was measured contradicts what was promised."""
+        return self.within_budget and self.equal is not False
+
+    def save_trace(self, path: str | Path) -> Path:
+        """Write the run as a trace that Perfetto (ui.perfetto.dev) and chrome://tracing open, atomically."""
+        from remat_explorer.runtime.trace_file import save_trace
+
+        return save_trace(self, path)
 
     def to_document(self) -> dict[str, Any]:
         """Everything but the timelines, as a JSON object; memory in bytes, time in seconds."""
+        compared = self.eager.comparison if self.eager else None
         return {
             "device": self.device,
             "predicted_peak": self.predicted_peak,
             "measured_peak": self.peak,
+            "generated_peak": self.generated_peak,
             "error": self.error,
             "dynamic_error": self.dynamic_error,
             "budget": self.budget,
@@ -97,37 +143,43 @@ class Measurement:
             "measured_overhead": self.overhead,
             "seconds": self.seconds,
             "checkpoint_all_seconds": self.checkpoint_all_seconds,
-            "eager_seconds": self.eager_seconds,
-            "eager_peak": self.eager_peak,
-            "loss_difference": self.loss_difference,
-            "gradient_difference": self.gradient_difference,
-            "gradients_equal": self.gradients_equal,
-            "buffers_equal": self.buffers_equal,
-            "random_state_equal": self.rng_equal,
-            "allocated": self.allocated,
-            "requested": self.requested,
-            "reserved": self.reserved,
+            "eager_seconds": self.eager.seconds if self.eager else None,
+            "eager_peak": self.eager.peak if self.eager else None,
+            "loss_difference": compared.loss_difference if compared else None,
+            "gradient_difference": compared.gradient_difference if compared else None,
+            "gradients_equal": compared.gradients_equal if compared else None,
+            "buffers_equal": compared.buffers_equal if compared else None,
+            "random_state_equal": compared.random_state_equal if compared else None,
+            "allocated": self.allocator.allocated if self.allocator else None,
+            "requested": self.allocator.requested if self.allocator else None,
+            "reserved": self.allocator.reserved if self.allocator else None,
+            "missing": self.missing,
         }
 
     def __str__(self) -> str:
         verdict = "within" if self.within_budget else "ABOVE"
-        equal = "gradients equal" if self.gradients_equal else "gradients DIFFER"
+        against = (
+            "" if self.checkpoint_all_seconds is None else f" against {format_seconds(self.checkpoint_all_seconds)}"
+        )
+        overhead = "unknown" if self.overhead is None else format_overhead(self.overhead)
         lines = [
             f"on {self.device}",
             f"peak: predicted {format_bytes(self.predicted_peak)}, measured {format_bytes(self.peak)} "
             f"(error {self.error:+.3%}, without resident bytes {self.dynamic_error:+.3%})",
             f"budget: {format_bytes(self.budget)}, measured peak is {verdict} it",
-            f"overhead: predicted {format_overhead(self.predicted_overhead)}, measured "
-            f"{format_overhead(self.overhead)} ({format_seconds(self.seconds)} against "
-            f"{format_seconds(self.checkpoint_all_seconds)} for keeping everything)",
-            f"plain PyTorch: {format_bytes(self.eager_peak)}, {format_seconds(self.eager_seconds)}",
-            f"{equal}: max difference {self.gradient_difference:g}",
-            f"loss: difference {self.loss_difference:g}; buffers {'equal' if self.buffers_equal else 'DIFFER'}; "
-            f"random state {'equal' if self.rng_equal else 'DIFFERS'}",
+            f"overhead: predicted {format_overhead(self.predicted_overhead)}, measured {overhead} "
+            f"({format_seconds(self.seconds)}{against}{' for keeping everything' if against else ''})",
         ]
-        if self.allocated is not None and self.requested is not None and self.reserved is not None:
+        if self.eager:
+            lines += [
+                f"plain PyTorch: {format_bytes(self.eager.peak)}, {format_seconds(self.eager.seconds)}",
+                *str(self.eager.comparison).splitlines(),
+            ]
+        if self.missing:
+            lines.append(f"not compared: {self.missing}")
+        if self.allocator:
             lines.append(
-                f"CUDA, the whole process: requested {format_bytes(self.requested)}, allocated "
-                f"{format_bytes(self.allocated)}, reserved {format_bytes(self.reserved)}"
+                f"CUDA, the whole process: requested {format_bytes(self.allocator.requested)}, allocated "
+                f"{format_bytes(self.allocator.allocated)}, reserved {format_bytes(self.allocator.reserved)}"
             )
         return "\n".join(lines)

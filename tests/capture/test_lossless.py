@@ -93,5 +93,4 @@ def test_splitting_a_convolution_or_joining_operations_changes_no_gradient(name)
     for contract, split in ((False, True), (True, False), (True, True)):
         graph = rx.capture(model, (x,), contract=contract, split_convolution_backward=split)
         measured = rx.measure(rx.solve(graph, "100%", strategy="checkpoint-all"), model, (x,), device="cpu", repeats=1)
-        assert measured.gradients_equal
-        assert measured.buffers_equal
+        assert measured.equal

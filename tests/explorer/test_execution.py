@@ -29,7 +29,7 @@ def test_execution_shows_measured_memory_and_equal_gradients(own: Any) -> None:
     assert own.wait(60)
     own.execute()
     assert own.wait(120)
-    assert own.measurement.gradients_equal
+    assert own.measurement.equal
     assert "gradients equal: max difference 0" in state.status
     assert "within its budget of" in state.status
     measured = own._views[5]._figure.data[5]

@@ -50,10 +50,8 @@ def test_memory_is_as_predicted_and_results_are_equal_bit_for_bit(profiled, seed
     assert found.peak <= found.predicted_peak * (1 + bound)
     assert np.abs(found.during - found.predicted.during).max() <= 0.01 * found.predicted_peak
     np.testing.assert_array_equal(found.after, found.predicted.after)
-    assert found.loss_difference == found.gradient_difference == 0
-    assert found.gradients_equal
-    assert found.buffers_equal
-    assert found.rng_equal
+    assert found.generated_peak == found.peak
+    assert found.equal
 
 
 def test_a_repeated_dropout_draws_its_first_mask(net):
@@ -62,8 +60,7 @@ def test_a_repeated_dropout_draws_its_first_mask(net):
     schedules = (random_schedule(graph, seed, dropped=0.7) for seed in range(20))
     schedule = next(s for s in schedules if (s.R[:, dropout] > 0).sum() > 1)
     found = run(schedule, model)
-    assert found.gradients_equal
-    assert found.rng_equal
+    assert found.equal
 
 
 def test_the_summary_says_what_was_predicted_and_measured(net):
@@ -71,8 +68,9 @@ def test_the_summary_says_what_was_predicted_and_measured(net):
     found = run(checkpoint_all(graph), model)
     for words in ("gradients equal: max difference 0", "peak: predicted", "overhead: predicted +0.0 %", "within it"):
         assert words in str(found)
-    assert found.allocated is None
-    assert found.eager_peak > graph.resident_bytes
+    assert found.allocator is None
+    assert found.eager is not None
+    assert found.eager.peak > graph.resident_bytes
 
 
 def test_measuring_leaves_the_model_and_the_random_state_alone(net):
@@ -112,9 +110,23 @@ def test_a_hard_cap_names_the_statement_that_passed_it(net):
 
 def test_a_cancelled_run_names_the_statement(net):
     model, graph = net
-    asked = iter([False] * 40)
+    asked, done = iter([False] * 40), []
     with pytest.raises(ExecutionError, match=r"cancelled before '(compute|free) "):
-        run(checkpoint_all(graph), model, cancelled=lambda: next(asked, True))
+        run(
+            checkpoint_all(graph),
+            model,
+            on_progress=lambda *now: done.append(now),
+            cancelled=lambda: len(done) >= 2 and next(asked, True),  # plain PyTorch is over by then
+        )
+
+
+def test_plain_pytorch_is_cancelled_between_two_operations(net):
+    model, graph = net
+    for operations in (3, 100):  # in the forward and in the backward pass
+        asked = iter([False] * operations)
+        with pytest.raises(ExecutionError, match=r"cancelled before aten\."):
+            run(checkpoint_all(graph), model, cancelled=lambda asked=asked: next(asked, True))
+    assert all(parameter.grad is None for parameter in model.module.parameters())
 
 
 def test_progress_ends_at_its_total(net):
@@ -147,8 +159,6 @@ def test_on_cuda_memory_is_as_predicted_and_gradients_are_close(seed):
     schedule = checkpoint_all(graph) if seed is None else random_schedule(graph, seed)
     found = rx.measure(solution_of(schedule), model.module, model.args, device="cuda")
     assert abs(found.dynamic_error) <= 0.01
-    assert found.gradients_equal
-    assert found.rng_equal
-    assert found.allocated is not None
-    assert found.reserved is not None
-    assert found.allocated <= found.reserved
+    assert found.equal
+    assert found.allocator is not None
+    assert found.allocator.requested <= found.allocator.allocated <= found.allocator.reserved

@@ -1,0 +1,167 @@
+"""A plan, the plan that keeps everything, and plain PyTorch on one device, each started from the same state."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from remat_explorer.capture.losses import Loss
+from remat_explorer.capture.memory_meter import CudaMeter, memory_meter
+from remat_explorer.capture.placement import Placed, require_same_structure
+from remat_explorer.capture.program import Registers
+from remat_explorer.capture.step import TrainingStep
+from remat_explorer.capture.tracing import trace
+from remat_explorer.plan import Plan
+from remat_explorer.runtime.comparison import Final
+from remat_explorer.runtime.eager import Eager
+from remat_explorer.runtime.generated import generate
+from remat_explorer.runtime.hard_cap import hard_cap
+from remat_explorer.runtime.interpreter import Interpreter
+from remat_explorer.runtime.interruption import Interruption
+from remat_explorer.runtime.measurement import Allocator
+from remat_explorer.runtime.random_state import RandomStates
+from remat_explorer.solution import Solution
+
+
+class Bench:
+    """What `remat_explorer.measure` measures with.
+
+    Args:
+        solution: with a schedule.
+        placed: the model and its inputs.
+        loss: as for `remat_explorer.capture`.
+        cancelled: asked before each statement of an interpreted plan, and between operations of everything else.
+
+    Raises:
+        ExecutionError: if the solution belongs to another model.
+    """
+
+    def __init__(self, solution: Solution, placed: Placed, loss: Loss | None, cancelled: Callable[[], bool]) -> None:
+        assert solution.plan is not None
+        self.solution, self.placed, self.cancelled = solution, placed, cancelled
+        graph = solution.graph
+        self.program = trace(placed.model, placed.args, placed.kwargs, loss, options=graph.options)
+        require_same_structure(graph, self.program.graph)
+        self.tensors = TrainingStep(placed.model, placed.args, placed.kwargs, loss).tensors(placed.args, placed.kwargs)
+        everything = Plan.from_sequence(graph, [(k, k, 1) for k in range(graph.n)])
+        self.interpreter = Interpreter(solution.plan, self.program, placed.device)
+        self.generated = generate(solution.plan, self.program, placed.device)
+        self.everything = generate(everything, self.program, placed.device)
+        self.eager = Eager(placed, loss)
+        self._interruption = Interruption(cancelled)
+        devices = [torch.device("cpu"), placed.device] if placed.device.type == "cuda" else [placed.device]
+        self._generators = [RandomStates(device) for device in devices]
+        self._start = self._states()
+
+    def _states(self) -> list[np.ndarray]:
+        return [generator.get() for generator in self._generators]
+
+    def rewind(self) -> None:
+        """Go back to the random state at the start, and forget what plain PyTorch left behind."""
+        self.eager.reset()
+        for generator, state in zip(self._generators, self._start, strict=True):
+            generator.set(state)
+
+    def registers(self) -> Registers:
+        """What a plan starts from."""
+        return self.program.bind(self.placed.model, self.tensors)
+
+    def eager_run(self) -> tuple[int, Final]:
+        """Peak bytes of plain PyTorch, and what it leaves behind, after one run that warms up.
+
+        Raises:
+            OutOfMemoryError: if memory does not hold it.
+        """
+        self._interruption.run("eager", self.eager.run)
+        self.rewind()
+        with memory_meter(self.placed.device) as meter, meter.section():
+            outputs = self._interruption.run("eager", self.eager.run)
+        states = self._states()
+        outcome = self.eager.outcome(outputs, lambda tensor: tensor.detach().to("cpu", copy=True))
+        del outputs
+        self.rewind()
+        return self.solution.graph.resident_bytes + meter.readings[0].highest, Final(outcome, states)
+
+    def metered_run(self, capped: bool) -> tuple[np.ndarray, np.ndarray, Final, Allocator | None]:
+        """Bytes during and after each statement, what the plan leaves behind, and the CUDA allocator's peaks."""
+        self.interpreter.run(self.registers(), cancelled=self.cancelled)  # kernels are chosen on their first call
+        self.rewind()
+        meter = memory_meter(self.placed.device)
+        cap = hard_cap(self.placed.device, self.solution.budget - self.solution.graph.resident_bytes, capped)
+        registers = self.registers()
+        with cap, meter:
+            outcome = self.interpreter.run(registers, meter.section, self.cancelled)
+        resident = self.solution.graph.resident_bytes
+        during = np.array([reading.highest for reading in meter.readings], dtype=np.int64) + resident
+        after = np.array([reading.after for reading in meter.readings], dtype=np.int64) + resident
+        final = Final(outcome, self._states())
+        self.rewind()
+        if isinstance(meter, CudaMeter):
+            return during, after, final, Allocator(meter.requested, meter.allocated, meter.reserved)
+        return during, after, final, None
+
+    def generated_peak(self) -> int:
+        """Measured peak of the generated code, bytes."""
+        self.rewind()
+        registers = self.registers()
+        with memory_meter(self.placed.device) as meter, meter.section():
+            self._interruption.run("plan", lambda: self.generated.run(registers))
+        return self.solution.graph.resident_bytes + meter.readings[0].highest
+
+    def statement_seconds(self) -> np.ndarray:
+        """Time of each statement; the device is waited for before and after each."""
+        self.rewind()
+        seconds: list[float] = []
+
+        @contextlib.contextmanager
+        def timed() -> Iterator[None]:
+            self._synchronize()
+            begin = time.perf_counter()
+            yield
+            self._synchronize()
+            seconds.append(time.perf_counter() - begin)
+
+        self.interpreter.run(self.registers(), timed, self.cancelled)
+        return np.array(seconds)
+
+    def contenders(self) -> dict[str, Callable[[], Any]]:
+        """One run of each: "plan" and "checkpoint-all" by generated code, and "eager"."""
+        return {
+            "plan": lambda: self.generated.run(self.registers()),
+            "checkpoint-all": lambda: self.everything.run(self.registers()),
+            "eager": self.eager.run,
+        }
+
+    def timed(self, names: list[str], repeats: int, advance: Callable[[], None]) -> dict[str, float]:
+        """Median seconds of contenders; they take turns, so that a drift of the machine meets all of them."""
+        contenders = self.contenders()
+        seconds: dict[str, list[float]] = {name: [] for name in names}
+        for _ in range(repeats):
+            for name in names:
+                self.rewind()
+                self._synchronize()
+                begin = time.perf_counter()
+                self._interruption.run(name, contenders[name])
+                self._synchronize()
+                seconds[name].append(time.perf_counter() - begin)
+                advance()
+        return {name: statistics.median(times) for name, times in seconds.items()}
+
+    def warm_up(self, name: str) -> None:
+        """Run a contender once.
+
+        Raises:
+            OutOfMemoryError: if memory does not hold it.
+        """
+        self.rewind()
+        self._interruption.run(name, self.contenders()[name])
+
+    def _synchronize(self) -> None:
+        if self.placed.device.type == "cuda":
+            torch.cuda.synchronize(self.placed.device)

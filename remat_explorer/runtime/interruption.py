@@ -1,0 +1,64 @@
+"""Plain PyTorch and generated code that can be stopped between two operations."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from remat_explorer.errors import ExecutionError
+
+PATIENCE = 0.25  # seconds that a run may take without being asked whether to stop
+
+
+class _Asking(TorchDispatchMode):
+    """Asks before every operation, of the backward pass, too."""
+
+    def __init__(self, cancelled: Callable[[], bool]) -> None:
+        super().__init__()
+        self._cancelled = cancelled
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self._cancelled():
+            raise ExecutionError(f"execution was cancelled before {func}")
+        return func(*args, **(kwargs or {}))
+
+
+class Interruption:
+    """Runs contenders so that cancelling takes effect soon, without slowing down those that are short anyway.
+
+    Asking costs microseconds an operation, which would show in the time of a run of short operations. A run that took
+    less than `PATIENCE` the last time is therefore left alone.
+
+    >>> import torch
+    >>> interruption = Interruption(lambda: True)
+    >>> interruption.run("eager", lambda: torch.ones(1))
+    Traceback (most recent call last):
+        ...
+    remat_explorer.errors.ExecutionError: execution was cancelled before aten.ones.default
+    """
+
+    def __init__(self, cancelled: Callable[[], bool]) -> None:
+        self._cancelled = cancelled
+        self._seconds: dict[str, float] = {}
+
+    def run(self, name: str, contender: Callable[[], Any]) -> Any:
+        """What ``contender`` gives.
+
+        Raises:
+            ExecutionError: if it was cancelled.
+        """
+        with self.watching(name):
+            return contender()
+
+    @contextlib.contextmanager
+    def watching(self, name: str) -> Iterator[None]:
+        """The same for a body."""
+        short = self._seconds.get(name, PATIENCE) < PATIENCE
+        begin = time.perf_counter()
+        with contextlib.nullcontext() if short else _Asking(self._cancelled):
+            yield
+        self._seconds[name] = time.perf_counter() - begin

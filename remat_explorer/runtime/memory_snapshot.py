@@ -1,0 +1,40 @@
+"""PyTorch's own record of every CUDA allocation, for its viewer."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from remat_explorer.errors import ExecutionError
+
+ENTRIES = 200_000  # allocations and frees that are kept
+
+
+@contextlib.contextmanager
+def recorded(device: torch.device, path: str | Path) -> Iterator[None]:
+    """Record the allocations of the body and write them to ``path``, which pytorch.org/memory_viz opens.
+
+    The file is complete or not there: it is written under another name first.
+
+    Raises:
+        ExecutionError: on the CPU, of which PyTorch keeps no such record.
+    """
+    if device.type != "cuda":
+        raise ExecutionError(f"PyTorch records memory snapshots on CUDA only, not on {device}; leave snapshot=... out")
+    path = Path(path)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(handle)
+    torch.cuda.memory._record_memory_history(max_entries=ENTRIES)
+    try:
+        yield
+        torch.cuda.memory._dump_snapshot(temporary)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    finally:
+        torch.cuda.memory._record_memory_history(enabled=None)
+        Path(temporary).unlink(missing_ok=True)

@@ -1,0 +1,79 @@
+"""A run as a trace file: statements as slices, memory as counters.
+
+The Trace Event Format of Chrome, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from remat_explorer.documents import write_text
+from remat_explorer.plan import Compute
+from remat_explorer.runtime.measurement import Measurement
+
+_PROCESS = 1
+_LANES = {"forward": 1, "backward": 2, "recomputed": 3}
+
+
+def save_trace(measurement: Measurement, path: str | Path) -> Path:
+    """Write the trace of a measured run, atomically."""
+    return write_text(path, json.dumps(trace_document(measurement), separators=(",", ":")) + "\n")
+
+
+def trace_document(measurement: Measurement) -> dict[str, Any]:
+    """The trace as a JSON object: one slice for each computation, and predicted and measured memory over time.
+
+    Times are those of the run in which each statement was waited for, in microseconds.
+    """
+    plan = measurement.plan
+    ends = np.cumsum(measurement.statement_seconds) * 1e6
+    begins = ends - measurement.statement_seconds * 1e6
+    title = f"{plan.graph.name} on {measurement.device}"
+    events: list[dict[str, Any]] = [_named("process_name", 0, title)]
+    events += [_named("thread_name", lane, name) for name, lane in _LANES.items()]
+    for i, statement in enumerate(plan.statements):
+        if not isinstance(statement, Compute):
+            continue
+        node = plan.graph.operations[statement.operation]
+        events.append(
+            {
+                "name": node.name,
+                "cat": node.phase if statement.first else "recomputed",
+                "ph": "X",
+                "pid": _PROCESS,
+                "tid": _LANES[node.phase if statement.first else "recomputed"],
+                "ts": float(begins[i]),
+                "dur": float(ends[i] - begins[i]),
+                "args": {
+                    "statement": plan.text(statement),
+                    "stage": statement.stage,
+                    "measured bytes": int(measurement.during[i]),
+                    "predicted bytes": int(plan.timeline.during[i]),
+                },
+            }
+        )
+    for name, during, after in (
+        ("memory measured", measurement.during, measurement.after),
+        ("memory predicted", plan.timeline.during, plan.timeline.after),
+    ):
+        events += _counter(name, begins, ends, during, after)
+    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": measurement.to_document()}
+
+
+def _counter(
+    name: str, begins: np.ndarray, ends: np.ndarray, during: np.ndarray, after: np.ndarray
+) -> list[dict[str, Any]]:
+    """A counter that shows the highest memory within each statement, and what remains after it."""
+    points = [(float(time), int(size)) for i in range(len(during)) for time, size in
+              ((begins[i], during[i]), (ends[i], after[i]))]  # fmt: skip
+    kept = points[:1] + [now for before, now in pairwise(points) if before[1] != now[1]]
+    return [{"name": name, "ph": "C", "pid": _PROCESS, "ts": t, "args": {"bytes": size}} for t, size in kept]
+
+
+def _named(kind: str, lane: int, name: str) -> dict[str, Any]:
+    return {"name": kind, "ph": "M", "pid": _PROCESS, "tid": lane, "args": {"name": name}}
