@@ -26,7 +26,7 @@ SMALL = {
     "googlenet": (4, 64, None),
     "gpt2": (1, None, 64),
     "linear32": (1, 32, None),
-    "mlp": (128, None, None),
+    "mlp": (2048, None, None),
     "mobilenet_v1": (4, 64, None),
     "mobilenet_v2": (4, 64, None),
     "residual_net": (32, 32, None),

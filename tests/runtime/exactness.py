@@ -1,0 +1,94 @@
+"""One schedule by every road that executes it, beside plain PyTorch."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import torch
+from random_schedules import random_schedule
+from torch import nn
+
+from remat_explorer.capture import trace
+from remat_explorer.capture.losses import Loss
+from remat_explorer.capture.placement import exact_kernels, place
+from remat_explorer.capture.step import TrainingStep
+from remat_explorer.plan import Plan
+from remat_explorer.runtime.comparison import Comparison, Final, compare
+from remat_explorer.runtime.eager import Eager
+from remat_explorer.runtime.generated import generate
+from remat_explorer.runtime.halves import Halves
+from remat_explorer.runtime.interpreter import Interpreter
+from remat_explorer.runtime.outcome import Outcome
+from remat_explorer.runtime.random_state import generator_state
+from remat_explorer.runtime.training import train
+from remat_explorer.schedule import Schedule
+
+CPU = torch.device("cpu")
+SEED = 7
+
+
+class Exactness:
+    """A model whose schedules are compared with plain PyTorch.
+
+    Args:
+        model, args, kwargs, loss: as for `remat_explorer.capture`.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any] | None = None,
+        loss: Loss | None = None,
+    ) -> None:
+        self.model, self.args, self.kwargs, self.loss = model, args, kwargs, loss
+        self.program = trace(model, args, kwargs, loss)
+        self.graph = self.program.graph
+        self.tensors = TrainingStep(model, args, kwargs, loss).tensors(args, kwargs)
+        self.initial = {name: buffer.clone() for name, buffer in model.named_buffers()}
+
+    @cached_property
+    def reference(self) -> Final:
+        """Plain PyTorch's results, from `SEED`."""
+        eager = Eager(place(self.model, self.args, self.kwargs, "cpu"), self.loss)
+        torch.manual_seed(SEED)
+        with exact_kernels():
+            outputs = eager.run()
+        states = [generator_state(CPU)]
+        return Final(eager.outcome(outputs, lambda tensor: tensor.detach().clone()), states)
+
+    def schedule(self, seed: int, dropped: float, flipped: float) -> Schedule:
+        """A random valid schedule; gradients are computed again in it, too."""
+        return random_schedule(self.graph, seed, dropped, flipped)
+
+    def compare(self, schedule: Schedule) -> dict[str, Comparison]:
+        """The interpreter, generated code and a training step, each compared with plain PyTorch."""
+        plan = Plan.of(schedule)
+        interpreter, generated = Interpreter(plan, self.program, CPU), generate(plan, self.program, CPU)
+        halves = Halves.of(plan, self.program, CPU)
+        roads = {
+            "interpreter": lambda: interpreter.run(self.program.bind(self.model, self.tensors)),
+            "generated code": lambda: generated.run(self.program.bind(self.model, self.tensors)),
+            "training step": lambda: self._trained(halves),
+        }
+        found = {}
+        with torch.random.fork_rng(), exact_kernels():
+            for name, run in roads.items():
+                torch.manual_seed(SEED)
+                outcome = run()
+                found[name] = compare(Final(outcome, [generator_state(CPU)]), self.reference, self.initial)
+        return found
+
+    def _trained(self, halves: Halves) -> Outcome:
+        """One step through autograd; the model is put back to where it was."""
+        outputs = train(halves, self.model, self.tensors)
+        starts = [output for output in outputs if output.requires_grad]
+        torch.autograd.backward(starts, [torch.ones_like(output) for output in starts])
+        gradients = {name: p.grad for name, p in self.model.named_parameters() if p.grad is not None}
+        buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
+        for parameter in self.model.parameters():
+            parameter.grad = None
+        for name, buffer in self.model.named_buffers():
+            buffer.copy_(self.initial[name])
+        return Outcome(tuple(output.detach() for output in outputs), gradients, buffers)
