@@ -14,7 +14,7 @@ from remat_explorer.capture.losses import Loss
 from remat_explorer.capture.step import unwrapped
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.recipe import Recipe
-from remat_explorer.runtime.rematerialized import Rematerialization, rematerialized
+from remat_explorer.runtime.rematerialized import Rematerialization, RematerializedModule, rematerialized
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.base import Progress
 
@@ -33,7 +33,7 @@ def rematerialize(
     time_limit: float = 60.0,
     solver: str = "highs",
     on_progress: Callable[[Progress], None] | None = None,
-) -> nn.Module:
+) -> RematerializedModule:
     """A drop-in for ``model`` whose training steps stay within a memory budget, with the gradients of plain PyTorch.
 
     It has the model's class, attributes, parameters and buffers, under the same names; optimizers, gradient clipping

@@ -97,7 +97,7 @@ class RematerializedModule(nn.Module):
         self.rematerialization.model.training = self.training
         return self.rematerialization.run(args, kwargs)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> nn.Module:
+    def __deepcopy__(self, memo: dict[int, Any]) -> RematerializedModule:
         """A copy with parameters of its own that shares the plans."""
         mine = self.rematerialization
         theirs = Rematerialization(copy.deepcopy(mine.model, memo), mine.recipe, mine.plans[-1], mine.resolve)
@@ -112,7 +112,7 @@ class RematerializedModule(nn.Module):
         )
 
 
-def rematerialized(rematerialization: Rematerialization) -> nn.Module:
+def rematerialized(rematerialization: Rematerialization) -> RematerializedModule:
     """The model of a `Rematerialization`, with its class, its attributes and its tensors, and another `forward`."""
     model = rematerialization.model
     kind = type(model)

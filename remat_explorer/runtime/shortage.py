@@ -73,11 +73,14 @@ def explained_shortage(plan: Plan, forget: Callable[[], None], at: Callable[[], 
             raise
         found = shortage(plan, at() if at is not None else _statement_of(error))
         traceback.clear_frames(error.__traceback__)  # locals there hold tensors
-    if found is not None:  # raised outside of the handler: the old error, with all it refers to, is forgotten
+    if found is not None:
         forget()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        raise found
+        try:
+            raise found
+        finally:
+            found.__context__ = None  # the old error refers to frames, and those to tensors
 
 
 def _statement_of(error: BaseException) -> int | None:

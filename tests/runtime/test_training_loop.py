@@ -1,0 +1,171 @@
+"""A rematerialized model in real training loops ends with the weights of plain training, bit for bit."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.multiprocessing.spawn import spawn
+from torch.nn import functional
+
+import remat_explorer as rx
+from remat_explorer.capture.memory_meter import CpuMeter
+
+X, Y = torch.randn(8, 3, 16, 16), torch.randint(0, 10, (8,))
+
+
+def network() -> nn.Module:
+    """A residual net with batch norm and dropout, without a loss."""
+    return rx.models.load("residual_net", batch=8, image=16).module.get_submodule("model")
+
+
+@pytest.fixture(scope="module")
+def tightest() -> rx.Solution:
+    """The schedule of the smallest feasible budget."""
+    model = network()
+    graph = rx.profile(rx.capture(model, (X,)), model, (X,), device="cpu", repeats=1)
+    smallest = rx.minimum_budget(graph)
+    assert smallest.known_feasible < 0.7 * smallest.checkpoint_all_peak
+    solution = rx.solve(graph, smallest.known_feasible, time_limit=5)
+    assert solution.schedule is not None
+    assert solution.schedule.recomputations > 5
+    return solution
+
+
+Loop = Callable[[nn.Module, int], None]
+
+
+def plainly(model: nn.Module, steps: int) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        functional.cross_entropy(model(torch.randn_like(X)), Y).backward()
+        optimizer.step()
+
+
+def accumulating_and_clipping(model: nn.Module, steps: int) -> None:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    for step in range(steps):
+        functional.cross_entropy(model(torch.randn_like(X)), Y).backward()
+        if step % 2:
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+
+
+def scaling(model: nn.Module, steps: int) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        scaler.scale(functional.cross_entropy(model(torch.randn_like(X)), Y)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+
+def evaluating_between(model: nn.Module, steps: int) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for _ in range(steps):
+        model.train()
+        optimizer.zero_grad()
+        functional.cross_entropy(model(torch.randn_like(X)), Y).backward()
+        optimizer.step()
+        model.eval()
+        with torch.no_grad():
+            model(torch.randn(3, 3, 16, 16))
+        model(X[:1]).sum()
+        model.train()
+        with torch.no_grad():
+            model(X)  # updates the running statistics, as in plain PyTorch
+
+
+def two_forward_passes(model: nn.Module, steps: int) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        first, second = model(torch.randn_like(X)), model(torch.randn_like(X))
+        (functional.cross_entropy(first, Y) + functional.mse_loss(second, first.detach())).backward()
+        optimizer.step()
+
+
+def gradients_by_hand(model: nn.Module, steps: int) -> None:
+    parameters = list(model.parameters())
+    for _ in range(steps):
+        loss = functional.cross_entropy(model(torch.randn_like(X)), Y)
+        with torch.no_grad():
+            for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+                parameter -= 0.01 * gradient
+
+
+LOOPS: dict[str, tuple[Loop, int]] = {
+    "fifty steps": (plainly, 50),
+    "accumulation and clipping": (accumulating_and_clipping, 6),
+    "gradient scaler": (scaling, 5),
+    "evaluation between steps": (evaluating_between, 4),
+    "two forward passes before one backward pass": (two_forward_passes, 3),
+    "torch.autograd.grad": (gradients_by_hand, 3),
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_weights_buffers_and_random_state_end_equal(name, tightest):
+    loop, steps = LOOPS[name]
+    model = network()
+    plain, trained = copy.deepcopy(model), rx.rematerialize(model, (X,), solution=tightest)
+    before = copy.deepcopy(model.state_dict())
+    states = []
+    for one in (plain, trained):
+        torch.manual_seed(3)
+        loop(one, steps)
+        states.append(torch.get_rng_state())
+    assert torch.equal(*states)
+    assert trained.state_dict().keys() == plain.state_dict().keys()
+    for key, content in plain.state_dict().items():
+        assert torch.equal(content, trained.state_dict()[key]), key
+    assert any(not torch.equal(content, before[key]) for key, content in plain.state_dict().items())
+
+
+def test_a_step_of_a_loop_keeps_to_the_budget(tightest):
+    model = network()
+    trained = rx.rematerialize(model, (X,), solution=tightest)
+    for _ in range(2):
+        for parameter in model.parameters():
+            parameter.grad = None
+        with CpuMeter() as meter, meter.section():
+            output = trained(X)
+            output.backward(torch.ones_like(output))
+    peak = tightest.graph.resident_bytes + meter.readings[0].highest
+    assert 0.99 * tightest.peak <= peak <= tightest.budget
+
+
+def test_two_processes_of_distributed_data_parallel_end_with_the_weights_of_plain_training(tmp_path):
+    """As with plain modules, each process wraps its own; gradients are averaged by hooks on the parameters."""
+    spawn(distributed, (str(tmp_path),), nprocs=2)
+    plain, first, second = (torch.load(tmp_path / name, weights_only=True) for name in ("plain0", "remat0", "remat1"))
+    for key, content in plain.items():
+        assert torch.equal(content, first[key]), key
+        if "running" not in key:  # each process has its own examples, so its own statistics
+            assert torch.equal(content, second[key]), key
+
+
+def distributed(rank: int, folder: str) -> None:
+    """One process: the same loop, with the plain model and with the rematerialized one."""
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    try:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.2), nn.Flatten())
+        model.append(nn.Linear(8 * 14 * 14, 10))
+        models: dict[str, Any] = {"plain": copy.deepcopy(model)}
+        models["remat"] = rx.rematerialize(model, (X,), budget="95%", time_limit=5)
+        for name, one in models.items():
+            parallel = nn.parallel.DistributedDataParallel(one)
+            torch.manual_seed(rank)
+            plainly(parallel, 4)
+            torch.save(parallel.module.state_dict(), f"{folder}/{name}{rank}")
+    finally:
+        torch.distributed.destroy_process_group()
