@@ -1,0 +1,6 @@
+"""PyTorch's own ways to train in less memory, measured as our plans are."""
+
+from remat_explorer.runtime.peers.pytorch_budget import pytorch_budget_plan
+from remat_explorer.runtime.peers.stages import schedule_of
+
+__all__ = ["pytorch_budget_plan", "schedule_of"]
