@@ -91,7 +91,9 @@ def compare_peers(
             progress.advance()
         bench = Bench(placed, training, program.graph.resident_bytes)
         found = measured_in_turn(bench, Autograd(training), entries, repeats, progress)
-    return tuple(peer if profiled else dataclasses.replace(peer, predicted_peak=None) for peer in found)
+    if profiled:
+        return tuple(found)
+    return tuple(dataclasses.replace(peer, predicted_peak=None, predicted_overhead=None) for peer in found)
 
 
 def _captured(placed: Placed, loss: Loss | None, progress: Progress) -> tuple[Program, bool]:

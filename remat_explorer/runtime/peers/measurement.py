@@ -19,6 +19,7 @@ class PeerMeasurement:
         problem: why it does not apply or did not run, in one sentence; None if it ran.
         peak: measured peak bytes, resident bytes included.
         predicted_peak: the same as predicted, for a peer that is a plan on a profiled graph.
+        predicted_overhead: the plan's cost over that of computing everything once, likewise.
         seconds: median time of a training step, peers taken in turn.
         overhead: that time over eager's.
         gradients_equal, buffers_equal, rng_equal: equal bit for bit to eager's: gradients, buffers, random state after.
@@ -27,7 +28,7 @@ class PeerMeasurement:
 
     >>> print(PeerMeasurement("checkpoint-blocks", problem="no blocks"))
     checkpoint-blocks: no blocks
-    >>> print(PeerMeasurement("eager", None, 2048, None, 0.5, 1.0, True, True, True, 0.0))
+    >>> print(PeerMeasurement("eager", None, 2048, None, None, 0.5, 1.0, True, True, True, 0.0))
     eager: peak 2.00 KiB, 500 ms (+0.0 %), gradients equal, buffers equal, random state equal
     """
 
@@ -35,6 +36,7 @@ class PeerMeasurement:
     knob: str | None = None
     peak: int | None = None
     predicted_peak: int | None = None
+    predicted_overhead: float | None = None
     seconds: float | None = None
     overhead: float | None = None
     gradients_equal: bool | None = None
@@ -56,6 +58,7 @@ class PeerMeasurement:
             "knob": self.knob,
             "measured_peak": self.peak,
             "predicted_peak": self.predicted_peak,
+            "predicted_overhead": self.predicted_overhead,
             "seconds": self.seconds,
             "overhead": self.overhead,
             "gradients_equal": self.gradients_equal,

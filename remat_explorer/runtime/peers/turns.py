@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from remat_explorer.capture.explain import first_line
 from remat_explorer.capture.memory_meter import is_out_of_memory
+from remat_explorer.checker import replay
 from remat_explorer.runtime.peers.bench import Bench, Ran
 from remat_explorer.runtime.peers.contenders import Contender
 from remat_explorer.runtime.peers.entries import Entry
@@ -46,10 +47,10 @@ def measured_in_turn(
 
 
 def _measurement(contender: Contender, ran: Ran, bench: Bench, reference: Ran | None) -> PeerMeasurement:
-    plan = contender.plan
-    found = PeerMeasurement(
-        contender.name, contender.knob, ran.peak, predicted_peak=None if plan is None else plan.peak, plan=plan
-    )
+    found = PeerMeasurement(contender.name, contender.knob, ran.peak, plan=contender.plan)
+    if (plan := contender.plan) is not None:
+        overhead = replay(plan)[0] / plan.graph.total_cost
+        found = dataclasses.replace(found, predicted_peak=plan.peak, predicted_overhead=overhead)
     if reference is None:  # eager did not run
         return found
     result = bench.compare(ran, reference)
