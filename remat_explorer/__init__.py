@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from remat_explorer.plan import Plan as Plan
     from remat_explorer.runtime import measure as measure
     from remat_explorer.runtime import rematerialize as rematerialize
+    from remat_explorer.runtime.peers import compare_peers as compare_peers
     from remat_explorer.schedule import Schedule as Schedule
     from remat_explorer.solution import Solution as Solution
     from remat_explorer.solvers import minimum_budget as minimum_budget
@@ -38,6 +39,7 @@ _HOMES = {
     "Solution": "remat_explorer.solution",
     "capture": "remat_explorer.capture",
     "check": "remat_explorer.checker",
+    "compare_peers": "remat_explorer.runtime.peers",
     "linear": "remat_explorer.instances",
     "measure": "remat_explorer.runtime",
     "minimum_budget": "remat_explorer.solvers",
@@ -55,6 +57,7 @@ __all__ = [
     "Solution",
     "capture",
     "check",
+    "compare_peers",
     "linear",
     "measure",
     "minimum_budget",

@@ -25,6 +25,7 @@ from remat_explorer.runtime.hard_cap import hard_cap
 from remat_explorer.runtime.interpreter import Interpreter
 from remat_explorer.runtime.interruption import Interruption
 from remat_explorer.runtime.measurement import Allocator
+from remat_explorer.runtime.outcome import Outcome
 from remat_explorer.runtime.random_state import RandomStates
 from remat_explorer.solution import Solution
 
@@ -78,15 +79,14 @@ class Bench:
         Raises:
             OutOfMemoryError: if memory does not hold it.
         """
-        self._interruption.run("eager", self.eager.run)
+        self._interruption.run("eager", self.eager.explained_run)
         self.rewind()
         with memory_meter(self.placed.device) as meter, meter.section():
-            outputs = self._interruption.run("eager", self.eager.run)
-        states = self._states()
-        outcome = self.eager.outcome(outputs, lambda tensor: tensor.detach().to("cpu", copy=True))
-        del outputs
+            outcome: Outcome = self._interruption.run("eager", self.eager.explained_run)
+        final = Final(outcome.copied(), self._states())
+        del outcome
         self.rewind()
-        return self.solution.graph.resident_bytes + meter.readings[0].highest, Final(outcome, states)
+        return self.solution.graph.resident_bytes + meter.readings[0].highest, final
 
     def metered_run(self, capped: bool) -> tuple[np.ndarray, np.ndarray, Final, Allocator | None]:
         """Bytes during and after each statement, what the plan leaves behind, and the CUDA allocator's peaks."""
@@ -135,7 +135,7 @@ class Bench:
         return {
             "plan": lambda: self.generated.run(self.registers()),
             "checkpoint-all": lambda: self.everything.run(self.registers()),
-            "eager": self.eager.run,
+            "eager": self.eager.explained_run,
         }
 
     def timed(self, names: list[str], repeats: int, advance: Callable[[], None]) -> dict[str, float]:

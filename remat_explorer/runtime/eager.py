@@ -2,34 +2,48 @@
 
 from __future__ import annotations
 
+import contextlib
 import traceback
 from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch import nn
 
 from remat_explorer.capture.autocast import no_autocast
+from remat_explorer.capture.borrowed import borrowed
 from remat_explorer.capture.explain import first_line
+from remat_explorer.capture.kernels import recurrence_in_steps
 from remat_explorer.capture.losses import Loss
 from remat_explorer.capture.memory_meter import is_out_of_memory
 from remat_explorer.capture.placement import Placed
-from remat_explorer.capture.step import TrainingStep
+from remat_explorer.capture.step import TrainingStep, unwrapped
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
+from remat_explorer.runtime.interpreter import Section
 from remat_explorer.runtime.outcome import Outcome
+
+Change = Callable[[], contextlib.AbstractContextManager[Any]]
 
 
 class Eager:
     """A model and its loss that plain autograd can train; the person's own tensors stay as they are.
 
     Parameters have the person's content and gradients of their own, buffers are copies. The model itself is not
-    copied: it may hold what no copy can be made of. What `torch.compile` wraps runs without it, and autocast goes
+    copied: it may hold what no copy can be made of. The lent tensors stay with it until the backward pass is over,
+    since checkpoints run parts of the model again in it. What `torch.compile` wraps runs without it, and autocast goes
     without its cache of cast weights.
+
+    Attributes:
+        tensors: the plain inputs, as `TrainingStep.tensors` gives them.
     """
 
     def __init__(self, placed: Placed, loss: Loss | None) -> None:
         self._step = TrainingStep(placed.model, placed.args, placed.kwargs, loss)
-        self._tensors = self._step.tensors(placed.args, placed.kwargs)
+        self.tensors = self._step.tensors(placed.args, placed.kwargs)
+        own = self._held()
         self._initial = {name: buffer.clone() for name, buffer in self._step.named_buffers()}
-        self._step.hold(lambda tensor: tensor.detach() if isinstance(tensor, torch.nn.Parameter) else tensor.clone())
+        self._step.hold(lambda tensor: tensor.detach() if isinstance(tensor, nn.Parameter) else tensor.clone())
+        self._lent = {id(own[name]): tensor for name, tensor in self._held().items()}
         self._tangents: list[torch.Tensor] | None = None
         self.reset()
 
@@ -40,22 +54,47 @@ class Eager:
         for name, content in self._initial.items():
             self._step.get_buffer(name).copy_(content)
 
-    def run(self) -> tuple[torch.Tensor, ...]:
-        """One forward and backward pass; the loss, or the outputs where there is none and backward starts from ones.
+    def run(self, change: Change = contextlib.nullcontext, section: Section = contextlib.nullcontext) -> Outcome:
+        """One forward and backward pass, from the loss, or from ones for the outputs where there is none.
+
+        Args:
+            change: a context entered on the model before it runs, and left when gradients are there.
+            section: a context around all of it, for meters.
+
+        Returns:
+            The tensors themselves: `reset` writes to the buffers, and takes the gradients.
+        """
+        trained = [parameter for parameter in self._step.parameters() if parameter.requires_grad]
+        model = unwrapped(self._step.model)
+        with (
+            torch.inference_mode(False),
+            torch.enable_grad(),
+            no_autocast(),
+            torch.compiler.set_stance("force_eager"),
+            section(),
+            borrowed(self._step.model, self._lent),
+            recurrence_in_steps(model),
+            change(),
+        ):
+            outputs = self._step.results_of(model, self.tensors)
+            starts = [output for output in outputs if output.requires_grad]
+            if self._tangents is None:  # kept from run to run: a plan has them among what is resident
+                self._tangents = [torch.ones_like(output) for output in starts]
+            torch.autograd.backward(starts, self._tangents, inputs=trained)
+        names = self._step.names
+        gradients = {names[name]: p.grad for name, p in self._step.named_parameters() if p.grad is not None}
+        buffers = {names[name]: buffer for name, buffer in self._step.named_buffers()}
+        return Outcome(tuple(output.detach() for output in outputs), gradients, buffers)
+
+    def explained_run(self) -> Outcome:
+        """The same.
 
         Raises:
             OutOfMemoryError: if memory does not hold it.
             ExecutionError: if the model does not run at all.
         """
-        trained = [parameter for parameter in self._step.parameters() if parameter.requires_grad]
         try:
-            with torch.inference_mode(False), torch.enable_grad(), no_autocast():
-                outputs = self._step(*self._tensors)
-                starts = [output for output in outputs if output.requires_grad]
-                if self._tangents is None:  # kept from run to run: a plan has them among what is resident
-                    self._tangents = [torch.ones_like(output) for output in starts]
-                torch.autograd.backward(starts, self._tangents, inputs=trained)
-            return tuple(output.detach() for output in outputs)
+            return self.run()
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise ExecutionError(
@@ -66,10 +105,5 @@ class Eager:
         self.reset()
         raise OutOfMemoryError("memory ran out in plain PyTorch, which keeps everything; take a smaller batch")
 
-    def outcome(self, outputs: tuple[torch.Tensor, ...], to: Callable[[torch.Tensor], torch.Tensor]) -> Outcome:
-        """Copies of what `run` left behind, each passed through ``to``."""
-        names = self._step.names
-        gradients = {names[n]: to(p.grad) for n, p in self._step.named_parameters() if p.grad is not None}
-        return Outcome(
-            tuple(map(to, outputs)), gradients, {names[n]: to(buffer) for n, buffer in self._step.named_buffers()}
-        )
+    def _held(self) -> dict[str, torch.Tensor]:
+        return {**dict(self._step.named_parameters()), **dict(self._step.named_buffers())}

@@ -22,6 +22,15 @@ class Outcome:
     gradients: dict[str, torch.Tensor]
     buffers: dict[str, torch.Tensor]
 
+    def copied(self) -> Outcome:
+        """The same in tensors of its own, on the CPU, which nothing that runs later changes."""
+
+        def copies(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+            return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+
+        outputs = tuple(output.detach().to("cpu", copy=True) for output in self.outputs)
+        return Outcome(outputs, copies(self.gradients), copies(self.buffers))
+
     def write_to(self, model: nn.Module) -> None:
         """Add the gradients to the parameters' and put the new contents into the buffers, as eager training does."""
         with torch.no_grad():

@@ -1,0 +1,94 @@
+"""Runs contenders from the same state, one after another, and reads memory, time and results."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from remat_explorer.capture.memory_meter import memory_meter
+from remat_explorer.capture.placement import Placed
+from remat_explorer.runtime.comparison import Comparison, Final, compare
+from remat_explorer.runtime.eager import Eager
+from remat_explorer.runtime.peers.contenders import Contender
+from remat_explorer.runtime.random_state import RandomStates
+
+
+@dataclass(frozen=True, eq=False)
+class Ran:
+    """One metered run: peak bytes with resident bytes, and what it leaves behind."""
+
+    peak: int
+    final: Final
+
+    def copied(self) -> Ran:
+        """The same with results of its own, which no later run changes."""
+        return Ran(self.peak, Final(self.final.outcome.copied(), self.final.states))
+
+
+class Bench:
+    """One device, with the buffers and the random state from which every contender starts.
+
+    Args:
+        placed: the model on its device; its buffers are the ones to start from, and no contender writes to them.
+        training: whose buffers and gradients are set back before each run.
+        resident_bytes: bytes that are there before a step and count in every peak.
+    """
+
+    def __init__(self, placed: Placed, training: Eager, resident_bytes: int) -> None:
+        self._placed, self._training, self._resident = placed, training, resident_bytes
+        devices = dict.fromkeys((torch.device("cpu"), placed.device))
+        self._generators = [RandomStates(device) for device in devices]
+        self._start = self._states()
+
+    def run(self, contender: Contender) -> Ran:
+        """One metered run after one that warms up. Results are valid until the next run."""
+        self._rewind()
+        contender.prepare()()  # warms up: kernels are chosen on their first call
+        self._rewind()
+        meter = memory_meter(self._placed.device)
+        run = contender.prepare(meter.section)
+        with meter:
+            outcome = run()
+        peak = self._resident + max(reading.highest for reading in meter.readings)
+        return Ran(peak, Final(outcome, self._states()))
+
+    def compare(self, found: Ran, reference: Ran) -> Comparison:
+        """How far results are from those of another run; a plan tells only the buffers that it writes."""
+        return compare(found.final, reference.final, dict(self._placed.model.named_buffers()))
+
+    def seconds(
+        self, contenders: Sequence[Contender], repeats: int, advance: Callable[[], None]
+    ) -> dict[Contender, float]:
+        """Median seconds of each; they take turns, so that a drift of the machine meets all of them."""
+        times: dict[Contender, list[float]] = {contender: [] for contender in contenders}
+        for _ in range(repeats):
+            for contender in contenders:
+                times[contender].append(self._seconds(contender))
+                advance()
+        return {contender: statistics.median(found) for contender, found in times.items()}
+
+    def _seconds(self, contender: Contender) -> float:
+        self._rewind()
+        run = contender.prepare()
+        self._synchronize()
+        begin = time.perf_counter()
+        run()
+        self._synchronize()
+        return time.perf_counter() - begin
+
+    def _states(self) -> list[np.ndarray]:
+        return [generator.get() for generator in self._generators]
+
+    def _rewind(self) -> None:
+        self._training.reset()
+        for generator, state in zip(self._generators, self._start, strict=True):
+            generator.set(state)
+
+    def _synchronize(self) -> None:
+        if self._placed.device.type == "cuda":
+            torch.cuda.synchronize(self._placed.device)

@@ -1,0 +1,73 @@
+"""The ways to run one training step that are compared: plain autograd, changed or not, and plans."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from remat_explorer.capture.placement import Placed
+from remat_explorer.capture.program import Program
+from remat_explorer.plan import Plan
+from remat_explorer.runtime.eager import Change, Eager
+from remat_explorer.runtime.interpreter import Interpreter, Section
+from remat_explorer.runtime.outcome import Outcome
+
+Run = Callable[[], Outcome]
+
+
+class Contender(Protocol):
+    """One training step in one way.
+
+    Attributes:
+        name, knob: as in `PeerMeasurement`.
+        plan: where it is one.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def knob(self) -> str | None: ...
+    @property
+    def plan(self) -> Plan | None: ...
+
+    def prepare(self, section: Section = contextlib.nullcontext) -> Run:
+        """What runs the step; whatever is there before it starts is there when this returns."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Autograd:
+    """Plain autograd on a model that ``change`` makes run in another way; by itself it is eager PyTorch."""
+
+    training: Eager
+    name: str = "eager"
+    knob: str | None = None
+    change: Change = contextlib.nullcontext
+    plan: None = None
+
+    def prepare(self, section: Section = contextlib.nullcontext) -> Run:
+        """Metered as one section, from before the forward pass until gradients are there."""
+        return lambda: self.training.run(self.change, section)
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """A plan on the graph of ``program``, executed by the interpreter."""
+
+    name: str
+    knob: str | None
+    plan: Plan
+    program: Program
+    placed: Placed
+    tensors: tuple[torch.Tensor, ...]
+    cancelled: Callable[[], bool]
+
+    def prepare(self, section: Section = contextlib.nullcontext) -> Run:
+        """Metered statement by statement, as `remat_explorer.measure` does; resident tensors are bound before."""
+        registers = self.program.bind(self.placed.model, self.tensors)
+        interpreter = Interpreter(self.plan, self.program, self.placed.device)
+        return lambda: interpreter.run(registers, section, self.cancelled)

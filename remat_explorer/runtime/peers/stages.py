@@ -1,0 +1,57 @@
+"""From a sequence of operations to stages, and from there to a schedule where it is one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from remat_explorer.checker import check
+from remat_explorer.errors import ScheduleError
+from remat_explorer.plan import Compute, Plan
+from remat_explorer.schedule import Schedule
+
+
+def staged(sequence: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Each computation as (stage, operation, implementation), the stages of a frontier-advancing schedule.
+
+    A stage ends with the first run of an operation, whose number it has; the repetitions before belong to it. Stages
+    never go back, also where first runs are not in the order of the numbers.
+
+    >>> staged([0, 1, 0, 2, 3])
+    [(0, 0, 1), (1, 1, 1), (2, 0, 1), (2, 2, 1), (3, 3, 1)]
+    """
+    first = {k: place for place, k in reversed(list(enumerate(sequence)))}
+    stages, stage = [0] * len(sequence), max(sequence, default=0)
+    for place, k in reversed(list(enumerate(sequence))):
+        if first[k] == place:
+            stage = min(stage, k)
+        stages[place] = stage
+    return [(stage, k, 1) for stage, k in zip(stages, sequence, strict=True)]
+
+
+def schedule_of(plan: Plan) -> Schedule | None:
+    """The schedule with the computations of a plan, checked; None where its stages are no rows of R.
+
+    Rows of R run in the order of the operations' numbers: where a plan repeats them in another order, the schedule's
+    peak differs a little from the plan's.
+
+    >>> from remat_explorer.instances import linear
+    >>> graph = linear(1)
+    >>> schedule_of(Plan.from_sequence(graph, staged([0, 1, 0, 2]))).R.tolist()
+    [[1, 0, 0], [0, 1, 0], [1, 0, 1]]
+    >>> schedule_of(Plan.from_sequence(graph, staged([0, 1, 0, 0, 2]))) is None
+    True
+    """
+    graph = plan.graph
+    runs = [statement for statement in plan.statements if isinstance(statement, Compute)]
+    R = np.zeros((graph.n, graph.n), dtype=int)
+    for run in runs:
+        R[run.stage, run.operation] = run.implementation
+    schedule = Schedule(graph, R, np.zeros((graph.n, len(graph.values)))).compact()
+    if np.count_nonzero(R) != len(runs) or not schedule.is_frontier_advancing:
+        return None
+    try:
+        return check(graph, schedule.R, schedule.S).schedule
+    except ScheduleError:
+        return None
