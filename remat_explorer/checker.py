@@ -68,8 +68,8 @@ def replay(plan: Plan) -> tuple[float, int]:
     """Cost and peak bytes of a plan, by executing its statements on a register file.
 
     Raises:
-        ScheduleError: if a statement reads a value that is not in memory, frees one that is not, overwrites one that
-            still is, or leaves something behind.
+        ScheduleError: if a statement reads a value that is not in memory, frees one that is not, computes one that
+            still is, takes over a storage that it may not, or leaves something behind.
     """
     graph = plan.graph
     held: dict[int, int] = {}
@@ -89,6 +89,8 @@ def replay(plan: Plan) -> tuple[float, int]:
             if v not in held:
                 raise ScheduleError(f"statement {i} computes {node.name!r} without {graph.values[v].name!r} in memory")
         new = {v: graph.values[v].bytes for v in way.outputs}
+        if statement.overwrites is not None:
+            total -= _taken_over(graph, statement, i, held)
         peak = max(peak, total + sum(new.values()) + way.workspace)
         for v in new.keys() & held.keys():
             if not graph.persistent[v]:
@@ -104,3 +106,21 @@ def replay(plan: Plan) -> tuple[float, int]:
     if left:
         raise ScheduleError(f"the plan never frees {graph.names(left)}")
     return cost, peak
+
+
+def _taken_over(graph: Graph, statement: Compute, i: int, held: dict[int, int]) -> int:
+    """Bytes of the value that the statement overwrites; it is held no longer, so whoever reads it again is caught."""
+    node, v = graph.operations[statement.operation], statement.overwrites
+    way = node.implementations[statement.implementation - 1]
+    if v is None or v != way.overwrites:
+        raise ScheduleError(f"statement {i} computes {node.name!r} in place of a value that it cannot overwrite")
+    if graph.persistent[v]:
+        raise ScheduleError(f"statement {i} overwrites the persistent value {graph.values[v].name!r}")
+    (output,) = way.outputs
+    if statement.drops or output in held:
+        raise ScheduleError(
+            f"statement {i} overwrites {graph.values[v].name!r} with an output that is not kept in its place"
+        )
+    if graph.values[output].bytes != held[v]:
+        raise ScheduleError(f"statement {i} overwrites {graph.values[v].name!r} with an output of another size")
+    return held.pop(v)

@@ -41,13 +41,18 @@ class Value:
 
 @dataclass(frozen=True)
 class Implementation:
-    """One way to run an operation: value ids read and written, cost (seconds or FLOPs), workspace bytes."""
+    """One way to run an operation: value ids read and written, cost (seconds or FLOPs), workspace bytes.
+
+    ``overwrites`` is the one input whose storage the output takes over wherever that input dies: where it is not read
+    again before it is computed again. Where it lives on, the output has a storage of its own.
+    """
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     cost: float
     workspace: int = 0
     name: str = "default"
+    overwrites: int | None = None
 
 
 @dataclass(frozen=True)
@@ -65,10 +70,17 @@ class Operation:
 
 
 def operation(
-    name: str, phase: Phase, inputs: Iterable[int], outputs: Iterable[int], cost: float, workspace: int = 0
+    name: str,
+    phase: Phase,
+    inputs: Iterable[int],
+    outputs: Iterable[int],
+    cost: float,
+    workspace: int = 0,
+    overwrites: int | None = None,
 ) -> Operation:
     """An operation with a single implementation."""
-    return Operation(name, phase, (Implementation(tuple(inputs), tuple(outputs), cost, workspace),))
+    way = Implementation(tuple(inputs), tuple(outputs), cost, workspace, overwrites=overwrites)
+    return Operation(name, phase, (way,))
 
 
 @dataclass(frozen=True)

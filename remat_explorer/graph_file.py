@@ -1,6 +1,8 @@
-"""Graph file, version 1: JSON, unknown keys refused by name, every key required but one.
+"""Graph file, version 1: JSON, unknown keys refused by name, every key required but two.
 
-The key "capture" tells how a graph was captured; graphs that were not captured lack it.
+The key "capture" tells how a graph was captured; graphs that were not captured lack it. The key "overwrites" of an
+implementation is there only where its output may take over an input's storage, so that graphs without it keep their
+fingerprint.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ def dump_graph(graph: Graph) -> str:
                         "outputs": list(way.outputs),
                         "cost": float(way.cost),
                         "workspace": way.workspace,
+                        **({} if way.overwrites is None else {"overwrites": way.overwrites}),
                     }
                     for way in node.implementations
                 ],
@@ -132,7 +135,9 @@ def _operation(entry: Any, where: str, value_count: int) -> Operation:
     name = _string(entry["name"], f"the name of {where}")
     ways = []
     for item in _list(entry["implementations"], f"implementations of {where}"):
-        require_keys(item, _IMPLEMENTATION, f"an implementation of {where} ({name!r})", GraphError)
+        overwriting = isinstance(item, dict) and "overwrites" in item
+        keys = (*_IMPLEMENTATION, *(["overwrites"] if overwriting else []))
+        require_keys(item, keys, f"an implementation of {where} ({name!r})", GraphError)
         if isinstance(item["cost"], bool) or not isinstance(item["cost"], int | float) or not item["cost"] >= 0:
             raise GraphError(f"{where} ({name!r}) has a cost that is not a number of at least 0: {quote(item)}")
         if isinstance(item["workspace"], bool) or not isinstance(item["workspace"], int) or item["workspace"] < 0:
@@ -141,6 +146,8 @@ def _operation(entry: Any, where: str, value_count: int) -> Operation:
             for v in _list(item[key], f"{key} of {where}"):
                 if isinstance(v, bool) or not isinstance(v, int) or not 0 <= v < value_count:
                     raise GraphError(f"{where} ({name!r}) names value {v!r} of {value_count}: {quote(item)}")
+        if overwriting and (isinstance(item["overwrites"], bool) or item["overwrites"] not in item["inputs"]):
+            raise GraphError(f"{where} ({name!r}) overwrites a value that is none of its inputs: {quote(item)}")
         ways.append(
             Implementation(
                 tuple(item["inputs"]),
@@ -148,6 +155,7 @@ def _operation(entry: Any, where: str, value_count: int) -> Operation:
                 item["cost"],
                 item["workspace"],
                 _string(item["name"], f"the name of an implementation of {where}"),
+                item.get("overwrites"),
             )
         )
     return Operation(name, entry["phase"], tuple(ways))

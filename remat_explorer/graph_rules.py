@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from remat_explorer.errors import GraphError
-from remat_explorer.graph import Graph, Operation
+from remat_explorer.graph import Graph, Implementation, Operation
 
 MOST_IMPLEMENTATIONS = 9  # one digit per operation in the solution file
 
@@ -43,6 +43,28 @@ def _check_operation(graph: Graph, node: Operation) -> None:
                 raise GraphError(f"operation {node.name!r} names value {v!r}; ids are 0 to {len(graph.values) - 1}")
         if len(set(way.inputs)) < len(way.inputs) or len(set(way.outputs)) < len(way.outputs):
             raise GraphError(f"operation {node.name!r} lists a value twice: {way.inputs} -> {way.outputs}")
+        if way.overwrites is not None:
+            _check_overwriting(graph, node.name, way)
+
+
+def _check_overwriting(graph: Graph, name: str, way: Implementation) -> None:
+    """An output can take over the storage of an input that may die, and that is as large as the output."""
+    v = way.overwrites
+    if isinstance(v, bool) or not isinstance(v, int) or v not in way.inputs:
+        raise GraphError(f"operation {name!r} overwrites {v!r}, which is none of its inputs {way.inputs}")
+    value = graph.values[v]
+    if value.persistent:
+        raise GraphError(f"operation {name!r} overwrites the persistent value {value.name!r}")
+    if len(way.outputs) != 1:
+        raise GraphError(
+            f"operation {name!r} overwrites {value.name!r} but has {len(way.outputs)} outputs; expected 1 to take over "
+            "its storage"
+        )
+    size = graph.values[way.outputs[0]].bytes
+    if size != value.bytes:
+        raise GraphError(
+            f"operation {name!r} overwrites {value.name!r} of {value.bytes} bytes with an output of {size} bytes"
+        )
 
 
 def _check_values(graph: Graph) -> None:

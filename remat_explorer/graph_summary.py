@@ -26,7 +26,7 @@ class Summary:
         kept_bytes: forward values that stay to the end: the loss, and new contents of buffers.
         workspace_bytes: the largest workspace of an operation's default implementation.
         peak: bytes that checkpoint-all needs, everything included: each operation once, each value freed after its
-            last use.
+            last use, or overwritten by it.
         cost: of running every operation once, in seconds for captured graphs.
     """
 
@@ -88,5 +88,8 @@ def _peak(graph: Graph) -> int:
     for v, k in last_use.items():
         if not graph.persistent[v]:
             change[k + 1] -= graph.value_bytes[v]
-    workspace = np.array([node.default.workspace for node in graph.operations])
-    return graph.resident_bytes + int((change[:-1].cumsum() + workspace).max())
+    extra = np.array([node.default.workspace for node in graph.operations])
+    for k, node in enumerate(graph.operations):
+        if node.default.overwrites is not None and last_use[node.default.overwrites] == k:
+            extra[k] -= graph.values[node.default.overwrites].bytes
+    return graph.resident_bytes + int((change[:-1].cumsum() + extra).max())

@@ -1,7 +1,8 @@
 """The execution plan: a list of statements that compute operations and free values.
 
 Checkmate's Algorithm 1 (section 4.9) with its code motion taken to the end: the rows of R one after another, each
-version of a value freed right after its last use. The plan's peak is therefore never above the schedule's U.
+version of a value freed right after its last use, or overwritten by it. The plan's peak is therefore never above the
+schedule's U.
 """
 
 from __future__ import annotations
@@ -19,13 +20,20 @@ from remat_explorer.schedule import Schedule
 
 @dataclass(frozen=True)
 class Compute:
-    """Run an operation. ``first`` tells its first run from a recomputation; ``drops`` are outputs not kept."""
+    """Run an operation.
+
+    Attributes:
+        first: whether this is its first run, not a recomputation.
+        drops: outputs that are not kept.
+        overwrites: the input that dies here and leaves its storage to the output, or None.
+    """
 
     stage: int
     operation: int
     implementation: int
     first: bool
     drops: tuple[int, ...] = ()
+    overwrites: int | None = None
 
 
 @dataclass(frozen=True)
@@ -44,7 +52,8 @@ class Timeline:
     """Predicted memory in bytes, resident bytes included, one entry per statement.
 
     Attributes:
-        during: highest memory while the statement runs (outputs and workspace included), int64.
+        during: highest memory while the statement runs (outputs and workspace included, less what an output takes
+            over), int64.
         after: memory once it is done, int64.
         stage: stage of each statement.
     """
@@ -81,7 +90,7 @@ class Plan:
 
     @staticmethod
     def of(schedule: Schedule) -> Plan:
-        """The plan of a schedule: its computations in order, everything freed after its last use."""
+        """The plan of a schedule: its computations in order, values freed after, or overwritten by, its last use."""
         return Plan.from_sequence(schedule.graph, schedule.sequence)
 
     @staticmethod
@@ -89,7 +98,8 @@ class Plan:
         """The plan of computations given as (stage, operation, implementation).
 
         A computation that runs again replaces its outputs: the old version is freed after its own last read. A
-        persistent output keeps its first version.
+        persistent output keeps its first version. A value that the implementation may overwrite is overwritten where
+        it would be freed, and then there is no statement that frees it.
 
         Raises:
             ScheduleError: if an operation reads a value that was never computed.
@@ -119,9 +129,12 @@ class Plan:
         statements: list[Statement] = []
         seen: set[int] = set()
         for (t, k, code), dying, dropped in zip(sequence, dies_at, drops, strict=True):
-            statements.append(Compute(t, k, code, k not in seen, dropped))
+            overwrites = graph.operations[k].implementations[code - 1].overwrites
+            if overwrites not in dying or dropped:
+                overwrites = None
+            statements.append(Compute(t, k, code, k not in seen, dropped, overwrites))
             seen.add(k)
-            statements += [Free(t, v) for v in dying]
+            statements += [Free(t, v) for v in dying if v != overwrites]
         return Plan(graph, tuple(statements))
 
     @cached_property
@@ -137,6 +150,8 @@ class Plan:
             else:
                 way = graph.operations[statement.operation].implementations[statement.implementation - 1]
                 held += int(bytes_of[list(way.outputs)].sum())
+                if statement.overwrites is not None:
+                    held -= int(bytes_of[statement.overwrites])
                 during.append(held + way.workspace)
                 held -= int(bytes_of[list(statement.drops)].sum())
             after.append(held)
@@ -153,4 +168,5 @@ class Plan:
         if isinstance(statement, Free):
             return f"free {self.graph.values[statement.value].name}"
         verb = "compute" if statement.first else "recompute"
-        return f"{verb} {self.graph.operations[statement.operation].name}"
+        place = "" if statement.overwrites is None else f" in place of {self.graph.values[statement.overwrites].name}"
+        return f"{verb} {self.graph.operations[statement.operation].name}{place}"

@@ -92,9 +92,10 @@ class Schedule:
     def U(self) -> np.ndarray:
         """Memory in use when operation k runs in stage t, equations (2) and (3), int64 of shape (stages, n).
 
-        Resident bytes, the operation's outputs and its workspace are included. Where k does not run, U is what is
-        held at that point. A checkpoint that the stage does not use stays to the stage's end, as in the paper; the
-        plan frees earlier, so its peak is never above ``U.max()``.
+        Resident bytes, the operation's outputs and its workspace are included; what k overwrites is not, where
+        FREE[t,k] says that it dies there. Where k does not run, U is what is held at that point. A checkpoint that the
+        stage does not use stays to the stage's end, as in the paper; the plan frees earlier, so its peak is never above
+        ``U.max()``.
         """
         graph, bytes_of = self.graph, self.graph.value_bytes
         U = np.empty(self.R.shape, dtype=np.int64)
@@ -113,6 +114,8 @@ class Schedule:
                 previous = k
                 dead = [v for v in (*way.inputs, *way.outputs) if last_reader.get(v, k) <= k and not kept[t, v]]
                 again = [v for v in way.outputs if graph.persistent[v] and self.S[t, v]]  # the first version stays
+                if way.overwrites in dead and not again:
+                    U[t, k] -= bytes_of[way.overwrites]
                 held -= int(bytes_of[dead + again].sum())
             U[t, previous + 1 :] = held
         return U

@@ -1,9 +1,12 @@
 """Fixtures that every room shares."""
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from remat_explorer.graph import Graph
 
 DATA = Path(__file__).parent / "data"
 
@@ -12,6 +15,20 @@ DATA = Path(__file__).parent / "data"
 def data() -> Path:
     """The folder of shared instances."""
     return DATA
+
+
+@pytest.fixture(scope="session")
+def beside():
+    """Copier of a graph in which every output has a storage of its own, beside that of every input."""
+
+    def copy(graph: Graph) -> Graph:
+        ways = (dataclasses.replace(node.default, overwrites=None) for node in graph.operations)
+        pairs = zip(graph.operations, ways, strict=True)
+        return dataclasses.replace(
+            graph, operations=tuple(dataclasses.replace(node, implementations=(way,)) for node, way in pairs)
+        )
+
+    return copy
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 from torch.fx import Node
 
-from remat_explorer.capture.contraction import IN_PLACE
+from remat_explorer.capture.in_place import IN_PLACE, takeover_of
 from remat_explorer.capture.program import Body, Call
 from remat_explorer.capture.randomness import is_random
 from remat_explorer.capture.storages import OperationDraft, StorageDraft, Storages
@@ -32,6 +33,21 @@ def body_of(draft: OperationDraft, found: Storages, number: Mapping[StorageDraft
     targets = [IN_PLACE[node.target] if node in draft.in_place else node.target for node in nodes]  # type: ignore[index]
     calls = zip(nodes, targets, frees, strict=True)
     return Body(tuple(Call(n, t, tuple(f)) for n, t, f in calls), outputs, is_random(draft.nodes))  # type: ignore[arg-type]
+
+
+def in_place_bodies(found: Storages, number: Mapping[StorageDraft, int]) -> dict[int, Body]:
+    """For every operation that may overwrite an input, by its place, the body that does."""
+    bodies: dict[int, Body] = {}
+    for k, draft in enumerate(found.operations):
+        takeover = takeover_of(draft, found)
+        if takeover is None:
+            continue
+        plain, first = body_of(draft, found, number), draft.nodes[0]
+        calls = tuple(
+            dataclasses.replace(call, target=takeover.call) if call.node is first else call for call in plain.calls
+        )
+        bodies[k] = dataclasses.replace(plain, calls=calls, overwrites=takeover.storage.carrier)
+    return bodies
 
 
 def view_of(node: Node, found: Storages) -> Body:

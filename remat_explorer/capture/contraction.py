@@ -5,28 +5,10 @@ from __future__ import annotations
 import torch
 from torch.fx import Node
 
+from remat_explorer.capture.in_place import COMMUTATIVE, IN_PLACE, covers, takeover_of
 from remat_explorer.capture.storages import OperationDraft, StorageDraft, Storages
 
 aten = torch.ops.aten
-IN_PLACE = {
-    aten.relu.default: aten.relu_.default,
-    aten.hardtanh.default: aten.hardtanh_.default,
-    aten.gelu.default: aten.gelu_.default,
-    aten.silu.default: aten.silu_.default,
-    aten.sigmoid.default: aten.sigmoid_.default,
-    aten.tanh.default: aten.tanh_.default,
-    aten.leaky_relu.default: aten.leaky_relu_.default,
-    aten.hardswish.default: aten.hardswish_.default,
-    aten.neg.default: aten.neg_.default,
-    aten.add.Scalar: aten.add_.Scalar,
-    aten.mul.Scalar: aten.mul_.Scalar,
-    aten.div.Scalar: aten.div_.Scalar,
-    aten.add.Tensor: aten.add_.Tensor,
-    aten.sub.Tensor: aten.sub_.Tensor,
-    aten.mul.Tensor: aten.mul_.Tensor,
-    aten.div.Tensor: aten.div_.Tensor,
-}
-COMMUTATIVE = (aten.add.Tensor, aten.mul.Tensor)
 SMALL_LEAF = 64 * 1024  # bytes of a bias gradient that may join the weight gradient right before it
 
 
@@ -68,7 +50,7 @@ def _unary_call(draft: OperationDraft, found: Storages) -> Node | None:
         return None
     (call,) = draft.nodes
     sources = [node for node in call.all_input_nodes if not found.of_node[node].resident]
-    if len(sources) > 1 or not _covers(sources[0], call, found):
+    if len(sources) > 1 or not covers(sources[0], call, found):
         return None
     if call.args[0] is not sources[0]:
         if call.target not in COMMUTATIVE or call.kwargs or call.args[1] is not sources[0]:
@@ -77,25 +59,19 @@ def _unary_call(draft: OperationDraft, found: Storages) -> Node | None:
     return call
 
 
-def _covers(source: Node, call: Node, found: Storages) -> bool:
-    """Whether ``call`` could write its result over ``source`` and fill the storage."""
-    before, after = found.fakes[source], found.fakes[call]
-    return (before.dtype, before.shape, before.stride()) == (after.dtype, after.shape, after.stride()) and (
-        found.of_node[source].bytes == found.of_node[call].bytes == before.numel() * before.element_size()
-    )
-
-
 def merge_leaves(found: Storages) -> None:
     """Join an operation that only makes results to a later one that only makes results and reads at least as much.
 
     Nothing is lost when the later one comes last: its inputs must be there anyway, and the earlier one's output then
     exists for a shorter time. A leaf right after one that reads more (the bias gradient after the weight gradient)
     runs before it instead. There the two can meet in memory where the weight gradient's inputs could have been freed
-    in between, so this is done for results of at most `SMALL_LEAF` bytes only, and can cost no more than those.
+    in between, so this is done for results of at most `SMALL_LEAF` bytes only, and can cost no more than those; but
+    the stage between the two is gone, in which a very tight schedule might compute something again. A leaf that may
+    overwrite an input is left alone: with two outputs it could not.
     """
     readers = found.readers()
     position = {draft: place for place, draft in enumerate(found.operations)}
-    leaves = [draft for draft in found.operations if _is_leaf(draft, readers)]
+    leaves = [draft for draft in found.operations if _is_leaf(draft, readers) and takeover_of(draft, found) is None]
     for leaf in leaves:
         for other in leaves:
             if other is leaf or other not in found.operations or not set(leaf.reads) <= set(other.reads):
@@ -135,7 +111,7 @@ def fuse_tied_sums(found: Storages) -> None:
         if found.of_node[first] is early:
             first, second = second, first
         maker = producer[late]
-        if readers[late] != [draft] or late.persistent or not maker.backward or not _covers(first, call, found):
+        if readers[late] != [draft] or late.persistent or not maker.backward or not covers(first, call, found):
             continue
         call.args = (first, second)  # the sum is the same; the first operand is overwritten
         maker.nodes.append(call)
@@ -151,7 +127,8 @@ def merge_fan_out_sums(found: Storages) -> None:
     In a dense block the gradient of a concatenation is added, slice by slice, to the gradients of all earlier layers:
     as many additions as there are pairs of layers. Nothing is lost where the operation that made the gradient was the
     last to read at least as many bytes as the sums take: those can go before the sums come, so that the joint
-    operation never needs more than the operation before it did, with the same gradients waiting.
+    operation never needs more than the operation before it did, with the same gradients waiting. What that operation
+    overwrites was not there beside its output, and so does not count.
     """
     readers = found.readers()
     place = 0
@@ -159,7 +136,7 @@ def merge_fan_out_sums(found: Storages) -> None:
         maker = found.operations[place]
         sums = _sums_after(found, place, readers)
         freed = sum(s.bytes for s in maker.reads if readers[s][-1] is maker)
-        if len(sums) > 1 and sum(draft.writes[0].bytes for draft in sums) <= freed:
+        if len(sums) > 1 and sum(draft.writes[0].bytes for draft in sums) <= freed - _taken_over(maker, found):
             joint = sums[0]
             for draft in sums[1:]:
                 joint.nodes += draft.nodes
@@ -168,6 +145,11 @@ def merge_fan_out_sums(found: Storages) -> None:
             joined = set(map(id, sums[1:]))
             found.operations = [draft for draft in found.operations if id(draft) not in joined]
         place += 1
+
+
+def _taken_over(draft: OperationDraft, found: Storages) -> int:
+    takeover = takeover_of(draft, found)
+    return 0 if takeover is None else takeover.storage.bytes
 
 
 def _sums_after(found: Storages, place: int, readers: dict[StorageDraft, list[OperationDraft]]) -> list[OperationDraft]:

@@ -115,7 +115,9 @@ def require_same_structure(expected: Graph, found: Graph) -> None:
         )
     for mine, theirs in zip(expected.operations, found.operations, strict=True):
         same = (mine.name, mine.default.inputs, mine.default.outputs)
-        if same != (theirs.name, theirs.default.inputs, theirs.default.outputs) or mine.phase != theirs.phase:
+        differs = same != (theirs.name, theirs.default.inputs, theirs.default.outputs) or mine.phase != theirs.phase
+        # a graph that overwrites nothing can be run: its plans give every output a storage of its own
+        if differs or mine.default.overwrites not in (None, theirs.default.overwrites):
             raise ExecutionError(f"the graph's operation {mine.name!r} differs from {theirs.name!r} here: {hint}")
     for mine, theirs in zip(expected.values, found.values, strict=True):
         if (mine.bytes, mine.persistent) != (theirs.bytes, theirs.persistent):

@@ -18,6 +18,7 @@ from torch._ops import OpOverload
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
+from remat_explorer.capture.in_place import Overwriting
 from remat_explorer.capture.program import Call, Program
 
 Key = dict[str, str | int | bool | None]
@@ -52,7 +53,7 @@ def program_fingerprint(program: Program) -> str:
     (True, False)
     """
     digest = hashlib.sha256()
-    for body in program.bodies:
+    for body in (*program.bodies, *program.in_place.values()):
         for call in body.calls:
             digest.update(f"{_name(call)}{_arguments(call, program)}\n".encode())
         digest.update(b"\n")
@@ -60,7 +61,7 @@ def program_fingerprint(program: Program) -> str:
 
 
 def _name(call: Call) -> str:
-    if isinstance(call.target, OpOverload):
+    if isinstance(call.target, OpOverload | Overwriting):
         return str(call.target)
     return getattr(call.target, "__qualname__", str(call.target))  # a function's text would hold its address
 

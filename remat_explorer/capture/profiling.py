@@ -130,7 +130,10 @@ def _timed_run(
 def _metered_run(
     plan: Plan, program: Program, registers: Registers, device: torch.device, step: Callable[[int], None]
 ) -> list[int]:
-    """Workspace of each operation: its highest memory less what was there before and what it leaves."""
+    """Workspace of each operation: its highest memory less what was there before and what it makes beyond that.
+
+    An output that takes over the storage of an input is nothing beyond.
+    """
     with memory_meter(device) as meter:
         for statement in plan.statements:
             if not isinstance(statement, Compute):
@@ -139,9 +142,11 @@ def _metered_run(
             with meter.section(), _memory_errors(plan, statement):
                 program.body(statement).run(registers, statement.drops)
             step(statement.operation)
-    sizes = plan.graph.value_bytes
-    made = [int(sizes[list(node.default.outputs)].sum()) for node in plan.graph.operations]
-    return [max(0, r.highest - r.before - size) for r, size in zip(meter.readings, made, strict=True)]
+    sizes, computed = plan.graph.value_bytes, [s for s in plan.statements if isinstance(s, Compute)]
+    taken = [0 if s.overwrites is None else int(sizes[s.overwrites]) for s in computed]
+    made = [int(sizes[list(plan.graph.outputs(s.operation))].sum()) for s in computed]
+    rows = zip(meter.readings, made, taken, strict=True)
+    return [max(0, reading.highest - reading.before - (size - over)) for reading, size, over in rows]
 
 
 @contextlib.contextmanager

@@ -37,18 +37,25 @@ class Body:
         calls: the operators, views of the inputs included, in order.
         outputs: for each value id written, the node that carries it.
         random: whether it draws random numbers.
+        overwrites: the node whose tensor the output takes the place of, or None.
     """
 
     calls: tuple[Call, ...]
     outputs: Mapping[int, Node] = field(default_factory=dict)
     random: bool = False
+    overwrites: Node | None = None
 
     def run(self, registers: Registers, drops: Collection[int] = ()) -> None:
-        """Read inputs from ``registers`` and write the outputs there, except the value ids in ``drops``."""
+        """Read inputs from ``registers`` and write the outputs there, except the value ids in ``drops``.
+
+        What is overwritten is no longer in the registers afterwards.
+        """
         local = self._evaluate(registers)
         for value, node in self.outputs.items():
             if value not in drops:
                 registers[node] = local[node]
+        if self.overwrites is not None:
+            del registers[self.overwrites]
 
     def result(self, registers: Registers, node: Node) -> torch.Tensor:
         """The tensor of ``node`` after the calls, without writing to ``registers``."""
@@ -141,6 +148,7 @@ class Program:
         epilogue: bookkeeping such as ``num_batches_tracked``, run once after the plan.
         module: the joint graph, which owns the constants.
         fakes: for each node its FakeTensors, for costs.
+        in_place: for each operation that may overwrite an input the body that does.
     """
 
     graph: Graph
@@ -153,10 +161,11 @@ class Program:
     epilogue: tuple[Body, ...]
     module: GraphModule
     fakes: Mapping[Node, Any]
+    in_place: Mapping[int, Body] = field(default_factory=dict)
 
     def body(self, statement: Compute) -> Body:
         """What runs for a statement of a plan of `graph`."""
-        return self.bodies[statement.operation]
+        return (self.bodies if statement.overwrites is None else self.in_place)[statement.operation]
 
     def bind(self, model: nn.Module, tensors: tuple[torch.Tensor, ...], tangents: bool = True) -> Registers:
         """Registers that hold the resident tensors: the model's own parameters and buffers, not copies.

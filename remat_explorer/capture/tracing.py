@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Node
 
 from remat_explorer import graph as graphs
-from remat_explorer.capture.bodies import body_of, view_of
+from remat_explorer.capture.bodies import body_of, in_place_bodies, view_of
 from remat_explorer.capture.checks import require_capturable
 from remat_explorer.capture.cleaning import clean, results_of
 from remat_explorer.capture.constants import hoist_constants
@@ -29,6 +29,7 @@ from remat_explorer.capture.costs import roofline
 from remat_explorer.capture.devices import Device, find_device
 from remat_explorer.capture.explain import explain_result, explained
 from remat_explorer.capture.gradients import own_gradients
+from remat_explorer.capture.in_place import takeover_of
 from remat_explorer.capture.joint import trace_joint
 from remat_explorer.capture.losses import Loss
 from remat_explorer.capture.naming import MODULE_PATH, operation_name, unique
@@ -91,6 +92,7 @@ def trace(
         _unnumbered(epilogue, found),
         joint.module,
         found.fakes,
+        in_place_bodies(found, number),
     )
 
 
@@ -197,6 +199,7 @@ def _graph(
             sorted(number[storage] for storage in draft.writes),
             roofline(draft.calls, found.fakes, device),
             max(0, draft.discarded),
+            number[takeover.storage] if (takeover := takeover_of(draft, found)) else None,
         )
         for draft, title in zip(found.operations, titles, strict=True)
     ]

@@ -54,6 +54,8 @@ def holdings(plan: Plan) -> Holdings:
         node = graph.operations[statement.operation]
         way = node.implementations[statement.implementation - 1]
         dropped = int(bytes_of[list(statement.drops)].sum())
+        if statement.overwrites is not None:
+            held[kind_of.pop(statement.overwrites)] -= bytes_of[statement.overwrites]
         for v in way.outputs:
             if v in statement.drops:
                 continue
@@ -69,7 +71,7 @@ def holdings(plan: Plan) -> Holdings:
 
 
 def _stages_of_death(plan: Plan) -> dict[tuple[int, int], int]:
-    """For each (statement, value) that creates a version, the stage that frees it; persistent ones outlive all."""
+    """For each (statement, value) that creates a version, the stage in which it ends; persistent ones outlive all."""
     last_stage = plan.statements[-1].stage + 1
     death: dict[tuple[int, int], int] = {}
     next_free: dict[int, int] = {}
@@ -79,6 +81,8 @@ def _stages_of_death(plan: Plan) -> dict[tuple[int, int], int]:
             way = plan.graph.operations[statement.operation].implementations[statement.implementation - 1]
             for v in way.outputs:
                 death[i, v] = next_free.pop(v, last_stage)
+            if statement.overwrites is not None:
+                next_free[statement.overwrites] = statement.stage
         else:
             next_free[statement.value] = statement.stage
     return death

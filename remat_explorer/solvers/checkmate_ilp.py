@@ -3,8 +3,8 @@
 Jain et al., "Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization", MLSys 2020: problem (9),
 which is (1a) to (1f) with frontier-advancing stages (8a) to (8c) and the memory recurrence (2), (3) linearized by
 (7a) to (7c). Extended to operations with several outputs (R belongs to operations, S and FREE to values), workspace,
-persistent values and resident bytes. The unpartitioned form leaves (8a) to (8c) out; section 4.6 and appendix A use
-it to show why stages matter.
+persistent values, resident bytes, and outputs that take over the storage of an input. The unpartitioned form leaves
+(8a) to (8c) out; section 4.6 and appendix A use it to show why stages matter.
 """
 
 from __future__ import annotations
@@ -114,7 +114,8 @@ class CheckmateProblem:
         for k in range(problem.n if self.unpartitioned else t + 1):
             # (9): U[t,k] <= M_budget; persistent and resident bytes are in no variable, so they narrow the budget
             room = self.budget - problem.base[t] / self.unit
-            now = milp.column(lower=0, upper=max(room, 0.0))
+            taken = self._taken_over(t, k)
+            now = milp.column(lower=0, upper=max(room, 0.0) + sum(size for size, _ in taken))
             milp.contradiction |= room < 0
             made = -problem.output_bytes[k] / self.unit
             if k == 0:  # (2): U[t,0] = M_input + 2 M_param + sum of M_i S[t,i] + M_0 R[t,0]
@@ -123,9 +124,15 @@ class CheckmateProblem:
             else:  # (3): U[t,k+1] = U[t,k] - mem_freed(t, v_k) + M_{k+1} R[t,k+1]
                 freed = [(problem.bytes[v] / self.unit, self.FREE[t, v, k - 1]) for v in self._touched(k - 1, t)]
                 self._row([(1, now), (-1, previous), (made, self.R[t, k]), *freed], "=", 0)
-            if problem.transient[k]:
-                self._row([(1, now), (problem.transient[k] / self.unit, self.R[t, k])], "<", room)
+            if problem.transient[k] or taken:  # U[t,k] + workspace R[t,k] - M_a FREE[t,a,k] <= M_budget
+                transient = (problem.transient[k] / self.unit, self.R[t, k])
+                self._row([(1, now), transient, *((-size, column) for size, column in taken)], "<", room)
             previous = now
+
+    def _taken_over(self, t: int, k: int) -> list[tuple[float, int]]:
+        """The value a that k may overwrite and FREE[t,a,k], the column that says that it dies there: a pair or none."""
+        free = self.FREE.get((t, int(self.condensed.overwritten[k]), k))
+        return [] if free is None else [(float(self.condensed.credit[k] / self.unit), free)]
 
     def _touched(self, k: int, t: int) -> list[int]:
         """Values that may be freed right after k in stage t."""

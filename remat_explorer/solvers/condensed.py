@@ -3,7 +3,8 @@
 Values with the same producer and the same readers live and die together, so they are one *group*. An output that
 nobody reads needs memory only while its operation runs, so it counts as workspace. Persistent values are there from
 their first computation to the end, so their bytes depend on the stage alone. None of this changes an optimum; it
-halves the number of values of a captured network.
+halves the number of values of a captured network. A value that an operation may overwrite is one of a group's; where
+the group dies with that operation, the operation needs that value's bytes less.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ class Condensed:
             reads, a new version of its persistent outputs), int64 of shape (n,).
         member: one value of each group, int of shape (groups,).
         base: resident bytes and persistent values of earlier operations, there all through a stage, int64 (n,).
+        overwritten: for each operation the group that holds the value it may overwrite, or -1, int of shape (n,).
+        credit: bytes of that value, 0 where there is none, int64 of shape (n,).
     """
 
     graph: Graph
@@ -44,6 +47,8 @@ class Condensed:
     transient: np.ndarray
     base: np.ndarray
     member: np.ndarray
+    overwritten: np.ndarray
+    credit: np.ndarray
 
     @staticmethod
     def of(graph: Graph) -> Condensed:
@@ -82,6 +87,7 @@ class Condensed:
         outputs: list[list[int]] = [[] for _ in range(graph.n)]
         for (k, _), group in groups.items():
             outputs[k].append(group)
+        overwritten = [node.default.overwrites for node in graph.operations]
         return Condensed(
             graph,
             tuple(tuple(sorted({group_of[v] for v in graph.inputs(k) if v in group_of})) for k in range(graph.n)),
@@ -92,6 +98,8 @@ class Condensed:
             transient + persistent,
             graph.resident_bytes + np.cumsum(persistent) - persistent,
             np.array([v for _, v in sorted({group: v for v, group in group_of.items()}.items())], dtype=np.int64),
+            np.array([-1 if v is None else group_of[v] for v in overwritten], dtype=np.int64),
+            np.array([0 if v is None else graph.values[v].bytes for v in overwritten], dtype=np.int64),
         )
 
     @property
@@ -124,9 +132,12 @@ class Condensed:
 
     @cached_property
     def operation_bytes(self) -> np.ndarray:
-        """Memory that stage k needs at least, for operation k alone: its inputs, outputs and transient bytes."""
+        """Memory that stage k needs at least, for operation k alone: its inputs, outputs and transient bytes.
+
+        What it may overwrite is counted once, with the output that takes its place.
+        """
         inputs = np.array([int(self.bytes[list(read)].sum()) for read in self.inputs], dtype=np.int64)
-        return self.base + inputs + self.output_bytes + self.transient
+        return self.base + inputs + self.output_bytes + self.transient - self.credit
 
     def schedule(self, R: np.ndarray) -> Schedule:
         """The leanest schedule that computes R: retained is only what is read later.

@@ -3,7 +3,8 @@
 Only a few moments t_1 < ... < t_K, first runs of chosen operations, are looked at: what is in memory then, s, and
 which earlier operations run again between two of them, x. An operation that runs again needs its inputs at some time
 in the interval; what is read in an interval was in memory at its start or is computed again in it. Memory is limited
-at the moments alone, and operations since the last moment run again for free, so no schedule is cut off.
+at the moments alone, and operations since the last moment run again for free, so no schedule is cut off. Of the input
+that t_q may overwrite, s says whether it is in memory afterwards.
 """
 
 from __future__ import annotations
@@ -61,12 +62,18 @@ class MomentsProblem:
         problem, t = self.condensed, self.moments[q]
         for v in np.flatnonzero((problem.producer < t) & (self.last_use > t)).tolist():
             self.s[q, v] = self.milp.column(integer=True) if self.sizes[v] else PRESENT
+        overwritten = int(problem.overwritten[t])
+        credit = int(problem.credit[t]) if overwritten >= 0 and self.sizes[overwritten] else 0
+        after = int(self.s[q, overwritten]) if credit else ABSENT
         self.s[q, list(problem.inputs[t])] = PRESENT
         for k in range(t):
             if any(self.last_use[v] > t for v in problem.outputs[k]):
                 self.x[q, k] = self.milp.column(cost=problem.costs[k] * self.cost_scale)
         room = self.budget - int(problem.base[t] + problem.output_bytes[t] + problem.transient[t])
         held = [(int(self.sizes[v]) / self.unit, int(self.s[q, v])) for v in np.flatnonzero(self.s[q] != ABSENT)]
+        if credit:
+            self.s[q, overwritten] = after
+            held += [(-credit / self.unit, PRESENT), (credit / self.unit, after)]
         self._at_least([(-size, column) for size, column in held], -room / self.unit)
 
     def _ever_after(self, q: int) -> np.ndarray:
@@ -188,7 +195,8 @@ def _keep_everything(condensed: Condensed) -> np.ndarray:
     for v, size in enumerate(condensed.bytes):
         change[condensed.producer[v]] += size
         change[condensed.readers[v][-1] + 1] -= size
-    return np.cumsum(change)[:-1] + condensed.base + condensed.transient
+    last = np.array([v >= 0 and condensed.readers[v][-1] == k for k, v in enumerate(condensed.overwritten)])
+    return np.cumsum(change)[:-1] + condensed.base + condensed.transient - condensed.credit * last
 
 
 def _estimated_memory(problem: MomentsProblem, values: np.ndarray) -> np.ndarray:
@@ -205,6 +213,8 @@ def _estimated_memory(problem: MomentsProblem, values: np.ndarray) -> np.ndarray
         again = x[q][condensed.producer] if q >= 0 else nothing
         needed = at_end.copy()
         for t in range(min(end, condensed.n - 1), start, -1):
+            if condensed.credit[t]:
+                estimate[t] -= condensed.credit[t] * (1 - needed[condensed.overwritten[t]])
             needed[list(condensed.inputs[t])] = 1.0
             if t < end:
                 old = condensed.producer <= start

@@ -34,6 +34,7 @@ def guides(condensed: Condensed, relaxed: MomentsBound) -> list[np.ndarray]:
         stages = slice(start, end)
         if q + 1 < last:
             held[stages] = relaxed.s[q + 1]
+            held[stages, list(condensed.inputs[end])] = 1.0  # even what it overwrites
             neutral[stages] |= condensed.producer >= end  # the next moment says nothing about what comes after it
         if q >= 0:
             read = condensed.reads[start : end + 1].any(axis=0)

@@ -11,7 +11,8 @@ def live_memory(condensed: Condensed, R: np.ndarray, S: np.ndarray) -> np.ndarra
     """U of the liveness formulation: what must be in memory while operation k runs in stage t.
 
     A value is alive after its producer to the degree to which it is kept or any later reader of the stage runs: a
-    maximum, so the result is also what a linear program should have charged for a fractional point.
+    maximum, so the result is also what a linear program should have charged for a fractional point. What k may
+    overwrite counts at k only to the degree to which it is alive after k.
 
     Args:
         condensed: n operations and their groups of values.
@@ -31,6 +32,8 @@ def live_memory(condensed: Condensed, R: np.ndarray, S: np.ndarray) -> np.ndarra
         for v in (*condensed.inputs[k], *condensed.outputs[k]):
             later = [j for j in condensed.readers[v] if j > k]
             degree = np.maximum(kept[:, v], R[:, later].max(axis=1)) if later else kept[:, v]
+            if v == condensed.overwritten[k]:
+                U[:, k] -= condensed.credit[k] * (alive[:, v] - degree)
             held = held + sizes[v] * (degree - alive[:, v])
             alive[:, v] = degree
     return np.tril(U)

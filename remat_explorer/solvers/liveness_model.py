@@ -3,7 +3,8 @@
 Only R and S are binary. Without loss of generality nothing is computed or retained that nobody reads; then a value i
 is alive when k runs in stage t exactly if it is retained into stage t + 1 or some reader j >= k of it runs in stage
 t. That is a maximum, so it needs neither FREE nor U: continuous variables L, bounded from below, stand for it, and
-the memory at a point (t, k) is one row. The rows are added only where they are needed.
+the memory at a point (t, k) is one row. The rows are added only where they are needed. An input that k overwrites
+where it dies counts at (t, k) only if it is alive after k, which is the same maximum over fewer readers.
 """
 
 from __future__ import annotations
@@ -121,7 +122,11 @@ class LivenessModel:
         for v in range(problem.groups):
             if problem.producer[v] >= t:
                 break
-            terms.append((int(problem.bytes[v]), self._alive(t, v, k) if problem.producer[v] < k else self.S[t][v]))
+            credit = int(problem.credit[k]) if v == problem.overwritten[k] else 0
+            present = self._alive(t, v, k) if problem.producer[v] < k else self.S[t][v]
+            terms.append((int(problem.bytes[v]) - credit, present))
+            if credit:
+                terms.append((credit, self._alive_after(t, v, k)))
         return [(size, term) for size, term in terms if size and not term.is_zero]
 
     def _alive(self, t: int, v: int, k: int) -> Affine:
@@ -130,6 +135,10 @@ class LivenessModel:
             return ONE
         readers = [j for j in self.condensed.readers[v] if k <= j < t and not self.R[t][j].is_zero]
         return self._largest(t, v, readers)
+
+    def _alive_after(self, t: int, v: int, k: int) -> Affine:
+        """Whether v, read by k, is still in memory once k has run in stage t."""
+        return self._alive(t, v, k + 1) if k < t else self.S[t + 1][v]
 
     def _largest(self, t: int, v: int, readers: list[int]) -> Affine:
         """At least S[t+1,v] and R[t,j] of every reader: L[t,v,j] chains them, so that points share columns."""

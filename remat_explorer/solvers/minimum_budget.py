@@ -25,7 +25,8 @@ class MinimumBudget:
         lower_bound: bytes that the largest single operation needs; no schedule fits into less.
         operation: index of that operation.
         name: its name.
-        values: ids of the values that must be in memory while it runs, its outputs included.
+        values: ids of the values that must be in memory while it runs, its outputs included, and without the one
+            that an output may take the place of.
         fixed: bytes of ``lower_bound`` that are there whatever is scheduled: resident bytes, and results (parameter
             gradients, the loss) of earlier operations.
         known_feasible: the smallest budget in bytes for which a schedule is known.
@@ -96,9 +97,9 @@ def minimum_budget(graph: Graph, seconds: float = 3.0) -> MinimumBudget:
 
 
 def _alive(graph: Graph, k: int) -> tuple[int, ...]:
-    """Values in memory while k runs: its own and the persistent values of earlier operations."""
+    """Values in memory while k runs: its own, but what it overwrites, and the persistent ones of earlier operations."""
     earlier = [v for v in range(len(graph.values)) if graph.persistent[v] and graph.producer[v] < k]
-    return tuple(sorted({*earlier, *graph.inputs(k), *graph.outputs(k)}))
+    return tuple(sorted({*earlier, *graph.inputs(k), *graph.outputs(k)} - {graph.operations[k].default.overwrites}))
 
 
 def _smallest_schedule(condensed: Condensed, lower_bound: int, seconds: float) -> Schedule:

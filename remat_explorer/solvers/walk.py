@@ -2,7 +2,8 @@
 
 Dynamic Tensor Rematerialization (Kirisame et al., ICLR 2021) made offline and frontier-advancing: the whole graph is
 known, so the staleness of DTR's score becomes the time to the next use, and stage t ends with the first run of
-operation t. The value with the smallest ``cost ** a / (bytes ** b * distance ** c)`` is evicted first.
+operation t. The value with the smallest ``cost ** a / (bytes ** b * distance ** c)`` is evicted first. A value that an
+operation may overwrite, and that the stage does not read again, can be evicted by running that operation.
 """
 
 from __future__ import annotations
@@ -162,6 +163,13 @@ class Walk:
         if self.held <= room:
             return True
         candidates = self.live & ~self.locked & self.evictable
+        overwritable = self._overwritable(k)
+        stays = 0 if overwritable is None else self.sizes[overwritable] - int(problem.credit[k])  # until k has run
+        if overwritable is not None and self.next_use[overwritable] >= self.never:
+            self._drop(overwritable)
+            room -= stays
+        elif overwritable is not None:
+            candidates[overwritable] = self.evictable[overwritable]
         if t < self.forward_stages:  # recomputing within the forward pass only moves the shortage
             candidates &= self.next_read >= self.forward_stages
         waiting = dict.fromkeys(np.flatnonzero(candidates).tolist(), -1.0)
@@ -172,12 +180,19 @@ class Walk:
                         waiting[v] = self._score(v, t)
                 victim = min(waiting, key=waiting.__getitem__)
                 del waiting[victim]
+                if victim == overwritable:
+                    room -= stays
                 for v in self._evict(victim):
                     if v in waiting:
                         waiting[v] = -1.0
             elif not self._postpone(t, k, running, position):
                 return False
         return True
+
+    def _overwritable(self, k: int) -> int | None:
+        """The value that operation k may overwrite, if nothing that this stage runs after it reads that value."""
+        v = int(self.condensed.overwritten[k])
+        return v if v >= 0 and self.live[v] and self.unread[v] == 1 else None
 
     def _score(self, v: int, t: int) -> float:
         """h: the value with the smallest is evicted."""

@@ -115,7 +115,8 @@ def test_the_layers_of_the_chain_are_equal():
 
 
 @pytest.mark.parametrize(("name", "gibibytes"), [("unet_monet", 14.32), ("resnet50", 15.06)])
-def test_keeping_everything_needs_what_monet_measured_in_pytorch(name, gibibytes):
-    # the README of utsaslab/MONeT; measured peaks include workspace, which an unprofiled graph leaves out
-    found = checkpoint_all_peak(rx.models.load(name).graph) / 2**30
+def test_keeping_everything_needs_what_monet_measured_in_pytorch(name, gibibytes, beside):
+    # the README of utsaslab/MONeT; measured peaks include workspace, which an unprofiled graph leaves out, and plain
+    # PyTorch overwrites no gradient that it is done with
+    found = checkpoint_all_peak(beside(rx.models.load(name).graph)) / 2**30
     assert math.isclose(found, gibibytes, rel_tol=0.01)

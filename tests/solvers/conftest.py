@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,27 @@ def small_graph():
 def random_graph():
     """Builder of a random training graph: several outputs, persistent values, workspace, resident bytes."""
     return _random_graph
+
+
+@pytest.fixture(scope="session")
+def overwriting_graph():
+    """Builder of a random training graph in which most operations of one output may overwrite an input."""
+    return _overwriting_graph
+
+
+def _overwriting_graph(seed: int, layers: int) -> Graph:
+    graph, random = _random_graph(seed, layers), np.random.default_rng(seed)
+    values, operations = list(graph.values), []
+    for node in graph.operations:
+        way = node.default
+        dying = [v for v in way.inputs if not values[v].persistent]
+        if len(way.outputs) == 1 and dying and random.random() < 0.8:
+            (output,), a = way.outputs, int(random.choice(dying))
+            persistent = not graph.readers[output] and random.random() < 0.5
+            values[output] = replace(values[output], bytes=values[a].bytes, persistent=persistent)
+            way = replace(way, overwrites=a)
+        operations.append(replace(node, implementations=(way,)))
+    return replace(graph, values=tuple(values), operations=tuple(operations))
 
 
 def _random_graph(seed: int, layers: int) -> Graph:
