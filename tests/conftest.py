@@ -39,6 +39,27 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def settings_of_torch() -> Iterator[None]:
+    """Whatever a test runs leaves torch as it found it."""
+    before = _settings()
+    yield
+    assert _settings() == before
+
+
+def _settings() -> dict[str, object]:
+    import torch
+
+    cudnn = torch.backends.cudnn
+    return {
+        "oneDNN": torch.backends.mkldnn.enabled,
+        "cuDNN": (cudnn.enabled, cudnn.benchmark, cudnn.deterministic),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "gradients": torch.is_grad_enabled(),
+        "autocast cache": torch.is_autocast_cache_enabled(),
+    }
+
+
 @pytest.fixture(autouse=True, scope="session")
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Profiles of this session only; in the environment, so that kernels and servers started by tests see it too."""

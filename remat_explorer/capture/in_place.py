@@ -68,11 +68,16 @@ class Overwriting:
     position: int = 0
 
     def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        kernel, args, kwargs = self.lowered(args, kwargs)
+        return kernel(*args, **kwargs)
+
+    def lowered(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[OpOverload, Any, Any]:
+        """The operator that does it, with its arguments."""
         if self.plain in OVER_GRADIENT:
             kernel = OVER_GRADIENT[self.plain]
-            return kernel(*args, **kwargs, **{kernel._schema.arguments[-1].name: args[self.position]})
+            return kernel, args, {**kwargs, kernel._schema.arguments[-1].name: args[self.position]}
         others = args[: self.position] + args[self.position + 1 :]
-        return IN_PLACE[self.plain](args[self.position], *others, **kwargs)
+        return IN_PLACE[self.plain], (args[self.position], *others), kwargs
 
     def __str__(self) -> str:
         return f"{self.plain} over argument {self.position}"

@@ -88,7 +88,10 @@ def recurrence_in_steps(model: nn.Module) -> Iterator[None]:
     handles: list[Any] = []
     for module in model.modules():
         if isinstance(module, nn.RNNBase):
-            handles += [module.register_forward_pre_hook(enter), module.register_forward_hook(leave, always_call=True)]
+            handles += [
+                module.register_forward_pre_hook(enter),
+                module.register_forward_hook(leave, always_call=True, prepend=True),  # what came last leaves first
+            ]
     try:
         yield
     finally:

@@ -10,6 +10,7 @@ import torch
 from torch import fx
 from torch.fx.node import map_arg
 
+from remat_explorer.capture.in_place import Overwriting
 from remat_explorer.capture.program import Body, Program, Result
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.runtime.random_state import generator_state, set_generator_state
@@ -102,8 +103,11 @@ class Emission:
 
         for call in body.calls:
             args, kwargs = map_arg((call.node.args, call.node.kwargs), look_up)
+            target = call.target
+            if isinstance(target, Overwriting):
+                target, args, kwargs = target.lowered(args, kwargs)
             name = _identifier(self._names.get(call.node, call.node.name))
-            made = self.graph.create_node("call_function", call.target, args, kwargs, name)
+            made = self.graph.create_node("call_function", target, args, kwargs, name)
             local[call.node] = self._marked(made)
         return local
 

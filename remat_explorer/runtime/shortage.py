@@ -31,6 +31,7 @@ def held_before(plan: Plan, index: int) -> list[int]:
         if isinstance(statement, Compute):
             outputs = plan.graph.outputs(statement.operation, statement.implementation)
             held |= set(outputs) - set(statement.drops)
+            held.discard(statement.overwrites)  # type: ignore[arg-type]
         else:
             held.discard(statement.value)
     return sorted(held, key=lambda v: (-plan.graph.values[v].bytes, v))

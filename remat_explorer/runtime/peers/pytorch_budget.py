@@ -40,7 +40,7 @@ def pytorch_budget_plan(program: Program, budget: float, solver: str = "dp") -> 
     >>> options = CaptureOptions(contract=False, split_convolution_backward=False)
     >>> program = trace(torch.nn.Sequential(*layers), (torch.ones(64, 8),), options=options)
     >>> [sum(not s.first for s in pytorch_budget_plan(program, b).statements if hasattr(s, "first")) for b in (1, 0)]
-    [1, 8]
+    [0, 8]
     """
     parts = partition(program.module, budget, solver)
     operation_of = _operation_of(program)
