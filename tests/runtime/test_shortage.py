@@ -150,3 +150,24 @@ def test_a_true_shortage_of_the_cpu_is_explained_and_survived():
     )
     assert "memory ran out at 'compute " in found.stdout
     assert found.stdout.strip().endswith("1.0")
+
+
+def test_a_profile_goes_along_a_lean_schedule_where_memory_does_not_hold_everything(greedy):
+    model = Net()
+    graph, starts = rx.capture(model, (X,)), []
+
+    def refill(done: int, total: int) -> None:
+        starts.extend([total] * (done == 1))
+        greedy.left = 1000 if len(starts) > 1 else 0
+
+    found = rx.profile(graph, model, (X,), device="cpu", repeats=1, refresh=True, on_progress=refill)
+    assert starts[1] > starts[0] == 3 * graph.n  # the second one computes some operations again
+    assert (found.costs > 1e-9).all()
+
+
+def test_a_profile_that_fails_in_any_case_says_where(greedy):
+    model = Net()
+    graph = rx.capture(model, (X,))
+    greedy.left = 0
+    with pytest.raises(OutOfMemoryError, match=r"memory ran out while profiling 'compute .*greedy'; use a smaller"):
+        rx.profile(graph, model, (X,), device="cpu", repeats=1, refresh=True)
