@@ -147,7 +147,7 @@ class Bench:
                 self.rewind()
                 self._synchronize()
                 begin = time.perf_counter()
-                self._interruption.run(name, contenders[name])
+                self._interruption.run(name, contenders[name], timed=True)
                 self._synchronize()
                 seconds[name].append(time.perf_counter() - begin)
                 advance()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -30,8 +30,8 @@ class _Asking(TorchDispatchMode):
 class Interruption:
     """Runs contenders so that cancelling takes effect soon, without slowing down those that are short anyway.
 
-    Asking costs microseconds an operation, which would show in the time of a run of short operations. A run that took
-    less than `PATIENCE` the last time is therefore left alone.
+    Asking costs microseconds an operation, which would show in the time of a run of short operations. A timed run that
+    took less than `PATIENCE` the last time is therefore left alone.
 
     >>> import torch
     >>> interruption = Interruption(lambda: True)
@@ -45,20 +45,15 @@ class Interruption:
         self._cancelled = cancelled
         self._seconds: dict[str, float] = {}
 
-    def run(self, name: str, contender: Callable[[], Any]) -> Any:
+    def run(self, name: str, contender: Callable[[], Any], timed: bool = False) -> Any:
         """What ``contender`` gives.
 
         Raises:
             ExecutionError: if it was cancelled.
         """
-        with self.watching(name):
-            return contender()
-
-    @contextlib.contextmanager
-    def watching(self, name: str) -> Iterator[None]:
-        """The same for a body."""
-        short = self._seconds.get(name, PATIENCE) < PATIENCE
+        short = timed and self._seconds.get(name, PATIENCE) < PATIENCE
         begin = time.perf_counter()
         with contextlib.nullcontext() if short else _Asking(self._cancelled):
-            yield
+            found = contender()
         self._seconds[name] = time.perf_counter() - begin
+        return found

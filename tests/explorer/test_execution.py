@@ -66,3 +66,48 @@ def test_a_model_that_fails_is_reported_in_words() -> None:
     explorer.solve()
     assert explorer.wait(60)
     assert explorer.state.status == "There is no model to solve for yet."
+
+
+class Stopping(nn.Module):
+    """Tells each call of its operation, so that a test can cancel in the middle of a run."""
+
+    calls = 0
+    at: int | None = None
+    explorer: Any = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = _told(layer(x).tanh())
+        return x.sum()
+
+
+@torch.library.custom_op("remat_explorer_tests::told", mutates_args=())
+def _told(x: torch.Tensor) -> torch.Tensor:
+    Stopping.calls += 1
+    if Stopping.calls == Stopping.at:
+        Stopping.explorer.cancel()
+    return x.clone()
+
+
+_told.register_fake(torch.empty_like)
+_told.register_autograd(lambda ctx, gradient: gradient)
+
+
+def test_cancelling_an_execution_stops_before_the_next_operation() -> None:
+    explorer = rx.Explorer(Stopping(), (torch.randn(4, 8),))
+    assert explorer.wait(120)
+    explorer.state.strategy, explorer.state.budget = "checkpoint-all", explorer.state.checkpoint_all_peak
+    explorer.solve()
+    assert explorer.wait(60)
+    Stopping.explorer = explorer
+    for at in (3, 9, 15):  # in plain PyTorch, warming up and metered, and in the plan
+        Stopping.calls, Stopping.at = 0, at
+        explorer.execute()
+        assert explorer.wait(60)
+        assert "Cancelled the execution" in explorer.state.status
+        assert Stopping.calls == at
+    Stopping.at = None
