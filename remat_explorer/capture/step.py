@@ -115,8 +115,7 @@ class TrainingStep(nn.Module):
                     f"input tensor {number} is {theirs.dtype} of shape {list(theirs.shape)}, but the model was "
                     f"captured with {mine.dtype} of shape {list(mine.shape)}; shapes are static: capture it again"
                 )
-        with torch.inference_mode(False):  # what inference mode made can take no part in training, but a copy can
-            return tuple(t.clone() if t.is_inference() else t.detach() for t in tensors)
+        return plain_inputs(args, kwargs)
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         held = {**self._parameters, **self._buffers}
@@ -131,6 +130,12 @@ class TrainingStep(nn.Module):
             given = [*tensors, *model.parameters(), *model.buffers()]
             results, self.returned = results_of_output(model(*args, **kwargs), self._parts[1], given)
             return results
+
+
+def plain_inputs(args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> tuple[torch.Tensor, ...]:
+    """The tensors among a model's inputs, detached, in the order that `TrainingStep.forward` takes them."""
+    with torch.inference_mode(False):  # what inference mode made can take no part in training, but a copy can
+        return tuple(t.clone() if t.is_inference() else t.detach() for t in tensors_in((tuple(args), kwargs or {})))
 
 
 @contextlib.contextmanager

@@ -113,6 +113,9 @@ def _solver_options(*children: argparse.ArgumentParser) -> None:
 def _run_options(child: argparse.ArgumentParser) -> None:
     child.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
     child.add_argument("--repeats", type=_count, default=3, help="timed repeats, median shown (default: 3)")
+    child.add_argument("--hard-cap", action="store_true", help="refuse more memory than the budget (CUDA: enforced)")
+    child.add_argument("--trace", metavar="TRACE.json", help="write the run as a trace for ui.perfetto.dev")
+    child.add_argument("--snapshot", metavar="FILE", help="write PyTorch's memory snapshot of the run (CUDA)")
     child.add_argument("--refresh", action="store_true", help="measure costs again instead of taking cached ones")
 
 

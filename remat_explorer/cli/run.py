@@ -38,8 +38,12 @@ def run(options: argparse.Namespace) -> int:
         *inputs,
         device=options.device,
         repeats=options.repeats,
-        on_progress=counting("executing statement"),
+        hard_cap=options.hard_cap,
+        snapshot=options.snapshot,
+        on_progress=counting("executing run"),
     )
     say(options, "")
+    if options.trace:
+        measured.save_trace(options.trace)
     put(options, without_matrices(solution) | {"measurement": measured.to_document()}, f"{solution}\n{measured}")
     return DONE if measured.sound else CONTRADICTED

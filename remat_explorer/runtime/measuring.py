@@ -18,7 +18,7 @@ from remat_explorer.quantities import format_bytes
 from remat_explorer.runtime.bench import Bench
 from remat_explorer.runtime.comparison import Final, compare
 from remat_explorer.runtime.measurement import Measurement, Reference
-from remat_explorer.runtime.memory_snapshot import recorded
+from remat_explorer.runtime.memory_snapshot import recorded, require_cuda
 from remat_explorer.solution import Solution
 
 
@@ -58,6 +58,8 @@ def measure(
     if solution.schedule is None or solution.plan is None:
         raise ExecutionError(f"there is nothing to run: {solution}")
     placed = place(model, args, kwargs, device)
+    if snapshot is not None:
+        require_cuda(placed.device)
     repeats = max(1, repeats)
     total, done = 6 + 3 * repeats, 0
 

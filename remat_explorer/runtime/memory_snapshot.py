@@ -15,6 +15,16 @@ from remat_explorer.errors import ExecutionError
 ENTRIES = 200_000  # allocations and frees that are kept
 
 
+def require_cuda(device: torch.device) -> None:
+    """Refuse other devices, of which PyTorch keeps no such record.
+
+    Raises:
+        ExecutionError: that says so.
+    """
+    if device.type != "cuda":
+        raise ExecutionError(f"PyTorch records memory snapshots on CUDA only, not on {device}; leave the snapshot out")
+
+
 @contextlib.contextmanager
 def recorded(device: torch.device, path: str | Path) -> Iterator[None]:
     """Record the allocations of the body and write them to ``path``, which pytorch.org/memory_viz opens.
@@ -22,10 +32,9 @@ def recorded(device: torch.device, path: str | Path) -> Iterator[None]:
     The file is complete or not there: it is written under another name first.
 
     Raises:
-        ExecutionError: on the CPU, of which PyTorch keeps no such record.
+        ExecutionError: as `require_cuda`.
     """
-    if device.type != "cuda":
-        raise ExecutionError(f"PyTorch records memory snapshots on CUDA only, not on {device}; leave snapshot=... out")
+    require_cuda(device)
     path = Path(path)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(handle)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from remat_explorer.capture.step import TrainingStep
+from remat_explorer.capture.step import plain_inputs
 from remat_explorer.documents import write_text
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.recipe import Planned, Recipe
@@ -33,7 +33,7 @@ class Rematerialization:
 
     def __init__(self, model: nn.Module, recipe: Recipe, planned: Planned, resolve: bool) -> None:
         self.model, self.recipe, self.resolve = model, recipe, resolve
-        self.plans = [planned]
+        self.first, self.plans = planned, [planned]
 
     @property
     def solution(self) -> Solution:
@@ -55,13 +55,11 @@ class Rematerialization:
         Raises:
             ExecutionError: if there is no plan for these inputs, and none shall be made.
         """
-        first = self.plans[0].signature
-        evaluating = first.modes[0] and not self.model.training
+        evaluating = self.first.signature.modes[0] and not self.model.training
         if evaluating or not torch.is_grad_enabled():
             return self._plain(args, kwargs)
         planned = self._plan_for(args, kwargs)
-        step = TrainingStep(self.model, args, kwargs)
-        outputs = train(planned.halves, self.model, step.tensors(args, kwargs))
+        outputs = train(planned.halves, self.model, plain_inputs(args, kwargs))
         return planned.halves.program.returned.filled(outputs)
 
     def _plan_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Planned:
@@ -77,7 +75,7 @@ class Rematerialization:
                 f"{last.difference(now, self.model)}. Plans are static: pass inputs like those that it was made with "
                 "(drop_last=True for a DataLoader), or rematerialize(..., resolve=True), which plans anew for others"
             )
-        budget = self.plans[0].solution.budget if self.recipe.budget is None else self.recipe.budget
+        budget = self.first.solution.budget if self.recipe.budget is None else self.recipe.budget
         self.plans.append(self.recipe.plan(self.model, args, kwargs, within=None if moved else budget))
         return self.plans[-1]
 
@@ -100,7 +98,7 @@ class RematerializedModule(nn.Module):
     def __deepcopy__(self, memo: dict[int, Any]) -> RematerializedModule:
         """A copy with parameters of its own that shares the plans."""
         mine = self.rematerialization
-        theirs = Rematerialization(copy.deepcopy(mine.model, memo), mine.recipe, mine.plans[-1], mine.resolve)
+        theirs = Rematerialization(copy.deepcopy(mine.model, memo), mine.recipe, mine.first, mine.resolve)
         theirs.plans = list(mine.plans)
         return rematerialized(theirs)
 

@@ -215,3 +215,17 @@ def test_help_shows_examples_and_exit_codes(capsys):
     assert code == 0
     assert 'remat-explorer solve unet --budget "1.5 GiB"' in out
     assert "2 infeasible" in out
+
+
+def test_run_writes_a_trace(capsys, tmp_path):
+    arguments = ("mlp", "--batch", "64", "--budget", "100%", "--device", "cpu", "--repeats", "1")
+    code, _, _ = run(capsys, "run", *arguments, "--trace", str(tmp_path / "trace.json"))
+    assert code == 0
+    assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+
+
+def test_a_snapshot_on_the_cpu_leaves_with_64_before_anything_runs(capsys, tmp_path):
+    arguments = ("mlp", "--batch", "64", "--budget", "100%", "--device", "cpu")
+    code, _, err = run(capsys, "run", *arguments, "--snapshot", str(tmp_path / "snapshot.pickle"))
+    assert code == 64
+    assert "memory snapshots on CUDA only" in err

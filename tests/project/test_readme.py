@@ -17,8 +17,9 @@ def test_the_python_blocks_run_in_order_and_the_prediction_holds(capsys):
     names: dict = {}
     for block in blocks:
         exec(block, names)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     assert "gradients equal: max difference 0" in capsys.readouterr().out
+    assert all(parameter.grad is not None for parameter in names["model"].parameters())
 
 
 @pytest.mark.parametrize("line", re.findall(r"^remat-explorer (.+)$", README, re.MULTILINE))
