@@ -7,8 +7,8 @@
 For each model: 80, 60 and 40 % of what keeping everything takes, and the smallest feasible budget. Shown are the
 predicted peak; requested bytes (what the prediction counts), allocated bytes (rounded up by the allocator) and
 reserved bytes (taken from the driver, what nvidia-smi shows); overhead predicted and measured; results against plain
-PyTorch, and its peak and time; and PyTorch's own ways to train in less memory. The plan runs under a hard cap at its
-budget.
+PyTorch, and its peak and time; and PyTorch's own ways to train in less memory. With --hard-cap the allocator itself
+refuses more than the budget (and what fragmentation needs beyond one block, too).
 
 Schedules are solved in processes of their own while the device measures. Results are written after each model, and with
 --resume what is there is kept; when the time is over, what is missing is said.
@@ -72,6 +72,7 @@ def main() -> None:
     parser.add_argument("--time-limit", type=float, default=8.0, help="seconds for each schedule")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--tiny", action="store_true", help="small batches, to try the script")
+    parser.add_argument("--hard-cap", action="store_true")
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--resume", action="store_true", help="keep the models that the results have")
     parser.add_argument("--name", default="gpu_validation", help="of the results file")
@@ -157,7 +158,7 @@ class Validation:
                 loaded.args,
                 device=self.options.device,
                 repeats=self.options.repeats,
-                hard_cap=True,
+                hard_cap=self.options.hard_cap,
             )
         except RematError as error:
             return {"status": str(solution.status), "budget": solution.budget, "problem": str(error)}
