@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import torch
 
 from remat_explorer.capture.losses import Loss
 from remat_explorer.capture.memory_meter import CudaMeter, memory_meter
@@ -26,7 +25,7 @@ from remat_explorer.runtime.interpreter import Interpreter
 from remat_explorer.runtime.interruption import Interruption
 from remat_explorer.runtime.measurement import Allocator
 from remat_explorer.runtime.outcome import Outcome
-from remat_explorer.runtime.random_state import RandomStates
+from remat_explorer.runtime.starting_point import StartingPoint
 from remat_explorer.solution import Solution
 
 
@@ -56,18 +55,7 @@ class Bench:
         self.everything = generate(everything, self.program, placed.device)
         self.eager = Eager(placed, loss)
         self._interruption = Interruption(cancelled)
-        devices = [torch.device("cpu"), placed.device] if placed.device.type == "cuda" else [placed.device]
-        self._generators = [RandomStates(device) for device in devices]
-        self._start = self._states()
-
-    def _states(self) -> list[np.ndarray]:
-        return [generator.get() for generator in self._generators]
-
-    def rewind(self) -> None:
-        """Go back to the random state at the start, and forget what plain PyTorch left behind."""
-        self.eager.reset()
-        for generator, state in zip(self._generators, self._start, strict=True):
-            generator.set(state)
+        self.start = StartingPoint(self.eager, placed.device)
 
     def registers(self) -> Registers:
         """What a plan starts from."""
@@ -80,18 +68,18 @@ class Bench:
             OutOfMemoryError: if memory does not hold it.
         """
         self._interruption.run("eager", self.eager.explained_run)
-        self.rewind()
+        self.start.rewind()
         with memory_meter(self.placed.device) as meter, meter.section():
             outcome: Outcome = self._interruption.run("eager", self.eager.explained_run)
-        final = Final(outcome.copied(), self._states())
+        final = Final(outcome.copied(), self.start.states())
         del outcome
-        self.rewind()
+        self.start.rewind()
         return self.solution.graph.resident_bytes + meter.readings[0].highest, final
 
     def metered_run(self, capped: bool) -> tuple[np.ndarray, np.ndarray, Final, Allocator | None]:
         """Bytes during and after each statement, what the plan leaves behind, and the CUDA allocator's peaks."""
         self.interpreter.run(self.registers(), cancelled=self.cancelled)  # kernels are chosen on their first call
-        self.rewind()
+        self.start.rewind()
         meter = memory_meter(self.placed.device)
         cap = hard_cap(self.placed.device, self.solution.budget - self.solution.graph.resident_bytes, capped)
         registers = self.registers()
@@ -100,15 +88,15 @@ class Bench:
         resident = self.solution.graph.resident_bytes
         during = np.array([reading.highest for reading in meter.readings], dtype=np.int64) + resident
         after = np.array([reading.after for reading in meter.readings], dtype=np.int64) + resident
-        final = Final(outcome, self._states())
-        self.rewind()
+        final = Final(outcome, self.start.states())
+        self.start.rewind()
         if isinstance(meter, CudaMeter):
             return during, after, final, Allocator(meter.requested, meter.allocated, meter.reserved)
         return during, after, final, None
 
     def generated_peak(self) -> int:
         """Measured peak of the generated code, bytes."""
-        self.rewind()
+        self.start.rewind()
         registers = self.registers()
         with memory_meter(self.placed.device) as meter, meter.section():
             self._interruption.run("plan", lambda: self.generated.run(registers))
@@ -116,15 +104,15 @@ class Bench:
 
     def statement_seconds(self) -> np.ndarray:
         """Time of each statement; the device is waited for before and after each."""
-        self.rewind()
+        self.start.rewind()
         seconds: list[float] = []
 
         @contextlib.contextmanager
         def timed() -> Iterator[None]:
-            self._synchronize()
+            self.start.synchronize()
             begin = time.perf_counter()
             yield
-            self._synchronize()
+            self.start.synchronize()
             seconds.append(time.perf_counter() - begin)
 
         self.interpreter.run(self.registers(), timed, self.cancelled)
@@ -144,11 +132,11 @@ class Bench:
         seconds: dict[str, list[float]] = {name: [] for name in names}
         for _ in range(repeats):
             for name in names:
-                self.rewind()
-                self._synchronize()
+                self.start.rewind()
+                self.start.synchronize()
                 begin = time.perf_counter()
                 self._interruption.run(name, contenders[name], timed=True)
-                self._synchronize()
+                self.start.synchronize()
                 seconds[name].append(time.perf_counter() - begin)
                 advance()
         return {name: statistics.median(times) for name, times in seconds.items()}
@@ -159,9 +147,5 @@ class Bench:
         Raises:
             OutOfMemoryError: if memory does not hold it.
         """
-        self.rewind()
+        self.start.rewind()
         self._interruption.run(name, self.contenders()[name])
-
-    def _synchronize(self) -> None:
-        if self.placed.device.type == "cuda":
-            torch.cuda.synchronize(self.placed.device)

@@ -78,7 +78,7 @@ def measure(
         reference: tuple[int, Final] | None = None
         with _going_without("eager", names, missing):
             reference = bench.eager_run()
-        bench.rewind()
+        bench.start.rewind()
         advance()
         with contextlib.nullcontext() if snapshot is None else recorded(placed.device, snapshot):
             during, after, found, allocator = bench.metered_run(hard_cap)

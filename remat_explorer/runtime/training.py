@@ -30,6 +30,7 @@ class TrainingRun:
         self.halves, self.model = halves, model
         self._residents: Registers = halves.program.bind(model, tensors, tangents=False)
         self._saved: list[Any] = []
+        self._over = False
         self._versions: dict[Node, int] = {}
 
     def forward(self) -> list[torch.Tensor]:
@@ -61,12 +62,13 @@ class TrainingRun:
                 memory runs out.
         """
         halves = self.halves
-        if not self._saved and not self._residents:
+        if self._over:
             raise ExecutionError(
                 "this backward pass ran already, and what it needs is freed; call the model again. A plan runs once: "
                 "retain_graph=True has no effect on it"
             )
         self._require_unchanged()
+        self._over = True
         for entry in halves.program.inputs:
             if entry.kind == "tangent" and entry.node in halves.later:
                 self._residents[entry.node] = _laid_out(tangents[entry.place], entry.node.meta["val"])

@@ -85,9 +85,11 @@ def random_network(seed: int) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
         images = bool(draw.random() < 0.5)
         for attempt in range(100):
             model = RandomNetwork(1000 * seed + attempt, images, int(draw.integers(3, 12)))
+            if not len(model.parts):
+                continue
             x = torch.randn(4, WIDTH, 5, 5) if images else torch.randn(4, WIDTH)
             results = model(x)
             results = results if isinstance(results, tuple) else (results,)
-            if len(model.parts) and all(result.requires_grad for result in results):
+            if all(result.requires_grad for result in results):
                 return model, (x,)
     raise AssertionError(f"no network of seed {seed} has anything to train")

@@ -7,15 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import torch
-
 from remat_explorer.capture.memory_meter import memory_meter
 from remat_explorer.capture.placement import Placed
 from remat_explorer.runtime.comparison import Comparison, Final, compare
 from remat_explorer.runtime.eager import Eager
 from remat_explorer.runtime.peers.contenders import Contender
-from remat_explorer.runtime.random_state import RandomStates
+from remat_explorer.runtime.starting_point import StartingPoint
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,22 +37,20 @@ class Bench:
     """
 
     def __init__(self, placed: Placed, training: Eager, resident_bytes: int) -> None:
-        self._placed, self._training, self._resident = placed, training, resident_bytes
-        devices = dict.fromkeys((torch.device("cpu"), placed.device))
-        self._generators = [RandomStates(device) for device in devices]
-        self._start = self._states()
+        self._placed, self._resident = placed, resident_bytes
+        self._start = StartingPoint(training, placed.device)
 
     def run(self, contender: Contender) -> Ran:
         """One metered run after one that warms up. Results are valid until the next run."""
-        self._rewind()
+        self._start.rewind()
         contender.prepare()()  # warms up: kernels are chosen on their first call
-        self._rewind()
+        self._start.rewind()
         meter = memory_meter(self._placed.device)
         run = contender.prepare(meter.section)
         with meter:
             outcome = run()
         peak = self._resident + max(reading.highest for reading in meter.readings)
-        return Ran(peak, Final(outcome, self._states()))
+        return Ran(peak, Final(outcome, self._start.states()))
 
     def compare(self, found: Ran, reference: Ran) -> Comparison:
         """How far results are from those of another run; a plan tells only the buffers that it writes."""
@@ -73,22 +68,10 @@ class Bench:
         return {contender: statistics.median(found) for contender, found in times.items()}
 
     def _seconds(self, contender: Contender) -> float:
-        self._rewind()
+        self._start.rewind()
         run = contender.prepare()
-        self._synchronize()
+        self._start.synchronize()
         begin = time.perf_counter()
         run()
-        self._synchronize()
+        self._start.synchronize()
         return time.perf_counter() - begin
-
-    def _states(self) -> list[np.ndarray]:
-        return [generator.get() for generator in self._generators]
-
-    def _rewind(self) -> None:
-        self._training.reset()
-        for generator, state in zip(self._generators, self._start, strict=True):
-            generator.set(state)
-
-    def _synchronize(self) -> None:
-        if self._placed.device.type == "cuda":
-            torch.cuda.synchronize(self._placed.device)

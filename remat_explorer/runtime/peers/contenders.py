@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -13,6 +14,7 @@ from remat_explorer.capture.placement import Placed
 from remat_explorer.capture.program import Program
 from remat_explorer.plan import Plan
 from remat_explorer.runtime.eager import Change, Eager
+from remat_explorer.runtime.generated import GeneratedStep, generate
 from remat_explorer.runtime.interpreter import Interpreter, Section
 from remat_explorer.runtime.outcome import Outcome
 
@@ -56,7 +58,7 @@ class Autograd:
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """A plan on the graph of ``program``, executed by the interpreter."""
+    """A plan on the graph of ``program``: metered by the interpreter, and timed as generated code."""
 
     name: str
     knob: str | None
@@ -69,5 +71,11 @@ class Planned:
     def prepare(self, section: Section = contextlib.nullcontext) -> Run:
         """Metered statement by statement, as `remat_explorer.measure` does; resident tensors are bound before."""
         registers = self.program.bind(self.placed.model, self.tensors)
+        if section is contextlib.nullcontext:
+            return lambda: self._generated.run(registers)
         interpreter = Interpreter(self.plan, self.program, self.placed.device)
         return lambda: interpreter.run(registers, section, self.cancelled)
+
+    @cached_property
+    def _generated(self) -> GeneratedStep:
+        return generate(self.plan, self.program, self.placed.device)
