@@ -18,13 +18,13 @@ import remat_explorer as rx
 from remat_explorer.quantities import format_bytes, format_overhead
 
 SMALL = {
-    "bert": (2, None, 64),
-    "chain": (8, None, None),
+    "bert": (4, None, 128),
+    "chain": (4096, None, None),
     "densenet121": (2, 64, None),
     "densenet161": (2, 64, None),
     "fcn8": (1, 64, None),
     "googlenet": (4, 64, None),
-    "gpt2": (1, None, 64),
+    "gpt2": (2, None, 128),
     "linear32": (1, 32, None),
     "mlp": (2048, None, None),
     "mobilenet_v1": (4, 64, None),
