@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from remat_explorer.capture.checks import require_capturable
 from remat_explorer.capture.losses import Loss
 from remat_explorer.capture.step import unwrapped
 from remat_explorer.errors import ExecutionError
@@ -71,6 +72,7 @@ def rematerialize(
     >>> trained.rematerialization.solution.plan.peak <= trained.rematerialization.solution.budget
     True
     """
+    require_capturable(model, args, kwargs)
     _require_inner(model)
     _require_constant(loss)
     args, kwargs = tuple(args), dict(kwargs or {})

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 import remat_explorer as rx
-from remat_explorer.errors import ExecutionError, SolutionError
+from remat_explorer.errors import CaptureError, ExecutionError, SolutionError
 
 X = torch.randn(64, 16)
 
@@ -193,6 +193,11 @@ def test_an_infeasible_budget_says_what_would_be_feasible():
 def test_a_budget_or_a_solution_is_needed():
     with pytest.raises(ExecutionError, match=r"give budget=\.\.\., such as"):
         rx.rematerialize(model(), (X,))
+
+
+def test_inputs_without_a_tuple_around_them_are_refused():
+    with pytest.raises(CaptureError, match=r"the inputs are a Tensor; pass a tuple of them, such as \(x,\)"):
+        rx.rematerialize(model(), X, budget="90%")  # type: ignore[arg-type]
 
 
 def test_a_loss_that_reads_labels_from_around_it_is_refused():
