@@ -86,24 +86,19 @@ class TrainingRun:
         return gradients
 
     def _write_buffers(self, results: list[torch.Tensor]) -> None:
-        """Write the new contents; where the backward half reads the old ones, the two change places."""
+        """Write the new contents; old ones that the backward half reads take the place of the new, which stays."""
         nodes = {entry.name: entry.node for entry in self.halves.program.inputs if entry.kind == "buffer"}
-        kept = {id(tensor) for tensor in self._saved if isinstance(tensor, torch.Tensor)}
         for result, new in zip(self.halves.early, results, strict=True):
             if result.kind != "buffer":
                 continue
-            buffer = self.model.get_buffer(result.name)
-            if nodes[result.name] in self.halves.later:
-                if any(_share_memory(new, tensor) for tensor in self._saved) or id(new) in kept:
-                    self._residents[nodes[result.name]] = buffer.clone()
-                    buffer.copy_(new)
-                else:
-                    old = buffer.clone()
-                    buffer.copy_(new)
-                    new.copy_(old)
-                    self._residents[nodes[result.name]] = new
-            else:
-                buffer.copy_(new)
+            buffer, node = self.model.get_buffer(result.name), nodes[result.name]
+            old = buffer.clone() if node in self.halves.later else None
+            buffer.copy_(new)
+            if old is not None and not any(_share_memory(new, tensor) for tensor in self._saved):
+                new.copy_(old)
+                old = new  # in memory in any case, so that the copy can go
+            if old is not None:
+                self._residents[node] = old
 
     def _require_unchanged(self) -> None:
         for entry in self.halves.program.inputs:
