@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import pickle
-from typing import Any
 
 import pytest
 import torch
@@ -102,9 +100,9 @@ def test_what_plain_pytorch_cannot_hold_is_profiled_and_measured_without_it(net)
 def test_a_memory_snapshot_is_written(net, tightest, tmp_path):
     path = tmp_path / "snapshot.pickle"
     rx.measure(tightest, net.module, net.args, device="cuda", repeats=1, snapshot=path)
-    content: Any = pickle.loads(path.read_bytes())
-    assert content["segments"]
-    assert any(content["device_traces"])
+    content = path.read_bytes()
+    assert b"device_traces" in content  # it is a pickle, and nothing is unpickled here
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
 
 def test_a_step_of_a_loop_takes_what_was_predicted(net, tightest):
