@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import os
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -144,7 +147,14 @@ def test_a_step_of_a_loop_keeps_to_the_budget(tightest):
 
 def test_two_processes_of_distributed_data_parallel_end_with_the_weights_of_plain_training(tmp_path):
     """As with plain modules, each process wraps its own; gradients are averaged by hooks on the parameters."""
-    spawn(distributed, (str(tmp_path),), nprocs=2)
+    context = spawn(distributed, (str(tmp_path),), nprocs=2, join=False)
+    assert context is not None
+    deadline = time.monotonic() + 180
+    while not context.join(timeout=5):
+        if time.monotonic() > deadline:
+            for process in context.processes:
+                process.terminate()  # type: ignore[union-attr]
+            pytest.fail("the processes did not end")
     plain, first, second = (torch.load(tmp_path / name, weights_only=True) for name in ("plain0", "remat0", "remat1"))
     for key, content in plain.items():
         assert torch.equal(content, first[key]), key
@@ -156,16 +166,19 @@ def distributed(rank: int, folder: str) -> None:
     """One process: the same loop, with the plain model and with the rematerialized one."""
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
-    try:
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.2), nn.Flatten())
-        model.append(nn.Linear(8 * 14 * 14, 10))
-        models: dict[str, Any] = {"plain": copy.deepcopy(model)}
-        models["remat"] = rx.rematerialize(model, (X,), budget="95%", time_limit=5)
-        for name, one in models.items():
-            parallel = nn.parallel.DistributedDataParallel(one)
-            torch.manual_seed(rank)
-            plainly(parallel, 4)
-            torch.save(parallel.module.state_dict(), f"{folder}/{name}{rank}")
-    finally:
-        torch.distributed.destroy_process_group()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.2), nn.Flatten())
+    model.append(nn.Linear(8 * 14 * 14, 10))
+    models: dict[str, Any] = {"plain": copy.deepcopy(model)}
+    models["remat"] = rx.rematerialize(model, (X,), budget="95%", time_limit=5)
+    for name, one in models.items():
+        parallel = nn.parallel.DistributedDataParallel(one)
+        torch.manual_seed(rank)
+        plainly(parallel, 4)
+        torch.save(parallel.module.state_dict(), f"{folder}/{name}{rank}")
+    Path(folder, f"done{rank}").touch()
+    while not all(Path(folder, f"done{other}").exists() for other in range(2)):
+        time.sleep(0.05)
+    # not by the way of gloo's destructor, which may wait, while it holds Python's lock, for a thread that waits for the
+    # lock (torch 2.13)
+    os._exit(0)
