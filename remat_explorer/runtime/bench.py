@@ -13,10 +13,10 @@ import numpy as np
 from remat_explorer.capture.losses import Loss
 from remat_explorer.capture.memory_meter import CudaMeter, memory_meter
 from remat_explorer.capture.placement import Placed, require_same_structure
+from remat_explorer.capture.profiling import everything
 from remat_explorer.capture.program import Registers
 from remat_explorer.capture.step import TrainingStep
 from remat_explorer.capture.tracing import trace
-from remat_explorer.plan import Plan
 from remat_explorer.runtime.comparison import Final
 from remat_explorer.runtime.eager import Eager
 from remat_explorer.runtime.generated import generate
@@ -49,10 +49,9 @@ class Bench:
         self.program = trace(placed.model, placed.args, placed.kwargs, loss, options=graph.options)
         require_same_structure(graph, self.program.graph)
         self.tensors = TrainingStep(placed.model, placed.args, placed.kwargs, loss).tensors(placed.args, placed.kwargs)
-        everything = Plan.from_sequence(graph, [(k, k, 1) for k in range(graph.n)])
         self.interpreter = Interpreter(solution.plan, self.program, placed.device)
         self.generated = generate(solution.plan, self.program, placed.device)
-        self.everything = generate(everything, self.program, placed.device)
+        self.everything = generate(everything(graph), self.program, placed.device)
         self.eager = Eager(placed, loss)
         self._interruption = Interruption(cancelled)
         self.start = StartingPoint(self.eager, placed.device)

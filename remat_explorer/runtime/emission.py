@@ -130,3 +130,13 @@ def reads(body: Body) -> set[fx.Node]:
     """The nodes that a body reads and does not make itself."""
     made = {call.node for call in body.calls}
     return {source for call in body.calls for source in call.node.all_input_nodes} - made
+
+
+def statement_of_line(line: str, statements: dict[str, int | None]) -> int | None:
+    """The statement that a line of generated code belongs to.
+
+    >>> statement_of_line("    relu_1 = torch.ops.aten.relu.default(mm);  mm = None", {"relu_1": 7})
+    7
+    """
+    match = re.match(r"\s+(\w+)(?:\s*:[^=]+)? = ", line)
+    return statements.get(match.group(1)) if match else None

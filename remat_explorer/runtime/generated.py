@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +14,9 @@ from remat_explorer.capture.program import Program, Registers, Result
 from remat_explorer.documents import write_text
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes
-from remat_explorer.runtime.emission import STATEMENT, Emission
+from remat_explorer.runtime.emission import STATEMENT, Emission, statement_of_line
 from remat_explorer.runtime.outcome import Outcome
+from remat_explorer.runtime.shortage import explained_shortage
 
 RESULTS = "results"  # key of the output node's meta: what the results are
 
@@ -41,14 +41,13 @@ class GeneratedStep:
 
         Args:
             registers: what `Program.bind` gave; used up.
+
+        Raises:
+            OutOfMemoryError: if memory runs out, with the statement and what was in memory.
         """
-        with torch.no_grad(), no_autocast():
+        with torch.no_grad(), no_autocast(), explained_shortage(self.plan, registers.clear):
             tensors = [registers.pop(node) for node in self.residents]
-            found = self.module.forward(*tensors)
-        kinds: dict[str, dict[str, torch.Tensor]] = {"output": {}, "gradient": {}, "buffer": {}}
-        for result, tensor in zip(self.program.results, found, strict=True):
-            kinds[result.kind][result.name] = tensor
-        return Outcome(tuple(kinds["output"].values()), kinds["gradient"], kinds["buffer"])
+            return Outcome.of(self.program.results, self.module.forward(*tensors))
 
     @property
     def source(self) -> str:
@@ -116,13 +115,3 @@ def annotated_source(module: GraphModule, plan: Plan) -> str:
             lines.append(f"    # stage {entry.stage}: {plan.text(entry)} ({format_bytes(peak)})")
         lines.append(line)
     return "\n".join(lines) + "\n"
-
-
-def statement_of_line(line: str, statements: dict[str, int | None]) -> int | None:
-    """The statement that a line of generated code belongs to.
-
-    >>> statement_of_line("    relu_1 = torch.ops.aten.relu.default(mm);  mm = None", {"relu_1": 7})
-    7
-    """
-    match = re.match(r"\s+(\w+)(?:\s*:[^=]+)? = ", line)
-    return statements.get(match.group(1)) if match else None

@@ -75,7 +75,5 @@ class Interpreter:
     def _finish(self, registers: Registers) -> Outcome:
         for body in self.program.epilogue:
             body.run(registers)
-        found: dict[str, dict[str, torch.Tensor]] = {"output": {}, "gradient": {}, "buffer": {}}
-        for result in self.program.results:
-            found[result.kind][result.name] = result.views.result(registers, result.node)
-        return Outcome(tuple(found["output"].values()), found["gradient"], found["buffer"])
+        results = self.program.results
+        return Outcome.of(results, [result.views.result(registers, result.node) for result in results])

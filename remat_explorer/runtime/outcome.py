@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import nn
+
+from remat_explorer.capture.program import Result
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +24,14 @@ class Outcome:
     outputs: tuple[torch.Tensor, ...]
     gradients: dict[str, torch.Tensor]
     buffers: dict[str, torch.Tensor]
+
+    @staticmethod
+    def of(results: Sequence[Result], tensors: Sequence[torch.Tensor]) -> Outcome:
+        """The tensors of a program's results, by what each one is."""
+        found: dict[str, dict[str, torch.Tensor]] = {"output": {}, "gradient": {}, "buffer": {}}
+        for result, tensor in zip(results, tensors, strict=True):
+            found[result.kind][result.name] = tensor
+        return Outcome(tuple(found["output"].values()), found["gradient"], found["buffer"])
 
     def copied(self) -> Outcome:
         """The same in tensors of its own, on the CPU, which nothing that runs later changes."""

@@ -13,8 +13,7 @@ from remat_explorer.capture.memory_meter import is_out_of_memory
 from remat_explorer.errors import OutOfMemoryError
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import format_bytes
-from remat_explorer.runtime.emission import STATEMENT
-from remat_explorer.runtime.generated import statement_of_line
+from remat_explorer.runtime.emission import STATEMENT, statement_of_line
 
 SHOWN = 5  # values named in the message
 

@@ -116,6 +116,20 @@ def test_a_measurement_goes_without_plain_pytorch_where_memory_does_not_hold_it(
     assert calls == sorted(calls)
 
 
+def test_a_measurement_goes_without_the_plan_that_keeps_everything_too(greedy):
+    model = Net()
+    graph = rx.capture(model, (X,))
+
+    def refill(done: int, total: int) -> None:
+        greedy.left = 0 if done in (1, 5) else 1000  # before plain PyTorch, and before everything is kept
+
+    found = rx.measure(solution_of(random_schedule(graph, 0)), model, (X,), device="cpu", repeats=1, on_progress=refill)
+    assert found.eager is found.checkpoint_all_seconds is found.overhead is None
+    assert found.seconds > 0
+    assert "memory ran out in plain PyTorch" in found.missing
+    assert "memory ran out at 'compute" in found.missing
+
+
 def test_a_measurement_names_the_statement_of_the_plan(greedy):
     model = Net()
     graph = rx.capture(model, (X,))
