@@ -16,6 +16,7 @@ from remat_explorer.solvers.checkmate_ilp import solve_checkmate_ilp
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak, solve_checkpoint_all
 from remat_explorer.solvers.minimum_budget import largest_operation
 from remat_explorer.solvers.optimal import solve_optimal
+from remat_explorer.solvers.rounding import cost_step
 
 PROVEN = 1e-6  # relative gap up to which a solution is called optimal
 
@@ -105,9 +106,9 @@ def round_up(graph: Graph, bound: float | None) -> float | None:
     """
     if bound is None or not math.isfinite(bound):
         return None
-    if all(cost == int(cost) for cost in graph.costs) and graph.total_cost < 2**52:
-        step = math.gcd(*(int(cost) for cost in graph.costs)) or 1
-        return float(step * math.ceil(bound / step - max(PROVEN, PROVEN * bound / step)))
+    step = cost_step(graph)
+    if step:
+        return step * math.ceil(bound / step - max(PROVEN, PROVEN * bound / step))
     return float(bound)
 
 
