@@ -1,0 +1,121 @@
+"""The worker process of a solve: started, with one that waits kept ahead where that was asked for."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import IO
+
+from remat_explorer.errors import SolverError
+
+PACKAGE = str(Path(__file__).resolve().parents[2])
+
+
+class WorkerProcess:
+    """One process of `remat_explorer.solvers.worker`, which has been asked nothing yet.
+
+    It is in a process group of its own, so that Ctrl-C in a terminal, or a notebook's interrupt, reaches only its
+    parent: that one decides what becomes of the schedule found so far.
+
+    Raises:
+        SolverError: if the process cannot be started.
+    """
+
+    def __init__(self) -> None:
+        self.environment = _environment()
+        self._errors: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "remat_explorer.solvers.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                text=True,
+                encoding="utf-8",
+                env=self.environment,
+                process_group=0,
+            )
+        except OSError as error:
+            self._errors.close()
+            raise SolverError(f"the solver process could not be started: {error}") from None
+
+    def ask(self, line: str) -> None:
+        """Send the request; a process that died meanwhile is noticed by who reads its answers."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError):
+            self.process.stdin.write(line + "\n")
+            self.process.stdin.flush()
+
+    def kill(self) -> None:
+        """End the process at once, if it still runs."""
+        self.process.kill()
+
+    def close(self) -> str:
+        """End the process, release its pipes, and say how it ended."""
+        self.process.kill()
+        code = self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+        self._errors.seek(0)
+        said = self._errors.read().strip().splitlines()
+        self._errors.close()
+        if code == -signal.SIGKILL:
+            return "it was ended by the signal SIGKILL, as the system does when memory runs out"
+        if code < 0:
+            return f"it was ended by the signal {signal.Signals(-code).name}"
+        return said[-1] if said else f"its exit code was {code}"
+
+
+_waiting: WorkerProcess | None = None
+_lock = threading.Lock()
+
+
+def prepare_worker() -> None:
+    """Start a worker ahead, unless one waits already: the next solve then begins without the time of its imports.
+
+    Raises:
+        SolverError: if the process cannot be started.
+    """
+    global _waiting
+    with _lock:
+        if _waiting is None:
+            _waiting = WorkerProcess()
+
+
+def take_worker() -> WorkerProcess:
+    """The worker that was started ahead, if it still fits, or a new one.
+
+    Raises:
+        SolverError: if the process cannot be started.
+    """
+    global _waiting
+    with _lock:
+        ahead, _waiting = _waiting, None
+    if ahead is not None:
+        if ahead.process.poll() is None and ahead.environment == _environment():
+            return ahead
+        ahead.close()
+    return WorkerProcess()
+
+
+@atexit.register
+def _release() -> None:
+    global _waiting
+    with _lock:
+        ahead, _waiting = _waiting, None
+    if ahead is not None:
+        ahead.close()
+
+
+def _environment() -> dict[str, str]:
+    paths = [PACKAGE, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
