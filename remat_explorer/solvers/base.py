@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
+from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.schedule import Schedule
 
 PROVEN = 1e-6  # relative gap up to which a solution is called optimal
@@ -32,6 +33,8 @@ class Progress:
     >>> report = Progress(0.5, "planning", checkpoint_all(linear(8)), lower_bound=15.3)
     >>> report.cost, report.peak, round(report.gap, 3)
     (17.0, 10, 0.1)
+    >>> print(report)
+    500 ms, planning: overhead +0.0 %, predicted peak 10 B, gap 10.0 %
     """
 
     seconds: float
@@ -59,6 +62,15 @@ class Progress:
         if self.cost is None or self.lower_bound is None:
             return None
         return max(0.0, (self.cost - self.lower_bound) / self.cost) if self.cost else 0.0
+
+    def __str__(self) -> str:
+        """One line, so that ``on_progress=print`` shows what goes on."""
+        doing = f"{format_seconds(self.seconds)}, {self.doing}"
+        if self.schedule is None or self.peak is None:
+            return doing
+        proven = "no bound proven" if self.gap is None else f"gap {format_share(self.gap)}"
+        overhead, peak = format_overhead(self.schedule.overhead), format_bytes(self.peak)
+        return f"{doing}: overhead {overhead}, predicted peak {peak}, {proven}"
 
 
 @dataclass(frozen=True)

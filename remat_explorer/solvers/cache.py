@@ -132,11 +132,14 @@ def describe_entry(path: Path) -> dict[str, Any]:
     """
     document = require_keys(read_json(path, SolutionError), _KEYS, "the kept solution", SolutionError)
     require_format(document, FORMAT, VERSION, SolutionError)
-    solution = document["solution"]
-    if not isinstance(solution, dict) or not {"strategy", "budget", "status", "cost"} <= solution.keys():
-        raise SolutionError(f"{str(path)!r} holds no solution: {quote(solution)}")
-    named = {name: solution[name] for name in ("strategy", "budget", "status", "cost")}
-    return {"graph": document["graph"], **named, "time_limit": document["time_limit"]}
+    solution = document["solution"] if isinstance(document["solution"], dict) else {}
+    words = {"graph": document["graph"]} | {name: solution.get(name) for name in ("strategy", "status")}
+    numbers = {"budget": solution.get("budget"), "time_limit": document["time_limit"]}
+    if not all(isinstance(word, str) for word in words.values()) or not all(
+        _is_number(number, at_least=0) for number in numbers.values()
+    ):
+        raise SolutionError(f"{str(path)!r} holds no solution: {quote(words | numbers)}")
+    return words | numbers | {"cost": solution.get("cost")}
 
 
 def _conclusive(solution: Solution) -> bool:
