@@ -148,7 +148,7 @@ class SolveJob:
         return self._solution
 
     def _run(self, worker: WorkerProcess, request: str) -> None:
-        """Thread: send the request, read messages until the worker ends, and settle the answer."""
+        """Thread: send the request, read messages until the answer or the worker's end, and settle the answer."""
         failure = ""
         try:
             failure = self._converse(worker, request)
@@ -160,7 +160,7 @@ class SolveJob:
             self._finished.set()
 
     def _converse(self, worker: WorkerProcess, request: str) -> str:
-        """Read what the worker says to its end; returns why it failed, if it said so."""
+        """Read what the worker says until its answer or its end; returns why it failed, if it said so."""
         assert worker.process.stdout is not None
         limit = self._question.time_limit
         deadline = self._end_after(STARTING, f"the solver process did not begin within {format_seconds(STARTING)}")
@@ -179,9 +179,13 @@ class SolveJob:
                     self._hear(message["progress"])
                 elif "solution" in message:
                     self._solution = Solution.from_document(message["solution"], self.graph)
+                    worker.kill()  # rather than wait until it has tidied up
+                    return ""
                 else:
+                    worker.kill()
                     return str(message["error"])
         except Exception as error:  # whatever a broken worker can say
+            worker.kill()
             return f"the solver process sent what cannot be used: {error}"
         finally:
             deadline.cancel()

@@ -15,6 +15,7 @@ from typing import IO
 
 from remat_explorer.errors import SolverError
 
+ENDING = 5.0  # seconds that a process may take to end once it closed its output
 PACKAGE = str(Path(__file__).resolve().parents[2])
 
 
@@ -58,9 +59,12 @@ class WorkerProcess:
         self.process.kill()
 
     def close(self) -> str:
-        """End the process, release its pipes, and say how it ended."""
-        self.process.kill()
-        code = self.process.wait()
+        """Wait for the end of a process that closed its output or was killed, release its pipes, say how it ended."""
+        try:
+            code = self.process.wait(ENDING)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            code = self.process.wait()
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
                 with contextlib.suppress(OSError):
@@ -103,6 +107,7 @@ def take_worker() -> WorkerProcess:
     if ahead is not None:
         if ahead.process.poll() is None and ahead.environment == _environment():
             return ahead
+        ahead.kill()
         ahead.close()
     return WorkerProcess()
 
@@ -113,6 +118,7 @@ def _release() -> None:
     with _lock:
         ahead, _waiting = _waiting, None
     if ahead is not None:
+        ahead.kill()
         ahead.close()
 
 
