@@ -25,16 +25,19 @@ class WorkerProcess:
     It is in a process group of its own, so that Ctrl-C in a terminal, or a notebook's interrupt, reaches only its
     parent: that one decides what becomes of the schedule found so far.
 
+    Args:
+        ahead: whether it has time, while it waits, to load what only a later step of a solve needs.
+
     Raises:
         SolverError: if the process cannot be started.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ahead: bool = False) -> None:
         self.environment = _environment()
         self._errors: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "remat_explorer.solvers.worker"],
+                [sys.executable, "-m", "remat_explorer.solvers.worker", *(["ahead"] if ahead else [])],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
@@ -92,7 +95,7 @@ def prepare_worker() -> None:
     global _waiting
     with _lock:
         if _waiting is None:
-            _waiting = WorkerProcess()
+            _waiting = WorkerProcess(ahead=True)
 
 
 def take_worker() -> WorkerProcess:
@@ -124,4 +127,5 @@ def _release() -> None:
 
 def _environment() -> dict[str, str]:
     paths = [PACKAGE, *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    # threads for linear algebra take a third of the start-up time, and a solve has hardly any
+    return {"OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": os.pathsep.join(paths)}

@@ -2,11 +2,13 @@
 
 One JSON object comes in on the first line of standard input: the graph file's document and the parameters of `solve`.
 JSON lines go out: that the solve begins, progress, with a schedule whenever a better one is known, and at last a
-solution or an error. The process ends when its standard input ends, that is, when its parent goes away.
+solution or an error. The process ends when its standard input ends, that is, when its parent goes away. With the
+argument ``ahead`` it loads python-mip while it waits for its request.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -30,6 +32,9 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what becomes of what was found
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever a back end prints does not reach the channel
+    if "ahead" in sys.argv:
+        with contextlib.suppress(Exception):  # what is wrong with it is said by the solve that needs it
+            import mip  # noqa: F401, half of the start-up time
     line = sys.stdin.readline()
     if not line:
         return 0  # started ahead, and never asked anything
