@@ -28,7 +28,7 @@ from remat_explorer.solvers.base import PROVEN
 FORMAT, VERSION = "remat-explorer/cached-solution", 1
 LARGEST = 256 * 2**20  # bytes of all kept solutions together; above that the longest unused go
 PACKAGE = importlib.import_module("remat_explorer").__version__  # an import statement would lead to every face
-_KEYS = ("format", "version", "key", "graph", "time_limit", "solution")
+_KEYS = ("format", "version", "key", "graph", "time_limit", "threads", "solution")
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,8 @@ class Question:
         budget: bytes, resident bytes included.
         strategy: a key of `STRATEGIES`.
         solver: a key of `BACKENDS`.
-        time_limit: seconds of wall time; what was not proven within them may be found with more.
+        time_limit: seconds of wall time; what was not proven within them may be with more.
+        threads: of the back end; the same holds for them.
         options: further arguments of `solve` on which the answer depends, where they differ from their defaults.
     """
 
@@ -49,11 +50,12 @@ class Question:
     strategy: str
     solver: str
     time_limit: float
+    threads: int = 1
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def key(self) -> dict[str, Any]:
-        """Everything that two questions must share to have the same answers, but for the time limit."""
+        """Everything that two questions must share to have the same answers, given time."""
         return {
             "graph": self.graph.sha256,
             "budget": self.budget,
@@ -68,22 +70,42 @@ class Question:
         return dataclasses.replace(self, time_limit=min(self.time_limit, seconds))
 
 
+@dataclass(frozen=True, eq=False)
+class _Kept:
+    """A checked solution with the time limit and threads that the search for it had."""
+
+    solution: Solution
+    time_limit: float
+    threads: int
+
+    @property
+    def conclusive(self) -> bool:
+        return _conclusive(self.solution)
+
+    def had_more_than(self, question: Question) -> bool:
+        same = (self.time_limit, self.threads) == (question.time_limit, question.threads)
+        return self.had_as_much_as(question) and not same
+
+    def had_as_much_as(self, question: Question) -> bool:
+        return self.time_limit >= question.time_limit and self.threads >= question.threads
+
+
 def load_solution(question: Question) -> Solution | None:
     """The kept answer to a question, checked again, or None if there is none that is good enough.
 
     What is optimal or infeasible is so for any time limit. Another answer counts only if the search for it had at
-    least as much time as the question gives.
+    least as much time, and as many threads, as the question gives.
 
     >>> from remat_explorer.instances import linear
     >>> load_solution(Question(linear(8), 4, "guessing", "highs", 60.0)) is None
     True
     """
     kept = _read(question)
-    if kept is None or (kept[1] < question.time_limit and not _conclusive(kept[0])):
+    if kept is None or not (kept.conclusive or kept.had_as_much_as(question)):
         return None
     with contextlib.suppress(OSError):
         os.utime(entry_path("solution", question.key))  # used now: what nobody asks for is evicted first
-    return kept[0]
+    return kept.solution
 
 
 def store_solution(question: Question, solution: Solution) -> str:
@@ -94,8 +116,7 @@ def store_solution(question: Question, solution: Solution) -> str:
     """
     try:
         kept = _read(question)
-        more_is_kept = kept is not None and (_conclusive(kept[0]) or kept[1] > question.time_limit)
-        if more_is_kept and not _conclusive(solution):
+        if kept is not None and not _conclusive(solution) and (kept.conclusive or kept.had_more_than(question)):
             return ""
         document = {
             "format": FORMAT,
@@ -103,6 +124,7 @@ def store_solution(question: Question, solution: Solution) -> str:
             "key": question.key,
             "graph": question.graph.name,
             "time_limit": question.time_limit,
+            "threads": question.threads,
             "solution": solution.to_document(),
         }
         cache_folder().mkdir(parents=True, exist_ok=True)
@@ -146,8 +168,8 @@ def _conclusive(solution: Solution) -> bool:
     return solution.status in (Status.OPTIMAL, Status.INFEASIBLE)
 
 
-def _read(question: Question) -> tuple[Solution, float] | None:
-    """The kept answer and the time limit it was found within; a file that does not hold one is removed."""
+def _read(question: Question) -> _Kept | None:
+    """What is kept for a question; a file that does not hold an answer to it is removed."""
     path = entry_path("solution", question.key)
     try:
         if not path.exists():
@@ -159,14 +181,14 @@ def _read(question: Question) -> tuple[Solution, float] | None:
         solution = Solution.from_document(document["solution"], question.graph)
         if solution.budget != question.budget or solution.strategy != question.strategy:
             raise SolutionError("its solution answers another question")
-        if not _is_number(document["time_limit"], at_least=0):
-            raise SolutionError(f"a time limit of {quote(document['time_limit'])}")
+        if not _is_number(document["time_limit"], at_least=0) or not _is_number(document["threads"], at_least=0):
+            raise SolutionError(f"{quote(document['threads'])} threads for {quote(document['time_limit'])} seconds")
         _require_sound(solution)
     except Exception:  # whatever a file can hold
         with contextlib.suppress(OSError):
             path.unlink()
         return None
-    return solution, document["time_limit"]
+    return _Kept(solution, document["time_limit"], document["threads"])
 
 
 def _require_sound(solution: Solution) -> None:

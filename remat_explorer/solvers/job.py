@@ -75,7 +75,7 @@ class SolveJob:
         Raises:
             SolverError: if the process cannot be started.
         """
-        question = Question(graph, int(budget), strategy, solver, float(time_limit), options)
+        question = Question(graph, int(budget), strategy, solver, float(time_limit), int(threads), options)
         job = SolveJob(question, cache)
         if cache and (known := load_solution(question)) is not None:
             job._news.append(Progress(0.0, "found in the cache", known.schedule, known.lower_bound))
@@ -88,7 +88,7 @@ class SolveJob:
             "strategy": strategy,
             "time_limit": question.time_limit,
             "solver": solver,
-            "threads": int(threads),
+            "threads": question.threads,
             "options": options,
         }
         job._worker = take_worker()

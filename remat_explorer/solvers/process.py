@@ -16,6 +16,7 @@ from typing import IO
 from remat_explorer.errors import SolverError
 
 ENDING = 5.0  # seconds that a process may take to end once it closed its output
+MEANINGS = {"SIGKILL": ", as the system does when memory runs out", "SIGSEGV": ", a fault in the back end"}
 PACKAGE = str(Path(__file__).resolve().parents[2])
 
 
@@ -34,20 +35,19 @@ class WorkerProcess:
 
     def __init__(self, ahead: bool = False) -> None:
         self.environment = _environment()
-        self._errors: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
+        self._errors = _file_for_errors()
         try:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "remat_explorer.solvers.worker", *(["ahead"] if ahead else [])],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=self._errors,
+                stderr=self._errors or subprocess.DEVNULL,
                 text=True,
                 encoding="utf-8",
                 env=self.environment,
                 process_group=0,
             )
         except OSError as error:
-            self._errors.close()
             raise SolverError(f"the solver process could not be started: {error}") from None
 
     def ask(self, line: str) -> None:
@@ -72,13 +72,14 @@ class WorkerProcess:
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
-        self._errors.seek(0)
-        said = self._errors.read().strip().splitlines()
-        self._errors.close()
-        if code == -signal.SIGKILL:
-            return "it was ended by the signal SIGKILL, as the system does when memory runs out"
+        said = []
+        if self._errors is not None:
+            self._errors.seek(0)
+            said = self._errors.read().strip().splitlines()
+            self._errors.close()
         if code < 0:
-            return f"it was ended by the signal {signal.Signals(-code).name}"
+            name = signal.Signals(-code).name
+            return f"it was ended by the signal {name}{MEANINGS.get(name, '')}"
         return said[-1] if said else f"its exit code was {code}"
 
 
@@ -123,6 +124,14 @@ def _release() -> None:
     if ahead is not None:
         ahead.kill()
         ahead.close()
+
+
+def _file_for_errors() -> IO[str] | None:
+    """Where the worker's last words go: a file, since nobody reads them while it works; none where the disk is full."""
+    try:
+        return tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
+    except OSError:
+        return None
 
 
 def _environment() -> dict[str, str]:

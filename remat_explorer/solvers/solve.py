@@ -66,7 +66,7 @@ def solve(
     backend(solver)
     limits = Limits(time_limit, solver, threads, on_progress or _ignore, cancelled or _never)
     budget_bytes = parse_budget(budget, checkpoint_all_peak(graph))
-    question = Question(graph, budget_bytes, strategy, solver, time_limit)
+    question = Question(graph, budget_bytes, strategy, solver, time_limit, threads)
     if cache and (known := load_solution(question)) is not None:
         limits.tell("found in the cache", known.schedule, known.lower_bound)
         return known

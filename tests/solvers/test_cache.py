@@ -46,8 +46,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return ran
 
 
-def question(time_limit: float = 60.0, budget: int = 10, **options) -> Question:
-    return Question(GRAPH, budget, "optimal", "highs", time_limit, options)
+def question(time_limit: float = 60.0, budget: int = 10, threads: int = 1, **options) -> Question:
+    return Question(GRAPH, budget, "optimal", "highs", time_limit, threads, options)
 
 
 def answer(asked: Question, lower_bound: float | None = 15.0, seconds: float = 1.0) -> Solution:
@@ -101,6 +101,15 @@ def test_an_unproven_answer_counts_only_if_its_search_had_as_much_time(status):
     assert load_solution(question(time_limit=10.1)) is None
 
 
+def test_an_unproven_answer_counts_only_if_its_search_had_as_many_threads():
+    store_solution(question(threads=2), answer(question()))
+    assert load_solution(question(threads=1)) is not None
+    assert load_solution(question(threads=2)) is not None
+    assert load_solution(question(threads=3)) is None
+    store_solution(question(threads=2), answer(question(), 17.0))
+    assert load_solution(question(threads=3)) is not None  # which is proven
+
+
 def test_a_shorter_search_does_not_replace_a_longer_one_but_a_proof_does():
     store_solution(question(time_limit=10), answer(question(), 15.0))
     store_solution(question(time_limit=2), answer(question(), 14.0))
@@ -133,7 +142,7 @@ def test_a_search_that_was_cancelled_counts_only_as_long_as_it_ran():
         Question(GRAPH, 9, "optimal", "highs", 1.0),
         Question(GRAPH, 10, "checkmate-ilp", "highs", 1.0),
         Question(GRAPH, 10, "optimal", "cbc", 1.0),
-        question(1.0, splits=2),
+        question(time_limit=1.0, splits=2),
     ],
 )
 def test_every_part_of_a_question_counts(other):
@@ -175,6 +184,7 @@ def without_a_checkpoint(document: dict) -> None:
         without_a_checkpoint,
         lambda document: document["key"].update(budget=9),
         lambda document: document.update(time_limit="long"),
+        lambda document: document.update(threads=None),
         lambda document: document.update(version=2),
         lambda document: document.pop("graph"),
     ],

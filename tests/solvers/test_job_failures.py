@@ -6,6 +6,7 @@ becomes one that tells of a schedule and then of a bound, which is valid but too
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -265,3 +266,13 @@ def test_a_worker_started_ahead_ends_quietly_with_its_parent():
     worker.process.stdin.close()
     assert worker.process.wait(60) == 0
     assert worker.close() == "its exit code was 0"
+
+
+def test_a_disk_without_room_for_the_workers_last_words_stops_no_solve(monkeypatch):
+    def full(*arguments, **keywords):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(process.tempfile, "TemporaryFile", full)
+    job = SolveJob.start(linear(8), 4)
+    assert job.wait(60)
+    assert job.solution().cost == 26.0
