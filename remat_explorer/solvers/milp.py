@@ -66,16 +66,16 @@ class Milp:
     """
 
     def __init__(self, solver: str = "highs", threads: int = 1, relaxed: bool = False) -> None:
-        import mip
-
         self.backend = backend(solver)
         self.relaxed = relaxed
         self.columns = 0
         self.contradiction = False
         self._integers: list[int] = []
-        self._mip = mip
         self._seconds = 0.0
         try:
+            import mip
+
+            self._mip = mip
             self._model: Any = mip.Model(sense=mip.MINIMIZE, solver_name=self.backend.mip_name)
         except (ImportError, FileNotFoundError, OSError) as error:
             raise SolverError(f"the solver {solver!r} cannot be loaded: {error}; reinstall the package mip") from None
