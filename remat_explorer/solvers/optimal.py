@@ -19,11 +19,14 @@ from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.few_moments import few_moments_bound
 from remat_explorer.solvers.guidance import guides, guides_to
 from remat_explorer.solvers.planner import guided_schedule, plan_schedule
+from remat_explorer.solvers.point import Point
 from remat_explorer.solvers.refinement import Refinement
+from remat_explorer.solvers.restricted import run_again_in, solve_within
 from remat_explorer.solvers.rounding import cost_step
 
 SETTLED = 1e-7  # relative gap up to which the search has ended
 MOMENTS = 0.3  # share of the time that is left, at most, for the first bound
+NEAR = 0.3  # the same, for each search near a relaxation's point
 SMALL = 30  # operations up to which every stage is single from the beginning
 
 
@@ -102,8 +105,15 @@ class Search:
             if self.settled or refinement.finished:
                 break
             if refinement.point is not None:
-                walks = guides_to(refinement.point.held())
-                self._keep(guided_schedule(self.condensed, self.budget, walks, lambda: self.limits.over))
+                self._follow(refinement.point)
+
+    def _follow(self, point: Point) -> None:
+        """Schedules near a relaxation's point."""
+        walks = guides_to(point.held())
+        self._keep(guided_schedule(self.condensed, self.budget, walks, lambda: self.limits.over))
+        self._tell("looking for a schedule near the relaxation")
+        limits = self.limits.share(NEAR)
+        self._keep(solve_within(self.condensed, self.budget, run_again_in(point), limits, self.best))
 
     def _keep(self, found: Schedule | None) -> None:
         if found is not None and (self.best is None or found.cost < self.best.cost):
