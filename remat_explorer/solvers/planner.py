@@ -6,8 +6,10 @@ repeated with weights that grow on what the stuck stage had to recompute, so tha
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,21 +17,22 @@ from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.walk import Conflict, Exponents, Walk
+from remat_explorer.solvers.flat_graph import FlatGraph
 
-EXPONENTS = (
-    Exponents(1, 1, 1),
-    Exponents(0.5, 1, 1),
-    Exponents(1, 1, 0),
-    Exponents(1, 0.7, 0.7),
-    Exponents(1, 1, 0.5),
-    Exponents(1, 0.5, 1),
-    Exponents(1, 1, 2),
-    Exponents(0.5, 0.5, 0.5),
-)
-REPAIR_EXPONENTS = (Exponents(1, 1, 1), Exponents(0.5, 1, 1), Exponents(1, 1, 0.3))
-GUIDED_EXPONENTS = (Exponents(1, 1, 1), Exponents(0.5, 1, 1), Exponents(1, 1, 0.5), Exponents(1, 1, 0))
+# exponents of recomputation cost, bytes, and distance to the next use in the eviction score
+EXPONENTS = ((1, 1, 1), (0.5, 1, 1), (1, 1, 0), (1, 0.7, 0.7), (1, 1, 0.5), (1, 0.5, 1), (1, 1, 2), (0.5, 0.5, 0.5))
+REPAIR_EXPONENTS = ((1, 1, 1), (0.5, 1, 1), (1, 1, 0.3))
+GUIDED_EXPONENTS = ((1, 1, 1), (0.5, 1, 1), (1, 1, 0.5), (1, 1, 0))
 REPAIR_TRIES, REPAIR_STEP = 60, 0.5
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """Where a walk got stuck: the stage, the operation that did not fit, and what the stage had to run."""
+
+    stage: int
+    operation: int
+    running: tuple[int, ...]
 
 
 def plan_schedule(
@@ -53,14 +56,13 @@ def plan_schedule(
     best = _fitting(checkpoint_all(condensed.graph), budget)
     if best is not None or budget < condensed.operation_bytes.max():
         return best
-    untouched = np.ones(condensed.groups)
+    walks = Walks(condensed, budget)
+    untouched = np.zeros(condensed.groups)
     for exponents in EXPONENTS:
-        found = _realize(condensed, budget, Walk(condensed, budget, exponents, untouched).run())
-        if found is not None and (best is None or found.cost < best.cost):
-            best = found
+        best = walks.better(best, walks.run(exponents, untouched))
         if over():
             return best
-    return best or _repair(condensed, budget, over)
+    return best or _repair(walks, over)
 
 
 def guided_schedule(
@@ -71,22 +73,64 @@ def guided_schedule(
     Args:
         condensed: n operations and their groups of values.
         budget: bytes, resident bytes included.
-        guides: factors on the eviction score by stage, as `guidance.guide` makes them.
+        guides: factors on the eviction score by stage, as `guidance.guides` makes them.
         over: asked between walks; once True the best so far is returned.
     """
     best: Schedule | None = None
+    walks = Walks(condensed, budget)
     for guide in guides:
+        logarithms = np.log(guide)
         for exponents in GUIDED_EXPONENTS:
             if over():
                 return best
-            found = _realize(condensed, budget, Walk(condensed, budget, exponents, guide).run())
-            if found is not None and (best is None or found.cost < best.cost):
-                best = found
+            best = walks.better(best, walks.run(exponents, logarithms))
     return best
 
 
-def _repair(condensed: Condensed, budget: int, over: Callable[[], bool]) -> Schedule | None:
+class Walks:
+    """Walks through one graph within one budget."""
+
+    def __init__(self, condensed: Condensed, budget: int) -> None:
+        self.condensed, self.budget = condensed, budget
+        self.flat = FlatGraph.of(condensed)
+
+    def run(
+        self,
+        exponents: tuple[float, float, float],
+        keep: np.ndarray,
+        any_operation: bool = False,
+        most_cost: float = math.inf,
+    ) -> np.ndarray | Conflict | None:
+        """R, or the conflict that stopped the walk, or None if it became dearer than ``most_cost``.
+
+        Args:
+            exponents: of the eviction score.
+            keep: logarithms of factors on the score, of shape (groups,), or (n, groups) by stage.
+            any_operation: whether operations of the backward pass may run again, too.
+            most_cost: of the recomputations alone.
+        """
+        from remat_explorer.solvers import walk  # compiled on its first use
+
+        n = self.condensed.n
+        R = np.zeros((n, n), dtype=np.uint8)
+        rows = np.ascontiguousarray(np.atleast_2d(keep), dtype=np.float32)
+        powers = np.array(exponents, dtype=np.float64)
+        ended, stage, operation, _ = walk.walk(self.flat, self.budget, powers, rows, any_operation, most_cost, R)
+        if ended == walk.STUCK:
+            return Conflict(stage, operation, tuple(np.flatnonzero(R[stage]).tolist()))
+        return R if ended == walk.DONE else None
+
+    def better(self, best: Schedule | None, ended: np.ndarray | Conflict | None) -> Schedule | None:
+        """The cheaper of the best schedule so far and that of a walk."""
+        if not isinstance(ended, np.ndarray):
+            return best
+        found = _fitting(self.condensed.schedule(ended), self.budget)
+        return found if found is not None and (best is None or found.cost < best.cost) else best
+
+
+def _repair(walks: Walks, over: Callable[[], bool]) -> Schedule | None:
     """Walks with conflict-driven weights, first without, then with recomputed gradients."""
+    condensed = walks.condensed
     random = np.random.default_rng(0)
     for any_operation in (False, True):
         for exponents in REPAIR_EXPONENTS:
@@ -94,9 +138,9 @@ def _repair(condensed: Condensed, budget: int, over: Callable[[], bool]) -> Sche
             for _ in range(REPAIR_TRIES):
                 if over():
                     return None
-                ended = Walk(condensed, budget, exponents, np.exp(logarithms), any_operation).run()
+                ended = walks.run(exponents, logarithms, any_operation)
                 if not isinstance(ended, Conflict):
-                    found = _realize(condensed, budget, ended)
+                    found = walks.better(None, ended)
                     if found is not None:
                         return found
                     break
@@ -112,10 +156,6 @@ def _raise_weights(condensed: Condensed, logarithms: np.ndarray, conflict: Confl
     for position, k in enumerate(conflict.running[:-1]):
         if k >= conflict.operation:
             logarithms[list(condensed.outputs[k])] += REPAIR_STEP * (0.5 + position / len(conflict.running))
-
-
-def _realize(condensed: Condensed, budget: int, ended: np.ndarray | Conflict) -> Schedule | None:
-    return None if isinstance(ended, Conflict) else _fitting(condensed.schedule(ended), budget)
 
 
 def _fitting(schedule: Schedule, budget: int) -> Schedule | None:
