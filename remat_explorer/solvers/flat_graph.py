@@ -26,12 +26,12 @@ class FlatGraph(NamedTuple):
         reader_start, readers: operations that read each group, ascending.
         producer: of shape (g,).
         bytes: M, of shape (g,).
+        size: natural logarithm of M, float64 of shape (g,).
         needed: bytes of the groups that an operation writes and its transient bytes, of shape (n,).
         base: bytes that are there all through a stage, of shape (n,).
         overwritten: the group that an operation may overwrite, or -1, of shape (n,).
         credit: bytes that it saves by that, of shape (n,).
         costs: C, float64 of shape (n,).
-        backward: whether an operation belongs to the backward pass, bool of shape (n,).
         distance: natural logarithm of the distance from stage t to stage u, float32 of shape (n, n + 1).
     """
 
@@ -42,12 +42,12 @@ class FlatGraph(NamedTuple):
     readers: np.ndarray
     producer: np.ndarray
     bytes: np.ndarray
+    size: np.ndarray
     needed: np.ndarray
     base: np.ndarray
     overwritten: np.ndarray
     credit: np.ndarray
     costs: np.ndarray
-    backward: np.ndarray
     distance: np.ndarray
 
     @staticmethod
@@ -73,12 +73,12 @@ class FlatGraph(NamedTuple):
             readers,
             condensed.producer.astype(np.int32),
             condensed.bytes.astype(np.int64),
+            np.log(np.maximum(condensed.bytes, 1).astype(np.float64)),
             (condensed.output_bytes + condensed.transient).astype(np.int64),
             condensed.base.astype(np.int64),
             condensed.overwritten.astype(np.int32),
             condensed.credit.astype(np.int64),
             condensed.costs.astype(np.float64),
-            np.array(condensed.graph.is_backward, dtype=np.bool_),
             np.log(np.maximum(clock[None, :] - clock[:n, None], NEAREST)).astype(np.float32),
         )
 

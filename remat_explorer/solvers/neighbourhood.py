@@ -8,51 +8,25 @@ its members in a ring: what is left of it when some are in memory again is taken
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
 
-import numpy as np
-from numba import njit
-
-from remat_explorer.solvers.flat_graph import FlatGraph
+from remat_explorer.solvers.compilation import counting_nothing
 
 ALREADY_DUE, SHARED = 0.01, 0.1  # what is left of the costs when the operation must run again for another value anyway
 LEAST_COST = 1e-30  # instead of 0, whose logarithm is not finite
 
 
-class Neighbourhoods(NamedTuple):
-    """Connected sets of operations that would have to run again, with the cost of each set.
-
-    Attributes:
-        parent: of each operation in the union-find, itself at a root, -1 outside.
-        ring: the next member of the same neighbourhood.
-        cost: cost of the neighbourhood, at its root.
-        evicted: whether each group is evicted and not in memory again.
-        logarithm: of the cost of having each group again if it were evicted now.
-        stale: whether that logarithm must be computed anew.
-    """
-
-    parent: np.ndarray
-    ring: np.ndarray
-    cost: np.ndarray
-    evicted: np.ndarray
-    logarithm: np.ndarray
-    stale: np.ndarray
-
-
-@njit(nogil=True)
-def neighbourhoods(n, groups):
+@counting_nothing
+def clear(around):
     """Nothing is evicted."""
-    return Neighbourhoods(
-        np.full(n, -1, dtype=np.int32),
-        np.zeros(n, dtype=np.int32),
-        np.zeros(n),
-        np.zeros(groups, dtype=np.bool_),
-        np.zeros(groups),
-        np.ones(groups, dtype=np.bool_),
-    )
+    for k in range(len(around.parent)):
+        around.parent[k] = -1
+    for v in range(len(around.evicted)):
+        around.evicted[v] = False
+        around.stale[v] = True
 
 
-@njit(nogil=True)
+@counting_nothing
 def root_of(parent, k):
     """Root of operation k, with the path to it halved."""
     while parent[k] != k:
@@ -61,7 +35,7 @@ def root_of(parent, k):
     return k
 
 
-@njit(nogil=True)
+@counting_nothing
 def join(around, k, other):
     """Make one neighbourhood of those of two operations."""
     a, b = root_of(around.parent, k), root_of(around.parent, other)
@@ -71,8 +45,8 @@ def join(around, k, other):
         around.ring[a], around.ring[b] = around.ring[b], around.ring[a]
 
 
-@njit(nogil=True)
-def evict(graph, around, recomputable, v):
+@counting_nothing
+def evict(graph, around, allowed, v):
     """Join the producer of ``v`` with the evicted operations around it."""
     k = graph.producer[v]
     around.evicted[v] = True
@@ -86,7 +60,7 @@ def evict(graph, around, recomputable, v):
             join(around, k, graph.producer[u])
     for i in range(graph.reader_start[v], graph.reader_start[v + 1]):
         reader = graph.readers[i]
-        if recomputable[reader]:
+        if allowed[reader]:
             for w in range(graph.output_start[reader], graph.output_start[reader + 1]):
                 around.stale[w] = True
             if around.parent[reader] >= 0:
@@ -95,8 +69,8 @@ def evict(graph, around, recomputable, v):
         around.stale[w] = True
 
 
-@njit(nogil=True)
-def bring_back(graph, around, recomputable, operations, count, scratch):
+@counting_nothing
+def bring_back(graph, around, allowed, operations, count, scratch):
     """The outputs of ``operations[:count]`` are in memory again: take their neighbourhoods apart."""
     members = 0
     for i in range(count):
@@ -122,11 +96,11 @@ def bring_back(graph, around, recomputable, operations, count, scratch):
                 for w in range(graph.output_start[reader], graph.output_start[reader + 1]):
                     around.stale[w] = True
             if around.evicted[v]:
-                evict(graph, around, recomputable, v)
+                evict(graph, around, allowed, v)
 
 
-@njit(nogil=True)
-def cost_logarithm(graph, around, recomputable, roots, v):
+@counting_nothing
+def cost_logarithm(graph, around, allowed, roots, v):
     """Logarithm of the cost of having ``v`` again if it were evicted now; ``roots`` is scratch space."""
     if not around.stale[v]:
         return around.logarithm[v]
@@ -143,7 +117,7 @@ def cost_logarithm(graph, around, recomputable, roots, v):
                 other = graph.producer[u] if around.evicted[u] else -1
             else:
                 other = graph.readers[j]
-                if not recomputable[other] or around.parent[other] < 0:
+                if not allowed[other] or around.parent[other] < 0:
                     other = -1
             if other >= 0:
                 root = root_of(around.parent, other)
@@ -156,6 +130,6 @@ def cost_logarithm(graph, around, recomputable, roots, v):
                     roots[found] = root
                     found += 1
                     total += around.cost[root]
-    around.logarithm[v] = np.log(total + LEAST_COST)
+    around.logarithm[v] = math.log(total + LEAST_COST)
     around.stale[v] = False
     return around.logarithm[v]

@@ -1,74 +1,66 @@
-"""A schedule within a budget in milliseconds: several walks, and repair where they fail.
+"""A schedule within a budget in milliseconds: several walks, a short local search, and repair where the walks fail.
 
-Walks with a few exponents of the eviction score come first; the cheapest schedule wins. If none fits, the walk is
-repeated with weights that grow on what the stuck stage had to recompute, so that it is kept the next time.
+Walks with a few exponents of the eviction score come first; the cheapest schedule wins and is annealed for a moment.
+If none fits, the walk is repeated with weights that grow on what the stuck stage had to recompute, so that it is kept
+the next time; and if that fails too, local search starts beyond the budget and works its way back.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
-from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.flat_graph import FlatGraph
+from remat_explorer.solvers.local_search import LocalSearch
+from remat_explorer.solvers.walks import Conflict, Walks, within
 
 # exponents of recomputation cost, bytes, and distance to the next use in the eviction score
 EXPONENTS = ((1, 1, 1), (0.5, 1, 1), (1, 1, 0), (1, 0.7, 0.7), (1, 1, 0.5), (1, 0.5, 1), (1, 1, 2), (0.5, 0.5, 0.5))
 REPAIR_EXPONENTS = ((1, 1, 1), (0.5, 1, 1), (1, 1, 0.3))
 GUIDED_EXPONENTS = ((1, 1, 1), (0.5, 1, 1), (1, 1, 0.5), (1, 1, 0))
-REPAIR_TRIES, REPAIR_STEP = 60, 0.5
-
-
-@dataclass(frozen=True)
-class Conflict:
-    """Where a walk got stuck: the stage, the operation that did not fit, and what the stage had to run."""
-
-    stage: int
-    operation: int
-    running: tuple[int, ...]
+REPAIR_TRIES, REPAIR_STEP = 20, 0.5
+COOLINGS = 4  # of local search for any schedule, where no walk found one
 
 
 def plan_schedule(
     condensed: Condensed, budget: int, seconds: float = 2.0, cancelled: Callable[[], bool] = lambda: False
 ) -> Schedule | None:
-    """A schedule whose peak is within ``budget``, or None if the walks found none.
+    """A schedule whose peak is within ``budget``, or None if none was found.
 
     Checkpoint-all is returned wherever it fits, so a budget of at least its peak always has a schedule.
 
     Args:
         condensed: n operations and their groups of values.
         budget: bytes, resident bytes included.
-        seconds: no new walk begins after this time.
-        cancelled: asked between walks; once True the best so far is returned.
+        seconds: no new step begins after this time.
+        cancelled: asked between steps; once True the best so far is returned.
     """
     end = time.monotonic() + seconds
 
     def over() -> bool:
         return time.monotonic() > end or cancelled()
 
-    best = _fitting(checkpoint_all(condensed.graph), budget)
+    best = within(checkpoint_all(condensed.graph), budget)
     if best is not None or budget < condensed.operation_bytes.max():
         return best
     walks = Walks(condensed, budget)
-    untouched = np.zeros(condensed.groups)
-    for exponents in EXPONENTS:
-        best = walks.better(best, walks.run(exponents, untouched))
-        if over():
-            return best
-    return best or _repair(walks, over)
+    best = _best_walk(walks, EXPONENTS, [np.zeros(condensed.groups)], over) or _repair(walks, over)
+    search = LocalSearch(condensed, budget)
+    search.offer(best)
+    best = search.run(search.first_cooling, over)
+    while best is None and search.coolings < COOLINGS and not over():
+        best = search.run(search.first_cooling, over)
+    return best
 
 
 def guided_schedule(
     condensed: Condensed, budget: int, guides: list[np.ndarray], over: Callable[[], bool]
 ) -> Schedule | None:
-    """The cheapest schedule of walks that keep what guides of shape (n, groups) say, or None.
+    """The cheapest schedule of walks that keep what guides of shape (n, groups) say, annealed for a moment, or None.
 
     Args:
         condensed: n operations and their groups of values.
@@ -76,77 +68,47 @@ def guided_schedule(
         guides: factors on the eviction score by stage, as `guidance.guides` makes them.
         over: asked between walks; once True the best so far is returned.
     """
+    best = _best_walk(Walks(condensed, budget), GUIDED_EXPONENTS, [np.log(guide) for guide in guides], over)
+    search = LocalSearch(condensed, budget)
+    search.offer(best)
+    return search.run(search.first_cooling, over) if best is not None else None
+
+
+def _best_walk(
+    walks: Walks, exponents: tuple[tuple[float, float, float], ...], keeps: list[np.ndarray], over: Callable[[], bool]
+) -> Schedule | None:
+    """The cheapest schedule of walks with each of the exponents and each of the weights."""
     best: Schedule | None = None
-    walks = Walks(condensed, budget)
-    for guide in guides:
-        logarithms = np.log(guide)
-        for exponents in GUIDED_EXPONENTS:
+    for keep in keeps:
+        for powers in exponents:
             if over():
                 return best
-            best = walks.better(best, walks.run(exponents, logarithms))
+            most_cost = np.inf if best is None else best.cost - walks.condensed.graph.total_cost
+            R, _, complete = walks.walk(powers, keep, most_cost=most_cost)
+            if complete:
+                best = walks.better(best, R)
     return best
-
-
-class Walks:
-    """Walks through one graph within one budget."""
-
-    def __init__(self, condensed: Condensed, budget: int) -> None:
-        self.condensed, self.budget = condensed, budget
-        self.flat = FlatGraph.of(condensed)
-
-    def run(
-        self,
-        exponents: tuple[float, float, float],
-        keep: np.ndarray,
-        any_operation: bool = False,
-        most_cost: float = math.inf,
-    ) -> np.ndarray | Conflict | None:
-        """R, or the conflict that stopped the walk, or None if it became dearer than ``most_cost``.
-
-        Args:
-            exponents: of the eviction score.
-            keep: logarithms of factors on the score, of shape (groups,), or (n, groups) by stage.
-            any_operation: whether operations of the backward pass may run again, too.
-            most_cost: of the recomputations alone.
-        """
-        from remat_explorer.solvers import walk  # compiled on its first use
-
-        n = self.condensed.n
-        R = np.zeros((n, n), dtype=np.uint8)
-        rows = np.ascontiguousarray(np.atleast_2d(keep), dtype=np.float32)
-        powers = np.array(exponents, dtype=np.float64)
-        ended, stage, operation, _ = walk.walk(self.flat, self.budget, powers, rows, any_operation, most_cost, R)
-        if ended == walk.STUCK:
-            return Conflict(stage, operation, tuple(np.flatnonzero(R[stage]).tolist()))
-        return R if ended == walk.DONE else None
-
-    def better(self, best: Schedule | None, ended: np.ndarray | Conflict | None) -> Schedule | None:
-        """The cheaper of the best schedule so far and that of a walk."""
-        if not isinstance(ended, np.ndarray):
-            return best
-        found = _fitting(self.condensed.schedule(ended), self.budget)
-        return found if found is not None and (best is None or found.cost < best.cost) else best
 
 
 def _repair(walks: Walks, over: Callable[[], bool]) -> Schedule | None:
     """Walks with conflict-driven weights, first without, then with recomputed gradients."""
-    condensed = walks.condensed
+    groups = walks.condensed.groups
     random = np.random.default_rng(0)
     for any_operation in (False, True):
         for exponents in REPAIR_EXPONENTS:
-            logarithms = np.zeros(condensed.groups)
+            logarithms = np.zeros(groups)
             for _ in range(REPAIR_TRIES):
                 if over():
                     return None
-                ended = walks.run(exponents, logarithms, any_operation)
-                if not isinstance(ended, Conflict):
-                    found = walks.better(None, ended)
+                R, conflict, _ = walks.walk(exponents, logarithms, any_operation)
+                if conflict is None:
+                    found = walks.better(None, R)
                     if found is not None:
                         return found
                     break
-                _raise_weights(condensed, logarithms, ended)
+                _raise_weights(walks.condensed, logarithms, conflict)
                 if random.random() < 0.3:  # out of a cycle of conflicts
-                    logarithms += 0.1 * random.normal(size=condensed.groups)
+                    logarithms += 0.1 * random.normal(size=groups)
     return None
 
 
@@ -156,10 +118,3 @@ def _raise_weights(condensed: Condensed, logarithms: np.ndarray, conflict: Confl
     for position, k in enumerate(conflict.running[:-1]):
         if k >= conflict.operation:
             logarithms[list(condensed.outputs[k])] += REPAIR_STEP * (0.5 + position / len(conflict.running))
-
-
-def _fitting(schedule: Schedule, budget: int) -> Schedule | None:
-    """The schedule if it is executable and its plan stays within the budget, by the plan's own account."""
-    if schedule.violation() is None and Plan.of(schedule).peak <= budget:
-        return schedule
-    return None

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numba import njit
+import math
 
+from remat_explorer.solvers.compilation import counting_nothing
 from remat_explorer.solvers.neighbourhood import cost_logarithm, evict
 
-DESCENDANT = np.log(0.3)  # on the score of a value that is useful only if a live descendant is evicted later
+DESCENDANT = math.log(0.3)  # on the score of a value that is useful only if a live descendant is evicted later
 
 
-@njit(nogil=True)
-def make_room(graph, state, around, recomputable, exponents, row, forward_stages, t, position, count, held, budget):
+@counting_nothing
+def make_room(graph, state, around, allowed, exponents, row, forward_stages, t, position, count, held, budget):
     """Evict until the operation before ``position`` fits.
 
     Returns:
@@ -33,22 +33,22 @@ def make_room(graph, state, around, recomputable, exponents, row, forward_stages
         over = -1
     waiting = 0
     for v in range(graph.output_start[t]):
-        if state.live[v] and (not state.locked[v] or v == over) and recomputable[graph.producer[v]]:
+        if state.live[v] and (not state.locked[v] or v == over) and allowed[graph.producer[v]]:
             if t < forward_stages and state.next_read[v] < forward_stages:
                 continue  # recomputing within the forward pass only moves the shortage
             state.waiting[waiting] = v
             waiting += 1
-            state.weight[v] = row[v] - exponents[1] * state.size[v] + (DESCENDANT if state.for_descendant[v] else 0.0)
+            state.weight[v] = row[v] - exponents[1] * graph.size[v] + (DESCENDANT if state.for_descendant[v] else 0.0)
     while held > room:
         if waiting:
-            v = best_victim(graph, state, around, recomputable, exponents, t, waiting)
+            v = best_victim(graph, state, around, allowed, exponents, t, waiting)
             waiting -= 1
             if v == over:
                 room -= stays
-            evict(graph, around, recomputable, v)
+            evict(graph, around, allowed, v)
             bring_use_forward(graph, state, around, v)
         else:
-            v = -1 if t < forward_stages else postponed(graph, state, recomputable, t, position, count)
+            v = -1 if t < forward_stages else postponed(graph, state, allowed, t, position, count)
             if v < 0:
                 return -1, count
             count = run_again(graph, state, k, position, count)
@@ -57,15 +57,15 @@ def make_room(graph, state, around, recomputable, exponents, row, forward_stages
     return held, count
 
 
-@njit(nogil=True)
-def best_victim(graph, state, around, recomputable, exponents, t, waiting):
+@counting_nothing
+def best_victim(graph, state, around, allowed, exponents, t, waiting):
     """Take the value with the smallest score out of ``waiting[:waiting]``."""
-    best, least = 0, np.inf
+    best, least = 0, math.inf
     a, c, n = exponents[0], exponents[2], len(graph.costs)
     for i in range(waiting):
         v = state.waiting[i]
         score = state.weight[v] - c * graph.distance[t, min(state.next_use[v], n)]
-        score += a * cost_logarithm(graph, around, recomputable, state.stack, v)
+        score += a * cost_logarithm(graph, around, allowed, state.stack, v)
         if score < least:
             best, least = i, score
     v = state.waiting[best]
@@ -73,7 +73,7 @@ def best_victim(graph, state, around, recomputable, exponents, t, waiting):
     return v
 
 
-@njit(nogil=True)
+@counting_nothing
 def bring_use_forward(graph, state, around, v):
     """The inputs of the evicted ``v`` are used when it is."""
     state.stack[0], top = v, 1
@@ -90,29 +90,30 @@ def bring_use_forward(graph, state, around, v):
                     top += 1
 
 
-@njit(nogil=True)
-def postponed(graph, state, recomputable, t, position, count):
+@counting_nothing
+def postponed(graph, state, allowed, t, position, count):
     """The cheapest value, for its size, that this stage reads only later and can produce again until then, or -1.
 
     The operations that must run again for it, beyond those planned, are left in ``marked``.
     """
     k = state.running[position - 1]
     while True:
-        best, least = -1, np.inf
+        best, least = -1, math.inf
         for v in range(graph.output_start[k + 1], graph.output_start[t]):
             producer = graph.producer[v]
-            if state.live[v] and state.locked[v] and recomputable[producer] and not state.refused[v]:
+            if state.live[v] and state.locked[v] and allowed[producer] and not state.refused[v]:
                 price = graph.costs[producer] / max(graph.bytes[v], 1)
                 if price < least:
                     best, least = v, price
-        if best < 0 or again_after(graph, state, recomputable, best, position, count):
-            state.refused[graph.output_start[k + 1] : graph.output_start[t]] = False
+        if best < 0 or again_after(graph, state, allowed, best, position, count):
+            for v in range(graph.output_start[k + 1], graph.output_start[t]):
+                state.refused[v] = False
             return best
         state.refused[best] = True
 
 
-@njit(nogil=True)
-def again_after(graph, state, recomputable, v, position, count):
+@counting_nothing
+def again_after(graph, state, allowed, v, position, count):
     """Mark the operations that produce ``v`` again after the present one; False if there is no such way."""
     k = state.running[position - 1]
     for i in range(position, count):
@@ -130,7 +131,7 @@ def again_after(graph, state, recomputable, v, position, count):
         state.marked[operation] = True
         for i in range(graph.input_start[operation], graph.input_start[operation + 1]):
             u = graph.inputs[i]
-            if u == v or (not state.live[u] and (graph.producer[u] <= k or not recomputable[graph.producer[u]])):
+            if u == v or (not state.live[u] and (graph.producer[u] <= k or not allowed[graph.producer[u]])):
                 possible = False
             elif not state.live[u]:
                 state.stack[top] = graph.producer[u]
@@ -138,20 +139,24 @@ def again_after(graph, state, recomputable, v, position, count):
     for i in range(position, count):
         state.planned[state.running[i]] = False
     if not possible:
-        state.marked[:] = False
+        for operation in range(len(state.marked)):
+            state.marked[operation] = False
     return possible
 
 
-@njit(nogil=True)
+@counting_nothing
 def run_again(graph, state, k, position, count):
     """Add the marked operations to those that the stage still runs; returns how many it runs now."""
     for operation in range(k + 1, len(state.marked)):
         if state.marked[operation]:
             state.marked[operation] = False
-            state.running[count] = operation
+            i = count
+            while i > position and state.running[i - 1] > operation:
+                state.running[i] = state.running[i - 1]
+                i -= 1
+            state.running[i] = operation
             count += 1
             for i in range(graph.input_start[operation], graph.input_start[operation + 1]):
                 state.unread[graph.inputs[i]] += 1
                 state.locked[graph.inputs[i]] = True
-    state.running[position:count].sort()
     return count

@@ -8,106 +8,56 @@ that an operation may overwrite, and that the stage does not read again, can be 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import numpy as np
-from numba import njit
-
-from remat_explorer.solvers.neighbourhood import bring_back, neighbourhoods
+from remat_explorer.solvers.compilation import counting_nothing, entry
+from remat_explorer.solvers.neighbourhood import bring_back, clear
 from remat_explorer.solvers.shortage import make_room
 
 DONE, STUCK, DEARER = 0, 1, 2  # how a walk ends
 
 
-class WalkState(NamedTuple):
-    """What a walk knows of each group, and the operations that the present stage runs.
-
-    Attributes:
-        live: whether the group is in memory.
-        locked: whether an operation that this stage still runs reads it.
-        unread: how many of those operations there are.
-        next_read: stage of the next first run that reads it, n + 1 where there is none.
-        next_use: the same, for evicted values' sake included.
-        for_descendant: whether it is of use only if a value computed from it is evicted.
-        size: natural logarithm of its bytes.
-        running: operations of the stage, ascending.
-        waiting, weight: candidates for eviction, and the part of their scores that an eviction does not change.
-        stack, marked, planned, refused: scratch space; the last three are False wherever nobody is using them.
-    """
-
-    live: np.ndarray
-    locked: np.ndarray
-    unread: np.ndarray
-    next_read: np.ndarray
-    next_use: np.ndarray
-    for_descendant: np.ndarray
-    size: np.ndarray
-    running: np.ndarray
-    waiting: np.ndarray
-    weight: np.ndarray
-    stack: np.ndarray
-    marked: np.ndarray
-    planned: np.ndarray
-    refused: np.ndarray
+@counting_nothing
+def clear_state(state, never):
+    """Nothing is in memory before the first stage."""
+    for v in range(len(state.live)):
+        state.live[v] = state.locked[v] = state.for_descendant[v] = state.refused[v] = False
+        state.unread[v] = 0
+        state.next_read[v] = state.next_use[v] = never
+    for k in range(len(state.marked)):
+        state.marked[k] = state.planned[k] = False
 
 
-@njit(nogil=True)
-def new_state(graph):
-    """Before the first stage: nothing is in memory."""
-    n, groups = len(graph.costs), len(graph.bytes)
-    return WalkState(
-        np.zeros(groups, dtype=np.bool_),
-        np.zeros(groups, dtype=np.bool_),
-        np.zeros(groups, dtype=np.int32),
-        np.full(groups, n + 1, dtype=np.int32),
-        np.full(groups, n + 1, dtype=np.int32),
-        np.zeros(groups, dtype=np.bool_),
-        np.log(np.maximum(graph.bytes, 1).astype(np.float64)),
-        np.zeros(n, dtype=np.int32),
-        np.zeros(groups, dtype=np.int32),
-        np.zeros(groups),
-        np.zeros(len(graph.inputs) + n + groups, dtype=np.int32),
-        np.zeros(n, dtype=np.bool_),
-        np.zeros(n, dtype=np.bool_),
-        np.zeros(groups, dtype=np.bool_),
-    )
-
-
-@njit(nogil=True, cache=True)
-def walk(graph, budget, exponents, keep, any_operation, most_cost, R):
+@entry
+def walk(graph, state, around, budget, exponents, keep, allowed, forward_stages, most_cost, R):
     """Walk all stages.
 
     Args:
         graph: a `FlatGraph`.
+        state: a `WalkState`, and
+        around: `Neighbourhoods`, both space alone.
         budget: bytes, resident bytes included.
         exponents: of recomputation cost (a), bytes (b) and distance to the next use (c), float64 of shape (3,).
         keep: logarithm of the factor on each group's score, float32 of shape (1, g), or (n, g) by stage.
-        any_operation: whether operations of the backward pass may run again, too.
+        allowed: which operations may run again, bool of shape (n,).
+        forward_stages: how many stages recompute for later stages alone, not for each other.
         most_cost: the walk ends once its recomputations must cost more than this.
         R: uint8 of shape (n, n), all 0; set to what is computed.
 
     Returns:
         How it ended, the stage and operation where it did, and the cost of its recomputations.
     """
-    n, groups = len(graph.costs), len(graph.bytes)
-    forward_stages = 0
-    if not any_operation and graph.backward.any():
-        while not graph.backward[forward_stages]:
-            forward_stages += 1
-    recomputable = ~graph.backward
-    if any_operation:
-        recomputable[:] = True
-    around, state = neighbourhoods(n, groups), new_state(graph)
+    n = len(graph.costs)
+    clear_state(state, n + 1)
+    clear(around)
     held, again_cost = 0, 0.0
     for t in range(n):
-        count = missing(graph, state, recomputable, t)
+        count = missing(graph, state, allowed, t)
         if count < 0:
             R[t, t] = 1
             return STUCK, t, t, again_cost
         held -= begin_stage(graph, state, t, count)
         if count:
-            bring_back(graph, around, recomputable, state.running, count, state.stack)
-        freed, owed = look_ahead(graph, state, around, recomputable, t)
+            bring_back(graph, around, allowed, state.running, count, state.stack)
+        freed, owed = look_ahead(graph, state, around, allowed, t)
         held -= freed
         if again_cost + owed > most_cost:
             return DEARER, t, t, again_cost
@@ -120,49 +70,49 @@ def walk(graph, budget, exponents, keep, any_operation, most_cost, R):
             position += 1
             if held > budget - graph.base[t] - graph.needed[k]:
                 held, longer = make_room(
-                    graph, state, around, recomputable, exponents, row, forward_stages, t, position, count, held, budget
+                    graph, state, around, allowed, exponents, row, forward_stages, t, position, count, held, budget
                 )
                 if held < 0:
                     for i in range(count):
                         R[t, state.running[i]] = 1
                     return STUCK, t, k, again_cost
                 count = longer
-            held += compute(graph, state, around, recomputable, t, k)
+            held += compute(graph, state, around, allowed, t, k)
             R[t, k] = 1
             if k < t:
                 again_cost += graph.costs[k]
     return DONE, n, n, again_cost
 
 
-@njit(nogil=True)
-def missing(graph, state, recomputable, t):
-    """Put the operations that must run again for stage t into ``running``; returns their number, or -1 if one may not."""
-    count, top = 0, 0
+@counting_nothing
+def missing(graph, state, allowed, t):
+    """Put what must run again for stage t into ``running``; returns how many those are, -1 if one may not."""
+    first, top, possible = t, 0, True
     for i in range(graph.input_start[t], graph.input_start[t + 1]):
         state.stack[top] = graph.inputs[i]
         top += 1
-    allowed = True
-    while top and allowed:
+    while top:
         top -= 1
         v = state.stack[top]
         k = graph.producer[v]
         if state.live[v] or state.marked[k]:
             continue
-        allowed = recomputable[k]
         state.marked[k] = True
-        state.running[count] = k
-        count += 1
+        first = min(first, k)
+        possible = possible and allowed[k]
         for i in range(graph.input_start[k], graph.input_start[k + 1]):
             state.stack[top] = graph.inputs[i]
             top += 1
-    for i in range(count):
-        state.marked[state.running[i]] = False
-    if count > 1:
-        state.running[:count].sort()
-    return count if allowed else -1
+    count = 0
+    for k in range(first, t):
+        if state.marked[k]:
+            state.marked[k] = False
+            state.running[count] = k
+            count += 1
+    return count if possible else -1
 
 
-@njit(nogil=True)
+@counting_nothing
 def begin_stage(graph, state, t, count):
     """Count the reads of stage t, which runs ``running[:count]`` and t; returns the bytes that it can drop at once."""
     n, dropped = len(graph.costs), 0
@@ -185,8 +135,8 @@ def begin_stage(graph, state, t, count):
     return dropped
 
 
-@njit(nogil=True)
-def look_ahead(graph, state, around, recomputable, t):
+@counting_nothing
+def look_ahead(graph, state, around, allowed, t):
     """Set every value's next use, and free what has none.
 
     Returns:
@@ -208,8 +158,8 @@ def look_ahead(graph, state, around, recomputable, t):
                     u = graph.inputs[i]
                     state.next_use[u] = min(state.next_use[u], use)
         elif state.live[v] and not state.locked[v] and use >= never:
-            if recomputable[graph.producer[v]]:
-                use = use_by_descendants(graph, state, around, recomputable, v, t)
+            if allowed[graph.producer[v]]:
+                use = use_by_descendants(graph, state, around, allowed, v, t)
             if use < never:
                 state.next_use[v] = use
                 state.for_descendant[v] = True
@@ -219,21 +169,21 @@ def look_ahead(graph, state, around, recomputable, t):
     return freed, owed
 
 
-@njit(nogil=True)
-def use_by_descendants(graph, state, around, recomputable, v, t):
+@counting_nothing
+def use_by_descendants(graph, state, around, allowed, v, t):
     """When v would be used if a value computed from it, now in memory, were evicted."""
     nearest = len(graph.costs) + 1
     for i in range(graph.reader_start[v], graph.reader_start[v + 1]):
         k = graph.readers[i]
-        if recomputable[k] and k < t:
+        if allowed[k] and k < t:
             for w in range(graph.output_start[k], graph.output_start[k + 1]):
                 if state.live[w] or around.evicted[w]:
                     nearest = min(nearest, state.next_use[w])
     return nearest
 
 
-@njit(nogil=True)
-def compute(graph, state, around, recomputable, t, k):
+@counting_nothing
+def compute(graph, state, around, allowed, t, k):
     """Run operation k; returns by how many bytes memory grows."""
     never, grown = len(graph.costs) + 1, 0
     for v in range(graph.output_start[k], graph.output_start[k + 1]):
@@ -247,11 +197,11 @@ def compute(graph, state, around, recomputable, t, k):
         v = graph.inputs[i]
         state.unread[v] -= 1
         state.locked[v] = state.unread[v] > 0
-        if state.live[v] and not state.locked[v] and state.next_use[v] >= never and not recomputable[graph.producer[v]]:
+        if state.live[v] and not state.locked[v] and state.next_use[v] >= never and not allowed[graph.producer[v]]:
             state.live[v] = False
             grown -= graph.bytes[v]
     for v in range(graph.output_start[k], graph.output_start[k + 1]):
-        if state.next_use[v] >= never and not state.locked[v] and not recomputable[graph.producer[v]]:
+        if state.next_use[v] >= never and not state.locked[v] and not allowed[graph.producer[v]]:
             state.live[v] = False
             grown -= graph.bytes[v]
     return grown
