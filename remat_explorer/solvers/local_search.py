@@ -32,8 +32,8 @@ class LocalSearch:
         budget: bytes, resident bytes included.
         seed: of all random choices.
 
-    ``iterations`` and ``coolings`` count how many there were so far. The first cooling has ``first_cooling`` iterations,
-    the next ones have two, three, ... times as many.
+    ``iterations`` and ``coolings`` count how many there were so far. The first cooling has ``first_cooling``
+    iterations, the next ones have two, three, ... times as many.
 
     >>> from remat_explorer.instances import linear
     >>> search = LocalSearch(Condensed.of(linear(8)), budget=4)

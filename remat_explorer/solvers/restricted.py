@@ -66,5 +66,5 @@ def run_again_in(point: Point, above: float = 0.5) -> np.ndarray:
         bool of shape (n, n).
     """
     stages, n = point.stages, point.stages.condensed.n
-    again = (point.R > above) & (np.arange(n) < stages.first[:, None])
+    again = (above < point.R) & (np.arange(n) < stages.first[:, None])
     return np.repeat(again, stages.last - stages.first + 1, axis=0)
