@@ -1,0 +1,124 @@
+"""The optimal strategy at several budgets, with what one budget has to say to the others.
+
+1. The few-moments relaxation finds its moments at the smallest budget, where the most are needed. One linear program
+   with these moments then bounds every budget; see `several_budgets`.
+2. Schedules are planned from the smallest budget up. What was found for a smaller one is the incumbent of the next, and
+   where the bound says that it cannot be improved nothing is planned at all.
+
+This is the cheap half of a sweep. `improve` is the other one: a search at one budget, begun from what is known.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+
+from remat_explorer.graph import Graph
+from remat_explorer.plan import Plan
+from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.base import Answer, Limits
+from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.few_moments import MomentsBound, few_moments_bound
+from remat_explorer.solvers.guidance import guides
+from remat_explorer.solvers.milp import RELATIVE_GAP
+from remat_explorer.solvers.optimal import solve_optimal
+from remat_explorer.solvers.planner import guided_schedule, plan_schedule
+from remat_explorer.solvers.several_budgets import MomentsAtBudgets
+
+# shares of the time that is left, at most: for all bounds, of it for the choice of moments, and of a point's walks for
+# those without a guide
+BOUNDING, MOMENTS, PLANNING = 0.8, 0.5, 0.5
+
+
+def solve_together(graph: Graph, budgets: Sequence[int], start: Schedule | None, limits: Limits) -> list[Answer]:
+    """Schedules and bounds for several budgets.
+
+    Args:
+        graph: the training graph, one implementation per operation.
+        budgets: bytes, ascending.
+        start: a schedule to begin with wherever it fits, or None.
+        limits: time for all of them together, and back end.
+
+    Returns:
+        One answer per budget; their costs fall and their bounds fall from budget to budget.
+
+    >>> from remat_explorer.instances import linear
+    >>> answers = solve_together(linear(8), [4, 6, 10], None, Limits(30))
+    >>> [round(answer.lower_bound, 1) for answer in answers]
+    [23.3, 21.0, 17.0]
+    """
+    condensed = Condensed.of(graph)
+    bounds = _bounds(condensed, budgets, limits.share(BOUNDING))
+    answers, best = [], None
+    for i, (budget, bound) in enumerate(zip(budgets, bounds, strict=True)):
+        best = _cheaper(best, start if start is not None and Plan.of(start).peak <= budget else None)
+        best = _plan(condensed, budget, bound, best, limits.share(1 / (len(budgets) - i)))
+        impossible = math.isinf(bound.bound) and best is None
+        lower_bound = None if math.isinf(bound.bound) else bound.bound
+        answers.append(Answer(best, lower_bound, impossible, limits.solver))
+    return answers
+
+
+def improve(graph: Graph, budget: int, known: Answer, limits: Limits) -> Answer:
+    """The search of the optimal strategy at one budget, never worse than what is known.
+
+    Args:
+        graph: the training graph.
+        budget: bytes.
+        known: a schedule within the budget and a bound, or None for either.
+        limits: time, back end, and whom to tell.
+    """
+    found = solve_optimal(graph, budget, limits)
+    schedule = _cheaper(known.schedule, found.schedule)
+    bounds = [answer.lower_bound for answer in (known, found) if answer.lower_bound is not None]
+    infeasible = found.infeasible and schedule is None
+    return Answer(schedule, max(bounds, default=None), infeasible, found.solver)
+
+
+def _bounds(condensed: Condensed, budgets: Sequence[int], limits: Limits) -> list[MomentsBound]:
+    """The relaxation at each budget; where nothing is solved any more, the next larger budget's bound is valid, too."""
+    adapted = few_moments_bound(condensed, budgets[0], limits.share(MOMENTS))
+    bounds = [MomentsBound(condensed.graph.total_cost)] * len(budgets)
+    if adapted.moments and len(budgets) > 1 and not limits.over:
+        problem = MomentsAtBudgets(condensed, budgets[0], adapted.moments, limits)
+        for i in range(len(budgets) - 1, 0, -1):
+            if limits.over:
+                break
+            bounds[i] = problem.at(budgets[i], limits)
+    bounds[0] = adapted
+    for i in range(len(budgets) - 2, -1, -1):
+        if bounds[i].bound < bounds[i + 1].bound:
+            bounds[i] = MomentsBound(bounds[i + 1].bound, bounds[i].moments, bounds[i].s, bounds[i].x)
+    return bounds
+
+
+def _plan(
+    condensed: Condensed, budget: int, bound: MomentsBound, best: Schedule | None, limits: Limits
+) -> Schedule | None:
+    """The best of ``best``, walks that follow the relaxation, and, while there is time, other walks."""
+
+    def over() -> bool:
+        return limits.over
+
+    if math.isinf(bound.bound) and best is None:
+        return None
+    if not _settled(best, bound) and not limits.over:
+        best = _cheaper(best, guided_schedule(condensed, budget, guides(condensed, bound), over))
+    if not _settled(best, bound) and not limits.over:
+        begun = time.monotonic()
+        seconds = limits.left * (PLANNING if best is not None else 1.0)
+        best = _cheaper(
+            best, plan_schedule(condensed, budget, seconds, lambda: limits.over or time.monotonic() > begun + seconds)
+        )
+    return best
+
+
+def _settled(best: Schedule | None, bound: MomentsBound) -> bool:
+    return best is not None and best.cost - bound.bound <= RELATIVE_GAP * best.cost
+
+
+def _cheaper(first: Schedule | None, second: Schedule | None) -> Schedule | None:
+    if first is None or second is None:
+        return first or second
+    return second if second.cost < first.cost else first
