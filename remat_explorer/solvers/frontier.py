@@ -22,7 +22,7 @@ class Frontier:
     Attributes:
         graph: the graph that was scheduled.
         solutions: one per strategy and budget, strategies in the order asked for, budgets ascending.
-        messages: for the points without a schedule why there is none, by (strategy, budget).
+        messages: why a point has no schedule, or that its search was lost, by (strategy, budget).
         seconds: wall time of the whole sweep.
 
     >>> from remat_explorer.instances import linear
@@ -100,9 +100,7 @@ class Frontier:
         for row in rows:
             cells = [f"{row[0]:<{widths[0]}}", *(f"{row[i]:>{widths[i]}}" for i in range(1, 6)), row[6]]
             lines.append("  ".join(cells).rstrip())
-        for (strategy, budget), message in self.messages.items():
-            lines.append(f"{strategy} within {format_bytes(budget)}: {message}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *dict.fromkeys(self.messages.values())])
 
 
 def _row(solution: Solution) -> tuple[str, ...]:

@@ -34,8 +34,8 @@ def sweep(
         strategies: keys of `STRATEGIES`.
         executor: any `concurrent.futures.Executor`, such as a thread pool or Dask's ``client.get_executor()``; it is
             not shut down. None for processes of the sweep's own.
-        time_limit: seconds that a worker may spend on one point. None for what the budgets have to say to each other
-            alone, without a search of its own for each: seconds for the whole sweep.
+        time_limit: seconds that a worker may spend on each point, on average. None for a curve in seconds, with gaps
+            that a longer search would close.
         workers: how many tasks are with the executor at a time; None for the number of cores.
         solver: a key of `BACKENDS`.
         threads: threads of the solver in each worker.

@@ -11,7 +11,6 @@ This is the cheap half of a sweep. `improve` is the other one: a search at one b
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 
 from remat_explorer.graph import Graph
@@ -26,9 +25,7 @@ from remat_explorer.solvers.optimal import solve_optimal
 from remat_explorer.solvers.planner import guided_schedule, plan_schedule
 from remat_explorer.solvers.several_budgets import MomentsAtBudgets
 
-# shares of the time that is left, at most: for all bounds, of it for the choice of moments, and of a point's walks for
-# those without a guide
-BOUNDING, MOMENTS, PLANNING = 0.8, 0.5, 0.5
+BOUNDING, MOMENTS = 0.8, 0.5  # shares of the time, at most: for all bounds, and of that for the choice of moments
 
 
 def solve_together(graph: Graph, budgets: Sequence[int], start: Schedule | None, limits: Limits) -> list[Answer]:
@@ -50,14 +47,15 @@ def solve_together(graph: Graph, budgets: Sequence[int], start: Schedule | None,
     """
     condensed = Condensed.of(graph)
     bounds = _bounds(condensed, budgets, limits.share(BOUNDING))
-    answers, best = [], None
-    for i, (budget, bound) in enumerate(zip(budgets, bounds, strict=True)):
-        best = _cheaper(best, start if start is not None and Plan.of(start).peak <= budget else None)
-        best = _plan(condensed, budget, bound, best, limits.share(1 / (len(budgets) - i)))
-        impossible = math.isinf(bound.bound) and best is None
-        lower_bound = None if math.isinf(bound.bound) else bound.bound
-        answers.append(Answer(best, lower_bound, impossible, limits.solver))
-    return answers
+    found: list[Schedule | None] = [None] * len(budgets)
+    for step in (_follow_weakly, _follow_strongly, _plan):  # every budget gets a schedule before any gets a second walk
+        best = None
+        for i, (budget, bound) in enumerate(zip(budgets, bounds, strict=True)):
+            best = _cheaper(best, start if start is not None and Plan.of(start).peak <= budget else None)
+            found[i] = best = _cheaper(found[i], best)
+            if not limits.over and not _settled(best, bound):
+                found[i] = best = _cheaper(best, step(condensed, budget, bound, limits.share(1 / (len(budgets) - i))))
+    return [_answer(schedule, bound, limits) for schedule, bound in zip(found, bounds, strict=True)]
 
 
 def improve(graph: Graph, budget: int, known: Answer, limits: Limits) -> Answer:
@@ -93,29 +91,28 @@ def _bounds(condensed: Condensed, budgets: Sequence[int], limits: Limits) -> lis
     return bounds
 
 
-def _plan(
-    condensed: Condensed, budget: int, bound: MomentsBound, best: Schedule | None, limits: Limits
-) -> Schedule | None:
-    """The best of ``best``, walks that follow the relaxation, and, while there is time, other walks."""
+def _follow_weakly(condensed: Condensed, budget: int, bound: MomentsBound, limits: Limits) -> Schedule | None:
+    return guided_schedule(condensed, budget, guides(condensed, bound)[:1], lambda: limits.over)
 
-    def over() -> bool:
-        return limits.over
 
-    if math.isinf(bound.bound) and best is None:
-        return None
-    if not _settled(best, bound) and not limits.over:
-        best = _cheaper(best, guided_schedule(condensed, budget, guides(condensed, bound), over))
-    if not _settled(best, bound) and not limits.over:
-        begun = time.monotonic()
-        seconds = limits.left * (PLANNING if best is not None else 1.0)
-        best = _cheaper(
-            best, plan_schedule(condensed, budget, seconds, lambda: limits.over or time.monotonic() > begun + seconds)
-        )
-    return best
+def _follow_strongly(condensed: Condensed, budget: int, bound: MomentsBound, limits: Limits) -> Schedule | None:
+    return guided_schedule(condensed, budget, guides(condensed, bound)[1:], lambda: limits.over)
+
+
+def _plan(condensed: Condensed, budget: int, bound: MomentsBound, limits: Limits) -> Schedule | None:
+    return plan_schedule(condensed, budget, limits.left, limits.cancelled)
+
+
+def _answer(schedule: Schedule | None, bound: MomentsBound, limits: Limits) -> Answer:
+    if math.isinf(bound.bound):  # a schedule in hand refutes that there is none: it was the solver's tolerance
+        return Answer(schedule, None, schedule is None, limits.solver)
+    return Answer(schedule, bound.bound, solver=limits.solver)
 
 
 def _settled(best: Schedule | None, bound: MomentsBound) -> bool:
-    return best is not None and best.cost - bound.bound <= RELATIVE_GAP * best.cost
+    if best is None:
+        return math.isinf(bound.bound)
+    return best.cost - bound.bound <= RELATIVE_GAP * best.cost
 
 
 def _cheaper(first: Schedule | None, second: Schedule | None) -> Schedule | None:

@@ -29,14 +29,14 @@ from remat_explorer.solvers.base import Answer
 from remat_explorer.solvers.budgets import read_budgets, require_count, spaced_budgets
 from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.frontier import Frontier
-from remat_explorer.solvers.minimum_budget import minimum_budget
+from remat_explorer.solvers.minimum_budget import largest_operation, minimum_budget
 from remat_explorer.solvers.processes import Processes
 from remat_explorer.solvers.sharing import best_within, bound_at, empty, merged, shared
 from remat_explorer.solvers.solve import STRATEGIES, judge, smallest_budget
 from remat_explorer.solvers.sweep_tasks import ABANDONED, Task, read_answers, work, write_request
 
 POLL = 0.05  # seconds between two looks at whether the sweep was cancelled
-LEAST_SEARCH = 1.0  # seconds below which a search at one budget is not begun
+LEAST_SEARCH = 0.1  # seconds below which a search at one budget is not begun
 Point = tuple[str, int]  # strategy and budget in bytes
 
 
@@ -94,12 +94,13 @@ class Sweep:
         self.graph, self._solver, self._threads = graph, solver, threads
         self._executor = executor
         self.workers = max(1, workers or os.cpu_count() or 1)
-        self._patience = patience(graph) if time_limit is None else min(time_limit, patience(graph))
-        self._search = 0.0 if time_limit is None else time_limit - self._patience
+        limit = patience(graph) if time_limit is None else time_limit
+        self._together = min(limit / 2, patience(graph))
+        self._alone = limit - self._together
         self._peak = checkpoint_all_peak(graph)
         if isinstance(budgets, int):
             require_count(budgets)
-            smallest = minimum_budget(graph, seconds=4 * patience(graph))
+            smallest = minimum_budget(graph, seconds=patience(graph))
             sizes = spaced_budgets(smallest.known_feasible, self._peak, budgets)
             first: Schedule | None = smallest.schedule
         else:
@@ -178,11 +179,10 @@ class Sweep:
                 chunks = min(self.workers, len(open_sizes[name]))
                 for i in range(chunks):  # in turn, since small budgets are the hard ones
                     chunk = tuple(open_sizes[name][i::chunks])
-                    yield Task(name, chunk, True, self._patience * len(chunk))
+                    yield Task(name, chunk, True, self._together * len(chunk))
         for name in names:
             if name != "optimal":
-                limit = self._patience + max(self._search, 0.0)
-                yield from (Task(name, (size,), False, limit) for size in open_sizes[name])
+                yield from (Task(name, (size,), False, self._together + self._alone) for size in open_sizes[name])
 
     def _settled(self, point: Point) -> bool:
         return self._known[point].status in (Status.OPTIMAL, Status.INFEASIBLE)
@@ -251,17 +251,17 @@ class Sweep:
         except Exception as error:  # whatever the executor raises for a worker that died, or a claim that is refused
             self._lose(task, error)
             return
-        if task.together and self._search >= LEAST_SEARCH:
-            alone = [Task(task.strategy, (size,), False, self._search) for size in task.budgets]
+        if task.together and self._alone >= LEAST_SEARCH:
+            alone = [Task(task.strategy, (size,), False, self._alone) for size in task.budgets]
             self._queue.extend(task for task in alone if not self._settled(_points(task)[0]))
 
     def _lose(self, task: Task, error: Exception) -> None:
         """The task has no result: points that were solved together are tried one by one, a single one is given up."""
         if len(task.budgets) > 1:
-            self._queue.extend(Task(task.strategy, (size,), True, self._patience) for size in task.budgets)
+            self._queue.extend(Task(task.strategy, (size,), True, self._together) for size in task.budgets)
             return
         what = str(error) if isinstance(error, RematError) else f"{type(error).__name__}: {error}"
-        self._messages[_points(task)[0]] = f"the search was lost: {what}"
+        self._messages[_points(task)[0]] = f"a search within {format_bytes(task.budgets[0])} was lost: {what}"
 
     def _news(self) -> Iterator[Solution]:
         for solution in shared(list(self._known.values())):
@@ -274,23 +274,24 @@ class Sweep:
     def _why_none(self, solution: Solution) -> str:
         """Why a point has no schedule."""
         budget = format_bytes(solution.budget)
-        if solution.budget < (least := smallest_budget(self.graph)):
-            return f"one operation alone needs {format_bytes(least)}; minimum_budget says which, and what to try"
+        if not self.graph.has_choices and solution.budget < (largest := largest_operation(self.graph))[1]:
+            name, needs = self.graph.operations[largest[0]].name, format_bytes(largest[1])
+            return f"no schedule fits into {budget}: {name!r} alone needs {needs} while it runs"
         if solution.status is Status.INFEASIBLE:
             return f"{solution.strategy!r} has no schedule within {budget}"
         if self._stop.is_set():
-            return "the sweep was cancelled before a schedule was found"
-        return f"no schedule found in time within {budget}; give it more time or memory"
+            return f"the sweep was cancelled before {solution.strategy!r} had a schedule within {budget}"
+        return f"{solution.strategy!r} found no schedule within {budget} in time; give it more time or memory"
 
 
 def patience(graph: Graph) -> float:
-    """Seconds per point for what the budgets share; a walk takes time with the square of the operations.
+    """Seconds that a point may take where no limit is given; walks take time with the square of the operations.
 
     >>> from remat_explorer.instances import linear
-    >>> round(patience(linear(170)), 2)
-    0.46
+    >>> patience(linear(8)), round(patience(linear(345)), 1)
+    (0.7, 1.0)
     """
-    return 0.3 + (graph.n / 850) ** 2
+    return max(0.7, (graph.n / 690) ** 2)
 
 
 def _points(task: Task) -> list[Point]:

@@ -19,6 +19,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.graph_file import parse_graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Answer, Limits
+from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.runs import pack_runs, unpack_runs
 from remat_explorer.solvers.solve import STRATEGIES
 from remat_explorer.solvers.sweep_optimal import improve, solve_together
@@ -80,6 +81,7 @@ def work(graph_text: str, request_text: str) -> str:
     """
     try:
         graph, request = _graph(graph_text), json.loads(request_text)
+        Milp(request["solver"])  # loading its library is not a part of the first task's time
         start = None if request["start"] is None else unpack_runs(request["start"], graph, SolverError)
         begun = time.monotonic()
         answers = _answers(graph, request, start)
