@@ -17,6 +17,9 @@ def spaced_budgets(least: int, most: int, count: int) -> list[int]:
 
         B_i = least + (most - least) * (i / (count - 1)) ** 2
 
+    Of the powers from 1 to 3, and of geometric spacing, the square left the smallest largest step of cost between
+    neighbours, and nearly the smallest area between the steps and the curve, on the captured and the Keras networks.
+
     Args:
         least: bytes of the smallest budget, the smallest known to be feasible.
         most: bytes of the largest budget, the peak of checkpoint-all.

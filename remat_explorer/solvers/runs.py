@@ -5,7 +5,6 @@ S is left out. It follows from R: a value is retained only for a later read, whi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -38,7 +37,7 @@ def unpack_runs(stages: Any, graph: Graph, error: type[RematError]) -> Schedule:
         graph: the training graph, n operations.
         error: raised if ``stages`` is something else.
     """
-    if not isinstance(stages, Sequence) or not all(_is_stage(stage) for stage in stages):
+    if not isinstance(stages, list) or not stages or not all(_is_stage(stage) for stage in stages):
         raise error(f"the runs of a schedule are not a list of lists of operations: {quote(stages)}")
     R = np.zeros((len(stages), graph.n), dtype=np.int64)
     for t, stage in enumerate(stages):

@@ -9,6 +9,7 @@ points take from each other what they may (see `sharing`).
 from __future__ import annotations
 
 import concurrent.futures
+import itertools
 import os
 import threading
 import time
@@ -33,9 +34,10 @@ from remat_explorer.solvers.minimum_budget import largest_operation, minimum_bud
 from remat_explorer.solvers.processes import Processes
 from remat_explorer.solvers.sharing import best_within, bound_at, empty, merged, shared
 from remat_explorer.solvers.solve import STRATEGIES, judge, smallest_budget
-from remat_explorer.solvers.sweep_tasks import ABANDONED, Task, read_answers, work, write_request
+from remat_explorer.solvers.sweep_tasks import ABANDONED, Task, make_ready, read_answers, work, write_request
 
 POLL = 0.05  # seconds between two looks at whether the sweep was cancelled
+MINIMUM = 1.0  # seconds for the smallest budget, besides those of a point
 LEAST_SEARCH = 0.1  # seconds below which a search at one budget is not begun
 Point = tuple[str, int]  # strategy and budget in bytes
 
@@ -99,20 +101,14 @@ class Sweep:
         self._alone = limit - self._together
         self._peak = checkpoint_all_peak(graph)
         if isinstance(budgets, int):
-            require_count(budgets)
-            smallest = minimum_budget(graph, seconds=patience(graph))
-            sizes = spaced_budgets(smallest.known_feasible, self._peak, budgets)
-            first: Schedule | None = smallest.schedule
+            self._budgets: int | list[int] = require_count(budgets)
         else:
-            given = [budgets] if isinstance(budgets, str) else budgets
-            sizes, first = read_budgets(given, self._peak), None
-        self._known: dict[Point, Solution] = {
-            (name, size): empty(graph, name, size) for name in names for size in sizes
-        }
+            self._budgets = read_budgets([budgets] if isinstance(budgets, str) else budgets, self._peak)
+        self._names = names
+        self._known: dict[Point, Solution] = {}
         self._messages: dict[Point, str] = {}
         self._shown: dict[Point, Solution] = {}
-        self._begin_with(first)
-        self._queue = deque(self._first_tasks(names, sizes))
+        self._queue: deque[Task] = deque()
         self._in_flight: dict[Future[str], Task] = {}
         self._results = self._run()
 
@@ -156,8 +152,19 @@ class Sweep:
         messages = {point: message for point, message in messages.items() if message}
         return Frontier(self.graph, tuple(found), messages, time.monotonic() - self._begun)
 
-    def _begin_with(self, first: Schedule | None) -> None:
-        """What is known without a search: impossible budgets, those that fit everything, and the smallest schedule."""
+    def _begin(self) -> None:
+        """Space the budgets if they were not given, say what is known without a search, and queue the tasks."""
+        sizes, first = self._budgets, None
+        if isinstance(sizes, int):
+            smallest = minimum_budget(self.graph, MINIMUM + patience(self.graph))
+            sizes, first = spaced_budgets(smallest.known_feasible, self._peak, sizes), smallest.schedule
+        for name, size in itertools.product(self._names, sizes):
+            self._known[name, size] = empty(self.graph, name, size)
+        self._know_without_search(first)
+        self._queue.extend(self._first_tasks(sizes))
+
+    def _know_without_search(self, first: Schedule | None) -> None:
+        """Impossible budgets, those that fit everything, and the smallest schedule."""
         impossible, cost = smallest_budget(self.graph), self.graph.total_cost
         for (name, size), solution in self._known.items():
             if size < impossible:
@@ -172,15 +179,15 @@ class Sweep:
             answer = Answer(first, cost)
             self._known["optimal", smallest] = judge(self.graph, smallest, "optimal", answer, 0.0)
 
-    def _first_tasks(self, names: list[str], sizes: list[int]) -> Iterator[Task]:
-        open_sizes = {name: [size for size in sizes if not self._settled((name, size))] for name in names}
-        for name in names:
+    def _first_tasks(self, sizes: list[int]) -> Iterator[Task]:
+        open_sizes = {name: [size for size in sizes if not self._settled((name, size))] for name in self._names}
+        for name in self._names:
             if name == "optimal":
                 chunks = min(self.workers, len(open_sizes[name]))
                 for i in range(chunks):  # in turn, since small budgets are the hard ones
                     chunk = tuple(open_sizes[name][i::chunks])
                     yield Task(name, chunk, True, self._together * len(chunk))
-        for name in names:
+        for name in self._names:
             if name != "optimal":
                 yield from (Task(name, (size,), False, self._together + self._alone) for size in open_sizes[name])
 
@@ -192,6 +199,10 @@ class Sweep:
         executor = self._executor or Processes(self.workers)
         graph_text = dump_graph(self.graph)
         try:
+            if executor is not self._executor:
+                for _ in range(self.workers):  # they load their libraries while the smallest budget is sought
+                    executor.submit(make_ready, self._solver)
+            self._begin()
             yield from self._news()
             while (self._queue or self._in_flight) and not self._is_cancelled():
                 while self._queue and len(self._in_flight) < self.workers:
@@ -261,7 +272,8 @@ class Sweep:
             self._queue.extend(Task(task.strategy, (size,), True, self._together) for size in task.budgets)
             return
         what = str(error) if isinstance(error, RematError) else f"{type(error).__name__}: {error}"
-        self._messages[_points(task)[0]] = f"a search within {format_bytes(task.budgets[0])} was lost: {what}"
+        for size in task.budgets:
+            self._messages[task.strategy, size] = f"a search within {format_bytes(size)} was lost: {what}"
 
     def _news(self) -> Iterator[Solution]:
         for solution in shared(list(self._known.values())):
@@ -288,10 +300,10 @@ def patience(graph: Graph) -> float:
     """Seconds that a point may take where no limit is given; walks take time with the square of the operations.
 
     >>> from remat_explorer.instances import linear
-    >>> patience(linear(8)), round(patience(linear(345)), 1)
-    (0.7, 1.0)
+    >>> patience(linear(8)), round(patience(linear(800)), 1)
+    (0.5, 4.0)
     """
-    return max(0.7, (graph.n / 690) ** 2)
+    return max(0.5, (graph.n / 800) ** 2)
 
 
 def _points(task: Task) -> list[Point]:

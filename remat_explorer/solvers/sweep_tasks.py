@@ -17,9 +17,10 @@ from remat_explorer.documents import quote
 from remat_explorer.errors import RematError, SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.graph_file import parse_graph
+from remat_explorer.instances import linear
 from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.backends import BACKENDS
 from remat_explorer.solvers.base import Answer, Limits
-from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.runs import pack_runs, unpack_runs
 from remat_explorer.solvers.solve import STRATEGIES
 from remat_explorer.solvers.sweep_optimal import improve, solve_together
@@ -81,7 +82,7 @@ def work(graph_text: str, request_text: str) -> str:
     """
     try:
         graph, request = _graph(graph_text), json.loads(request_text)
-        Milp(request["solver"])  # loading its library is not a part of the first task's time
+        make_ready(request["solver"])  # which is no part of the first task's time
         start = None if request["start"] is None else unpack_runs(request["start"], graph, SolverError)
         begun = time.monotonic()
         answers = _answers(graph, request, start)
@@ -89,6 +90,12 @@ def work(graph_text: str, request_text: str) -> str:
         return json.dumps({"answers": [_pack(answer, seconds) for answer in answers]})
     except (RematError, MemoryError) as error:
         return json.dumps({"error": str(error) or type(error).__name__})
+
+
+@lru_cache(maxsize=len(BACKENDS))
+def make_ready(solver: str) -> None:
+    """Load what a search needs: the back end's library, and compiled code."""
+    solve_together(linear(4), (4, 6), None, Limits(solver=solver))
 
 
 def read_answers(text: Any, graph: Graph, count: int) -> list[tuple[Answer, float]]:
