@@ -47,11 +47,11 @@ def solve_together(graph: Graph, budgets: Sequence[int], start: Schedule | None,
     """
     condensed = Condensed.of(graph)
     bounds = _bounds(condensed, budgets, limits.share(BOUNDING))
-    found: list[Schedule | None] = [None] * len(budgets)
+    fits_from = math.inf if start is None else Plan.of(start).peak
+    found = [start if fits_from <= budget else None for budget in budgets]
     for step in (_follow_weakly, _follow_strongly, _plan):  # every budget gets a schedule before any gets a second walk
-        best = None
+        best: Schedule | None = None
         for i, (budget, bound) in enumerate(zip(budgets, bounds, strict=True)):
-            best = _cheaper(best, start if start is not None and Plan.of(start).peak <= budget else None)
             found[i] = best = _cheaper(found[i], best)
             if not limits.over and not _settled(best, bound):
                 found[i] = best = _cheaper(best, step(condensed, budget, bound, limits.share(1 / (len(budgets) - i))))
