@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable
 from typing import NoReturn
 
 import remat_explorer as rx
+from remat_explorer.cli.cache import KINDS, cache
 from remat_explorer.cli.capture import capture
 from remat_explorer.cli.lab import lab
 from remat_explorer.cli.models import models
@@ -27,14 +29,16 @@ EXAMPLES = """examples:
   remat-explorer solve unet --budget "1.5 GiB" --strategy checkmate-ilp --solver cbc --time-limit 120
   remat-explorer sweep unet --budgets 12 -o curve.json
   remat-explorer run residual_net --batch 32 --budget 60% --device cpu
+  remat-explorer cache list
   remat-explorer lab
 
 A MODEL is a name that `models` lists, or path/to/file.py:function. The function takes no arguments and returns
 (model, args), (model, args, kwargs) or (model, args, kwargs, loss), as remat_explorer.capture takes them.
 
 A budget counts everything on the device, parameters included: bytes, "1.5 GiB", or a share of the checkpoint-all
-peak such as 60%. Exit codes: 0 done, 1 the execution contradicted the prediction, 2 infeasible, 3 not solved to
-proven optimality in time (the best schedule is still written), 64 bad input."""
+peak such as 60%. Ctrl-C ends a solve with the best schedule so far. Exit codes: 0 done, 1 the execution contradicted
+the prediction, 2 infeasible, 3 not solved to proven optimality in time or interrupted (the best schedule is still
+written), 64 bad input, 130 interrupted before a schedule was found."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -67,6 +71,7 @@ def make_parser() -> argparse.ArgumentParser:
     to_solve = command("solve", solve, "Find the cheapest schedule of a model or graph file within a budget.")
     to_sweep = command("sweep", sweep, "Find the trade-off between memory and cost: many budgets, shared work.")
     to_run = command("run", run, "Profile, solve, execute on the device, and compare with the prediction.")
+    to_cache = command("cache", cache, "List or clear what is kept from earlier solves and profiles.")
     _lab_options(command("lab", lab, "Open JupyterLab on the explorer."))
     _model_options(to_capture, to_show, to_solve, to_sweep, to_run)
     to_capture.add_argument("-o", "--output", required=True, metavar="GRAPH.json")
@@ -76,7 +81,9 @@ def make_parser() -> argparse.ArgumentParser:
     _solver_options(to_solve, to_run)
     _sweep_options(to_sweep)
     _run_options(to_run)
-    for child in (list_models, to_capture, to_show, to_solve, to_sweep, to_run):
+    to_cache.add_argument("action", choices=("list", "clear"))
+    to_cache.add_argument("kind", nargs="?", choices=tuple(KINDS), help="default: both")
+    for child in (list_models, to_capture, to_show, to_solve, to_sweep, to_run, to_cache):
         child.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 
@@ -110,17 +117,20 @@ def _solver_options(*children: argparse.ArgumentParser) -> None:
         child.add_argument("-o", "--output", metavar="SOLUTION.json")
         child.add_argument("--budget", required=True, help='bytes, "1.5 GiB" or "60%%"')
         child.add_argument("--strategy", default="optimal", help="a method's name (default: optimal)")
-        child.add_argument("--time-limit", type=float, default=60.0, metavar="SECONDS", help="default: 60")
+        child.add_argument("--time-limit", type=_seconds, default=60.0, metavar="SECONDS", help="default: 60")
         child.add_argument("--solver", default="highs", help="highs or cbc (default: highs)")
+        child.add_argument("--threads", type=_count, default=1, help="threads of the solver (default: 1)")
+        child.add_argument("--no-cache", action="store_true", help="solve anew, and keep no answer for the next time")
 
 
 def _sweep_options(child: argparse.ArgumentParser) -> None:
     child.add_argument("-o", "--output", metavar="SWEEP.json")
     child.add_argument("--budgets", default="12", help='how many, or a list: "60%%,70%%,8 GiB" (default: 12)')
     child.add_argument("--strategies", default="optimal", help="methods' names, with commas (default: optimal)")
-    child.add_argument("--time-limit", type=float, metavar="SECONDS", help="of each point (default: seconds in all)")
+    child.add_argument("--time-limit", type=_seconds, metavar="SECONDS", help="of each point (default: seconds in all)")
     child.add_argument("--workers", type=_count, metavar="N", help="processes (default: as many as there are cores)")
     child.add_argument("--solver", default="highs", help="highs or cbc (default: highs)")
+    child.add_argument("--threads", type=_count, default=1, help="threads of each worker's solver (default: 1)")
 
 
 def _run_options(child: argparse.ArgumentParser) -> None:
@@ -142,3 +152,13 @@ def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not seconds >= 0:  # nor is what is not a number
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return seconds

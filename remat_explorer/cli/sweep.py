@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import remat_explorer as rx
 from remat_explorer.cli.finding import find_graph
 from remat_explorer.cli.output import DONE, INFEASIBLE, INTERRUPTED, NOT_IN_TIME, put, say
+from remat_explorer.cli.solve import require_folder
 from remat_explorer.quantities import format_seconds, format_share
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ def sweep(options: argparse.Namespace) -> int:
 
     An interrupt ends the sweep, not the command: what was found by then is printed and written.
     """
+    require_folder(options)
     run = rx.Sweep(
         find_graph(options),
         budgets=read_budgets(options.budgets),
@@ -26,6 +28,7 @@ def sweep(options: argparse.Namespace) -> int:
         time_limit=options.time_limit,
         workers=options.workers,
         solver=options.solver,
+        threads=options.threads,
     )
     interrupted = False
     try:
@@ -62,7 +65,7 @@ def _report(options: argparse.Namespace, frontier: Frontier, interrupted: bool) 
     document = {key: entry for key, entry in to_document(frontier, False).items() if key not in ("format", "version")}
     put(options, document, "\n".join(lines))
     if interrupted:
-        return INTERRUPTED
+        return NOT_IN_TIME if frontier.points else INTERRUPTED
     if not frontier.points:
         return INFEASIBLE if all(s.status == "infeasible" for s in frontier.solutions) else NOT_IN_TIME
     return DONE if all(s.status in ("optimal", "infeasible") for s in frontier.solutions) else NOT_IN_TIME

@@ -10,7 +10,6 @@ import importlib
 import json
 import os
 import queue
-import signal
 import sys
 import threading
 from typing import Any
@@ -18,7 +17,6 @@ from typing import Any
 
 def main() -> None:
     """Answer one request after the other, for ever."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the parent to decide what an interrupt ends
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever a back end prints does not reach the channel
     requests: queue.SimpleQueue[str] = queue.SimpleQueue()

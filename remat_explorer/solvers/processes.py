@@ -8,20 +8,16 @@ when their parent is gone.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import signal
-import subprocess
-import sys
-import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from remat_explorer.errors import SolverError
+from remat_explorer.solvers.process import WorkerProcess
+
+WORKER = "remat_explorer.solvers.process_worker"
 
 
 class Processes(Executor):
@@ -39,14 +35,14 @@ class Processes(Executor):
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="worker process")
         self._own = threading.local()
         self._lock = threading.Lock()
-        self._running: set[subprocess.Popen[str]] = set()
+        self._running: set[WorkerProcess] = set()
         self._ended = False
 
     @property
     def pids(self) -> list[int]:
         """The ids of the processes that run now."""
         with self._lock:
-            return [process.pid for process in self._running]
+            return [worker.process.pid for worker in self._running]
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Call a function of a module in a worker.
@@ -67,76 +63,46 @@ class Processes(Executor):
 
     def kill(self) -> None:
         """End every worker now; what they were doing fails, and nothing is begun any more."""
-        self._ended = True
         self._threads.shutdown(wait=False, cancel_futures=True)
         with self._lock:
+            self._ended = True
             running = list(self._running)
-        for process in running:
-            process.kill()
-        self._threads.shutdown(wait=True)  # its threads close what belongs to their processes
-        for process in running:
-            self._forget(process)
+        for worker in running:
+            worker.kill()
+        self._threads.shutdown(wait=True)  # each of its threads closes the process that it waits for
+        with self._lock:
+            running = list(self._running)
+        for worker in running:
+            self._close(worker)
 
     def _ask(self, request: str) -> Any:
         """In a thread: send the request to this thread's own process and wait for its reply."""
-        process, errors = self._process()
-        with contextlib.suppress(OSError):  # a process that has died says so below
-            assert process.stdin is not None
-            process.stdin.write(request + "\n")
-            process.stdin.flush()
-        assert process.stdout is not None
-        line = process.stdout.readline()
+        worker = self._worker()
+        assert worker.process.stdout is not None
+        worker.ask(request)
+        line = worker.process.stdout.readline()
         if not line.endswith("\n"):  # ended, perhaps in the middle of its reply
-            raise SolverError(self._obituary(process, errors))
+            worker.kill()
+            raise SolverError(f"the worker process ended without an answer: {self._close(worker)}")
         reply = json.loads(line)
         if "error" in reply:
             raise SolverError(reply["error"])
         return reply["result"]
 
-    def _process(self) -> tuple[subprocess.Popen[str], IO[str]]:
-        process: subprocess.Popen[str] | None = getattr(self._own, "process", None)
-        if process is None or process.poll() is not None:
-            if process is not None:
-                self._forget(process)
-            with self._lock:
-                if self._ended:
-                    raise SolverError("the worker processes were ended")
-                self._own.errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
-                self._own.process = process = _start(self._own.errors)
-                self._running.add(process)
-        return process, self._own.errors
-
-    def _obituary(self, process: subprocess.Popen[str], errors: IO[str]) -> str:
-        code = process.wait()
-        self._forget(process)
-        errors.seek(0)
-        said = errors.read().strip().splitlines()[-1:]
-        errors.close()
-        ended = f"by signal {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-        return f"the worker process was ended {ended} before it had an answer" + (f": {said[0]}" if said else "")
-
-    def _forget(self, process: subprocess.Popen[str]) -> None:
-        process.wait()
+    def _worker(self) -> WorkerProcess:
+        worker: WorkerProcess | None = getattr(self._own, "worker", None)
+        if worker is not None and worker.process.poll() is None:
+            return worker
+        if worker in self._running:  # it died between two calls
+            self._close(worker)
         with self._lock:
-            self._running.discard(process)
-        for stream in (process.stdin, process.stdout):
-            with contextlib.suppress(OSError):
-                if stream is not None:
-                    stream.close()
+            if self._ended:
+                raise SolverError("the worker processes were ended")
+            self._own.worker = worker = WorkerProcess(module=WORKER)
+            self._running.add(worker)
+        return worker
 
-
-def _start(errors: IO[str]) -> subprocess.Popen[str]:
-    package = str(Path(__file__).resolve().parents[2])
-    paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
-    try:
-        return subprocess.Popen(
-            [sys.executable, "-m", "remat_explorer.solvers.process_worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            encoding="utf-8",
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-        )
-    except OSError as error:
-        raise SolverError(f"a worker process could not be started: {error}") from None
+    def _close(self, worker: WorkerProcess) -> str:
+        with self._lock:
+            self._running.discard(worker)
+        return worker.close()

@@ -59,6 +59,7 @@ def _unpartitioned(condensed: Condensed, budget: int, solver: str) -> float:
 
 def _liveness(condensed: Condensed, budget: int, solver: str) -> float:
     relaxation = LivenessRelaxation(condensed, budget, Limits(time_limit=math.inf, solver=solver))
+    relaxation.build()
     return relaxation.solve().bound
 
 

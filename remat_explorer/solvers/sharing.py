@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
-from remat_explorer.solvers.solve import PROVEN
+from remat_explorer.solvers.base import PROVEN
 
 
 def shared(solutions: Sequence[Solution]) -> list[Solution]:

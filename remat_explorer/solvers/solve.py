@@ -11,13 +11,13 @@ from remat_explorer.graph import Graph
 from remat_explorer.quantities import parse_budget
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.backends import backend
-from remat_explorer.solvers.base import Answer, Limits, Progress, Strategy
+from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress, Strategy
+from remat_explorer.solvers.cache import Question, keep, load_solution
 from remat_explorer.solvers.checkmate_ilp import solve_checkmate_ilp
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak, solve_checkpoint_all
 from remat_explorer.solvers.minimum_budget import largest_operation
 from remat_explorer.solvers.optimal import solve_optimal
-
-PROVEN = 1e-6  # relative gap up to which a solution is called optimal
+from remat_explorer.solvers.rounding import cost_step
 
 STRATEGIES: dict[str, Strategy] = {
     "optimal": solve_optimal,
@@ -35,6 +35,7 @@ def solve(
     threads: int = 1,
     on_progress: Callable[[Progress], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
+    cache: bool = False,
 ) -> Solution:
     """The cheapest schedule of ``graph`` within ``budget`` that a strategy finds in time, checked.
 
@@ -47,6 +48,8 @@ def solve(
         threads: threads of the solver.
         on_progress: called in this thread with each `Progress`.
         cancelled: asked between steps; a running MILP is not interrupted (`SolveJob` does that).
+        cache: take a kept answer from the user's cache folder if it is as good as a new one, and keep a new one there.
+            Its `seconds` are those of the solve that found it; ``on_progress`` hears "found in the cache".
 
     Raises:
         QuantityError: if the budget cannot be read.
@@ -64,11 +67,18 @@ def solve(
     backend(solver)
     limits = Limits(time_limit, solver, threads, on_progress or _ignore, cancelled or _never)
     budget_bytes = parse_budget(budget, checkpoint_all_peak(graph))
+    question = Question(graph, budget_bytes, strategy, solver, time_limit, threads)
+    if cache and (known := load_solution(question)) is not None:
+        limits.tell("found in the cache", known.schedule, known.lower_bound)
+        return known
     if budget_bytes < smallest_budget(graph):
         answer = Answer(None, infeasible=True)
     else:
         answer = STRATEGIES[strategy](graph, budget_bytes, limits)
-    return judge(graph, budget_bytes, strategy, answer, limits.elapsed)
+    solution = judge(graph, budget_bytes, strategy, answer, limits.elapsed)
+    if cache:
+        keep(question.within(solution.seconds) if limits.cancelled() else question, solution)
+    return solution
 
 
 def smallest_budget(graph: Graph) -> int:
@@ -105,9 +115,9 @@ def round_up(graph: Graph, bound: float | None) -> float | None:
     """
     if bound is None or not math.isfinite(bound):
         return None
-    if all(cost == int(cost) for cost in graph.costs) and graph.total_cost < 2**52:
-        step = math.gcd(*(int(cost) for cost in graph.costs)) or 1
-        return float(step * math.ceil(bound / step - max(PROVEN, PROVEN * bound / step)))
+    step = cost_step(graph)
+    if step:
+        return step * math.ceil(bound / step - max(PROVEN, PROVEN * bound / step))
     return float(bound)
 
 

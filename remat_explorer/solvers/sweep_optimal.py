@@ -20,8 +20,7 @@ from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.few_moments import MomentsBound, few_moments_bound
 from remat_explorer.solvers.guidance import guides
-from remat_explorer.solvers.milp import RELATIVE_GAP
-from remat_explorer.solvers.optimal import solve_optimal
+from remat_explorer.solvers.optimal import SETTLED, Search
 from remat_explorer.solvers.planner import guided_schedule, plan_schedule
 from remat_explorer.solvers.several_budgets import MomentsAtBudgets
 
@@ -67,11 +66,7 @@ def improve(graph: Graph, budget: int, known: Answer, limits: Limits) -> Answer:
         known: a schedule within the budget and a bound, or None for either.
         limits: time, back end, and whom to tell.
     """
-    found = solve_optimal(graph, budget, limits)
-    schedule = _cheaper(known.schedule, found.schedule)
-    bounds = [answer.lower_bound for answer in (known, found) if answer.lower_bound is not None]
-    infeasible = found.infeasible and schedule is None
-    return Answer(schedule, max(bounds, default=None), infeasible, found.solver)
+    return Search(Condensed.of(graph), budget, limits, known.schedule, known.lower_bound or 0.0).run()
 
 
 def _bounds(condensed: Condensed, budgets: Sequence[int], limits: Limits) -> list[MomentsBound]:
@@ -112,7 +107,7 @@ def _answer(schedule: Schedule | None, bound: MomentsBound, limits: Limits) -> A
 def _settled(best: Schedule | None, bound: MomentsBound) -> bool:
     if best is None:
         return math.isinf(bound.bound)
-    return best.cost - bound.bound <= RELATIVE_GAP * best.cost
+    return best.cost - bound.bound <= SETTLED * best.cost
 
 
 def _cheaper(first: Schedule | None, second: Schedule | None) -> Schedule | None:
