@@ -53,7 +53,8 @@ def solve_together(graph: Graph, budgets: Sequence[int], start: Schedule | None,
         for i, (budget, bound) in enumerate(zip(budgets, bounds, strict=True)):
             found[i] = best = _cheaper(found[i], best)
             if not limits.over and not _settled(best, bound):
-                found[i] = best = _cheaper(best, step(condensed, budget, bound, limits.share(1 / (len(budgets) - i))))
+                own = limits.share(1 / (len(budgets) - i))
+                found[i] = best = _cheaper(best, step(condensed, budget, bound, best, own))
     return [_answer(schedule, bound, limits) for schedule, bound in zip(found, bounds, strict=True)]
 
 
@@ -86,15 +87,24 @@ def _bounds(condensed: Condensed, budgets: Sequence[int], limits: Limits) -> lis
     return bounds
 
 
-def _follow_weakly(condensed: Condensed, budget: int, bound: MomentsBound, limits: Limits) -> Schedule | None:
+def _follow_weakly(
+    condensed: Condensed, budget: int, bound: MomentsBound, best: Schedule | None, limits: Limits
+) -> Schedule | None:
+    """Walks that keep what the relaxation holds; each step takes the best schedule so far, and may leave it alone."""
     return guided_schedule(condensed, budget, guides(condensed, bound)[:1], lambda: limits.over)
 
 
-def _follow_strongly(condensed: Condensed, budget: int, bound: MomentsBound, limits: Limits) -> Schedule | None:
+def _follow_strongly(
+    condensed: Condensed, budget: int, bound: MomentsBound, best: Schedule | None, limits: Limits
+) -> Schedule | None:
+    """Walks that hardly depart from it."""
     return guided_schedule(condensed, budget, guides(condensed, bound)[1:], lambda: limits.over)
 
 
-def _plan(condensed: Condensed, budget: int, bound: MomentsBound, limits: Limits) -> Schedule | None:
+def _plan(
+    condensed: Condensed, budget: int, bound: MomentsBound, best: Schedule | None, limits: Limits
+) -> Schedule | None:
+    """Walks of their own, and repair where nothing is known that fits."""
     return plan_schedule(condensed, budget, limits.left, limits.cancelled)
 
 
