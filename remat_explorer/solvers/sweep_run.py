@@ -163,6 +163,7 @@ class Sweep:
         """Space the budgets if they were not given, and queue the first tasks."""
         sizes, first = self._budgets, None
         if isinstance(sizes, int):
+            make_ready(self._solver)  # in this process, too, before the clock of that search begins
             smallest = minimum_budget(self.graph, MINIMUM + patience(self.graph))
             feasible = smallest.known_feasible < smallest.checkpoint_all_peak  # or the search was too short
             least = smallest.known_feasible if feasible else smallest.lower_bound
