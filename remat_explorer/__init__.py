@@ -27,16 +27,21 @@ if TYPE_CHECKING:
     from remat_explorer.runtime.peers import compare_peers as compare_peers
     from remat_explorer.schedule import Schedule as Schedule
     from remat_explorer.solution import Solution as Solution
+    from remat_explorer.solvers import Frontier as Frontier
+    from remat_explorer.solvers import Sweep as Sweep
     from remat_explorer.solvers import minimum_budget as minimum_budget
     from remat_explorer.solvers import relax as relax
     from remat_explorer.solvers import solve as solve
+    from remat_explorer.solvers import sweep as sweep
 
 _HOMES = {
     "Explorer": "remat_explorer.explorer",
+    "Frontier": "remat_explorer.solvers",
     "Graph": "remat_explorer.graph",
     "Plan": "remat_explorer.plan",
     "Schedule": "remat_explorer.schedule",
     "Solution": "remat_explorer.solution",
+    "Sweep": "remat_explorer.solvers",
     "capture": "remat_explorer.capture",
     "check": "remat_explorer.checker",
     "compare_peers": "remat_explorer.runtime.peers",
@@ -48,13 +53,16 @@ _HOMES = {
     "rematerialize": "remat_explorer.runtime",
     "relax": "remat_explorer.solvers",
     "solve": "remat_explorer.solvers",
+    "sweep": "remat_explorer.solvers",
 }
 __all__ = [
     "Explorer",
+    "Frontier",
     "Graph",
     "Plan",
     "Schedule",
     "Solution",
+    "Sweep",
     "capture",
     "check",
     "compare_peers",
@@ -66,6 +74,7 @@ __all__ = [
     "relax",
     "rematerialize",
     "solve",
+    "sweep",
 ]
 __version__ = "0.1.0"
 

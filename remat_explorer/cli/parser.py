@@ -17,6 +17,7 @@ from remat_explorer.cli.output import BAD_INPUT
 from remat_explorer.cli.run import run
 from remat_explorer.cli.show import show
 from remat_explorer.cli.solve import solve
+from remat_explorer.cli.sweep import sweep
 
 EXAMPLES = """examples:
   remat-explorer models
@@ -26,6 +27,7 @@ EXAMPLES = """examples:
   remat-explorer show vgg16.json --top 5
   remat-explorer solve vgg16.json --budget 60% -o schedule.json
   remat-explorer solve unet --budget "1.5 GiB" --strategy checkmate-ilp --solver cbc --time-limit 120
+  remat-explorer sweep unet --budgets 12 -o curve.json
   remat-explorer run residual_net --batch 32 --budget 60% --device cpu
   remat-explorer cache list
   remat-explorer lab
@@ -67,26 +69,28 @@ def make_parser() -> argparse.ArgumentParser:
     to_capture = command("capture", capture, "Capture a model's training graph without allocating tensors.")
     to_show = command("show", show, "Show what a model or graph file holds: memory, heaviest values, costs.")
     to_solve = command("solve", solve, "Find the cheapest schedule of a model or graph file within a budget.")
+    to_sweep = command("sweep", sweep, "Find the trade-off between memory and cost: many budgets, shared work.")
     to_run = command("run", run, "Profile, solve, execute on the device, and compare with the prediction.")
     to_cache = command("cache", cache, "List or clear what is kept from earlier solves and profiles.")
     _lab_options(command("lab", lab, "Open JupyterLab on the explorer."))
-    _model_options(to_capture, to_show, to_solve, to_run)
+    _model_options(to_capture, to_show, to_solve, to_sweep, to_run)
     to_capture.add_argument("-o", "--output", required=True, metavar="GRAPH.json")
     to_show.add_argument("--top", type=_count, default=10, metavar="N", help="rows of each list (default: 10)")
-    _cost_options(to_capture, to_show, to_solve)
-    _capture_options(to_capture, to_show, to_solve, to_run)
+    _cost_options(to_capture, to_show, to_solve, to_sweep)
+    _capture_options(to_capture, to_show, to_solve, to_sweep, to_run)
     _solver_options(to_solve, to_run)
+    _sweep_options(to_sweep)
     _run_options(to_run)
     to_cache.add_argument("action", choices=("list", "clear"))
     to_cache.add_argument("kind", nargs="?", choices=tuple(KINDS), help="default: both")
-    for child in (list_models, to_capture, to_show, to_solve, to_run, to_cache):
+    for child in (list_models, to_capture, to_show, to_solve, to_sweep, to_run, to_cache):
         child.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 
 
 def _model_options(*children: argparse.ArgumentParser) -> None:
     for child in children:
-        graph_too = child.prog.endswith(("show", "solve"))
+        graph_too = child.prog.endswith(("show", "solve", "sweep"))
         child.add_argument("model", metavar="MODEL|GRAPH.json" if graph_too else "MODEL")
         child.add_argument("--batch", type=_count, help="batch size (default: the model's own)")
         child.add_argument("--image", type=_count, help="side of the square input image in pixels")
@@ -117,6 +121,16 @@ def _solver_options(*children: argparse.ArgumentParser) -> None:
         child.add_argument("--solver", default="highs", help="highs or cbc (default: highs)")
         child.add_argument("--threads", type=_count, default=1, help="threads of the solver (default: 1)")
         child.add_argument("--no-cache", action="store_true", help="solve anew, and keep no answer for the next time")
+
+
+def _sweep_options(child: argparse.ArgumentParser) -> None:
+    child.add_argument("-o", "--output", metavar="SWEEP.json")
+    child.add_argument("--budgets", default="12", help='how many, or a list: "60%%,70%%,8 GiB" (default: 12)')
+    child.add_argument("--strategies", default="optimal", help="methods' names, with commas (default: optimal)")
+    child.add_argument("--time-limit", type=_seconds, metavar="SECONDS", help="of each point (default: seconds in all)")
+    child.add_argument("--workers", type=_count, metavar="N", help="processes (default: as many as there are cores)")
+    child.add_argument("--solver", default="highs", help="highs or cbc (default: highs)")
+    child.add_argument("--threads", type=_count, default=1, help="threads of each worker's solver (default: 1)")
 
 
 def _run_options(child: argparse.ArgumentParser) -> None:

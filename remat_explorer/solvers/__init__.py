@@ -10,20 +10,27 @@ from __future__ import annotations
 from remat_explorer.solvers.backends import BACKENDS
 from remat_explorer.solvers.base import Progress
 from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all_peak
+from remat_explorer.solvers.frontier import Frontier
 from remat_explorer.solvers.job import SolveJob
 from remat_explorer.solvers.minimum_budget import MinimumBudget, minimum_budget
 from remat_explorer.solvers.relaxation import relax
 from remat_explorer.solvers.solve import STRATEGIES, solve
+from remat_explorer.solvers.sweep import sweep
+from remat_explorer.solvers.sweep_run import Sweep, SweepProgress
 
 __all__ = [
     "BACKENDS",
     "STRATEGIES",
+    "Frontier",
     "MinimumBudget",
     "Progress",
     "SolveJob",
+    "Sweep",
+    "SweepProgress",
     "checkpoint_all",
     "checkpoint_all_peak",
     "minimum_budget",
     "relax",
     "solve",
+    "sweep",
 ]

@@ -21,24 +21,25 @@ PACKAGE = str(Path(__file__).resolve().parents[2])
 
 
 class WorkerProcess:
-    """One process of `remat_explorer.solvers.worker`, which has been asked nothing yet.
+    """One process of `remat_explorer.solvers.worker`, or of a module like it, which has been asked nothing yet.
 
     It is in a process group of its own, so that Ctrl-C in a terminal, or a notebook's interrupt, reaches only its
     parent: that one decides what becomes of the schedule found so far.
 
     Args:
         ahead: whether it has time, while it waits, to load what only a later step of a solve needs.
+        module: what it runs: reads lines of JSON from its standard input, and writes lines of JSON.
 
     Raises:
         SolverError: if the process cannot be started.
     """
 
-    def __init__(self, ahead: bool = False) -> None:
+    def __init__(self, ahead: bool = False, module: str = "remat_explorer.solvers.worker") -> None:
         self.environment = _environment()
         self._errors = _file_for_errors()
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "remat_explorer.solvers.worker", *(["ahead"] if ahead else [])],
+                [sys.executable, "-m", module, *(["ahead"] if ahead else [])],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors or subprocess.DEVNULL,

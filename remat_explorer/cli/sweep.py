@@ -1,0 +1,76 @@
+"""`remat-explorer sweep`: the trade-off between memory and cost."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+import remat_explorer as rx
+from remat_explorer.cli.finding import find_graph
+from remat_explorer.cli.output import DONE, INFEASIBLE, INTERRUPTED, NOT_IN_TIME, put, say
+from remat_explorer.cli.solve import require_folder
+from remat_explorer.quantities import format_seconds, format_share
+
+if TYPE_CHECKING:
+    from remat_explorer.solvers import Frontier, SweepProgress
+
+
+def sweep(options: argparse.Namespace) -> int:
+    """Sweep, print the points as a table, and write them where that was asked for.
+
+    An interrupt ends the sweep, not the command: what was found by then is printed and written.
+    """
+    require_folder(options)
+    run = rx.Sweep(
+        find_graph(options),
+        budgets=read_budgets(options.budgets),
+        strategies=[name.strip() for name in options.strategies.split(",")],
+        time_limit=options.time_limit,
+        workers=options.workers,
+        solver=options.solver,
+        threads=options.threads,
+    )
+    interrupted = False
+    try:
+        with run:
+            say(options, _describe(run.progress()))
+            for _ in run:
+                say(options, _describe(run.progress()))
+    except KeyboardInterrupt:
+        interrupted = True
+        run.cancel()
+    say(options, "")
+    return _report(options, run.frontier(), interrupted)
+
+
+def read_budgets(text: str) -> int | list[str]:
+    """A number of budgets, or budgets with commas between them.
+
+    >>> read_budgets("12"), read_budgets("60%, 8 GiB"), read_budgets("4096,")
+    (12, ['60%', '8 GiB'], ['4096'])
+    """
+    if text.strip().isdecimal():
+        return int(text)
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _report(options: argparse.Namespace, frontier: Frontier, interrupted: bool) -> int:
+    from remat_explorer.solvers.frontier_file import to_document
+
+    lines = [str(frontier), f"{len(frontier.nondominated())} non-dominated, {format_seconds(frontier.seconds)}"]
+    if options.output and frontier.points:
+        lines.append(f"written to {frontier.save(options.output)}")
+    if interrupted:
+        lines.append("interrupted: the points are the best known by then")
+    document = {key: entry for key, entry in to_document(frontier, False).items() if key not in ("format", "version")}
+    put(options, document, "\n".join(lines))
+    if interrupted:
+        return NOT_IN_TIME if frontier.points else INTERRUPTED
+    if not frontier.points:
+        return INFEASIBLE if all(s.status == "infeasible" for s in frontier.solutions) else NOT_IN_TIME
+    return DONE if all(s.status in ("optimal", "infeasible") for s in frontier.solutions) else NOT_IN_TIME
+
+
+def _describe(progress: SweepProgress) -> str:
+    gap = "" if progress.widest_gap is None else f", widest gap {format_share(progress.widest_gap)}"
+    return f"{progress.done} of {progress.points} points{gap}, {format_seconds(progress.seconds)}"

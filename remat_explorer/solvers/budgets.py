@@ -1,0 +1,65 @@
+"""The budgets of a sweep: given ones, or a number of them where a trade-off curve is worth looking at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from remat_explorer.errors import QuantityError
+from remat_explorer.quantities import parse_budget
+
+CROWDING = 2.0  # budgets grow with this power of their place, so they lie closer where the curve is steep
+
+
+def spaced_budgets(least: int, most: int, count: int) -> list[int]:
+    """Up to ``count`` budgets from ``least`` to ``most``, both included, closer together near ``least``.
+
+    Cost rises steeply towards the smallest feasible budget, so evenly spaced ones would show little of it:
+
+        B_i = least + (most - least) * (i / (count - 1)) ** 2
+
+    Of the powers from 1 to 3, and of geometric spacing, the square left the smallest largest step of cost between
+    neighbours, and nearly the smallest area between the steps and the curve, on the captured and the Keras networks.
+
+    Args:
+        least: bytes of the smallest budget, the smallest known to be feasible.
+        most: bytes of the largest budget, the peak of checkpoint-all.
+        count: how many; of 1, only ``most`` remains. Fewer come back where there are not so many whole bytes.
+
+    >>> spaced_budgets(100, 200, 5)
+    [100, 106, 125, 156, 200]
+    >>> spaced_budgets(3, 5, 12)
+    [3, 4, 5]
+    """
+    places = [(i / (count - 1)) ** CROWDING for i in range(count)] if count > 1 else [1.0]
+    return sorted({least + round((most - least) * place) for place in places})
+
+
+def read_budgets(budgets: Sequence[str | int | float], checkpoint_all_peak: int) -> list[int]:
+    """Budgets in bytes, ascending, each once.
+
+    Args:
+        budgets: what `parse_budget` takes, in any order.
+        checkpoint_all_peak: the 100% of a percentage, in bytes.
+
+    Raises:
+        QuantityError: if there is none, or one of them cannot be read.
+
+    >>> read_budgets(["80%", 500, "0.5 KB"], 1000)
+    [500, 800]
+    """
+    if not len(budgets):
+        raise QuantityError(
+            'there are no budgets to sweep over; give a number of budgets, or a list like ["60%", 4096]'
+        )
+    return sorted({parse_budget(budget, checkpoint_all_peak) for budget in budgets})
+
+
+def require_count(count: int) -> int:
+    """``count``, if so many budgets can be spaced.
+
+    Raises:
+        QuantityError: if it is not at least 1.
+    """
+    if isinstance(count, bool) or count < 1:
+        raise QuantityError(f"{count!r} is not a number of budgets; give at least 1, or a list of budgets")
+    return count
