@@ -1,16 +1,18 @@
 """The optimal strategy: a search that has a schedule at once, improves it, and proves how good it is.
 
 Planned walks give a first schedule, the few-moments relaxation a first bound. Then rounds follow until bound and
-schedule meet: the refinement raises the bound, the local search improves the schedule, and walks follow what the
-relaxation holds in memory. Every relaxation is one of the full frontier-advancing problem (gradients may be recomputed,
-too), so the best of the bounds is a bound on it; a schedule becomes the incumbent only once it is within the budget to
-the byte. Rounds are measured in iterations and nodes, not in seconds, so a search that is run to its end does the same
-in every run.
+schedule meet: the refinement raises the bound, a local search improves the schedule beside it, and schedules near what
+the relaxation holds in memory are tried. Every relaxation is one of the full frontier-advancing problem (gradients may
+be recomputed, too), so the best of the bounds is a bound on it; a schedule becomes the incumbent only once it is within
+the budget to the byte. Rounds are measured in iterations and nodes, not in seconds, so a search that is run to its end
+does the same in every run.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
@@ -18,15 +20,18 @@ from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.few_moments import few_moments_bound
 from remat_explorer.solvers.guidance import guides, guides_to
+from remat_explorer.solvers.local_search import LocalSearch
 from remat_explorer.solvers.planner import guided_schedule, plan_schedule
 from remat_explorer.solvers.point import Point
 from remat_explorer.solvers.refinement import Refinement
 from remat_explorer.solvers.restricted import run_again_in, solve_within
 from remat_explorer.solvers.rounding import cost_step
 
+SEED = 0
 SETTLED = 1e-7  # relative gap up to which the search has ended
 MOMENTS = 0.3  # share of the time that is left, at most, for the first bound
 NEAR = 0.3  # the same, for each search near a relaxation's point
+ITERATIONS = 50_000, 150_000, 600_000  # of the local search: before the first bound, in the first round, in any round
 SMALL = 30  # operations up to which every stage is single from the beginning
 
 
@@ -60,6 +65,7 @@ class Search:
     ) -> None:
         self.condensed, self.budget, self.limits = condensed, budget, limits
         self.best, self.bound = best, max(bound, condensed.graph.total_cost)
+        self.local = LocalSearch(condensed, budget, SEED)
         self.step = cost_step(condensed.graph) * (1 - 1e-6)  # two different costs are at least so far apart
 
     @property
@@ -83,34 +89,58 @@ class Search:
 
     def _plan(self) -> None:
         self._tell("planning")
-        self._keep(plan_schedule(self.condensed, self.budget, self.limits.left / 4, self.limits.cancelled))
+        if self.best is None:
+            self._keep(plan_schedule(self.condensed, self.budget, self.limits.left / 4, self.limits.cancelled))
+        if not self.settled:
+            self._search_locally(ITERATIONS[0])
 
     def _bound_from_moments(self) -> None:
         self._tell("bounding from a few moments")
         self.moments = few_moments_bound(self.condensed, self.budget, self.limits.share(MOMENTS), self.best)
         self._raise_bound(self.moments.bound)
-        if not self.settled and not self.limits.over:
-            walks = guides(self.condensed, self.moments)
+        walks = guides(self.condensed, self.moments)
+        if not self.settled and not self.limits.over and walks:
             self._keep(guided_schedule(self.condensed, self.budget, walks, lambda: self.limits.over))
+            self.local.guide(walks)
 
     def _refine(self) -> None:
-        """Rounds of a higher bound and a better schedule."""
+        """Rounds of a higher bound and a better schedule, beside each other if there is a second thread."""
         small = self.condensed.n <= SMALL
         singles = range(self.condensed.n) if small else self.moments.moments
         refinement = Refinement(self.condensed, self.budget, self.limits, singles, self.bound)
-        while not self.limits.over and not self.settled:
-            refinement.advance(self.best)
-            self._raise_bound(refinement.bound)
-            self._keep(refinement.schedule)
-            if self.settled or refinement.finished:
-                break
-            if refinement.point is not None:
-                self._follow(refinement.point)
+        iterations = ITERATIONS[1]
+        with ThreadPoolExecutor(1) as second:
+            while not self.limits.over and not self.settled and not refinement.finished:
+                self._beside(second, lambda: refinement.advance(self.best), iterations)
+                self._raise_bound(refinement.bound)
+                self._keep(refinement.schedule)
+                if refinement.point is not None and not self.settled and not self.limits.over:
+                    self._follow(refinement.point)
+                iterations = min(2 * iterations, ITERATIONS[2])
+
+    def _beside(self, second: ThreadPoolExecutor, work: Callable[[], None], iterations: int) -> None:
+        """Do the work and the local search, which knows nothing of it meanwhile; so two threads do what one does."""
+        self.local.offer(self.best)
+        if self.limits.threads == 1:
+            work()
+            self.local.run(iterations, lambda: self.limits.over)
+        else:
+            running = second.submit(self.local.run, iterations, lambda: self.limits.over)
+            try:
+                work()
+            finally:
+                running.result()
+        self._keep(self.local.best)
+
+    def _search_locally(self, iterations: int) -> None:
+        self.local.offer(self.best)
+        self._keep(self.local.run(iterations, lambda: self.limits.over))
 
     def _follow(self, point: Point) -> None:
         """Schedules near a relaxation's point."""
         walks = guides_to(point.held())
         self._keep(guided_schedule(self.condensed, self.budget, walks, lambda: self.limits.over))
+        self.local.guide(walks)
         self._tell("looking for a schedule near the relaxation")
         limits = self.limits.share(NEAR)
         self._keep(solve_within(self.condensed, self.budget, run_again_in(point), limits, self.best))
