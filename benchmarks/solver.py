@@ -26,7 +26,7 @@ from remat_explorer.solvers.compilation import warm_up
 from remat_explorer.solvers.minimum_budget import largest_operation
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
-COLUMNS = ("graph", "n", "f", "first s", "bound s", "gap 1 s", "gap 5 s", "gap 30 s", "gap at end", "seconds", "overhead")
+COLUMNS = ("graph", "n", "f", "first s", "bound s", "gap 1 s", "gap 5 s", "gap 30 s", "gap", "seconds", "overhead")
 PROOF = 1e-4  # gap that counts as a proof
 CLOSE = 0.01
 

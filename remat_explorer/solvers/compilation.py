@@ -63,6 +63,6 @@ def warm_up() -> None:
     """
     from remat_explorer.instances import linear
     from remat_explorer.solvers.condensed import Condensed
-    from remat_explorer.solvers.planner import plan_schedule
+    from remat_explorer.solvers.local_search import LocalSearch
 
-    plan_schedule(Condensed.of(linear(2)), 3)
+    LocalSearch(Condensed.of(linear(2)), 3).run(1)

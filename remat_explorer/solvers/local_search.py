@@ -18,10 +18,11 @@ from remat_explorer.solvers.walks import Walks, within
 
 BATCH = 2048  # iterations between two questions whether the time is over
 FIRST_COOLING = 200, 20_000  # iterations of the first cooling: for each operation, and at most
+GROWTH, LONGEST = 3, 1000  # of a cooling over the one before it, and iterations for each operation at most
 HOTTEST = 0.3  # first temperature, in shares of an average operation
 COLDEST = 0.01  # last temperature, as a share of the first
-HEATS = (1.0, 0.3, 1.0, 0.1)  # factors on the temperatures, one cooling after another
-WIDER, FRESH = 5, 7  # every so many coolings gradients may be recomputed, and a new walk is the beginning
+HEATS = (1.0, 0.5, 2.0)  # factors on the temperatures, one cooling after another
+WIDER, FRESH = 4, 3  # every so many coolings gradients may be recomputed, and a new walk is the beginning
 
 
 class LocalSearch:
@@ -32,8 +33,8 @@ class LocalSearch:
         budget: bytes, resident bytes included.
         seed: of all random choices.
 
-    ``iterations`` and ``coolings`` count how many there were so far. The first cooling has ``first_cooling``
-    iterations, the next ones have two, three, ... times as many.
+    ``iterations`` and ``coolings`` count how many there were so far; the first cooling has ``first_cooling``
+    iterations.
 
     >>> from remat_explorer.instances import linear
     >>> search = LocalSearch(Condensed.of(linear(8)), budget=4)
@@ -127,7 +128,7 @@ class LocalSearch:
         from remat_explorer.solvers.annealing import COLD, HOT, WEIGHT, start
 
         number, self.coolings = self.coolings, self.coolings + 1
-        self._done, self._length = 0, self.first_cooling * (number + 1)
+        self._done, self._length = 0, min(self.first_cooling * GROWTH**number, LONGEST * self.condensed.n)
         self._settings[HOT] = HEATS[number % len(HEATS)] * HOTTEST / self.condensed.n
         self._settings[COLD] = COLDEST * self._settings[HOT]
         self._settings[WEIGHT] = 1.0
