@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 from remat_explorer.checker import check
 from remat_explorer.errors import UnknownNameError
@@ -12,8 +13,9 @@ from remat_explorer.quantities import parse_budget
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.backends import backend
 from remat_explorer.solvers.base import Answer, Limits, Progress, Strategy
-from remat_explorer.solvers.checkmate_ilp import solve_checkmate_ilp
+from remat_explorer.solvers.checkmate_ilp import require_splits, solve_checkmate_ilp, solve_checkmate_unpartitioned
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak, solve_checkpoint_all
+from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.minimum_budget import largest_operation
 from remat_explorer.solvers.optimal import solve_optimal
 
@@ -22,6 +24,7 @@ PROVEN = 1e-6  # relative gap up to which a solution is called optimal
 STRATEGIES: dict[str, Strategy] = {
     "optimal": solve_optimal,
     "checkmate-ilp": solve_checkmate_ilp,
+    "checkmate-unpartitioned": solve_checkmate_unpartitioned,
     "checkpoint-all": solve_checkpoint_all,
 }
 
@@ -35,6 +38,7 @@ def solve(
     threads: int = 1,
     on_progress: Callable[[Progress], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
+    splits: int = 1,
 ) -> Solution:
     """The cheapest schedule of ``graph`` within ``budget`` that a strategy finds in time, checked.
 
@@ -47,12 +51,15 @@ def solve(
         threads: threads of the solver.
         on_progress: called in this thread with each `Progress`.
         cancelled: asked between steps; a running MILP is not interrupted (`SolveJob` does that).
+        splits: parts of each stage, for "checkmate-ilp": how often an operation may run in one. The schedule has
+            that many rows for each stage.
 
     Raises:
         QuantityError: if the budget cannot be read.
         UnknownNameError: if there is no such strategy or solver.
         ScheduleError: if the strategy's schedule is wrong, which would be a bug.
-        SolverError: if the solver fails, or the graph has operations with several implementations.
+        SolverError: if the solver fails, or the graph has operations with several implementations,
+            or the strategy is not for this graph or not for these splits.
 
     >>> from remat_explorer.instances import linear
     >>> solution = solve(linear(8), budget=4)
@@ -61,19 +68,29 @@ def solve(
     """
     if strategy not in STRATEGIES:
         raise UnknownNameError("strategy", strategy, STRATEGIES)
+    require_splits("strategy", strategy, splits)
     backend(solver)
     limits = Limits(time_limit, solver, threads, on_progress or _ignore, cancelled or _never)
     budget_bytes = parse_budget(budget, checkpoint_all_peak(graph))
-    if budget_bytes < smallest_budget(graph):
+    run = STRATEGIES[strategy] if splits == 1 else partial(solve_checkmate_ilp, splits=splits)
+    if budget_bytes < smallest_budget(graph, strategy):
         answer = Answer(None, infeasible=True)
     else:
-        answer = STRATEGIES[strategy](graph, budget_bytes, limits)
+        answer = run(graph, budget_bytes, limits)
     return judge(graph, budget_bytes, strategy, answer, limits.elapsed)
 
 
-def smallest_budget(graph: Graph) -> int:
-    """Bytes below which no schedule fits; resident bytes alone where operations have several implementations."""
-    return graph.resident_bytes if graph.has_choices else largest_operation(graph)[1]
+def smallest_budget(graph: Graph, strategy: str) -> int:
+    """Bytes below which no schedule fits; resident bytes alone where operations have several implementations.
+
+    Without stages the persistent outputs of earlier operations may still be to come, so they do not count.
+    """
+    if graph.has_choices:
+        return graph.resident_bytes
+    if strategy == "checkmate-unpartitioned":
+        condensed = Condensed.of(graph)
+        return int((condensed.operation_bytes - condensed.base).max()) + graph.resident_bytes
+    return largest_operation(graph)[1]
 
 
 def judge(graph: Graph, budget: int, strategy: str, answer: Answer, seconds: float) -> Solution:
