@@ -22,7 +22,7 @@ from remat_explorer.solvers.checkmate_problem import CheckmateProblem, Stages
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.milp import Milp
 
-LARGEST_UNPARTITIONED = 13  # operations
+LARGEST_UNPARTITIONED = 99  # operations
 
 
 def solve_checkmate_ilp(graph: Graph, budget: int, limits: Limits, splits: int = 1) -> Answer:
