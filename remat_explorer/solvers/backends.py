@@ -27,15 +27,27 @@ class Backend:
 
 
 BACKENDS = {
-    "highs": Backend("HiGHS", "HIGHS", prints=False, clock_runs_on=True, remedy="pip install highspy"),
-    "cbc": Backend("CBC", "CBC", prints=True, clock_runs_on=False, remedy="pip install --force-reinstall mip cbcbox"),
+    "highs": Backend(
+        "HiGHS",
+        "HIGHS",
+        prints=False,
+        clock_runs_on=True,
+        remedy='reinstall the package mip with HiGHS: pip install --force-reinstall "mip[highs]"',
+    ),
+    "cbc": Backend(
+        "CBC",
+        "CBC",
+        prints=True,
+        clock_runs_on=False,
+        remedy="reinstall the package mip with CBC: pip install --force-reinstall mip cbcbox",
+    ),
     "gurobi": Backend(
         "Gurobi",
         "GUROBI",
         prints=True,
         clock_runs_on=False,
-        remedy='pip install "mip[gurobi]" and install a Gurobi licence, or set GUROBI_HOME to the folder of a Gurobi '
-        "installation; the solvers 'highs' and 'cbc' came with this package",
+        remedy='get Gurobi with a licence of your own: pip install "mip[gurobi]", or set GUROBI_HOME to the folder of '
+        "an installation; the solvers 'highs' and 'cbc' came with this package",
     ),
 }
 
@@ -61,9 +73,8 @@ def missing(name: str, error: Exception) -> SolverError:
         name: a key of `BACKENDS`.
         error: what loading it raised; its first sentence is quoted.
 
-    >>> str(missing("highs", ImportError("No module named 'highspy'")))
-    "the solver 'highs' (HiGHS) cannot be loaded: No module named 'highspy'. To get it: pip install highspy"
+    >>> str(missing("cbc", OSError("no library. Look elsewhere")))[:62]
+    "the solver 'cbc' cannot be loaded: no library; reinstall the p"
     """
     reason = " ".join(str(error).split()).split(". ")[0].rstrip(".") or type(error).__name__
-    found = BACKENDS[name]
-    return SolverError(f"the solver {name!r} ({found.name}) cannot be loaded: {reason}. To get it: {found.remedy}")
+    return SolverError(f"the solver {name!r} cannot be loaded: {reason}; {BACKENDS[name].remedy}")

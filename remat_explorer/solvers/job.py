@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from remat_explorer.errors import SolverError
+from remat_explorer.errors import RematError, ScheduleError, SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.graph_file import dump_graph
 from remat_explorer.solution import Solution
@@ -143,7 +143,7 @@ class SolveJob:
                 if not line.endswith("\n"):
                     break  # the worker was ended in the middle of a message
                 self._hear(json.loads(line))
-        except (ValueError, SolverError) as error:
+        except (ValueError, RematError) as error:
             self._error = f"the solver process sent a message that cannot be read: {error}"
         finally:
             deadline.cancel()
@@ -172,7 +172,10 @@ class SolveJob:
             if self._solution is None and self._error is None:
                 if self._cancelled or self._last.schedule is not None:
                     answer = Answer(self._last.schedule, self._last.lower_bound, solver=self.solver)
-                    self._solution = judge(self.graph, self.budget, self.strategy, answer, ran_out)
+                    try:
+                        self._solution = judge(self.graph, self.budget, self.strategy, answer, ran_out)
+                    except ScheduleError as error:
+                        self._error = f"the solver process ended, and the schedule it left is refused: {error}"
                 else:
                     errors.seek(0)
                     said = errors.read().strip().splitlines()[-1:] or [f"exit code {self._process.returncode}"]

@@ -66,18 +66,18 @@ class Milp:
     """
 
     def __init__(self, solver: str = "highs", threads: int = 1, relaxed: bool = False) -> None:
-        import mip
-
         self.backend = backend(solver)
         self.relaxed = relaxed
         self.columns = 0
         self.contradiction = False
-        self._mip = mip
         self._seconds = 0.0
         try:
+            import mip
+
+            self._mip = mip
             with _standard_output_closed(self.backend.prints):
                 self._model: Any = mip.Model(sense=mip.MINIMIZE, solver_name=self.backend.mip_name)
-        except (ImportError, OSError, AttributeError, mip.exceptions.MipBaseException) as error:
+        except Exception as error:  # python-mip raises of many kinds: no library, another version's, no licence
             raise missing(solver, error) from None
         self._model.verbose = 0
         self._model.threads = threads

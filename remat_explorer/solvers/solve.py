@@ -7,9 +7,10 @@ from collections.abc import Callable
 from functools import partial
 
 from remat_explorer.checker import check
-from remat_explorer.errors import UnknownNameError
+from remat_explorer.errors import ScheduleError, UnknownNameError
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import parse_budget
+from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.backends import backend
 from remat_explorer.solvers.base import Answer, Limits, Progress, Strategy
@@ -20,6 +21,7 @@ from remat_explorer.solvers.minimum_budget import largest_operation
 from remat_explorer.solvers.optimal import solve_optimal
 
 PROVEN = 1e-6  # relative gap up to which a solution is called optimal
+REFUTED = 1e-4  # relative excess of a lower bound over a cost beyond which no solver's tolerance explains it
 
 STRATEGIES: dict[str, Strategy] = {
     "optimal": solve_optimal,
@@ -57,7 +59,7 @@ def solve(
     Raises:
         QuantityError: if the budget cannot be read.
         UnknownNameError: if there is no such strategy or solver.
-        ScheduleError: if the strategy's schedule is wrong, which would be a bug.
+        ScheduleError: if a schedule of the strategy is wrong, or costs less than its bound: a bug.
         SolverError: if the solver fails, or the graph has operations with several implementations,
             or the strategy is not for this graph or not for these splits.
 
@@ -70,8 +72,9 @@ def solve(
         raise UnknownNameError("strategy", strategy, STRATEGIES)
     require_splits("strategy", strategy, splits)
     backend(solver)
-    limits = Limits(time_limit, solver, threads, on_progress or _ignore, cancelled or _never)
     budget_bytes = parse_budget(budget, checkpoint_all_peak(graph))
+    report = checked_reports(graph, budget_bytes, on_progress) if on_progress else _ignore
+    limits = Limits(time_limit, solver, threads, report, cancelled or _never)
     run = STRATEGIES[strategy] if splits == 1 else partial(solve_checkmate_ilp, splits=splits)
     if budget_bytes < smallest_budget(graph, strategy):
         answer = Answer(None, infeasible=True)
@@ -93,17 +96,39 @@ def smallest_budget(graph: Graph, strategy: str) -> int:
     return largest_operation(graph)[1]
 
 
+def checked_reports(graph: Graph, budget: int, report: Callable[[Progress], None]) -> Callable[[Progress], None]:
+    """``report``, called with schedules that have passed the checker only: nobody sees another.
+
+    Raises:
+        ScheduleError: when it is called with a schedule that breaks a rule or the budget.
+    """
+    passed: list[Schedule | None] = [None]
+
+    def tell(progress: Progress) -> None:
+        if progress.schedule is not passed[0] and progress.schedule is not None:
+            check(graph, progress.schedule.R, progress.schedule.S, budget)
+            passed[0] = progress.schedule
+        report(progress)
+
+    return tell
+
+
 def judge(graph: Graph, budget: int, strategy: str, answer: Answer, seconds: float) -> Solution:
     """The solution of a strategy's answer: its schedule checked, its bound rounded, its status computed.
 
     Raises:
-        ScheduleError: if the schedule breaks a rule or the budget.
+        ScheduleError: if the schedule breaks a rule or the budget, or refutes the strategy's own lower bound.
     """
     if answer.schedule is None:
         status = Status.INFEASIBLE if answer.infeasible else Status.UNKNOWN
         bound = None if answer.infeasible else round_up(graph, answer.lower_bound)
         return Solution(graph, strategy, status, budget, None, bound, seconds, answer.solver)
     checked = check(graph, answer.schedule.R, answer.schedule.S, budget)
+    if answer.lower_bound is not None and answer.lower_bound > checked.cost + REFUTED * (checked.cost or 1.0):
+        raise ScheduleError(
+            f"the strategy {strategy!r} says that no schedule costs less than {answer.lower_bound:.6g}, but its own "
+            f"costs {checked.cost:.6g}"
+        )
     bound = round_up(graph, answer.lower_bound)
     status = Status.FEASIBLE
     if bound is not None:

@@ -21,7 +21,8 @@ def training_graphs(draw: st.DrawFn, most_layers: int = 4) -> Graph:
     Several outputs, persistent and unread values, workspace, resident bytes, free operations, empty values, and outputs
     that take over the storage of an input.
     """
-    small, size, cost = st.sampled_from((0, 0, 1, 3)), st.sampled_from((1, 2, 3, 4, 5, 0)), st.sampled_from((1, 2, 5, 0))
+    small, cost = st.sampled_from((0, 0, 1, 3)), st.sampled_from((0, 1, 2, 5))
+    size = st.sampled_from((0, 1, 2, 3, 4, 5))
     values: list[Value] = []
     operations: list[Operation] = []
     saved: list[list[int]] = []

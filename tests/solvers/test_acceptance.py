@@ -39,16 +39,18 @@ def test_optimal_agrees_with_exhaustive_search_and_all_it_says_on_the_way_is_tru
 @settings(SAME_EVERY_TIME, max_examples=60)
 @given(problem=problems(training_graphs()))
 def test_problem_9_agrees_with_exhaustive_search(problem):
-    agrees_on_the_way(*problem, "checkmate-ilp", frontier_optimum(*problem))
+    graph, budget = problem
+    agrees_on_the_way(graph, budget, "checkmate-ilp", frontier_optimum(graph, budget))
 
 
 @settings(SAME_EVERY_TIME, max_examples=60)
 @given(problem=problems(training_graphs(most_layers=3)))
 def test_split_stages_agree_with_exhaustive_search_and_cost_no_more_than_whole_ones(problem):
-    optimum = frontier_optimum(*problem, splits=2)
-    agrees_on_the_way(*problem, "checkmate-ilp", optimum, splits=2)
-    assert at_most(relax(*problem, splits=2), min(optimum, relax(*problem)))
-    assert frontier_optimum(*problem, splits=None) <= optimum <= frontier_optimum(*problem)
+    graph, budget = problem
+    optimum = frontier_optimum(graph, budget, splits=2)
+    agrees_on_the_way(graph, budget, "checkmate-ilp", optimum, splits=2)
+    assert at_most(relax(graph, budget, splits=2), min(optimum, relax(graph, budget)))
+    assert frontier_optimum(graph, budget, splits=None) <= optimum <= frontier_optimum(graph, budget)
 
 
 @settings(SAME_EVERY_TIME, max_examples=40)
