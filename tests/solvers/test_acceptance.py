@@ -12,7 +12,11 @@ from remat_explorer.checker import check
 from remat_explorer.graph import Graph
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import relax, solve
-from remat_explorer.solvers.base import Progress
+from remat_explorer.solvers.base import Limits, Progress
+from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.lazy_rows import refuse
+from remat_explorer.solvers.liveness_model import LivenessModel
+from remat_explorer.solvers.milp import Milp
 
 SAME_EVERY_TIME = settings(
     derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=False
@@ -34,6 +38,21 @@ def test_optimal_agrees_with_exhaustive_search_and_all_it_says_on_the_way_is_tru
             assert progress.schedule.is_frontier_advancing
     for formulation in ("optimal", "checkmate-ilp", "checkmate-unpartitioned"):
         assert at_most(relax(graph, budget, formulation), optimum), formulation
+
+
+@settings(SAME_EVERY_TIME, max_examples=100)
+@given(problem=problems(training_graphs()))
+def test_the_liveness_formulation_alone_agrees_with_exhaustive_search(problem):
+    """`optimal` is often done before it gets there."""
+    graph, budget = problem
+    model = LivenessModel(Condensed.of(graph), budget, Milp())
+    assert model.build(Limits())
+    outcome = model.milp.solve()
+    while outcome.values is not None and refuse(model, outcome.values):
+        outcome = model.milp.solve()
+    optimum = frontier_optimum(graph, budget)
+    found = math.inf if outcome.objective is None else model.cost(outcome.objective)
+    assert math.isclose(found, optimum, rel_tol=1e-6, abs_tol=1e-6)
 
 
 @settings(SAME_EVERY_TIME, max_examples=60)
