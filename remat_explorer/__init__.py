@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from remat_explorer.runtime.peers import compare_peers as compare_peers
     from remat_explorer.schedule import Schedule as Schedule
     from remat_explorer.solution import Solution as Solution
+    from remat_explorer.solvers import Relaxation as Relaxation
     from remat_explorer.solvers import minimum_budget as minimum_budget
     from remat_explorer.solvers import relax as relax
     from remat_explorer.solvers import solve as solve
@@ -35,6 +36,7 @@ _HOMES = {
     "Explorer": "remat_explorer.explorer",
     "Graph": "remat_explorer.graph",
     "Plan": "remat_explorer.plan",
+    "Relaxation": "remat_explorer.solvers",
     "Schedule": "remat_explorer.schedule",
     "Solution": "remat_explorer.solution",
     "capture": "remat_explorer.capture",
@@ -53,6 +55,7 @@ __all__ = [
     "Explorer",
     "Graph",
     "Plan",
+    "Relaxation",
     "Schedule",
     "Solution",
     "capture",

@@ -12,7 +12,7 @@ from remat_explorer.solvers.base import Progress
 from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.job import SolveJob
 from remat_explorer.solvers.minimum_budget import MinimumBudget, minimum_budget
-from remat_explorer.solvers.relaxation import relax
+from remat_explorer.solvers.relaxation import Relaxation, relax
 from remat_explorer.solvers.solve import STRATEGIES, solve
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "STRATEGIES",
     "MinimumBudget",
     "Progress",
+    "Relaxation",
     "SolveJob",
     "checkpoint_all",
     "checkpoint_all_peak",

@@ -11,11 +11,18 @@ schedules, each with an optimum of its own:
 Every frontier-advancing schedule is one of the other two, too, but not the other way round. So a bound proven for a
 larger class holds for frontier-advancing schedules, while their bound says nothing about a larger class.
 
-Splitting a stage can help, though it rarely does. Take two values that come from one large source and are computed
-again in one stage, after an operation that left no room to keep either. If what leads to the first fits only without
-the source, the source must run a second time in that stage, for the other value. A whole stage cannot do that, two
-parts can; the tests have such a graph. Of 3,900 random training graphs of 5 to 9 operations, 2 had a lower optimum
-with more parts, by exhaustive search.
+Does splitting a stage help? A stage runs its operations in ascending order, each once. Two parts lift either limit:
+
+* Order. Where an output takes over the storage of an input, it pays to have its other inputs computed last. A captured
+  perceptron with two hidden tanh layers (15 operations) fits into whole stages only at 100 % of what keeping everything
+  takes, and with two parts at 77 %; with GELU 69 % and 53 %. Without operations in place both are the same.
+* Repetition. Take two values that come from one large source and are computed again in one stage, after an operation
+  that left no room to keep either. If what leads to the first fits only without the source, the source must run a
+  second time in that stage, for the other value.
+
+The tests have a small graph of each kind. More than two parts gained nothing wherever it was tried. Of 3,900 random
+training graphs of 5 to 9 operations, at random budgets, 2 had a lower optimum with more parts. All this by exhaustive
+search.
 """
 
 from __future__ import annotations

@@ -63,6 +63,32 @@ def test_two_parts_of_a_stage_find_a_schedule_where_whole_stages_have_none(solve
     assert last_stage[:, 0].tolist() == [1, 1]  # the source, twice
 
 
+def in_place() -> Graph:
+    """The end of a backward pass: the last gradient takes over the storage of the one before, and reads x, too."""
+    return Graph(
+        "in place",
+        tuple(Value(name, size) for name, size in (("x", 2), ("d", 2), ("m", 2), ("weight", 0), ("e", 2))),
+        (
+            operation("x", "forward", [], [0], 1),
+            operation("d", "backward", [], [1], 1),
+            operation("m", "backward", [1], [2], 1),
+            operation("weight", "backward", [0, 1], [3], 1),
+            operation("e", "backward", [0, 2], [4], 1, overwrites=2),
+        ),
+    )
+
+
+def test_two_parts_of_a_stage_recompute_in_an_order_that_one_part_cannot():
+    """m and then x, because d must go before x comes; nothing runs twice in that stage."""
+    graph = in_place()
+    assert math.isinf(frontier_optimum(graph, 4))
+    assert solve(graph, 4, "checkmate-ilp").status == Status.INFEASIBLE
+    split = solve(graph, 4, "checkmate-ilp", splits=2)
+    assert (split.status, split.cost) == (Status.OPTIMAL, frontier_optimum(graph, 4, splits=2))
+    assert split.schedule is not None
+    assert split.schedule.R[-2:].tolist() == [[0, 0, 1, 0, 0], [1, 0, 0, 0, 1]]
+
+
 def test_two_parts_of_a_stage_can_be_cheaper_and_more_parts_need_not_be():
     graph = one_source(keepsake=True)
     costs = [solve(graph, 6, "checkmate-ilp", splits=splits).cost for splits in (1, 2, 3)]
