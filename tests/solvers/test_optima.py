@@ -10,7 +10,7 @@ from exhaustive import frontier_optimum
 from remat_explorer.checker import check
 from remat_explorer.instances import linear
 from remat_explorer.solution import Status
-from remat_explorer.solvers import checkpoint_all, minimum_budget, relax, solve
+from remat_explorer.solvers import checkpoint_all, checkpoint_all_peak, minimum_budget, relax, solve
 
 EIGHT_LAYERS = {3: 45, 4: 26, 5: 22, 6: 21, 7: 20, 8: 19, 9: 18, 10: 17}
 
@@ -58,6 +58,18 @@ def test_global_optima_without_any_stages_are_reached_on_small_graphs(strategy, 
         solution = solve(small_graph(entry), entry["budget"], strategy)
         optimum = entry["exact_global"]
         assert (solution.status, solution.cost, solution.lower_bound) == (Status.OPTIMAL, optimum, optimum), entry
+
+
+def test_the_other_strategies_agree_with_the_reference_optima_where_they_are_quick(reference, small_graph):
+    """Split stages and no stages at all on the smallest graphs; checkpoint-all wherever it is the optimum."""
+    for entry in reference("exact_small_graphs.json"):
+        graph, budget, optimum = small_graph(entry), entry["budget"], entry["exact_global"]
+        runs = [("checkmate-ilp", 2)] if graph.n <= 9 else []
+        runs += [("checkmate-unpartitioned", 1)] if graph.n <= 7 else []
+        runs += [("checkpoint-all", 1)] if checkpoint_all_peak(graph) <= budget else []
+        for strategy, splits in runs:
+            solution = solve(graph, budget, strategy, splits=splits)
+            assert (solution.status, solution.cost) == (Status.OPTIMAL, optimum), (entry["graph"], budget, strategy)
 
 
 def test_integrality_gaps_with_and_without_stages_are_those_of_the_paper(reference):
