@@ -55,7 +55,8 @@ def pack_rows(matrix: np.ndarray) -> list[str]:
     >>> pack_rows(np.array([[0, 2], [1, 0]]))
     ['02', '10']
     """
-    return ["".join(map(str, row)) for row in matrix.astype(int).tolist()]
+    digits = matrix.astype(np.uint8) + np.uint8(ord("0"))
+    return [row.tobytes().decode("ascii") for row in digits]
 
 
 def unpack_rows(rows: Any, name: str, error: type[RematError]) -> np.ndarray:
@@ -64,11 +65,14 @@ def unpack_rows(rows: Any, name: str, error: type[RematError]) -> np.ndarray:
     Raises:
         error: if ``rows`` is not a list of equally long strings of digits.
     """
-    if not isinstance(rows, list) or not all(isinstance(row, str) and set(row) <= set("0123456789") for row in rows):
+    if not isinstance(rows, list) or not all(isinstance(row, str) and row.isascii() for row in rows):
+        raise error(f"{name} is not a list of rows of digits: {quote(rows)}")
+    digits = np.frombuffer("".join(rows).encode("ascii"), dtype=np.uint8) - np.uint8(ord("0"))
+    if (digits > 9).any():  # what comes before "0" wraps around to the top
         raise error(f"{name} is not a list of rows of digits: {quote(rows)}")
     if len({len(row) for row in rows}) != 1:
         raise error(f"the rows of {name} differ in length")
-    return np.array([[int(digit) for digit in row] for row in rows], dtype=np.uint8)
+    return digits.reshape(len(rows), len(rows[0]))
 
 
 def read_json(path: str | Path, error: type[RematError]) -> Any:

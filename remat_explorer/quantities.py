@@ -88,9 +88,11 @@ def format_bytes(count: float) -> str:
 def format_seconds(seconds: float) -> str:
     """A duration as people read it.
 
-    >>> format_seconds(0.0042), format_seconds(3.25), format_seconds(754)
-    ('4.2 ms', '3.2 s', '12 min 34 s')
+    >>> format_seconds(0.0042), format_seconds(3.25), format_seconds(754), format_seconds(math.inf)
+    ('4.2 ms', '3.2 s', '12 min 34 s', '∞ s')
     """
+    if math.isinf(seconds):
+        return "∞ s"
     if seconds < 1e-3:
         return f"{seconds * 1e6:.3g} µs"
     if seconds < 1:

@@ -62,7 +62,7 @@ def _settings() -> dict[str, object]:
 
 @pytest.fixture(autouse=True, scope="session")
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Profiles of this session only; in the environment, so that kernels and servers started by tests see it too."""
+    """A cache of this session only; in the environment, so that kernels and servers started by tests see it too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield

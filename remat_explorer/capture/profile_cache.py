@@ -8,22 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 import math
-import os
 from dataclasses import dataclass
-from pathlib import Path
 
-import platformdirs
-
+from remat_explorer.cache_folder import cache_folder, entry_path
 from remat_explorer.capture.profile_key import Key
 from remat_explorer.documents import quote, read_json, require_format, require_keys, write_text
 from remat_explorer.errors import RematError
 from remat_explorer.graph import Graph
 
 FORMAT, VERSION = "remat-explorer/profile", 1  # another version too when operations run or are metered otherwise
-ENVIRONMENT = "REMAT_EXPLORER_CACHE"
 _PROFILE = ("format", "version", "key", "seconds", "workspace")
 
 
@@ -69,17 +64,6 @@ class Profile:
         return dataclasses.replace(graph, operations=operations)
 
 
-def cache_folder() -> Path:
-    """Where profiles are kept: the environment variable `REMAT_EXPLORER_CACHE`, or the user's cache folder.
-
-    >>> cache_folder().is_absolute()
-    True
-    """
-    chosen = os.environ.get(ENVIRONMENT)
-    folder = Path(chosen).expanduser() if chosen else Path(platformdirs.user_cache_dir("remat_explorer"))
-    return folder.absolute()
-
-
 def load_profile(key: Key, operations: int) -> Profile | None:
     """The profile of that key, or None if there is none that can be trusted.
 
@@ -88,7 +72,7 @@ def load_profile(key: Key, operations: int) -> Profile | None:
         operations: how many the graph has.
     """
     try:
-        document = require_keys(read_json(_path(key), RematError), _PROFILE, "the profile", RematError)
+        document = require_keys(read_json(entry_path("profile", key), RematError), _PROFILE, "the profile", RematError)
         require_format(document, FORMAT, VERSION, RematError)
         found = Profile(tuple(document["seconds"]), tuple(document["workspace"]))
     except (RematError, TypeError):
@@ -107,9 +91,4 @@ def store_profile(key: Key, profile: Profile) -> None:
     }
     with contextlib.suppress(OSError):
         cache_folder().mkdir(parents=True, exist_ok=True)
-        write_text(_path(key), json.dumps(document, separators=(",", ":")) + "\n")
-
-
-def _path(key: Key) -> Path:
-    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
-    return cache_folder() / f"profile-{digest[:32]}.json"
+        write_text(entry_path("profile", key), json.dumps(document, separators=(",", ":")) + "\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -17,8 +18,10 @@ def put(options: argparse.Namespace, document: dict[str, Any], text: str) -> Non
 
 
 def say(options: argparse.Namespace, text: str) -> None:
-    """Progress for people, on a terminal only, over the line before."""
+    """Progress for people, on a terminal only, over the line before, and cut where a second line would begin."""
     if sys.stderr.isatty() and not options.json:
+        width = os.get_terminal_size(sys.stderr.fileno()).columns or 80
+        text = text if len(text) < width else f"{text[: width - 2]}…"
         print(f"\r\x1b[2K{text}", end="" if text else "\r", file=sys.stderr, flush=True)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable
 from typing import NoReturn
 
 import remat_explorer as rx
+from remat_explorer.cli.cache import KINDS, cache
 from remat_explorer.cli.capture import capture
 from remat_explorer.cli.lab import lab
 from remat_explorer.cli.models import models
@@ -25,14 +27,16 @@ EXAMPLES = """examples:
   remat-explorer solve vgg16.json --budget 60% -o schedule.json
   remat-explorer solve unet --budget "1.5 GiB" --strategy checkmate-ilp --solver cbc --time-limit 120
   remat-explorer run residual_net --batch 32 --budget 60% --device cpu
+  remat-explorer cache list
   remat-explorer lab
 
 A MODEL is a name that `models` lists, or path/to/file.py:function. The function takes no arguments and returns
 (model, args), (model, args, kwargs) or (model, args, kwargs, loss), as remat_explorer.capture takes them.
 
 A budget counts everything on the device, parameters included: bytes, "1.5 GiB", or a share of the checkpoint-all
-peak such as 60%. Exit codes: 0 done, 1 the execution contradicted the prediction, 2 infeasible, 3 not solved to
-proven optimality in time (the best schedule is still written), 64 bad input."""
+peak such as 60%. Ctrl-C ends a solve with the best schedule so far. Exit codes: 0 done, 1 the execution contradicted
+the prediction, 2 infeasible, 3 not solved to proven optimality in time or interrupted (the best schedule is still
+written), 64 bad input, 130 interrupted before a schedule was found."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -64,6 +68,7 @@ def make_parser() -> argparse.ArgumentParser:
     to_show = command("show", show, "Show what a model or graph file holds: memory, heaviest values, costs.")
     to_solve = command("solve", solve, "Find the cheapest schedule of a model or graph file within a budget.")
     to_run = command("run", run, "Profile, solve, execute on the device, and compare with the prediction.")
+    to_cache = command("cache", cache, "List or clear what is kept from earlier solves and profiles.")
     _lab_options(command("lab", lab, "Open JupyterLab on the explorer."))
     _model_options(to_capture, to_show, to_solve, to_run)
     to_capture.add_argument("-o", "--output", required=True, metavar="GRAPH.json")
@@ -72,7 +77,9 @@ def make_parser() -> argparse.ArgumentParser:
     _capture_options(to_capture, to_show, to_solve, to_run)
     _solver_options(to_solve, to_run)
     _run_options(to_run)
-    for child in (list_models, to_capture, to_show, to_solve, to_run):
+    to_cache.add_argument("action", choices=("list", "clear"))
+    to_cache.add_argument("kind", nargs="?", choices=tuple(KINDS), help="default: both")
+    for child in (list_models, to_capture, to_show, to_solve, to_run, to_cache):
         child.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 
@@ -106,8 +113,10 @@ def _solver_options(*children: argparse.ArgumentParser) -> None:
         child.add_argument("-o", "--output", metavar="SOLUTION.json")
         child.add_argument("--budget", required=True, help='bytes, "1.5 GiB" or "60%%"')
         child.add_argument("--strategy", default="optimal", help="a method's name (default: optimal)")
-        child.add_argument("--time-limit", type=float, default=60.0, metavar="SECONDS", help="default: 60")
+        child.add_argument("--time-limit", type=_seconds, default=60.0, metavar="SECONDS", help="default: 60")
         child.add_argument("--solver", default="highs", help="highs, cbc or gurobi (default: highs)")
+        child.add_argument("--threads", type=_count, default=1, help="threads of the solver (default: 1)")
+        child.add_argument("--no-cache", action="store_true", help="solve anew, and keep no answer for the next time")
 
 
 def _run_options(child: argparse.ArgumentParser) -> None:
@@ -129,3 +138,13 @@ def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not seconds >= 0:  # nor is what is not a number
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return seconds

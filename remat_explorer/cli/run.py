@@ -8,12 +8,20 @@ from collections.abc import Callable
 import remat_explorer as rx
 from remat_explorer.cli.finding import capture_options, find_source
 from remat_explorer.cli.output import CONTRADICTED, DONE, NOT_IN_TIME, put, say
-from remat_explorer.cli.solve import report_infeasible, solved, without_matrices
+from remat_explorer.cli.solve import (
+    remarks,
+    report_infeasible,
+    report_interrupted,
+    require_folder,
+    solved,
+    without_matrices,
+)
 from remat_explorer.cli.source import capture_source
 
 
 def run(options: argparse.Namespace) -> int:
     """Execute the schedule on the device, and print prediction and measurement side by side."""
+    require_folder(options)
     source = find_source(options, options.device)
     inputs = (source.module, source.make_args(), source.kwargs, source.loss)
 
@@ -27,11 +35,14 @@ def run(options: argparse.Namespace) -> int:
         on_progress=counting("profiling operation"),
         refresh=options.refresh,
     )
-    solution = solved(options, graph)
+    found = solved(options, graph)
+    solution = found.solution
+    if solution.schedule is None and found.interrupted:
+        return report_interrupted()
     if solution.status == "infeasible":
         return report_infeasible(options, solution)
-    if solution.schedule is None:
-        put(options, without_matrices(solution), str(solution))
+    if solution.schedule is None or found.interrupted:  # who interrupts wants no long execution
+        put(options, without_matrices(solution), "\n".join([str(solution), *remarks(found)]))
         return NOT_IN_TIME
     measured = rx.measure(
         solution,
@@ -45,5 +56,6 @@ def run(options: argparse.Namespace) -> int:
     say(options, "")
     if options.trace:
         measured.save_trace(options.trace)
-    put(options, without_matrices(solution) | {"measurement": measured.to_document()}, f"{solution}\n{measured}")
+    document = without_matrices(solution) | {"measurement": measured.to_document()}
+    put(options, document, "\n".join([str(solution), *remarks(found), str(measured)]))
     return DONE if measured.sound else CONTRADICTED

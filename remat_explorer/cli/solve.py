@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import remat_explorer as rx
 from remat_explorer.cli.finding import find_graph
-from remat_explorer.cli.output import DONE, INFEASIBLE, NOT_IN_TIME, put, say
-from remat_explorer.quantities import format_overhead, format_seconds
+from remat_explorer.cli.output import DONE, INFEASIBLE, INTERRUPTED, NOT_IN_TIME, put
+from remat_explorer.cli.watching import Watched, watch
+from remat_explorer.errors import SolutionError
 
 if TYPE_CHECKING:
     from remat_explorer.graph import Graph
@@ -17,37 +21,65 @@ if TYPE_CHECKING:
 
 def solve(options: argparse.Namespace) -> int:
     """Solve, print the answer, and write the schedule where that was asked for."""
-    solution = solved(options, find_graph(options))
+    require_folder(options)
+    found = solved(options, find_graph(options))
+    solution = found.solution
+    if solution.schedule is None and found.interrupted:
+        return report_interrupted()
     if solution.status == "infeasible":
         return report_infeasible(options, solution)
     lines = [str(solution)]
     if solution.lower_bound is not None and solution.cost is not None:
         lines.append(f"cost {solution.cost:.6g}, lower bound {solution.lower_bound:.6g}, peak {solution.peak} bytes")
+    lines += remarks(found)
     if options.output and solution.schedule:
         lines.append(f"written to {options.output}")
-    put(options, without_matrices(solution), "\n".join(lines))
+    document = without_matrices(solution) | {"from_cache": found.from_cache, "interrupted": found.interrupted}
+    put(options, document, "\n".join(lines))
     return DONE if solution.status == "optimal" else NOT_IN_TIME
 
 
-def solved(options: argparse.Namespace, graph: Graph) -> Solution:
-    """The solution of ``graph``, with progress on a terminal; written to a file if there is a schedule."""
+def require_folder(options: argparse.Namespace) -> None:
+    """Refuse an output in a folder that is not there before any time goes into what is to be written.
 
-    def on_progress(progress: Any) -> None:
-        best = "" if progress.schedule is None else f", overhead {format_overhead(progress.schedule.overhead)}"
-        say(options, f"{progress.doing}{best}, {format_seconds(progress.seconds)}")
+    Raises:
+        OSError: naming the folder.
+    """
+    if options.output:
+        os.stat(Path(options.output).parent)
 
-    solution = rx.solve(
-        graph,
-        budget=options.budget,
-        strategy=options.strategy,
-        time_limit=options.time_limit,
-        solver=options.solver,
-        on_progress=on_progress,
-    )
-    say(options, "")
-    if options.output and solution.schedule:
-        solution.save(options.output)
-    return solution
+
+def solved(options: argparse.Namespace, graph: Graph) -> Watched:
+    """The solution of ``graph``, with progress on a terminal; written to a file if there is a schedule.
+
+    Raises:
+        RematError: if nothing was found because the solve failed, or what was found cannot be written.
+    """
+    found = watch(options, graph)
+    if options.output and found.solution.schedule:
+        try:
+            found.solution.save(options.output)
+        except OSError as error:
+            raise SolutionError(
+                f"{found.solution}; it could not be written to {options.output!r}: {error.strerror or error}"
+            ) from None
+    return found
+
+
+def remarks(found: Watched) -> list[str]:
+    """What a person should know of how a solution came about."""
+    lines = []
+    if found.interrupted:
+        lines.append("interrupted: this is the best schedule found until then")
+    if found.from_cache:
+        lines.append("found in the cache, with the time of the solve that found it; --no-cache solves anew")
+    return lines
+
+
+def report_interrupted() -> int:
+    """Say that Ctrl-C came before there was anything to keep."""
+    print("remat-explorer: interrupted before a schedule was found", file=sys.stderr)
+    return INTERRUPTED
 
 
 def report_infeasible(options: argparse.Namespace, solution: Solution) -> int:

@@ -6,19 +6,71 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 from remat_explorer.graph import Graph
+from remat_explorer.plan import Plan
+from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.schedule import Schedule
+
+PROVEN = 1e-6  # relative gap up to which a solution is called optimal
+
+_peaks: WeakKeyDictionary[Schedule, int] = WeakKeyDictionary()  # many reports carry the same schedule
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What a running strategy knows: the best schedule so far, a lower bound, and what it is doing."""
+    """What a running strategy knows: the best schedule so far, a lower bound, and what it is doing.
+
+    Attributes:
+        seconds: wall time since the strategy was started.
+        doing: its present step, in words.
+        schedule: the best one so far, or None.
+        lower_bound: no schedule within the budget costs less, or None.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.solvers.checkpoint_all import checkpoint_all
+    >>> report = Progress(0.5, "planning", checkpoint_all(linear(8)), lower_bound=15.3)
+    >>> report.cost, report.peak, round(report.gap, 3)
+    (17.0, 10, 0.1)
+    >>> print(report)
+    500 ms, planning: overhead +0.0 %, predicted peak 10 B, gap 10.0 %
+    """
 
     seconds: float
     doing: str
     schedule: Schedule | None = None
     lower_bound: float | None = None
+
+    @property
+    def cost(self) -> float | None:
+        """Cost of the schedule, in the unit of the graph's costs."""
+        return None if self.schedule is None else self.schedule.cost
+
+    @property
+    def peak(self) -> int | None:
+        """Predicted peak of the schedule's plan in bytes; worked out when it is first asked for."""
+        if self.schedule is None:
+            return None
+        if self.schedule not in _peaks:
+            _peaks[self.schedule] = Plan.of(self.schedule).peak
+        return _peaks[self.schedule]
+
+    @property
+    def gap(self) -> float | None:
+        """(cost - lower bound) / cost, or None while either is unknown."""
+        if self.cost is None or self.lower_bound is None:
+            return None
+        return max(0.0, (self.cost - self.lower_bound) / self.cost) if self.cost else 0.0
+
+    def __str__(self) -> str:
+        """One line, so that ``on_progress=print`` shows what goes on."""
+        doing = f"{format_seconds(self.seconds)}, {self.doing}"
+        if self.schedule is None or self.peak is None:
+            return doing
+        proven = "no bound proven" if self.gap is None else f"gap {format_share(self.gap)}"
+        overhead, peak = format_overhead(self.schedule.overhead), format_bytes(self.peak)
+        return f"{doing}: overhead {overhead}, predicted peak {peak}, {proven}"
 
 
 @dataclass(frozen=True)

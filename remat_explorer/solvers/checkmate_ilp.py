@@ -31,7 +31,7 @@ from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.solvers.base import Answer, Limits
-from remat_explorer.solvers.checkmate_problem import CheckmateProblem, Stages
+from remat_explorer.solvers.checkmate_problem import CheckmateProblem, Rows
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.milp import Milp
 
@@ -54,7 +54,7 @@ def solve_checkmate_ilp(graph: Graph, budget: int, limits: Limits, splits: int =
 
     Source: arXiv 1910.02653v1, section 4.10, for stages that are split.
     """
-    return _solve(graph, budget, limits, Stages(graph.n, splits), "problem (9)")
+    return _solve(graph, budget, limits, Rows(graph.n, splits), "problem (9)")
 
 
 def solve_checkmate_unpartitioned(graph: Graph, budget: int, limits: Limits) -> Answer:
@@ -73,7 +73,7 @@ def solve_checkmate_unpartitioned(graph: Graph, budget: int, limits: Limits) -> 
             "or 'checkmate-ilp' for the paper's problem with stages; its linear programming bound without stages is "
             "relax(graph, budget, 'checkmate-unpartitioned')"
         )
-    return _solve(graph, budget, limits, Stages(graph.n, partitioned=False), "the unpartitioned problem")
+    return _solve(graph, budget, limits, Rows(graph.n, partitioned=False), "the unpartitioned problem")
 
 
 def require_splits(kind: str, name: str, splits: int) -> None:
@@ -94,11 +94,11 @@ def require_splits(kind: str, name: str, splits: int) -> None:
         raise SolverError(f"the {kind} {name!r} does not split stages; splits={splits} goes with 'checkmate-ilp'")
 
 
-def _solve(graph: Graph, budget: int, limits: Limits, stages: Stages, name: str) -> Answer:
+def _solve(graph: Graph, budget: int, limits: Limits, rows: Rows, name: str) -> Answer:
     condensed = Condensed.of(graph)
     room, lower_bound = budget, graph.total_cost  # every operation leads to one that must run
     while True:
-        problem = CheckmateProblem(condensed, room, Milp(limits.solver, limits.threads), stages)
+        problem = CheckmateProblem(condensed, room, Milp(limits.solver, limits.threads), rows)
         limits.tell(f"building {name}", lower_bound=lower_bound)
         if not problem.build(limits):
             return Answer(None, lower_bound, solver=limits.solver)

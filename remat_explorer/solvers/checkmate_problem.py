@@ -19,7 +19,7 @@ from remat_explorer.solvers.milp import Milp
 
 
 @dataclass(frozen=True)
-class Stages:
+class Rows:
     """Which operations each row of R may compute.
 
     Attributes:
@@ -34,8 +34,8 @@ class Stages:
     partitioned: bool = True
 
     @property
-    def rows(self) -> int:
-        """Rows of R and S."""
+    def count(self) -> int:
+        """Number of rows of R and S."""
         return self.n * self.splits
 
     def known(self, row: int) -> int:
@@ -58,7 +58,7 @@ class CheckmateProblem:
         condensed: n operations and their groups of values.
         budget: bytes, resident bytes included.
         milp: an empty problem to build into.
-        stages: the rows and what each may compute; n frontier-advancing stages if it is left out.
+        rows: what each row may compute; n frontier-advancing stages if it is left out.
 
     Attributes:
         R, S: column numbers of shape (rows, n) and (rows, groups), -1 where the variable is fixed to 0.
@@ -68,16 +68,16 @@ class CheckmateProblem:
         cost_scale: the objective is costs times this, so that the mean cost is 1.
     """
 
-    def __init__(self, condensed: Condensed, budget: int, milp: Milp, stages: Stages | None = None) -> None:
+    def __init__(self, condensed: Condensed, budget: int, milp: Milp, rows: Rows | None = None) -> None:
         self.condensed, self.milp = condensed, milp
-        self.stages = stages = stages or Stages(condensed.n)
+        self.rows = rows = rows or Rows(condensed.n)
         graph, n, total = condensed.graph, condensed.n, condensed.graph.total_cost
         self.cost_scale = n / total if total else 1.0
         self.unit = float(max(condensed.bytes.max(initial=0), condensed.transient.max(initial=0), 1))
         self.budget = budget / self.unit
-        self.R = np.full((stages.rows, n), -1)
-        self.S = np.full((stages.rows, condensed.groups), -1)
-        self.D = np.full((stages.rows, n), -1)
+        self.R = np.full((rows.count, n), -1)
+        self.S = np.full((rows.count, condensed.groups), -1)
+        self.D = np.full((rows.count, n), -1)
         self.FREE: dict[tuple[int, int, int], int] = {}
         persistent = [sum(graph.values[v].bytes for v in graph.outputs(k) if graph.persistent[v]) for k in range(n)]
         self.persistent = np.array(persistent) / self.unit
@@ -85,11 +85,11 @@ class CheckmateProblem:
     def build(self, limits: Limits) -> bool:
         """Add everything, row by row; False if the time ran out before the end."""
         for step in (self._add_binaries, self._add_rules, self._add_memory):
-            for t in range(self.stages.rows):
+            for t in range(self.rows.count):
                 if limits.over:
                     return False
                 step(t)
-        if not self.stages.partitioned:  # (1e): what no operation follows, or what stays, is computed in some stage
+        if not self.rows.partitioned:  # (1e): what no operation follows, or what stays, is computed in some stage
             for k, outputs in enumerate(self.condensed.outputs):
                 if not outputs or self.persists(k):
                     self._row([(1, column) for column in self.R[:, k]], ">", 1)
@@ -101,17 +101,17 @@ class CheckmateProblem:
         return any(graph.persistent[v] for v in graph.outputs(k))
 
     def _add_binaries(self, t: int) -> None:
-        problem, milp, stages = self.condensed, self.milp, self.stages
-        for i in range(stages.computable(t)):  # (8c): R is lower triangular
-            first = 1.0 if i == stages.first(t) else 0.0  # (8a): R[t,t] = 1
+        problem, milp, rows = self.condensed, self.milp, self.rows
+        for i in range(rows.computable(t)):  # (8c): R is lower triangular
+            first = 1.0 if i == rows.first(t) else 0.0  # (8a): R[t,t] = 1
             self.R[t, i] = milp.column(problem.costs[i] * self.cost_scale, first, 1, integer=True)  # (1a), (1f)
         for v, producer in enumerate(problem.producer):
-            if t > 0 and producer < stages.known(t):  # (1d): S[0,i] = 0; (8b): S is strictly lower triangular
+            if t > 0 and producer < rows.known(t):  # (1d): S[0,i] = 0; (8b): S is strictly lower triangular
                 self.S[t, v] = milp.column(integer=True)
             for k in self._frees(v):
                 if self.R[t, k] >= 0:
                     self.FREE[t, v, k] = milp.column(integer=True)
-        for k in range(problem.n if t > 0 and not stages.partitioned else 0):
+        for k in range(problem.n if t > 0 and not rows.partitioned else 0):
             if self.persists(k):
                 self.D[t, k] = milp.column()  # its rows leave it no choice between 0 and 1
 
@@ -133,7 +133,7 @@ class CheckmateProblem:
         for v, producer in enumerate(problem.producer):
             if S[t, v] >= 0:  # (1c): S[t,i] <= R[t-1,i] + S[t-1,i]
                 self._row([(1, S[t, v]), (-1, R[t - 1, producer]), (-1, S[t - 1, v])], "<", 0)
-        if not self.stages.partitioned:
+        if not self.rows.partitioned:
             self._add_persistence(t)
         for v in range(problem.groups):
             for k in self._frees(v):
@@ -154,7 +154,7 @@ class CheckmateProblem:
     def _add_free(self, t: int, v: int, k: int) -> None:
         """(5), linearized: FREE[t,v,k] = 1 exactly if k runs and v is then neither read in the row nor kept."""
         later = [self.R[t, j] for j in self.condensed.readers[v] if j > k]
-        if t + 1 < self.stages.rows:
+        if t + 1 < self.rows.count:
             later.append(self.S[t + 1, v])
         # num_hazards = (1 - R[t,k]) + S[t+1,v] + sum of R[t,j] over readers j > k; kappa is its largest value
         kappa = 1 + len(later)
@@ -164,13 +164,13 @@ class CheckmateProblem:
         self._row([*hazards, (kappa, free)], "<", kappa - 1)  # (7c): num_hazards <= kappa (1 - FREE)
 
     def _add_memory(self, t: int) -> None:
-        problem, milp, stages = self.condensed, self.milp, self.stages
+        problem, milp, rows = self.condensed, self.milp, self.rows
         # what is there all through the row is in no variable, so it narrows the budget
-        base = problem.base[stages.known(t)] if stages.partitioned else problem.graph.resident_bytes
+        base = problem.base[rows.known(t)] if rows.partitioned else problem.graph.resident_bytes
         room = self.budget - base / self.unit
         milp.contradiction |= room < 0
         previous = -1
-        for k in range(stages.computable(t)):
+        for k in range(rows.computable(t)):
             taken = self._taken_over(t, k)
             now = milp.column(lower=0, upper=max(room, 0.0) + sum(size for size, _ in taken))  # (9): U[t,k] <= M_budget
             made = -problem.output_bytes[k] / self.unit
@@ -189,9 +189,9 @@ class CheckmateProblem:
 
     def _stays(self, t: int, k: int) -> tuple[list[tuple[float, int]], float]:
         """What k's persistent outputs add after it in row t: terms of D[t,k] - D[t+1,k], and the part that is fixed."""
-        if self.stages.partitioned or not self.persists(k):
+        if self.rows.partitioned or not self.persists(k):
             return [], 0.0
-        size, last = float(self.persistent[k]), t + 1 == self.stages.rows
+        size, last = float(self.persistent[k]), t + 1 == self.rows.count
         terms = [(size, self.D[t, k]), *([] if last else [(-size, self.D[t + 1, k])])]
         return terms, size if last else 0.0
 
@@ -218,5 +218,5 @@ class CheckmateProblem:
         """The leanest schedule with the R of an integral point."""
         graph = self.condensed.graph
         R, _ = self.matrices(values)
-        empty = np.zeros((self.stages.rows, len(graph.values)), dtype=bool)
+        empty = np.zeros((self.rows.count, len(graph.values)), dtype=bool)
         return Schedule(graph, R.round(), empty).compact()

@@ -17,8 +17,8 @@ import numpy as np
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.liveness_model import last_use
 from remat_explorer.solvers.milp import Milp, Outcome
+from remat_explorer.solvers.possibilities import last_use
 
 ALWAYS_KEPT = 1e-4  # of the budget: smaller values are taken to be in memory for nothing, which is still a relaxation
 FIRST_MOMENTS, MOST_MOMENTS, ADDED = 4, 12, 2

@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import subprocess
-import sys
-import tempfile
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
-from remat_explorer.errors import RematError, ScheduleError, SolverError
+from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.graph_file import dump_graph
+from remat_explorer.quantities import format_seconds
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.base import Answer, Progress
+from remat_explorer.solvers.cache import Question, load_solution, store_solution
 from remat_explorer.solvers.messages import unpack_progress
+from remat_explorer.solvers.process import WorkerProcess, prepare_worker, take_worker
 from remat_explorer.solvers.solve import judge
 
-GRACE = 5.0  # seconds that a worker may take beyond its time limit before it is ended
+GRACE = 0.75  # seconds that a worker may take beyond its time limit before it is ended
+STARTING = 60.0  # seconds that a worker may take to begin
+KEPT = "the best schedule found until then is kept"
 
 
 class SolveJob:
     """A running solve: `start` it, `poll` it now and then, `cancel` it, and read its `solution`.
 
-    A thread reads the worker's messages, so every method returns at once, except `wait`.
+    A thread reads the worker's messages, so every method returns at once, except `wait`. Whatever becomes of the
+    worker, the best schedule that it told of, checked, and its bound remain.
+
+    Attributes:
+        from_cache: whether the solution was kept from an earlier solve, and nothing was run.
 
     >>> from remat_explorer.instances import linear
     >>> job = SolveJob.start(linear(8), budget=4)
@@ -37,16 +40,20 @@ class SolveJob:
     26.0
     """
 
-    def __init__(self, graph: Graph, budget: int, strategy: str, solver: str, process: subprocess.Popen[str]) -> None:
-        self.graph, self.budget, self.strategy, self.solver = graph, budget, strategy, solver
-        self.started = time.monotonic()
-        self._process = process
+    def __init__(self, question: Question, cache: bool = False) -> None:
+        self.graph, self.budget, self.strategy = question.graph, question.budget, question.strategy
+        self.from_cache = False
+        self._question, self._cache = question, cache
+        self._worker: WorkerProcess | None = None
+        self._since = time.monotonic()
         self._lock = threading.Lock()
         self._news: list[Progress] = []
         self._last = Progress(0.0, "starting")
         self._solution: Solution | None = None
         self._error: str | None = None
-        self._cancelled = False
+        self._remarks: list[str] = []
+        self._began = self._cancelled = False
+        self._overdue = ""  # what did not happen in time, if the worker was ended for that
         self._finished = threading.Event()
 
     @staticmethod
@@ -57,41 +64,48 @@ class SolveJob:
         time_limit: float = 60.0,
         solver: str = "highs",
         threads: int = 1,
+        cache: bool = False,
+        **options: Any,
     ) -> SolveJob:
         """Start a worker process; the arguments are those of `solve`, the budget in bytes.
+
+        The worker is ended `GRACE` seconds after its time limit if its back end ignores that. With ``cache``, an answer
+        that is kept from an earlier solve needs no worker.
 
         Raises:
             SolverError: if the process cannot be started.
         """
-        errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115, the thread closes it
-        package = str(Path(__file__).resolve().parents[2])
-        paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
-        try:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "remat_explorer.solvers.worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                encoding="utf-8",
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-            )
-        except OSError as error:
-            raise SolverError(f"the solver process could not be started: {error}") from None
+        question = Question(graph, int(budget), strategy, solver, float(time_limit), int(threads), options)
+        job = SolveJob(question, cache)
+        if cache and (known := load_solution(question)) is not None:
+            job._news.append(Progress(0.0, "found in the cache", known.schedule, known.lower_bound))
+            job._solution, job.from_cache = known, True
+            job._finished.set()
+            return job
         request = {
             "graph": json.loads(dump_graph(graph)),
-            "budget": int(budget),
+            "budget": question.budget,
             "strategy": strategy,
-            "time_limit": float(time_limit),
+            "time_limit": question.time_limit,
             "solver": solver,
-            "threads": int(threads),
+            "threads": question.threads,
+            "options": options,
         }
-        job = SolveJob(graph, int(budget), strategy, solver, process)
-        threading.Thread(target=job._converse, args=(request, errors), daemon=True).start()
+        job._worker = take_worker()
+        threading.Thread(target=job._run, args=(job._worker, json.dumps(request)), daemon=True).start()
         return job
 
+    @staticmethod
+    def prepare() -> None:
+        """Start a worker ahead, unless one waits already, so that the next job begins without its start-up time.
+
+        Raises:
+            SolverError: if the process cannot be started.
+        """
+        prepare_worker()
+
     def poll(self) -> list[Progress]:
-        """What is new since the last call, oldest first; each carries the best schedule known by then."""
+        """What is new since the last call, oldest first; each carries the best schedule and bound known by then."""
         with self._lock:
             news, self._news = self._news, []
         return news
@@ -100,6 +114,11 @@ class SolveJob:
     def done(self) -> bool:
         """Whether `solution` has its final answer."""
         return self._finished.is_set()
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Sentences on what went wrong although there is a solution: a worker that died, a cache that is full."""
+        return tuple(self._remarks)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until done, at most ``timeout`` seconds; returns `done`."""
@@ -111,14 +130,15 @@ class SolveJob:
             if self._finished.is_set():
                 return
             self._cancelled = True
-        self._process.kill()
+        if self._worker is not None:
+            self._worker.kill()
         self._finished.wait(5)
 
     def solution(self) -> Solution:
-        """The answer; of a cancelled job the best schedule so far, status feasible or unknown.
+        """The answer; of a job that ended early the best schedule so far, status feasible or unknown.
 
         Raises:
-            SolverError: with the worker's message if it failed, or if the job is still running.
+            SolverError: if the worker failed before it told of a schedule, or if the job is still running.
         """
         if not self.done:
             raise SolverError("this solve is still running; wait for it or cancel it first")
@@ -127,58 +147,87 @@ class SolveJob:
         assert self._solution is not None
         return self._solution
 
-    def _converse(self, request: dict[str, Any], errors: Any) -> None:
-        """Thread: send the request, read messages until the worker ends, and settle the answer."""
-        process = self._process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        with contextlib.suppress(OSError):  # a worker that died at once is reported below
-            process.stdin.write(json.dumps(request) + "\n")
-            process.stdin.flush()
-        deadline = threading.Timer(request["time_limit"] + GRACE, process.kill)
-        deadline.daemon = True
-        deadline.start()
+    def _run(self, worker: WorkerProcess, request: str) -> None:
+        """Thread: send the request, read messages until the answer or the worker's end, and settle the answer."""
+        failure = ""
         try:
-            for line in process.stdout:
+            failure = self._converse(worker, request)
+        finally:
+            try:
+                self._settle(failure, worker.close())
+            except Exception as error:  # who waits for this job must not wait for ever
+                self._error = f"the answer of the solver process could not be used: {error}"
+            self._finished.set()
+
+    def _converse(self, worker: WorkerProcess, request: str) -> str:
+        """Read what the worker says until its answer or its end; returns why it failed, if it said so."""
+        assert worker.process.stdout is not None
+        limit = self._question.time_limit
+        deadline = self._end_after(STARTING, f"the solver process did not begin within {format_seconds(STARTING)}")
+        try:
+            worker.ask(request)
+            for line in worker.process.stdout:
                 if not line.endswith("\n"):
                     break  # the worker was ended in the middle of a message
-                self._hear(json.loads(line))
-        except (ValueError, RematError) as error:
-            self._error = f"the solver process sent a message that cannot be read: {error}"
+                message = json.loads(line)
+                if "begun" in message:
+                    deadline.cancel()
+                    self._began, self._since = True, time.monotonic()
+                    late = f"the solver did not stop at its time limit of {format_seconds(limit)} and was ended"
+                    deadline = self._end_after(limit + GRACE, late)
+                elif "progress" in message:
+                    self._hear(message["progress"])
+                elif "solution" in message:
+                    self._solution = Solution.from_document(message["solution"], self.graph)
+                    worker.kill()  # rather than wait until it has tidied up
+                    return ""
+                else:
+                    worker.kill()
+                    return str(message["error"])
+        except Exception as error:  # whatever a broken worker can say
+            worker.kill()
+            return f"the solver process sent what cannot be used: {error}"
         finally:
             deadline.cancel()
-            process.kill()
-            process.wait()
-            for stream in (process.stdin, process.stdout):
-                with contextlib.suppress(OSError):
-                    stream.close()
-            self._settle(errors)
+        return ""
+
+    def _end_after(self, seconds: float, reason: str) -> threading.Timer:
+        def end() -> None:
+            assert self._worker is not None
+            self._overdue = reason
+            self._worker.kill()
+
+        timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), end)
+        timer.daemon = True
+        timer.start()
+        return timer
 
     def _hear(self, message: dict[str, Any]) -> None:
-        if "progress" in message:
-            progress = unpack_progress(message["progress"], self.graph, self._last.schedule)
-            with self._lock:
-                self._last = progress
-                self._news.append(progress)
-        elif "solution" in message:
-            self._solution = Solution.from_document(message["solution"], self.graph)
-        else:
-            self._error = str(message["error"])
-
-    def _settle(self, errors: Any) -> None:
-        """Decide the answer once the worker is gone."""
+        progress = unpack_progress(message, self.graph, self.budget, self._last)
         with self._lock:
-            ran_out = time.monotonic() - self.started
-            if self._solution is None and self._error is None:
-                if self._cancelled or self._last.schedule is not None:
-                    answer = Answer(self._last.schedule, self._last.lower_bound, solver=self.solver)
-                    try:
-                        self._solution = judge(self.graph, self.budget, self.strategy, answer, ran_out)
-                    except ScheduleError as error:
-                        self._error = f"the solver process ended, and the schedule it left is refused: {error}"
-                else:
-                    errors.seek(0)
-                    said = errors.read().strip().splitlines()[-1:] or [f"exit code {self._process.returncode}"]
-                    self._error = f"the solver process ended without an answer: {said[0]}"
-            errors.close()
-            self._finished.set()
+            self._last = progress
+            self._news.append(progress)
+
+    def _settle(self, failure: str, ending: str) -> None:
+        """Decide the answer once the worker is gone.
+
+        Args:
+            failure: what the worker itself said went wrong, or "".
+            ending: how the process ended.
+        """
+        question, seconds = self._question, time.monotonic() - self._since
+        if self._solution is None:
+            last, searched_to_the_end = self._last, bool(not failure and self._overdue and self._began)
+            failure = failure or self._overdue
+            if not failure and not self._cancelled:
+                failure = f"the solver process ended without an answer: {ending}"
+            if failure and last.schedule is None and not searched_to_the_end:
+                self._error = failure
+                return
+            if failure:
+                self._remarks.append(failure if last.schedule is None else f"{failure}; {KEPT}")
+            answer = Answer(last.schedule, last.lower_bound, solver=question.solver)
+            self._solution = judge(self.graph, self.budget, self.strategy, answer, seconds)
+            question = question if searched_to_the_end else question.within(seconds)
+        if self._cache and (problem := store_solution(question, self._solution)):
+            self._remarks.append(problem)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.stages import Stages
 
 
-def live_memory(condensed: Condensed, R: np.ndarray, S: np.ndarray) -> np.ndarray:
+def live_memory(
+    condensed: Condensed, R: np.ndarray, S: np.ndarray, stages: Stages | None = None, divisor: int = 1
+) -> np.ndarray:
     """U of the liveness formulation: what must be in memory while operation k runs in stage t.
 
     A value is alive after its producer to the degree to which it is kept or any later reader of the stage runs: a
@@ -16,24 +19,31 @@ def live_memory(condensed: Condensed, R: np.ndarray, S: np.ndarray) -> np.ndarra
 
     Args:
         condensed: n operations and their groups of values.
-        R: (n, n), between 0 and 1, with ones on the diagonal.
-        S: (n, groups), between 0 and 1.
+        R: (entries, n), between 0 and 1, with ones where an operation runs first.
+        S: (entries, groups), between 0 and 1.
+        stages: what the entries are; the n stages if None.
+        divisor: bytes of a block; every size is rounded down to whole blocks, and the base is left out if it is
+            not 1.
 
     Returns:
-        Bytes as floats of shape (n, n); meaningful where k <= t and R[t,k] > 0.
+        Bytes (or blocks) as floats of shape (entries, n); meaningful where an entry is a single stage t, k <= t and
+        R[t,k] > 0.
     """
-    n, sizes = condensed.n, condensed.bytes.astype(float)
+    n, sizes = condensed.n, (condensed.bytes // divisor).astype(float)
+    base = condensed.base if stages is None else stages.base
+    last = np.arange(n) if stages is None else stages.last
+    own, credit = (condensed.output_bytes + condensed.transient) // divisor, condensed.credit // divisor
     kept = np.vstack([S[1:], np.zeros((1, condensed.groups))])
     alive = np.array(S, dtype=float)
-    held = condensed.base + alive @ sizes
-    U = np.empty((n, n))
+    held = alive @ sizes + (base if divisor == 1 else 0)
+    U = np.empty((len(S), n))
     for k in range(n):
-        U[:, k] = held + (condensed.output_bytes[k] + condensed.transient[k]) * R[:, k]
+        U[:, k] = held + own[k] * R[:, k]
         for v in (*condensed.inputs[k], *condensed.outputs[k]):
             later = [j for j in condensed.readers[v] if j > k]
             degree = np.maximum(kept[:, v], R[:, later].max(axis=1)) if later else kept[:, v]
             if v == condensed.overwritten[k]:
-                U[:, k] -= condensed.credit[k] * (alive[:, v] - degree)
+                U[:, k] -= credit[k] * (alive[:, v] - degree)
             held = held + sizes[v] * (degree - alive[:, v])
             alive[:, v] = degree
-    return np.tril(U)
+    return np.where(np.arange(n) <= last[:, None], U, 0.0)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from remat_explorer.checker import check
 from remat_explorer.documents import pack_rows, unpack_rows
-from remat_explorer.errors import SolverError
+from remat_explorer.errors import ScheduleError, SolverError
 from remat_explorer.graph import Graph
-from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Progress
 
 
@@ -23,15 +23,27 @@ def pack_progress(progress: Progress, with_schedule: bool) -> dict[str, Any]:
     return message
 
 
-def unpack_progress(message: dict[str, Any], graph: Graph, known: Schedule | None) -> Progress:
-    """The progress of a message; ``known`` is the schedule that earlier messages brought.
+def unpack_progress(message: dict[str, Any], graph: Graph, budget: int, known: Progress) -> Progress:
+    """What is known once a message was heard: the cheaper schedule, checked, and the higher bound.
+
+    Args:
+        message: as `pack_progress` made it.
+        graph: of the solve.
+        budget: bytes that a schedule must keep to.
+        known: what was known before.
 
     Raises:
-        SolverError: if the message is not one of `pack_progress`.
+        SolverError: if the message is not one of `pack_progress`, or its schedule breaks a rule or the budget.
     """
     try:
+        schedule, bounds = known.schedule, [known.lower_bound, message["lower_bound"]]
         if "R" in message:
-            known = Schedule(graph, *(unpack_rows(message[name], name, SolverError) for name in ("R", "S")))
-        return Progress(message["seconds"], message["doing"], known, message["lower_bound"])
+            R, S = (unpack_rows(message[name], name, SolverError) for name in ("R", "S"))
+            found = check(graph, R, S, budget).schedule
+            schedule = found if schedule is None or found.cost <= schedule.cost else schedule
+        bound = max((float(entry) for entry in bounds if entry is not None), default=None)
+        return Progress(float(message["seconds"]), str(message["doing"]), schedule, bound)
+    except ScheduleError as error:
+        raise SolverError(f"the strategy's schedule is refused: {error}") from None
     except (KeyError, TypeError, ValueError) as error:
         raise SolverError(f"the worker sent a progress message that cannot be read: {error!r}") from None

@@ -51,7 +51,7 @@ class Milp:
     Args:
         solver: a key of `BACKENDS`.
         threads: threads of the back end.
-        relaxed: whether every column is continuous: the linear programming relaxation.
+        relaxed: whether every column is continuous, until `require_integers`: the linear programming relaxation.
 
     Raises:
         UnknownNameError: if there is no such solver.
@@ -70,6 +70,7 @@ class Milp:
         self.relaxed = relaxed
         self.columns = 0
         self.contradiction = False
+        self._integers: list[int] = []
         self._seconds = 0.0
         try:
             import mip
@@ -87,8 +88,17 @@ class Milp:
         """Add a variable and return its number."""
         kind = self._mip.INTEGER if integer and not self.relaxed else self._mip.CONTINUOUS
         self._model.add_var(lb=lower, ub=upper, obj=float(cost), var_type=kind)
+        if integer and self.relaxed:
+            self._integers.append(self.columns)
         self.columns += 1
         return self.columns - 1
+
+    def require_integers(self) -> None:
+        """From here on, columns that were declared integer are: the relaxation becomes the whole problem."""
+        if self.relaxed:
+            self.relaxed = False
+            for column in self._integers:
+                self._model.vars[column].var_type = self._mip.INTEGER
 
     def row(self, columns: Sequence[int], coefficients: Sequence[float], sense: Sense, right: float) -> None:
         """Add the row ``sum(coefficients * columns) sense right``."""
@@ -103,8 +113,20 @@ class Milp:
         expression: Any = self._mip.LinExpr  # its annotations refuse float
         self._model.add_constr(expression([variables[c] for c in merged], list(merged.values()), -right, sense))
 
-    def solve(self, time_limit: float = math.inf, start: np.ndarray | None = None) -> Outcome:
-        """Solve within ``time_limit`` seconds, from ``start`` (one value per column) if it is given.
+    def solve(
+        self,
+        time_limit: float = math.inf,
+        start: np.ndarray | None = None,
+        nodes: int | None = None,
+        gap: float = 0.0,
+    ) -> Outcome:
+        """Solve within ``time_limit`` seconds.
+
+        Args:
+            time_limit: seconds of wall time.
+            start: a feasible point to begin with, one value per column.
+            nodes: of the search tree, at most; a limit that, unlike time, is the same in every run.
+            gap: how far the objective may be from the bound when the solution is called optimal.
 
         Raises:
             SolverError: if the back end reports an error.
@@ -123,9 +145,20 @@ class Milp:
             if start is not None and not self.relaxed:
                 self._model.start = list(zip(self._model.vars, map(float, start), strict=True))
             limit = self._mip.INF if math.isinf(time_limit) else max(0.01, time_limit)
+            self._model.max_mip_gap_abs = max(gap, RELATIVE_GAP)
+            self._model.max_nodes = self._mip.INT_MAX if nodes is None else nodes
             status = self._model.optimize(max_seconds=limit)
         self._seconds += time.monotonic() - begun
         return self._outcome(status)
+
+    @property
+    def objective(self) -> float:
+        """Objective of the last solve."""
+        return float(self._model.objective_value)
+
+    def reduced_costs(self) -> np.ndarray:
+        """Of the last linear program: by how much the objective rises, at least, for each unit that a column moves."""
+        return np.array([variable.rc for variable in self._model.vars], dtype=float)
 
     def _outcome(self, status: Any) -> Outcome:
         kinds = self._mip.OptimizationStatus

@@ -1,32 +1,33 @@
-"""The optimal strategy: a planned schedule, a bound from a few moments, then the liveness formulation as a MILP.
+"""The optimal strategy: a search that has a schedule at once, improves it, and proves how good it is.
 
-Every relaxation is one of the full frontier-advancing problem (gradients may be recomputed, too), so the best of the
-bounds is a bound on it; a schedule becomes the incumbent only once it is within the budget to the byte. Graphs whose
-MILP could not even be built in the time that is left keep what the first two steps gave.
+Planned walks give a first schedule, the few-moments relaxation a first bound. Then rounds follow until bound and
+schedule meet: the refinement raises the bound, the local search improves the schedule, and walks follow what the
+relaxation holds in memory. Every relaxation is one of the full frontier-advancing problem (gradients may be recomputed,
+too), so the best of the bounds is a bound on it; a schedule becomes the incumbent only once it is within the budget to
+the byte. Rounds are measured in iterations and nodes, not in seconds, so a search that is run to its end does the same
+in every run.
 """
 
 from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.few_moments import MomentsBound, few_moments_bound, integral_moments_bound
+from remat_explorer.solvers.few_moments import few_moments_bound
 from remat_explorer.solvers.guidance import guides, guides_to
-from remat_explorer.solvers.lazy_rows import LivenessRelaxation, refuse
-from remat_explorer.solvers.liveness_model import LivenessModel, last_use
-from remat_explorer.solvers.milp import RELATIVE_GAP, Milp
 from remat_explorer.solvers.planner import guided_schedule, plan_schedule
+from remat_explorer.solvers.point import Point
+from remat_explorer.solvers.refinement import Refinement
+from remat_explorer.solvers.restricted import run_again_in, solve_within
+from remat_explorer.solvers.rounding import cost_step
 
-# shares of the time that is left, at most
-PLANNING, MOMENTS, RELAXING = 0.15, 0.15, 0.3
-INTEGRAL_MOMENTS, INTEGRAL_MOMENTS_ALONE = 0.2, 0.85  # before the liveness formulation, and without it
-ROUND = 0.5  # of one round of the MILP, so that violated rows can still be added
-SECONDS_PER_COLUMN = 2.5e-4  # to build and relax the liveness formulation, measured
+SETTLED = 1e-7  # relative gap up to which the search has ended
+MOMENTS = 0.3  # share of the time that is left, at most, for the first bound
+NEAR = 0.3  # the same, for each search near a relaxation's point
+SMALL = 30  # operations up to which every stage is single from the beginning
 
 
 def solve_optimal(graph: Graph, budget: int, limits: Limits) -> Answer:
@@ -35,112 +36,84 @@ def solve_optimal(graph: Graph, budget: int, limits: Limits) -> Answer:
     Args:
         graph: the training graph, one implementation per operation.
         budget: bytes, resident bytes included.
-        limits: time, back end, and whom to tell.
+        limits: time, back end, threads (a second one runs the local search beside the bounds), and whom to tell.
 
     Raises:
         SolverError: if an operation has several implementations, or the back end fails.
     """
-    search = _Search(Condensed.of(graph), budget, limits)
-    for step in (search.plan, search.bound_from_moments, search.relax, search.prove):
-        if limits.over or search.settled:
-            break
-        step()
-    return search.answer()
+    return Search(Condensed.of(graph), budget, limits).run()
 
 
-class _Search:
-    """The incumbent and the bound, and the steps that improve them."""
+class Search:
+    """The incumbent and the bound, and the steps that improve them.
 
-    def __init__(self, condensed: Condensed, budget: int, limits: Limits) -> None:
+    Args:
+        condensed: n operations and their groups of values.
+        budget: bytes, resident bytes included.
+        limits: time, back end, threads and whom to tell.
+        best: a schedule within the budget that is known already.
+        bound: a lower bound that is known already.
+    """
+
+    def __init__(
+        self, condensed: Condensed, budget: int, limits: Limits, best: Schedule | None = None, bound: float = 0.0
+    ) -> None:
         self.condensed, self.budget, self.limits = condensed, budget, limits
-        self.best: Schedule | None = None
-        self.bound = condensed.graph.total_cost
-        self.points: tuple[tuple[int, int], ...] = ()
-        stages = np.maximum(last_use(condensed) - condensed.producer, 0).sum()
-        self.uses_liveness = SECONDS_PER_COLUMN * 2 * float(stages) < limits.left
+        self.best, self.bound = best, max(bound, condensed.graph.total_cost)
+        self.step = cost_step(condensed.graph) * (1 - 1e-6)  # two different costs are at least so far apart
 
     @property
     def settled(self) -> bool:
         """Whether the incumbent is proven optimal, or that there is none."""
         if self.best is None:
             return math.isinf(self.bound)
-        return self.best.cost - self.bound <= RELATIVE_GAP * self.best.cost
+        gap = self.best.cost - self.bound
+        return gap <= SETTLED * self.best.cost or gap < self.step
 
-    def answer(self) -> Answer:
-        """What is known now."""
-        if math.isinf(self.bound):
+    def run(self) -> Answer:
+        """Search until the answer is proven or the time is up."""
+        for step in (self._plan, self._bound_from_moments, self._refine):
+            if self.limits.over or self.settled:
+                break
+            step()
+        if self.best is None and math.isinf(self.bound):
             return Answer(None, infeasible=True, solver=self.limits.solver)
         self._tell("done")
         return Answer(self.best, self.bound, solver=self.limits.solver)
 
-    def plan(self) -> None:
-        """A first schedule."""
+    def _plan(self) -> None:
         self._tell("planning")
-        seconds = min(2.0 + self.condensed.n / 200, PLANNING * self.limits.left)
-        self._keep(plan_schedule(self.condensed, self.budget, seconds, self.limits.cancelled))
+        self._keep(plan_schedule(self.condensed, self.budget, self.limits.left / 4, self.limits.cancelled))
 
-    def bound_from_moments(self) -> None:
-        """The few-moments relaxation, as a linear and as an integer program, each followed by guided walks."""
+    def _bound_from_moments(self) -> None:
         self._tell("bounding from a few moments")
-        relaxed = few_moments_bound(self.condensed, self.budget, self.limits.share(MOMENTS), self.best)
-        self._follow(relaxed)
-        if self.settled or self.limits.over:
-            return
-        self._tell("bounding from a few moments, integrally")
-        share = INTEGRAL_MOMENTS if self.uses_liveness else INTEGRAL_MOMENTS_ALONE
-        self._follow(integral_moments_bound(self.condensed, self.budget, relaxed, self.limits.share(share)))
-
-    def _follow(self, relaxed: MomentsBound) -> None:
-        self._raise_bound(relaxed.bound)
+        self.moments = few_moments_bound(self.condensed, self.budget, self.limits.share(MOMENTS), self.best)
+        self._raise_bound(self.moments.bound)
         if not self.settled and not self.limits.over:
-            walks = guides(self.condensed, relaxed)
+            walks = guides(self.condensed, self.moments)
             self._keep(guided_schedule(self.condensed, self.budget, walks, lambda: self.limits.over))
 
-    def relax(self) -> None:
-        """The liveness formulation's linear program, which finds the memory rows that matter."""
-        if self.uses_liveness:
-            self._tell("relaxing the liveness formulation")
-            relaxation = LivenessRelaxation(self.condensed, self.budget, self.limits.share(RELAXING))
-            relaxed = relaxation.solve(self.best, self.bound)
-            self._raise_bound(relaxed.bound)
-            self.points = relaxed.points
+    def _refine(self) -> None:
+        """Rounds of a higher bound and a better schedule."""
+        small = self.condensed.n <= SMALL
+        singles = range(self.condensed.n) if small else self.moments.moments
+        refinement = Refinement(self.condensed, self.budget, self.limits, singles, self.bound)
+        while not self.limits.over and not self.settled:
+            refinement.advance(self.best)
+            self._raise_bound(refinement.bound)
+            self._keep(refinement.schedule)
+            if self.settled or refinement.finished:
+                break
+            if refinement.point is not None:
+                self._follow(refinement.point)
 
-    def prove(self) -> None:
-        """The liveness formulation's MILP, with the memory rows that each round's solution violates added."""
-        limits = self.limits
-        model = LivenessModel(self.condensed, self.budget, Milp(limits.solver, limits.threads))
-        if not self.uses_liveness or not self._build(model):
-            return
-        share = ROUND
-        while not limits.over and not self.settled:
-            self._tell("solving the liveness formulation")
-            outcome = model.milp.solve(share * limits.left, self._start(model))
-            self._raise_bound(math.inf if outcome.status == "infeasible" else model.cost(outcome.bound))
-            if outcome.status == "infeasible":
-                return
-            if outcome.values is None:
-                continue
-            R, S = model.matrices(outcome.values)
-            if refuse(model, outcome.values):  # too much memory somewhere, but a good hint at what to keep
-                self._keep(guided_schedule(self.condensed, self.budget, guides_to(S), lambda: limits.over))
-                continue
-            self._keep(self.condensed.schedule(R.round()))
-            if outcome.status == "optimal":
-                return
-            share = 1.0  # no row is missing: what is left of the time is for one long solve
-
-    def _build(self, model: LivenessModel) -> bool:
-        self._tell("building the liveness formulation")
-        if not model.build(self.limits):
-            return False
-        for t, k in self.points:
-            if self.limits.over:
-                return False
-            model.add_memory_row(t, k)
-        return True
-
-    def _start(self, model: LivenessModel) -> np.ndarray | None:
-        return None if self.best is None else model.point(self.best.R, self.best.S[:, self.condensed.member])
+    def _follow(self, point: Point) -> None:
+        """Schedules near a relaxation's point."""
+        walks = guides_to(point.held())
+        self._keep(guided_schedule(self.condensed, self.budget, walks, lambda: self.limits.over))
+        self._tell("looking for a schedule near the relaxation")
+        limits = self.limits.share(NEAR)
+        self._keep(solve_within(self.condensed, self.budget, run_again_in(point), limits, self.best))
 
     def _keep(self, found: Schedule | None) -> None:
         if found is not None and (self.best is None or found.cost < self.best.cost):

@@ -12,7 +12,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.quantities import parse_budget
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.checkmate_ilp import require_splits
-from remat_explorer.solvers.checkmate_problem import CheckmateProblem, Stages
+from remat_explorer.solvers.checkmate_problem import CheckmateProblem, Rows
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.lazy_rows import LivenessRelaxation
@@ -89,11 +89,11 @@ class Relaxation:
         condensed = Condensed.of(graph)
         if formulation == "optimal":
             return _liveness(condensed, budget_bytes, solver)
-        return _checkmate(condensed, budget_bytes, solver, Stages(graph.n, splits, formulation == "checkmate-ilp"))
+        return _checkmate(condensed, budget_bytes, solver, Rows(graph.n, splits, formulation == "checkmate-ilp"))
 
 
-def _checkmate(condensed: Condensed, budget: int, solver: str, stages: Stages) -> Relaxation:
-    problem = CheckmateProblem(condensed, budget, Milp(solver, relaxed=True), stages)
+def _checkmate(condensed: Condensed, budget: int, solver: str, rows: Rows) -> Relaxation:
+    problem = CheckmateProblem(condensed, budget, Milp(solver, relaxed=True), rows)
     problem.build(Limits(time_limit=math.inf))
     outcome = problem.milp.solve()
     if outcome.status == "unknown":
@@ -101,9 +101,8 @@ def _checkmate(condensed: Condensed, budget: int, solver: str, stages: Stages) -
     if outcome.values is None:
         return Relaxation(condensed.graph, math.inf, None, None)
     R, S = problem.matrices(outcome.values)
-    if stages.partitioned:
-        rows = np.arange(stages.rows)[:, None] // stages.splits
-        stays = rows > condensed.graph.producer
+    if rows.partitioned:
+        stays = np.arange(rows.count)[:, None] // rows.splits > condensed.graph.producer
     else:
         stays = np.append(outcome.values, 0.0)[problem.D][:, condensed.graph.producer]
     return Relaxation(condensed.graph, outcome.bound / problem.cost_scale, R, _values(condensed, S, stays))
@@ -111,13 +110,12 @@ def _checkmate(condensed: Condensed, budget: int, solver: str, stages: Stages) -
 
 def _liveness(condensed: Condensed, budget: int, solver: str) -> Relaxation:
     relaxation = LivenessRelaxation(condensed, budget, Limits(time_limit=math.inf, solver=solver))
-    bound = relaxation.solve().bound
-    outcome = relaxation.model.milp.solve() if math.isfinite(bound) else None  # from its own optimum: at once
-    if outcome is None or outcome.values is None:
-        return Relaxation(condensed.graph, bound, None, None)
-    R, S = relaxation.model.matrices(outcome.values)
+    relaxation.build()
+    relaxed = relaxation.solve()
+    if relaxed.R is None or relaxed.S is None:
+        return Relaxation(condensed.graph, relaxed.bound, None, None)
     stays = np.arange(condensed.n)[:, None] > condensed.graph.producer
-    return Relaxation(condensed.graph, bound, R, _values(condensed, S, stays))
+    return Relaxation(condensed.graph, relaxed.bound, relaxed.R, _values(condensed, relaxed.S, stays))
 
 
 def _values(condensed: Condensed, S: np.ndarray, stays: np.ndarray) -> np.ndarray:

@@ -13,14 +13,15 @@ from remat_explorer.quantities import parse_budget
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.backends import backend
-from remat_explorer.solvers.base import Answer, Limits, Progress, Strategy
+from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress, Strategy
+from remat_explorer.solvers.cache import Question, keep, load_solution
 from remat_explorer.solvers.checkmate_ilp import require_splits, solve_checkmate_ilp, solve_checkmate_unpartitioned
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak, solve_checkpoint_all
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.minimum_budget import largest_operation
 from remat_explorer.solvers.optimal import solve_optimal
+from remat_explorer.solvers.rounding import cost_step
 
-PROVEN = 1e-6  # relative gap up to which a solution is called optimal
 REFUTED = 1e-4  # relative excess of a lower bound over a cost beyond which no solver's tolerance explains it
 
 STRATEGIES: dict[str, Strategy] = {
@@ -40,6 +41,7 @@ def solve(
     threads: int = 1,
     on_progress: Callable[[Progress], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
+    cache: bool = False,
     splits: int = 1,
 ) -> Solution:
     """The cheapest schedule of ``graph`` within ``budget`` that a strategy finds in time, checked.
@@ -53,6 +55,8 @@ def solve(
         threads: threads of the solver.
         on_progress: called in this thread with each `Progress`.
         cancelled: asked between steps; a running MILP is not interrupted (`SolveJob` does that).
+        cache: take a kept answer from the user's cache folder if it is as good as a new one, and keep a new one there.
+            Its `seconds` are those of the solve that found it; ``on_progress`` hears "found in the cache".
         splits: parts of each stage, for "checkmate-ilp": how often an operation may run in one. The schedule has
             that many rows for each stage.
 
@@ -75,12 +79,20 @@ def solve(
     budget_bytes = parse_budget(budget, checkpoint_all_peak(graph))
     report = checked_reports(graph, budget_bytes, on_progress) if on_progress else _ignore
     limits = Limits(time_limit, solver, threads, report, cancelled or _never)
+    options = {} if splits == 1 else {"splits": splits}
+    question = Question(graph, budget_bytes, strategy, solver, time_limit, threads, options)
+    if cache and (known := load_solution(question)) is not None:
+        limits.tell("found in the cache", known.schedule, known.lower_bound)
+        return known
     run = STRATEGIES[strategy] if splits == 1 else partial(solve_checkmate_ilp, splits=splits)
     if budget_bytes < smallest_budget(graph, strategy):
         answer = Answer(None, infeasible=True)
     else:
         answer = run(graph, budget_bytes, limits)
-    return judge(graph, budget_bytes, strategy, answer, limits.elapsed)
+    solution = judge(graph, budget_bytes, strategy, answer, limits.elapsed)
+    if cache:
+        keep(question.within(solution.seconds) if limits.cancelled() else question, solution)
+    return solution
 
 
 def smallest_budget(graph: Graph, strategy: str) -> int:
@@ -106,7 +118,10 @@ def checked_reports(graph: Graph, budget: int, report: Callable[[Progress], None
 
     def tell(progress: Progress) -> None:
         if progress.schedule is not passed[0] and progress.schedule is not None:
-            check(graph, progress.schedule.R, progress.schedule.S, budget)
+            try:
+                check(graph, progress.schedule.R, progress.schedule.S, budget)
+            except ScheduleError as error:
+                raise ScheduleError(f"the strategy's schedule is refused: {error}") from None
             passed[0] = progress.schedule
         report(progress)
 
@@ -147,9 +162,9 @@ def round_up(graph: Graph, bound: float | None) -> float | None:
     """
     if bound is None or not math.isfinite(bound):
         return None
-    if all(cost == int(cost) for cost in graph.costs) and graph.total_cost < 2**52:
-        step = math.gcd(*(int(cost) for cost in graph.costs)) or 1
-        return float(step * math.ceil(bound / step - max(PROVEN, PROVEN * bound / step)))
+    step = cost_step(graph)
+    if step:
+        return step * math.ceil(bound / step - max(PROVEN, PROVEN * bound / step))
     return float(bound)
 
 

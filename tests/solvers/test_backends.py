@@ -104,10 +104,11 @@ def test_a_library_or_a_licence_that_does_not_fit_is_told_apart_from_a_missing_o
 
 @pytest.mark.skipif("__import__('mip.gurobi').gurobi.has_gurobi", reason="Gurobi is installed here")
 def test_a_job_and_the_command_line_pass_a_missing_solver_on(capsys, tmp_path):
-    job = SolveJob.start(linear(8), 4, solver="gurobi")
+    job = SolveJob.start(linear(8), 4, "checkmate-ilp", solver="gurobi")
     assert job.wait(60)
     with pytest.raises(SolverError, match=HOW_TO_GET_IT):
         job.solution()
-    linear(8).save(str(tmp_path / "chain.json"))
-    assert main(["solve", str(tmp_path / "chain.json"), "--budget", "4", "--solver", "gurobi"]) == 64
+    chain = str(tmp_path / "chain.json")
+    linear(8).save(chain)
+    assert main(["solve", chain, "--budget", "4", "--strategy", "checkmate-ilp", "--solver", "gurobi"]) == 64
     assert "get Gurobi with a licence" in capsys.readouterr().err

@@ -59,7 +59,7 @@ def test_cancel_stops_within_a_second_and_keeps_the_best_schedule_and_bound(long
     assert solution.status == Status.FEASIBLE
     assert solution.lower_bound >= long_job.graph.total_cost
     check(long_job.graph, solution.schedule.R, solution.schedule.S, long_job.budget)
-    assert long_job._process.poll() is not None
+    assert long_job._worker.process.poll() is not None
 
 
 def test_a_job_cancelled_before_anything_is_known_is_unknown():
@@ -84,7 +84,7 @@ def test_the_workers_own_error_is_raised_in_the_parent():
 
 def test_a_worker_that_is_killed_from_outside_leaves_its_best_schedule_or_a_message(long_job):
     assert until(lambda: any(p.schedule for p in long_job.poll()))
-    os.kill(long_job._process.pid, signal.SIGKILL)
+    os.kill(long_job._worker.process.pid, signal.SIGKILL)
     assert long_job.wait(10)
     assert long_job.solution().status == Status.FEASIBLE
 
@@ -114,6 +114,7 @@ def test_the_worker_ends_when_its_parent_goes_away(captured):
         "time_limit": 120.0,
         "solver": "highs",
         "threads": 1,
+        "options": {},
     }
     command = [sys.executable, "-m", "remat_explorer.solvers.worker"]
     worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -121,7 +122,7 @@ def test_the_worker_ends_when_its_parent_goes_away(captured):
     assert worker.stdout is not None
     worker.stdin.write(json.dumps(request) + "\n")
     worker.stdin.flush()
-    assert "planning" in worker.stdout.readline()
+    assert "begun" in worker.stdout.readline()
     worker.stdin.close()  # what the operating system does when the parent dies
     assert worker.wait(5) != 0
     worker.stdout.close()

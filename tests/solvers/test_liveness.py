@@ -11,8 +11,9 @@ from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.lazy_rows import refuse
 from remat_explorer.solvers.live_memory import live_memory
-from remat_explorer.solvers.liveness_model import LivenessModel, last_use
+from remat_explorer.solvers.liveness_model import LivenessModel
 from remat_explorer.solvers.milp import Milp
+from remat_explorer.solvers.possibilities import last_use
 
 
 def test_live_memory_is_the_schedules_U_where_an_operation_runs(random_graph):

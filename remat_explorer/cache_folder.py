@@ -1,0 +1,100 @@
+"""The folder of what need not be computed twice: profiles and solutions, one JSON file each.
+
+A cache must not be able to fail: whoever reads counts a file that does not hold what its key asks for as none, and
+whoever writes goes on without one where the folder cannot be written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ENVIRONMENT = "REMAT_EXPLORER_CACHE"
+KINDS = ("profile", "solution")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file of the cache.
+
+    Attributes:
+        kind: one of `KINDS`.
+        path: where it lies.
+        bytes: its size.
+        used: when it was written or last read, in seconds since 1970.
+    """
+
+    kind: str
+    path: Path
+    bytes: int
+    used: float
+
+
+def cache_folder() -> Path:
+    """The folder: the environment variable `REMAT_EXPLORER_CACHE`, or the user's cache folder.
+
+    >>> cache_folder().is_absolute()
+    True
+    """
+    chosen = os.environ.get(ENVIRONMENT)
+    if chosen:
+        return Path(os.path.expanduser(chosen)).absolute()
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("remat_explorer")).absolute()
+
+
+def entry_path(kind: str, key: Mapping[str, Any]) -> Path:
+    """Where the entry of a key lies, whether it is there or not.
+
+    >>> entry_path("profile", {"a": 1, "b": 2}) == entry_path("profile", {"b": 2, "a": 1})
+    True
+    """
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+    return cache_folder() / f"{kind}-{digest[:32]}.json"
+
+
+def entries(*kinds: str) -> list[Entry]:
+    """What the cache holds of these kinds, or of all, the last used first; nothing where it cannot be read."""
+    found = []
+    for kind in kinds or KINDS:
+        for path in _listed(f"{kind}-*.json"):
+            with contextlib.suppress(OSError):  # removed by another process in between
+                state = path.stat()
+                found.append(Entry(kind, path, state.st_size, state.st_mtime))
+    return sorted(found, key=lambda entry: entry.used, reverse=True)
+
+
+def remove(entry: Entry) -> bool:
+    """Remove one file; returns whether that was possible."""
+    try:
+        entry.path.unlink()
+    except OSError:
+        return False
+    return True
+
+
+def clear(*kinds: str) -> list[Entry]:
+    """Remove everything of these kinds, or of all, and return what was removed.
+
+    Files that someone else put into the folder stay. What an interrupted write left behind goes, too.
+    """
+    removed = [entry for entry in entries(*kinds) if remove(entry)]
+    for kind in kinds or KINDS:
+        for path in _listed(f".{kind}-*.json.*"):
+            with contextlib.suppress(OSError):
+                path.unlink()
+    return removed
+
+
+def _listed(pattern: str) -> list[Path]:
+    try:
+        return list(cache_folder().glob(pattern))
+    except OSError:
+        return []

@@ -1,0 +1,110 @@
+"""`remat-explorer cache`: what is kept from earlier solves and profiles, and how to be rid of it."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+from remat_explorer.cache_folder import Entry, cache_folder, clear, entries
+from remat_explorer.cli.output import DONE, put, table
+from remat_explorer.documents import read_json
+from remat_explorer.errors import RematError, SolutionError
+from remat_explorer.quantities import format_bytes, format_seconds
+
+KINDS = {"solutions": "solution", "profiles": "profile"}
+_UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
+
+
+def cache(options: argparse.Namespace) -> int:
+    """List or clear the cache folder, all of it or one kind."""
+    kinds = [options.kind] if options.kind else list(KINDS)
+    return _clear(options, kinds) if options.action == "clear" else _list(options, kinds)
+
+
+def _list(options: argparse.Namespace, kinds: list[str]) -> int:
+    document: dict[str, Any] = {"folder": str(cache_folder())}
+    parts, total = [], 0
+    for kind in kinds:
+        found = entries(KINDS[kind])
+        described = [_described(entry) for entry in found]
+        document[kind] = described
+        total += sum(entry.bytes for entry in found)
+        if described:
+            parts.append(_solutions(described) if kind == "solutions" else _profiles(described))
+    counted = " and ".join(_count(len(document[kind]), kind) for kind in kinds)
+    parts.append(f"{counted}, {format_bytes(total)} in {cache_folder()}")
+    put(options, document, "\n\n".join(parts))
+    return DONE
+
+
+def _clear(options: argparse.Namespace, kinds: list[str]) -> int:
+    removed = {kind: clear(KINDS[kind]) for kind in kinds}
+    size = sum(entry.bytes for found in removed.values() for entry in found)
+    counted = " and ".join(_count(len(found), kind) for kind, found in removed.items())
+    left = sum(len(entries(KINDS[kind])) for kind in kinds)
+    stayed = f"; {left} could not be removed" if left else ""
+    document = {"folder": str(cache_folder()), "bytes": size, **{kind: len(found) for kind, found in removed.items()}}
+    put(options, document, f"removed {counted}, {format_bytes(size)}, from {cache_folder()}{stayed}")
+    return DONE
+
+
+def _described(entry: Entry) -> dict[str, Any]:
+    about: dict[str, Any] = {"path": str(entry.path), "bytes": entry.bytes, "used": entry.used}
+    try:
+        return about | (_of_solution(entry) if entry.kind == "solution" else _of_profile(entry))
+    except (RematError, AttributeError, KeyError, TypeError):
+        return about | {"unreadable": True}
+
+
+def _of_solution(entry: Entry) -> dict[str, Any]:
+    from remat_explorer.solvers.cache import describe_entry
+
+    return describe_entry(entry.path)
+
+
+def _of_profile(entry: Entry) -> dict[str, Any]:
+    document = read_json(entry.path, SolutionError)
+    key = document["key"]
+    device = f"{key['device']}, {key.get('gpu') or key['processor']}"
+    return {"graph": str(key["graph"]), "device": device, "operations": len(document["seconds"])}
+
+
+def _solutions(described: list[dict[str, Any]]) -> str:
+    rows: list[tuple[str, ...]] = [("solutions of", "strategy", "budget", "status", "time limit", "size", "used")]
+    for about in described:
+        if "unreadable" in about:
+            answer = ("(unreadable)", "", "", "", "")
+        else:
+            limit, budget = format_seconds(about["time_limit"]), format_bytes(about["budget"])
+            answer = (about["graph"], about["strategy"], budget, about["status"], limit)
+        rows.append((*answer, format_bytes(about["bytes"]), _age(about["used"])))
+    return table(rows, "<<><>><")
+
+
+def _profiles(described: list[dict[str, Any]]) -> str:
+    rows: list[tuple[str, ...]] = [("profiles of graph", "operations", "device", "size", "used")]
+    for about in described:
+        if "unreadable" in about:
+            answer = ("(unreadable)", "", "")
+        else:
+            answer = (f"{about['graph'][:12]}…", str(about["operations"]), about["device"])
+        rows.append((*answer, format_bytes(about["bytes"]), _age(about["used"])))
+    return table(rows, "<><><")
+
+
+def _age(since: float) -> str:
+    seconds = max(0.0, time.time() - since)
+    for size, unit in _UNITS:
+        if seconds >= size:
+            return f"{_count(int(seconds // size), f'{unit}s')} ago"
+    return "now"
+
+
+def _count(number: int, things: str) -> str:
+    """A number of things, in the singular where there is one.
+
+    >>> _count(1, "profiles"), _count(0, "profiles")
+    ('1 profile', '0 profiles')
+    """
+    return f"{number} {things[:-1] if number == 1 else things}"

@@ -1,0 +1,79 @@
+"""A solve watched from a shell: a line that is written over while it runs, and Ctrl-C, which keeps the best so far."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from remat_explorer.cli.output import say
+from remat_explorer.quantities import format_overhead, format_seconds, format_share, parse_budget
+
+if TYPE_CHECKING:
+    from remat_explorer.graph import Graph
+    from remat_explorer.solution import Solution
+    from remat_explorer.solvers.base import Progress
+
+TICK = 0.1  # seconds between two looks at the solve
+
+
+@dataclass(frozen=True)
+class Watched:
+    """How a watched solve ended.
+
+    Attributes:
+        solution: the answer, or the best until the interruption.
+        interrupted: whether a person pressed Ctrl-C.
+        from_cache: whether the answer was kept from an earlier solve.
+    """
+
+    solution: Solution
+    interrupted: bool = False
+    from_cache: bool = False
+
+
+def watch(options: argparse.Namespace, graph: Graph) -> Watched:
+    """Solve in a process of its own, so that a time limit and Ctrl-C are heard while a back end is at work.
+
+    Raises:
+        RematError: if the budget cannot be read, or the solve fails before a schedule is found.
+    """
+    from remat_explorer.solvers import SolveJob, checkpoint_all_peak
+
+    budget = parse_budget(options.budget, checkpoint_all_peak(graph))
+    choices = {"time_limit": options.time_limit, "solver": options.solver, "threads": options.threads}
+    started, interrupted, known = time.monotonic(), False, None
+    job = SolveJob.start(graph, budget, options.strategy, **choices, cache=not options.no_cache)
+    try:
+        while not job.wait(TICK):
+            known = (job.poll() or [known])[-1]
+            say(options, progress_line(time.monotonic() - started, options.time_limit, known, graph))
+    except KeyboardInterrupt:
+        interrupted = True
+        job.cancel()
+    finally:
+        say(options, "")
+    for remark in job.remarks:
+        print(f"remat-explorer: {remark}", file=sys.stderr)
+    return Watched(job.solution(), interrupted, job.from_cache)
+
+
+def progress_line(seconds: float, time_limit: float, known: Progress | None, graph: Graph) -> str:
+    """What is known of a running solve on one line: time, step, best overhead, bound and gap.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.solvers.base import Progress
+    >>> progress_line(3.25, 60, Progress(3.0, "planning", lower_bound=20.4), linear(8))
+    '3.2 s of 60.0 s · planning · bound +20.0 %'
+    """
+    clock = f"{seconds:.1f} s" if seconds < 1 else format_seconds(seconds)
+    words = [f"{clock} of {format_seconds(time_limit)}", "starting" if known is None else known.doing]
+    if known is not None and known.schedule is not None:
+        words.append(f"best {format_overhead(known.schedule.overhead)}")
+    if known is not None and known.lower_bound is not None and graph.total_cost:
+        words.append(f"bound {format_overhead(known.lower_bound / graph.total_cost)}")
+    if known is not None and known.gap is not None:
+        words.append(f"gap {format_share(known.gap)}")
+    return " · ".join(words)

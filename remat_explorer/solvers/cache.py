@@ -1,0 +1,224 @@
+"""Solutions on disk, one JSON file for each question, so that the same question is answered at once the next time.
+
+Nothing of a file is believed that can be checked: the schedule passes the checker again, and the status must follow
+from cost and bound. A file that is damaged, or answers another question, is removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+import json
+import math
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from remat_explorer.cache_folder import cache_folder, entries, entry_path, remove
+from remat_explorer.documents import quote, read_json, require_format, require_keys, write_text
+from remat_explorer.errors import SolutionError
+from remat_explorer.graph import Graph
+from remat_explorer.solution import Solution, Status
+from remat_explorer.solvers.base import PROVEN
+
+FORMAT, VERSION = "remat-explorer/cached-solution", 1
+LARGEST = 256 * 2**20  # bytes of all kept solutions together; above that the longest unused go
+PACKAGE = importlib.import_module("remat_explorer").__version__  # an import statement would lead to every face
+_KEYS = ("format", "version", "key", "graph", "time_limit", "threads", "solution")
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What a solve is asked.
+
+    Attributes:
+        graph: the training graph.
+        budget: bytes, resident bytes included.
+        strategy: a key of `STRATEGIES`.
+        solver: a key of `BACKENDS`.
+        time_limit: seconds of wall time; what was not proven within them may be with more.
+        threads: of the back end; the same holds for them.
+        options: further arguments of `solve` on which the answer depends, where they differ from their defaults.
+    """
+
+    graph: Graph
+    budget: int
+    strategy: str
+    solver: str
+    time_limit: float
+    threads: int = 1
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """Everything that two questions must share to have the same answers, given time."""
+        return {
+            "graph": self.graph.sha256,
+            "budget": self.budget,
+            "strategy": self.strategy,
+            "solver": self.solver,
+            "options": dict(self.options),
+            "package": PACKAGE,
+        }
+
+    def within(self, seconds: float) -> Question:
+        """The same question for a search that was stopped after ``seconds``."""
+        return dataclasses.replace(self, time_limit=min(self.time_limit, seconds))
+
+
+@dataclass(frozen=True, eq=False)
+class _Kept:
+    """A checked solution with the time limit and threads that the search for it had."""
+
+    solution: Solution
+    time_limit: float
+    threads: int
+
+    @property
+    def conclusive(self) -> bool:
+        return _conclusive(self.solution)
+
+    def had_more_than(self, question: Question) -> bool:
+        same = (self.time_limit, self.threads) == (question.time_limit, question.threads)
+        return self.had_as_much_as(question) and not same
+
+    def had_as_much_as(self, question: Question) -> bool:
+        return self.time_limit >= question.time_limit and self.threads >= question.threads
+
+
+def load_solution(question: Question) -> Solution | None:
+    """The kept answer to a question, checked again, or None if there is none that is good enough.
+
+    What is optimal or infeasible is so for any time limit. Another answer counts only if the search for it had at
+    least as much time, and as many threads, as the question gives.
+
+    >>> from remat_explorer.instances import linear
+    >>> load_solution(Question(linear(8), 4, "guessing", "highs", 60.0)) is None
+    True
+    """
+    kept = _read(question)
+    if kept is None or not (kept.conclusive or kept.had_as_much_as(question)):
+        return None
+    with contextlib.suppress(OSError):
+        os.utime(entry_path("solution", question.key))  # used now: what nobody asks for is evicted first
+    return kept.solution
+
+
+def store_solution(question: Question, solution: Solution) -> str:
+    """Keep an answer, unless a longer search for one is kept already; atomically, or not at all.
+
+    Returns:
+        A sentence that says why it could not be kept, or "". Nothing is raised: the solution is what matters.
+    """
+    try:
+        kept = _read(question)
+        if kept is not None and not _conclusive(solution) and (kept.conclusive or kept.had_more_than(question)):
+            return ""
+        document = {
+            "format": FORMAT,
+            "version": VERSION,
+            "key": question.key,
+            "graph": question.graph.name,
+            "time_limit": question.time_limit,
+            "threads": question.threads,
+            "solution": solution.to_document(),
+        }
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        write_text(entry_path("solution", question.key), json.dumps(document, separators=(",", ":")) + "\n")
+        _evict()
+    except OSError as error:
+        return (
+            f"the solution could not be kept in the cache folder {str(cache_folder())!r} "
+            f"({error.strerror or error}), so the next such solve starts anew; nothing else is lost. "
+            "Free some space there, or name another folder in the environment variable REMAT_EXPLORER_CACHE"
+        )
+    return ""
+
+
+def keep(question: Question, solution: Solution) -> None:
+    """`store_solution` for a caller who watches warnings: a RuntimeWarning says why the solution was not kept."""
+    problem = store_solution(question, solution)
+    if problem:
+        warnings.warn(problem, RuntimeWarning, stacklevel=3)
+
+
+def describe_entry(path: Path) -> dict[str, Any]:
+    """What a kept solution is about, without checking it: graph, strategy, budget, status and time limit.
+
+    Raises:
+        SolutionError: if the file cannot be read, or is no kept solution.
+    """
+    document = require_keys(read_json(path, SolutionError), _KEYS, "the kept solution", SolutionError)
+    require_format(document, FORMAT, VERSION, SolutionError)
+    solution = document["solution"] if isinstance(document["solution"], dict) else {}
+    words = {"graph": document["graph"]} | {name: solution.get(name) for name in ("strategy", "status")}
+    numbers = {"budget": solution.get("budget"), "time_limit": document["time_limit"]}
+    if not all(isinstance(word, str) for word in words.values()) or not all(
+        _is_number(number, at_least=0) for number in numbers.values()
+    ):
+        raise SolutionError(f"{str(path)!r} holds no solution: {quote(words | numbers)}")
+    return words | numbers | {"cost": solution.get("cost")}
+
+
+def _conclusive(solution: Solution) -> bool:
+    return solution.status in (Status.OPTIMAL, Status.INFEASIBLE)
+
+
+def _read(question: Question) -> _Kept | None:
+    """What is kept for a question; a file that does not hold an answer to it is removed."""
+    path = entry_path("solution", question.key)
+    try:
+        if not path.exists():
+            return None
+        document = require_keys(read_json(path, SolutionError), _KEYS, "the kept solution", SolutionError)
+        require_format(document, FORMAT, VERSION, SolutionError)
+        if document["key"] != question.key:
+            raise SolutionError("the file answers another question")
+        solution = Solution.from_document(document["solution"], question.graph)
+        if solution.budget != question.budget or solution.strategy != question.strategy:
+            raise SolutionError("its solution answers another question")
+        if not _is_number(document["time_limit"], at_least=0) or not _is_number(document["threads"], at_least=0):
+            raise SolutionError(f"{quote(document['threads'])} threads for {quote(document['time_limit'])} seconds")
+        _require_sound(solution)
+    except Exception:  # whatever a file can hold
+        with contextlib.suppress(OSError):
+            path.unlink()
+        return None
+    return _Kept(solution, document["time_limit"], document["threads"])
+
+
+def _require_sound(solution: Solution) -> None:
+    """Refuse a solution whose status does not follow from its schedule, cost and bound.
+
+    Raises:
+        SolutionError: saying what contradicts what.
+    """
+    bound, cost = solution.lower_bound, solution.cost
+    found = solution.status in (Status.OPTIMAL, Status.FEASIBLE)
+    if found == (cost is None):
+        raise SolutionError(f"{solution.status}, but the schedule is {'missing' if found else 'there'}")
+    if not _is_number(solution.seconds, at_least=0) or not isinstance(solution.solver, str):
+        raise SolutionError(f"{quote(solution.seconds)} seconds with the solver {quote(solution.solver)}")
+    if bound is not None and not (_is_number(bound, at_least=0) and math.isfinite(bound)):
+        raise SolutionError(f"a lower bound of {quote(bound)}")
+    if cost is not None and bound is not None and bound > cost:
+        raise SolutionError(f"a lower bound of {bound} above the cost of {cost}")
+    if solution.status == Status.OPTIMAL and (bound is None or cost is None or cost - bound > PROVEN * cost):
+        raise SolutionError(f"optimal, but with a lower bound of {bound} for a cost of {cost}")
+
+
+def _is_number(entry: Any, at_least: float) -> bool:
+    return not isinstance(entry, bool) and isinstance(entry, int | float) and entry >= at_least
+
+
+def _evict() -> None:
+    """Remove the longest unused solutions until the others take no more than `LARGEST`."""
+    total = 0
+    for entry in entries("solution"):
+        total += entry.bytes
+        if total > LARGEST:
+            remove(entry)

@@ -1,0 +1,95 @@
+"""`remat-explorer cache`: what it lists, what it removes."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from remat_explorer.cli import main
+
+PROFILE = {
+    "format": "remat-explorer/profile",
+    "version": 1,
+    "key": {"graph": "0123456789abcdef", "device": "cpu", "processor": "an abacus"},
+    "seconds": [0.5, 0.25],
+    "workspace": [0, 0],
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> Path:
+    """A cache with one solution, one profile that is a day old, and a file of somebody else."""
+    monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path / "cache"))
+    assert main(["solve", str(data / "graphs" / "linear8.json"), "--budget", "10"]) == 0
+    profile = tmp_path / "cache" / "profile-0.json"
+    profile.write_text(json.dumps(PROFILE))
+    yesterday = time.time() - 90_000
+    os.utime(profile, (yesterday, yesterday))
+    (tmp_path / "cache" / "notes.txt").write_text("mine")
+    capsys.readouterr()
+    return tmp_path / "cache"
+
+
+def listed(capsys, *arguments: str) -> str:
+    assert main(["cache", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_list_names_graph_strategy_budget_status_size_and_age(capsys, folder):
+    solutions, profiles, total = listed(capsys, "list").strip().split("\n\n")
+    assert solutions.splitlines()[1].split()[:6] == ["linear8", "optimal", "10", "B", "optimal", "60.0"]
+    assert "0123456789ab…" in profiles
+    assert "cpu, an abacus" in profiles
+    assert "1 day ago" in profiles
+    assert total.startswith("1 solution and 1 profile, ")
+    assert total.endswith(str(folder))
+
+
+def test_list_of_one_kind_as_json(capsys, folder):
+    document = json.loads(listed(capsys, "list", "solutions", "--json"))
+    (entry,) = document["solutions"]
+    assert document.keys() == {"folder", "solutions"}
+    assert (entry["graph"], entry["strategy"], entry["budget"], entry["status"]) == (
+        "linear8",
+        "optimal",
+        10,
+        "optimal",
+    )
+    assert entry["bytes"] == Path(entry["path"]).stat().st_size
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"key": 3}', '{"key": {"graph": 1}}'])
+def test_an_unreadable_file_is_listed_as_that(capsys, folder, content):
+    for name in ("solution-1.json", "profile-1.json"):
+        (folder / name).write_text(content)
+    assert listed(capsys, "list").count("(unreadable)") == 2
+
+
+def test_clear_says_what_it_removed_and_leaves_what_is_not_ours(capsys, folder):
+    assert listed(capsys, "clear").startswith("removed 1 solution and 1 profile, ")
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+    assert listed(capsys, "list").startswith("0 solutions and 0 profiles, 0 B in ")
+
+
+def test_clear_of_one_kind_leaves_the_other(capsys, folder):
+    document = json.loads(listed(capsys, "clear", "profiles", "--json"))
+    assert (document["profiles"], document["bytes"]) == (1, len(json.dumps(PROFILE)))
+    assert listed(capsys, "list").strip().splitlines()[-1].startswith("1 solution and 0 profiles")
+
+
+def test_a_cache_that_was_never_made_is_empty(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path / "none"))
+    assert listed(capsys, "list").startswith("0 solutions and 0 profiles")
+    assert listed(capsys, "clear").startswith("removed 0 solutions and 0 profiles")
+    assert not (tmp_path / "none").exists()
+
+
+def test_an_unknown_action_leaves_with_64(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["cache", "empty"])
+    assert stop.value.code == 64
+    assert "invalid choice: 'empty'" in capsys.readouterr().err

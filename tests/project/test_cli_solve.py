@@ -1,0 +1,183 @@
+"""`remat-explorer solve` as a shell runs it: watched on a terminal, interrupted, answered from the cache."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remat_explorer.cli import main
+from remat_explorer.graph import Graph
+from remat_explorer.solution import Solution, Status
+
+# the worker's strategy: a schedule with a bound that does not prove it, or nothing, and then no end
+ENDLESS = """
+import time
+from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.solve import STRATEGIES
+
+def strategy(graph, budget, limits):
+    if {finds}:
+        limits.tell("planning", checkpoint_all(graph), 0.9 * graph.total_cost)
+    limits.tell("thinking")
+    time.sleep(600)
+
+STRATEGIES["optimal"] = strategy
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache for each test."""
+    monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def chain(data: Path) -> str:
+    return str(data / "graphs" / "linear8.json")
+
+
+@pytest.fixture
+def endless(tmp_path: Path, chain: str, monkeypatch: pytest.MonkeyPatch):
+    """Starter of a command that solves the chain without end, on a terminal of its own; and what that shows."""
+    pty = pytest.importorskip("pty")
+    started: list[Any] = []
+
+    def start(*arguments: str, finds: bool = True) -> tuple[subprocess.Popen[str], int]:
+        (tmp_path / "sitecustomize.py").write_text(ENDLESS.format(finds=finds))
+        paths = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
+        terminal, end = pty.openpty()
+        command = [sys.executable, "-m", "remat_explorer.cli", "solve", chain, "--budget", "10", *arguments]
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=end, text=True, env={**os.environ, "PYTHONPATH": paths}
+        )
+        os.close(end)
+        started.extend((process, terminal))
+        return process, terminal
+
+    yield start
+    process, terminal = started
+    process.kill()
+    process.communicate()
+    os.close(terminal)
+
+
+def read_until(terminal: int, text: str) -> str:
+    """What the terminal showed until ``text`` was there."""
+    shown, end = "", time.monotonic() + 60
+    while text not in shown and time.monotonic() < end:
+        shown += os.read(terminal, 4096).decode(errors="replace")
+    assert text in shown
+    return shown
+
+
+def test_a_terminal_shows_time_step_overhead_bound_and_gap_on_one_line(endless):
+    process, terminal = endless("--time-limit", "100")
+    shown = read_until(terminal, "gap")
+    line = shown[shown.rindex("\x1b[2K") :]
+    assert "of 100.0 s · thinking · best +0.0 % · bound" in line
+    assert "\n" not in shown
+    process.kill()
+
+
+def test_ctrl_c_prints_and_writes_the_best_schedule_and_leaves_with_3(endless, chain, tmp_path):
+    target = tmp_path / "schedule.json"
+    process, terminal = endless("-o", str(target))
+    read_until(terminal, "gap")
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert "optimal: feasible, overhead +0.0 %" in out
+    assert "interrupted: this is the best schedule found until then" in out
+    solution = Solution.load(target, Graph.load(chain))
+    assert (solution.status, solution.cost, solution.lower_bound) == (Status.FEASIBLE, 17, 16)
+
+
+def test_ctrl_c_before_a_schedule_leaves_with_130_and_says_so(endless, tmp_path):
+    target = tmp_path / "schedule.json"
+    process, terminal = endless("-o", str(target), finds=False)
+    read_until(terminal, "thinking")
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out == ""
+    assert "interrupted before a schedule was found" in read_until(terminal, "found")
+    assert not target.exists()
+
+
+def test_a_time_limit_that_the_solver_ignores_leaves_with_3_and_says_so(endless, chain, tmp_path):
+    target = tmp_path / "schedule.json"
+    process, terminal = endless("-o", str(target), "--time-limit", "0.5")
+    shown = read_until(terminal, "is kept")
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert "did not stop at its time limit of 500 ms" in shown
+    assert "optimal: feasible" in out
+    assert Solution.load(target, Graph.load(chain)).status == Status.FEASIBLE
+
+
+def test_the_second_time_the_answer_comes_from_the_cache_and_says_so(capsys, chain):
+    for cached in (False, True):
+        assert main(["solve", chain, "--budget", "10"]) == 0
+        assert ("found in the cache" in capsys.readouterr().out) == cached
+    assert main(["solve", chain, "--budget", "10", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["from_cache"] is True
+
+
+def test_no_cache_solves_anew_and_keeps_nothing(capsys, chain, folder):
+    for _ in range(2):
+        assert main(["solve", chain, "--budget", "10", "--no-cache"]) == 0
+        assert "found in the cache" not in capsys.readouterr().out
+    assert not folder.exists()
+
+
+def test_a_cache_that_cannot_be_written_is_said_and_does_no_harm(capsys, chain, folder):
+    folder.write_text("a file")
+    assert main(["solve", chain, "--budget", "10"]) == 0
+    shown = capsys.readouterr()
+    assert "optimal: optimal" in shown.out
+    assert "could not be kept in the cache folder" in shown.err
+
+
+def test_an_output_that_cannot_be_written_does_not_lose_the_answer(capsys, chain, tmp_path):
+    assert main(["solve", chain, "--budget", "10", "-o", str(tmp_path)]) == 64
+    shown = capsys.readouterr()
+    assert "optimal: optimal, overhead +0.0 %" in shown.err
+    assert "could not be written to" in shown.err
+    assert main(["solve", chain, "--budget", "10", "-o", str(tmp_path / "schedule.json")]) == 0
+    assert "found in the cache" in capsys.readouterr().out
+
+
+def test_a_missing_output_folder_is_refused_before_the_solve(capsys, chain, tmp_path, folder):
+    assert main(["solve", chain, "--budget", "10", "-o", str(tmp_path / "no" / "schedule.json")]) == 64
+    assert "No such file or directory" in capsys.readouterr().err
+    assert not folder.exists()
+
+
+def test_threads_reach_the_strategy(capsys, chain, tmp_path, monkeypatch):
+    (tmp_path / "sitecustomize.py").write_text(
+        "from remat_explorer.errors import SolverError\n"
+        "from remat_explorer.solvers.solve import STRATEGIES\n"
+        "def strategy(graph, budget, limits):\n"
+        "    raise SolverError(f'{limits.threads} threads')\n"
+        "STRATEGIES['optimal'] = strategy\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert main(["solve", chain, "--budget", "4", "--threads", "7"]) == 64
+    assert "remat-explorer: 7 threads" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("limit", ["-1", "nan", "soon"])
+def test_a_time_limit_that_is_none_leaves_with_64(capsys, chain, limit):
+    with pytest.raises(SystemExit) as stop:
+        main(["solve", chain, "--budget", "4", "--time-limit", limit])
+    assert stop.value.code == 64
+    assert f"{limit!r} is not a number of seconds" in capsys.readouterr().err

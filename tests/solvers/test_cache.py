@@ -1,0 +1,302 @@
+"""Solutions on disk: when a kept one answers, when it does not, and what a broken cache costs: nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import json
+import os
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from remat_explorer import cache_folder
+from remat_explorer.instances import linear
+from remat_explorer.solution import Solution, Status
+from remat_explorer.solvers import SolveJob, solve
+from remat_explorer.solvers import cache as cache_module
+from remat_explorer.solvers.base import Answer
+from remat_explorer.solvers.cache import Question, load_solution, store_solution
+from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.solve import STRATEGIES, judge
+
+GRAPH = linear(8)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache for each test."""
+    monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The budgets for which the optimal strategy was run, in this process."""
+    ran: list[int] = []
+    strategy = STRATEGIES["optimal"]
+
+    def counting(graph, budget, limits):
+        ran.append(budget)
+        return strategy(graph, budget, limits)
+
+    monkeypatch.setitem(STRATEGIES, "optimal", counting)
+    return ran
+
+
+def question(time_limit: float = 60.0, budget: int = 10, threads: int = 1, **options) -> Question:
+    return Question(GRAPH, budget, "optimal", "highs", time_limit, threads, options)
+
+
+def answer(asked: Question, lower_bound: float | None = 15.0, seconds: float = 1.0) -> Solution:
+    """A feasible solution, kept out of proof by its bound."""
+    return judge(GRAPH, asked.budget, asked.strategy, Answer(checkpoint_all(GRAPH), lower_bound), seconds)
+
+
+def only_file(folder: Path) -> Path:
+    (path,) = folder.iterdir()
+    return path
+
+
+def test_the_same_question_is_answered_from_the_cache_with_the_time_of_the_first_solve(calls):
+    heard: list[str] = []
+    first = solve(GRAPH, 4, cache=True)
+    again = solve(GRAPH, 4, cache=True, on_progress=lambda progress: heard.append(progress.doing))
+    assert calls == [4]
+    assert heard == ["found in the cache"]
+    assert again.to_document() == first.to_document()
+    assert (again.status, again.cost, again.seconds) == (Status.OPTIMAL, 26.0, first.seconds)
+
+
+def test_a_call_that_asks_for_no_cache_neither_reads_nor_writes_one(calls, folder):
+    solve(GRAPH, 4)
+    assert not folder.exists()
+    solve(GRAPH, 4, cache=True)
+    solve(GRAPH, 4)
+    assert calls == [4, 4, 4]
+
+
+def test_a_proven_answer_holds_for_any_time_limit():
+    solve(GRAPH, 4, time_limit=50, cache=True)
+    assert load_solution(Question(GRAPH, 4, "optimal", "highs", 1e6)) is not None
+
+
+def test_an_infeasible_budget_is_remembered_for_any_time_limit():
+    solve(GRAPH, 4, "checkpoint-all", cache=True)
+    kept = load_solution(Question(GRAPH, 4, "checkpoint-all", "highs", 1e6))
+    assert kept is not None
+    assert (kept.status, kept.schedule, kept.lower_bound) == (Status.INFEASIBLE, None, None)
+
+
+@pytest.mark.parametrize("status", [Status.FEASIBLE, Status.UNKNOWN])
+def test_an_unproven_answer_counts_only_if_its_search_had_as_much_time(status):
+    asked = question(time_limit=10)
+    kept = answer(asked) if status == Status.FEASIBLE else judge(GRAPH, 10, "optimal", Answer(None, 15.0), 10.0)
+    assert kept.status == status
+    assert store_solution(asked, kept) == ""
+    assert load_solution(question(time_limit=10)) is not None
+    assert load_solution(question(time_limit=5)) is not None
+    assert load_solution(question(time_limit=10.1)) is None
+
+
+def test_an_unproven_answer_counts_only_if_its_search_had_as_many_threads():
+    store_solution(question(threads=2), answer(question()))
+    assert load_solution(question(threads=1)) is not None
+    assert load_solution(question(threads=2)) is not None
+    assert load_solution(question(threads=3)) is None
+    store_solution(question(threads=2), answer(question(), 17.0))
+    assert load_solution(question(threads=3)) is not None  # which is proven
+
+
+def test_a_shorter_search_does_not_replace_a_longer_one_but_a_proof_does():
+    store_solution(question(time_limit=10), answer(question(), 15.0))
+    store_solution(question(time_limit=2), answer(question(), 14.0))
+    kept = load_solution(question(time_limit=10))
+    assert kept is not None
+    assert kept.lower_bound == 15.0
+    store_solution(question(time_limit=2), answer(question(), 17.0))
+    store_solution(question(time_limit=20), answer(question(), 14.0))
+    kept = load_solution(question(time_limit=20))
+    assert kept is not None
+    assert (kept.status, kept.lower_bound) == (Status.OPTIMAL, 17.0)
+
+
+def test_a_search_that_was_cancelled_counts_only_as_long_as_it_ran():
+    def stop_after_planning(graph, budget, limits):
+        return Answer(checkpoint_all(graph), 15.0)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(STRATEGIES, "optimal", stop_after_planning)
+        solution = solve(GRAPH, 10, cache=True, cancelled=lambda: True)
+    assert solution.status == Status.FEASIBLE
+    assert load_solution(question(time_limit=60)) is None
+    assert load_solution(question(time_limit=solution.seconds)) is not None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Question(dataclasses.replace(GRAPH, name="another chain"), 10, "optimal", "highs", 1.0),
+        Question(GRAPH, 9, "optimal", "highs", 1.0),
+        Question(GRAPH, 10, "checkmate-ilp", "highs", 1.0),
+        Question(GRAPH, 10, "optimal", "cbc", 1.0),
+        question(time_limit=1.0, splits=2),
+    ],
+)
+def test_every_part_of_a_question_counts(other):
+    store_solution(question(), answer(question()))
+    assert load_solution(question(1.0)) is not None
+    assert load_solution(other) is None
+
+
+def test_another_version_of_the_package_solves_anew(monkeypatch):
+    store_solution(question(), answer(question()))
+    monkeypatch.setattr(cache_module, "PACKAGE", "999.0")
+    assert load_solution(question()) is None
+
+
+def edited(**entries) -> Callable[[dict], None]:
+    return lambda document: document["solution"].update(entries)
+
+
+def without_a_checkpoint(document: dict) -> None:
+    document["solution"]["S"] = ["0" * len(row) for row in document["solution"]["S"]]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        edited(cost=16.0),
+        edited(peak=9),
+        edited(status="optimal"),
+        edited(status="infeasible"),
+        edited(status="best"),
+        edited(lower_bound=18.0),
+        edited(lower_bound="low"),
+        edited(seconds=-1.0),
+        edited(solver=None),
+        edited(budget=9),
+        edited(strategy="checkmate-ilp"),
+        edited(R=None, S=None),
+        edited(R=["1"]),
+        without_a_checkpoint,
+        lambda document: document["key"].update(budget=9),
+        lambda document: document.update(time_limit="long"),
+        lambda document: document.update(threads=None),
+        lambda document: document.update(version=2),
+        lambda document: document.pop("graph"),
+    ],
+)
+def test_a_file_that_does_not_hold_the_answer_is_removed(damage, folder):
+    store_solution(question(), answer(question()))
+    assert load_solution(question()) is not None
+    path = only_file(folder)
+    document = json.loads(path.read_text())
+    damage(document)
+    path.write_text(json.dumps(document))
+    assert load_solution(question()) is None
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe\x00", b"[" * 100_000, b"null"])
+def test_a_damaged_file_is_solved_again_and_replaced(content, folder, calls):
+    solve(GRAPH, 4, cache=True)
+    path = only_file(folder)
+    path.write_bytes(content)
+    assert solve(GRAPH, 4, cache=True).cost == 26.0
+    assert solve(GRAPH, 4, cache=True).cost == 26.0
+    assert calls == [4, 4]
+
+
+def test_a_folder_in_place_of_the_file_is_left_alone_and_said(folder):
+    solve(GRAPH, 4, cache=True)
+    path = only_file(folder)
+    path.unlink()
+    path.mkdir()
+    with pytest.warns(RuntimeWarning, match=r"could not be kept in the cache folder .* nothing else is lost"):
+        assert solve(GRAPH, 4, cache=True).cost == 26.0
+    assert path.is_dir()
+
+
+def test_a_full_disk_costs_nothing_but_a_warning(monkeypatch, folder):
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.warns(RuntimeWarning, match="No space left on device"):
+        solution = solve(GRAPH, 4, cache=True)
+    assert (solution.status, solution.cost) == (Status.OPTIMAL, 26.0)
+    assert list(folder.iterdir()) == []  # not even half a file
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the device that is always full is one of Linux")
+def test_a_disk_that_fills_up_in_the_middle_of_a_file_leaves_no_half_of_it(monkeypatch, folder):
+    def to_the_full_device(handle, *arguments, **keywords):
+        os.close(handle)
+        return open("/dev/full", *arguments, **keywords)
+
+    monkeypatch.setattr(os, "fdopen", to_the_full_device)
+    with pytest.warns(RuntimeWarning, match="No space left on device"):
+        assert solve(GRAPH, 4, cache=True).cost == 26.0
+    assert list(folder.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_costs_nothing_but_a_warning(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path / "file"))
+    with pytest.warns(RuntimeWarning, match="REMAT_EXPLORER_CACHE"):
+        assert solve(GRAPH, 4, cache=True).cost == 26.0
+    assert cache_folder.entries() == []
+
+
+def test_a_job_says_in_a_remark_why_its_solution_was_not_kept(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path / "file"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        job = SolveJob.start(GRAPH, 4, cache=True)
+        assert job.wait(60)
+    assert job.solution().cost == 26.0
+    (remark,) = job.remarks
+    assert "could not be kept in the cache folder" in remark
+
+
+def test_a_job_finds_what_an_earlier_one_found_without_a_process():
+    job = SolveJob.start(GRAPH, 4, cache=True)
+    assert job.wait(60)
+    again = SolveJob.start(GRAPH, 4, cache=True)
+    assert again.done
+    assert (job.from_cache, again.from_cache) == (False, True)
+    assert again._worker is None
+    assert [(progress.doing, progress.cost) for progress in again.poll()] == [("found in the cache", 26.0)]
+    assert again.solution().to_document() == job.solution().to_document()
+    again.cancel()
+    assert again.solution().status == Status.OPTIMAL
+
+
+def test_the_longest_unused_solutions_go_when_the_cache_is_full(monkeypatch, folder):
+    for budget in (10, 11, 12):
+        store_solution(question(budget=budget), answer(question(budget=budget)))
+        path = cache_folder.entry_path("solution", question(budget=budget).key)
+        os.utime(path, (budget, budget))
+    (folder / "profile-of-someone.json").write_text("{}")
+    assert load_solution(question(budget=10)) is not None  # and is thereby the last used
+    sizes = [entry.bytes for entry in cache_folder.entries("solution")]
+    monkeypatch.setattr(cache_module, "LARGEST", sum(sizes))
+    store_solution(question(budget=13), answer(question(budget=13)))
+    kept = [budget for budget in (10, 11, 12, 13) if load_solution(question(budget=budget))]
+    assert kept == [10, 12, 13]
+    assert (folder / "profile-of-someone.json").exists()
+
+
+def test_clearing_removes_what_is_ours_and_nothing_else(folder):
+    store_solution(question(), answer(question()))
+    for name in ("profile-0.json", ".solution-0.json.half", "notes.txt"):
+        (folder / name).write_text("{}")
+    removed = cache_folder.clear("solution")
+    assert [entry.kind for entry in removed] == ["solution"]
+    assert sorted(path.name for path in folder.iterdir()) == ["notes.txt", "profile-0.json"]
+    cache_folder.clear()
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
