@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from remat_explorer.schedule import Schedule as Schedule
     from remat_explorer.solution import Solution as Solution
     from remat_explorer.solvers import Frontier as Frontier
+    from remat_explorer.solvers import Relaxation as Relaxation
     from remat_explorer.solvers import Sweep as Sweep
     from remat_explorer.solvers import minimum_budget as minimum_budget
     from remat_explorer.solvers import relax as relax
@@ -39,6 +40,7 @@ _HOMES = {
     "Frontier": "remat_explorer.solvers",
     "Graph": "remat_explorer.graph",
     "Plan": "remat_explorer.plan",
+    "Relaxation": "remat_explorer.solvers",
     "Schedule": "remat_explorer.schedule",
     "Solution": "remat_explorer.solution",
     "Sweep": "remat_explorer.solvers",
@@ -60,6 +62,7 @@ __all__ = [
     "Frontier",
     "Graph",
     "Plan",
+    "Relaxation",
     "Schedule",
     "Solution",
     "Sweep",

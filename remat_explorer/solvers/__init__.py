@@ -13,7 +13,7 @@ from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all
 from remat_explorer.solvers.frontier import Frontier
 from remat_explorer.solvers.job import SolveJob
 from remat_explorer.solvers.minimum_budget import MinimumBudget, minimum_budget
-from remat_explorer.solvers.relaxation import relax
+from remat_explorer.solvers.relaxation import Relaxation, relax
 from remat_explorer.solvers.solve import STRATEGIES, solve
 from remat_explorer.solvers.sweep import sweep
 from remat_explorer.solvers.sweep_run import Sweep, SweepProgress
@@ -24,6 +24,7 @@ __all__ = [
     "Frontier",
     "MinimumBudget",
     "Progress",
+    "Relaxation",
     "SolveJob",
     "Sweep",
     "SweepProgress",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from remat_explorer.errors import UnknownNameError
+from remat_explorer.errors import SolverError, UnknownNameError
 
 
 @dataclass(frozen=True)
@@ -16,17 +16,39 @@ class Backend:
         mip_name: the name that python-mip expects.
         prints: whether it writes to standard output although it is told not to.
         clock_runs_on: whether its time limit for linear programs counts from the first solve of a model on.
+        remedy: what to do where it is missing.
     """
 
     name: str
     mip_name: str
     prints: bool
     clock_runs_on: bool
+    remedy: str
 
 
 BACKENDS = {
-    "highs": Backend("HiGHS", "HIGHS", prints=False, clock_runs_on=True),
-    "cbc": Backend("CBC", "CBC", prints=True, clock_runs_on=False),
+    "highs": Backend(
+        "HiGHS",
+        "HIGHS",
+        prints=False,
+        clock_runs_on=True,
+        remedy='reinstall the package mip with HiGHS: pip install --force-reinstall "mip[highs]"',
+    ),
+    "cbc": Backend(
+        "CBC",
+        "CBC",
+        prints=True,
+        clock_runs_on=False,
+        remedy="reinstall the package mip with CBC: pip install --force-reinstall mip cbcbox",
+    ),
+    "gurobi": Backend(
+        "Gurobi",
+        "GUROBI",
+        prints=True,
+        clock_runs_on=False,
+        remedy='get Gurobi with a licence of your own: pip install "mip[gurobi]", or set GUROBI_HOME to the folder of '
+        "an installation; the solvers 'highs' and 'cbc' came with this package",
+    ),
 }
 
 
@@ -42,3 +64,17 @@ def backend(name: str) -> Backend:
     if name not in BACKENDS:
         raise UnknownNameError("solver", name, BACKENDS)
     return BACKENDS[name]
+
+
+def missing(name: str, error: Exception) -> SolverError:
+    """The error that says how to get a back end that could not be loaded.
+
+    Args:
+        name: a key of `BACKENDS`.
+        error: what loading it raised; its first sentence is quoted.
+
+    >>> str(missing("cbc", OSError("no library. Look elsewhere")))[:62]
+    "the solver 'cbc' cannot be loaded: no library; reinstall the p"
+    """
+    reason = " ".join(str(error).split()).split(". ")[0].rstrip(".") or type(error).__name__
+    return SolverError(f"the solver {name!r} cannot be loaded: {reason}; {BACKENDS[name].remedy}")

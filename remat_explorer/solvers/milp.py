@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 
 from remat_explorer.errors import SolverError
-from remat_explorer.solvers.backends import backend
+from remat_explorer.solvers.backends import backend, missing
 
 Sense = Literal["<", ">", "="]
 SLOWNESS = 8e-6  # seconds per column that a back end needs to notice its time limit and to hand the values over
@@ -76,9 +76,10 @@ class Milp:
             import mip
 
             self._mip = mip
-            self._model: Any = mip.Model(sense=mip.MINIMIZE, solver_name=self.backend.mip_name)
-        except (ImportError, FileNotFoundError, OSError) as error:
-            raise SolverError(f"the solver {solver!r} cannot be loaded: {error}; reinstall the package mip") from None
+            with _standard_output_closed(self.backend.prints):
+                self._model: Any = mip.Model(sense=mip.MINIMIZE, solver_name=self.backend.mip_name)
+        except Exception as error:  # python-mip raises of many kinds: no library, another version's, no licence
+            raise missing(solver, error) from None
         self._model.verbose = 0
         self._model.threads = threads
         self._model.max_mip_gap = self._model.max_mip_gap_abs = RELATIVE_GAP
@@ -163,7 +164,7 @@ class Milp:
         kinds = self._mip.OptimizationStatus
         if status == kinds.ERROR:
             raise SolverError(f"{self.backend.name} reported an error; try another solver, or a larger budget")
-        if status in (kinds.INFEASIBLE, kinds.INT_INFEASIBLE, kinds.UNBOUNDED):
+        if status in (kinds.INFEASIBLE, kinds.INT_INFEASIBLE, kinds.UNBOUNDED, kinds.INF_OR_UNBD):
             # every column of this package's problems is bounded, so "unbounded or infeasible" means infeasible
             return Outcome("infeasible", None, math.inf, None)
         if status in (kinds.OPTIMAL, kinds.FEASIBLE):

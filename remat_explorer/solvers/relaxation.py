@@ -1,36 +1,46 @@
-"""Linear programming bounds of the formulations, to compare how tight they are."""
+"""Linear programming relaxations of the formulations, to compare how tight they are and to see what they mix."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
 
 from remat_explorer.errors import SolverError, UnknownNameError
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import parse_budget
 from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.checkmate_ilp import CheckmateProblem
+from remat_explorer.solvers.checkmate_ilp import require_splits
+from remat_explorer.solvers.checkmate_problem import CheckmateProblem, Rows
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.lazy_rows import LivenessRelaxation
 from remat_explorer.solvers.milp import Milp
 
+FORMULATIONS = ("checkmate-ilp", "checkmate-unpartitioned", "optimal")
 
-def relax(graph: Graph, budget: str | int | float, formulation: str = "checkmate-ilp", solver: str = "highs") -> float:
-    """The bound of a formulation without integrality: no schedule within the budget costs less.
+
+def relax(
+    graph: Graph, budget: str | int | float, formulation: str = "checkmate-ilp", solver: str = "highs", splits: int = 1
+) -> float:
+    """The bound of a formulation without integrality: no schedule of its class within the budget costs less.
 
     Args:
         graph: the training graph.
         budget: as for `solve`.
         formulation: "checkmate-ilp" (problem (9)), "checkmate-unpartitioned" (without stages, (8a) to (8c)) or
-            "optimal" (the liveness formulation).
+            "optimal" (the liveness formulation, whose schedules are those of problem (9)).
         solver: the back end.
+        splits: parts of each stage, for "checkmate-ilp".
 
     Returns:
-        The optimum of the linear program, in the unit of the graph's costs; infinity if it has no solution.
+        The optimum of the linear program, in the unit of the graph's costs; infinity if it has no solution. With
+        splits, and without stages, there are more schedules, so those bounds hold for frontier-advancing ones, too.
 
     Raises:
         UnknownNameError: if there is no such formulation or solver.
+        SolverError: if the formulation has no stages to split, or the back end fails.
 
     Source: Checkmate (MLSys 2020), section 4.6 and appendix A.
 
@@ -38,33 +48,84 @@ def relax(graph: Graph, budget: str | int | float, formulation: str = "checkmate
     >>> round(relax(linear(8), 4), 3), round(relax(linear(8), 4, "checkmate-unpartitioned"), 3)
     (22.0, 1.206)
     """
-    if formulation not in FORMULATIONS:
-        raise UnknownNameError("formulation", formulation, FORMULATIONS)
-    budget_bytes = parse_budget(budget, checkpoint_all_peak(graph))
-    return FORMULATIONS[formulation](Condensed.of(graph), budget_bytes, solver)
+    return Relaxation.of(graph, budget, formulation, solver, splits).bound
 
 
-def _checkmate(condensed: Condensed, budget: int, solver: str, unpartitioned: bool = False) -> float:
-    problem = CheckmateProblem(condensed, budget, Milp(solver, relaxed=True), unpartitioned)
+@dataclass(frozen=True, eq=False)
+class Relaxation:
+    """A formulation's linear program, solved: its bound and the fractional matrices that attain it.
+
+    Attributes:
+        graph: the training graph, n operations and v values.
+        bound: as `relax` returns it.
+        R: to what degree each row computes each operation, float of shape (rows, n); None if there is no solution.
+        S: to what degree each value is retained into each row, float of shape (rows, v); None if there is no solution.
+    """
+
+    graph: Graph
+    bound: float
+    R: np.ndarray | None
+    S: np.ndarray | None
+
+    @staticmethod
+    def of(
+        graph: Graph,
+        budget: str | int | float,
+        formulation: str = "checkmate-ilp",
+        solver: str = "highs",
+        splits: int = 1,
+    ) -> Relaxation:
+        """Solve the linear program; arguments and errors are those of `relax`.
+
+        >>> from remat_explorer.instances import linear
+        >>> half = Relaxation.of(linear(2), 3, "checkmate-unpartitioned")
+        >>> half.R.shape, bool(half.R.sum() < 5)
+        ((5, 5), True)
+        """
+        if formulation not in FORMULATIONS:
+            raise UnknownNameError("formulation", formulation, FORMULATIONS)
+        require_splits("formulation", formulation, splits)
+        budget_bytes = parse_budget(budget, checkpoint_all_peak(graph))
+        condensed = Condensed.of(graph)
+        if formulation == "optimal":
+            return _liveness(condensed, budget_bytes, solver)
+        return _checkmate(condensed, budget_bytes, solver, Rows(graph.n, splits, formulation == "checkmate-ilp"))
+
+
+def _checkmate(condensed: Condensed, budget: int, solver: str, rows: Rows) -> Relaxation:
+    problem = CheckmateProblem(condensed, budget, Milp(solver, relaxed=True), rows)
     problem.build(Limits(time_limit=math.inf))
     outcome = problem.milp.solve()
     if outcome.status == "unknown":
         raise SolverError(f"{solver!r} gave no bound for this linear program; try the other solver")
-    return outcome.bound / problem.cost_scale
+    if outcome.values is None:
+        return Relaxation(condensed.graph, math.inf, None, None)
+    R, S = problem.matrices(outcome.values)
+    if rows.partitioned:
+        stays = np.arange(rows.count)[:, None] // rows.splits > condensed.graph.producer
+    else:
+        stays = np.append(outcome.values, 0.0)[problem.D][:, condensed.graph.producer]
+    return Relaxation(condensed.graph, outcome.bound / problem.cost_scale, R, _values(condensed, S, stays))
 
 
-def _unpartitioned(condensed: Condensed, budget: int, solver: str) -> float:
-    return _checkmate(condensed, budget, solver, unpartitioned=True)
-
-
-def _liveness(condensed: Condensed, budget: int, solver: str) -> float:
+def _liveness(condensed: Condensed, budget: int, solver: str) -> Relaxation:
     relaxation = LivenessRelaxation(condensed, budget, Limits(time_limit=math.inf, solver=solver))
     relaxation.build()
-    return relaxation.solve().bound
+    relaxed = relaxation.solve()
+    if relaxed.R is None or relaxed.S is None:
+        return Relaxation(condensed.graph, relaxed.bound, None, None)
+    stays = np.arange(condensed.n)[:, None] > condensed.graph.producer
+    return Relaxation(condensed.graph, relaxed.bound, relaxed.R, _values(condensed, relaxed.S, stays))
 
 
-FORMULATIONS: dict[str, Callable[[Condensed, int, str], float]] = {
-    "checkmate-ilp": _checkmate,
-    "checkmate-unpartitioned": _unpartitioned,
-    "optimal": _liveness,
-}
+def _values(condensed: Condensed, S: np.ndarray, stays: np.ndarray) -> np.ndarray:
+    """S of values from S of groups; persistent values are there where ``stays`` says so, unread ones nowhere."""
+    graph = condensed.graph
+    spread = np.zeros((len(S), len(graph.values)))
+    group_of = {(int(graph.producer[v]), graph.readers[v]): group for group, v in enumerate(condensed.member)}
+    for v, value in enumerate(graph.values):
+        if value.persistent:
+            spread[:, v] = stays[:, v]
+        elif graph.readers[v]:
+            spread[:, v] = S[:, group_of[int(graph.producer[v]), graph.readers[v]]]
+    return spread

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 from remat_explorer.checker import check
-from remat_explorer.errors import UnknownNameError
+from remat_explorer.errors import ScheduleError, UnknownNameError
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import parse_budget
+from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.backends import backend
 from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress, Strategy
 from remat_explorer.solvers.cache import Question, keep, load_solution
-from remat_explorer.solvers.checkmate_ilp import solve_checkmate_ilp
+from remat_explorer.solvers.checkmate_ilp import require_splits, solve_checkmate_ilp, solve_checkmate_unpartitioned
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak, solve_checkpoint_all
+from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.minimum_budget import largest_operation
 from remat_explorer.solvers.optimal import solve_optimal
 from remat_explorer.solvers.rounding import cost_step
 
+REFUTED = 1e-4  # relative excess of a lower bound over a cost beyond which no solver's tolerance explains it
+
 STRATEGIES: dict[str, Strategy] = {
     "optimal": solve_optimal,
     "checkmate-ilp": solve_checkmate_ilp,
+    "checkmate-unpartitioned": solve_checkmate_unpartitioned,
     "checkpoint-all": solve_checkpoint_all,
 }
 
@@ -36,6 +42,7 @@ def solve(
     on_progress: Callable[[Progress], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
     cache: bool = False,
+    splits: int = 1,
 ) -> Solution:
     """The cheapest schedule of ``graph`` within ``budget`` that a strategy finds in time, checked.
 
@@ -50,12 +57,15 @@ def solve(
         cancelled: asked between steps; a running MILP is not interrupted (`SolveJob` does that).
         cache: take a kept answer from the user's cache folder if it is as good as a new one, and keep a new one there.
             Its `seconds` are those of the solve that found it; ``on_progress`` hears "found in the cache".
+        splits: parts of each stage, for "checkmate-ilp": how often an operation may run in one. The schedule has
+            that many rows for each stage.
 
     Raises:
         QuantityError: if the budget cannot be read.
         UnknownNameError: if there is no such strategy or solver.
-        ScheduleError: if the strategy's schedule is wrong, which would be a bug.
-        SolverError: if the solver fails, or the graph has operations with several implementations.
+        ScheduleError: if a schedule of the strategy is wrong, or costs less than its bound: a bug.
+        SolverError: if the solver fails, or the graph has operations with several implementations,
+            or the strategy is not for this graph or not for these splits.
 
     >>> from remat_explorer.instances import linear
     >>> solution = solve(linear(8), budget=4)
@@ -64,39 +74,76 @@ def solve(
     """
     if strategy not in STRATEGIES:
         raise UnknownNameError("strategy", strategy, STRATEGIES)
+    require_splits("strategy", strategy, splits)
     backend(solver)
-    limits = Limits(time_limit, solver, threads, on_progress or _ignore, cancelled or _never)
     budget_bytes = parse_budget(budget, checkpoint_all_peak(graph))
-    question = Question(graph, budget_bytes, strategy, solver, time_limit, threads)
+    report = checked_reports(graph, budget_bytes, on_progress) if on_progress else _ignore
+    limits = Limits(time_limit, solver, threads, report, cancelled or _never)
+    options = {} if splits == 1 else {"splits": splits}
+    question = Question(graph, budget_bytes, strategy, solver, time_limit, threads, options)
     if cache and (known := load_solution(question)) is not None:
         limits.tell("found in the cache", known.schedule, known.lower_bound)
         return known
-    if budget_bytes < smallest_budget(graph):
+    run = STRATEGIES[strategy] if splits == 1 else partial(solve_checkmate_ilp, splits=splits)
+    if budget_bytes < smallest_budget(graph, strategy):
         answer = Answer(None, infeasible=True)
     else:
-        answer = STRATEGIES[strategy](graph, budget_bytes, limits)
+        answer = run(graph, budget_bytes, limits)
     solution = judge(graph, budget_bytes, strategy, answer, limits.elapsed)
     if cache:
         keep(question.within(solution.seconds) if limits.cancelled() else question, solution)
     return solution
 
 
-def smallest_budget(graph: Graph) -> int:
-    """Bytes below which no schedule fits; resident bytes alone where operations have several implementations."""
-    return graph.resident_bytes if graph.has_choices else largest_operation(graph)[1]
+def smallest_budget(graph: Graph, strategy: str) -> int:
+    """Bytes below which no schedule fits; resident bytes alone where operations have several implementations.
+
+    Without stages the persistent outputs of earlier operations may still be to come, so they do not count.
+    """
+    if graph.has_choices:
+        return graph.resident_bytes
+    if strategy == "checkmate-unpartitioned":
+        condensed = Condensed.of(graph)
+        return int((condensed.operation_bytes - condensed.base).max()) + graph.resident_bytes
+    return largest_operation(graph)[1]
+
+
+def checked_reports(graph: Graph, budget: int, report: Callable[[Progress], None]) -> Callable[[Progress], None]:
+    """``report``, called with schedules that have passed the checker only: nobody sees another.
+
+    Raises:
+        ScheduleError: when it is called with a schedule that breaks a rule or the budget.
+    """
+    passed: list[Schedule | None] = [None]
+
+    def tell(progress: Progress) -> None:
+        if progress.schedule is not passed[0] and progress.schedule is not None:
+            try:
+                check(graph, progress.schedule.R, progress.schedule.S, budget)
+            except ScheduleError as error:
+                raise ScheduleError(f"the strategy's schedule is refused: {error}") from None
+            passed[0] = progress.schedule
+        report(progress)
+
+    return tell
 
 
 def judge(graph: Graph, budget: int, strategy: str, answer: Answer, seconds: float) -> Solution:
     """The solution of a strategy's answer: its schedule checked, its bound rounded, its status computed.
 
     Raises:
-        ScheduleError: if the schedule breaks a rule or the budget.
+        ScheduleError: if the schedule breaks a rule or the budget, or refutes the strategy's own lower bound.
     """
     if answer.schedule is None:
         status = Status.INFEASIBLE if answer.infeasible else Status.UNKNOWN
         bound = None if answer.infeasible else round_up(graph, answer.lower_bound)
         return Solution(graph, strategy, status, budget, None, bound, seconds, answer.solver)
     checked = check(graph, answer.schedule.R, answer.schedule.S, budget)
+    if answer.lower_bound is not None and answer.lower_bound > checked.cost + REFUTED * (checked.cost or 1.0):
+        raise ScheduleError(
+            f"the strategy {strategy!r} says that no schedule costs less than {answer.lower_bound:.6g}, but its own "
+            f"costs {checked.cost:.6g}"
+        )
     bound = round_up(graph, answer.lower_bound)
     status = Status.FEASIBLE
     if bound is not None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 
 import pytest
+from exhaustive import frontier_optimum
 
 from remat_explorer.checker import check
-from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
 from remat_explorer.solution import Status
-from remat_explorer.solvers import checkpoint_all, minimum_budget, relax, solve
+from remat_explorer.solvers import checkpoint_all, checkpoint_all_peak, minimum_budget, relax, solve
 
 EIGHT_LAYERS = {3: 45, 4: 26, 5: 22, 6: 21, 7: 20, 8: 19, 9: 18, 10: 17}
 
@@ -61,6 +60,18 @@ def test_global_optima_without_any_stages_are_reached_on_small_graphs(strategy, 
         assert (solution.status, solution.cost, solution.lower_bound) == (Status.OPTIMAL, optimum, optimum), entry
 
 
+def test_the_other_strategies_agree_with_the_reference_optima_where_they_are_quick(reference, small_graph):
+    """Split stages and no stages at all on the smallest graphs; checkpoint-all wherever it is the optimum."""
+    for entry in reference("exact_small_graphs.json"):
+        graph, budget, optimum = small_graph(entry), entry["budget"], entry["exact_global"]
+        runs = [("checkmate-ilp", 2)] if graph.n <= 9 else []
+        runs += [("checkmate-unpartitioned", 1)] if graph.n <= 7 else []
+        runs += [("checkpoint-all", 1)] if checkpoint_all_peak(graph) <= budget else []
+        for strategy, splits in runs:
+            solution = solve(graph, budget, strategy, splits=splits)
+            assert (solution.status, solution.cost) == (Status.OPTIMAL, optimum), (entry["graph"], budget, strategy)
+
+
 def test_integrality_gaps_with_and_without_stages_are_those_of_the_paper(reference):
     chain = linear(8)
     assert 26 / relax(chain, 4) == pytest.approx(1.1818, abs=1e-4)
@@ -86,7 +97,7 @@ def test_exact_strategies_agree_with_exhaustive_search_on_random_training_graphs
     graph = random_graph(seed, layers=3 + seed % 2)
     low, high = minimum_budget(graph).lower_bound, int(checkpoint_all(graph).U.max())
     budget = low + (high - low) * (seed % 5) // 6
-    optimum = exhaustive_optimum(graph, budget)
+    optimum = frontier_optimum(graph, budget)
     strategies = ("optimal", "checkmate-ilp") if seed % 3 == 0 else ("optimal",)
     for strategy in strategies:
         solution = solve(graph, budget, strategy)
@@ -97,38 +108,3 @@ def test_exact_strategies_agree_with_exhaustive_search_on_random_training_graphs
     if math.isfinite(optimum):
         assert relax(graph, budget) <= optimum + 1e-6
         assert relax(graph, budget, "optimal") <= optimum + 1e-6
-
-
-def exhaustive_optimum(graph: Graph, budget: int) -> float:
-    """Cheapest sequence of computations whose first runs are in order, by Dijkstra over the sets of values in memory.
-
-    Shares nothing with the strategies; knows no stages, no liveness, no groups of values.
-    """
-    ways = [node.default for node in graph.operations]
-    kept = frozenset(v for v, value in enumerate(graph.values) if not value.persistent)
-    queue: list[tuple[float, int, tuple[int, ...]]] = [(0.0, 0, ())]
-    best: dict[tuple[int, tuple[int, ...]], float] = {(0, ()): 0.0}
-
-    def reach(cost: float, done: int, memory: frozenset[int]) -> None:
-        state = (done, tuple(sorted(memory)))
-        if cost < best.get(state, math.inf):
-            best[state] = cost
-            heapq.heappush(queue, (cost, *state))
-
-    while queue:
-        cost, done, held = heapq.heappop(queue)
-        if cost > best[done, held]:
-            continue
-        if done == graph.n:
-            return cost
-        memory = frozenset(held)
-        persistent = {v for way in ways[:done] for v in way.outputs} - kept
-        for v in memory:
-            reach(cost, done, memory - {v})
-        used = graph.resident_bytes + sum(graph.values[v].bytes for v in memory | persistent)
-        for k in range(done + 1):
-            way = ways[k]
-            needed = used + sum(graph.values[v].bytes for v in way.outputs) + way.workspace
-            if set(way.inputs) <= memory | persistent and needed <= budget:
-                reach(cost + way.cost, max(done, k + 1), memory | (kept & frozenset(way.outputs)))
-    return math.inf

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 
 import numpy as np
 import pytest
+from exhaustive import frontier_optimum
 
 from remat_explorer.checker import check, replay
 from remat_explorer.figures.holdings import holdings
@@ -32,7 +32,7 @@ def budget_of(graph: Graph, seed: int) -> int:
 def test_exact_strategies_agree_with_exhaustive_search_and_no_bound_is_above_it(seed, overwriting_graph):
     graph = overwriting_graph(seed, layers=3 + seed % 2)
     budget = budget_of(graph, seed)
-    optimum = exhaustive_optimum(graph, budget)
+    optimum = frontier_optimum(graph, budget)
     for strategy in ("optimal", "checkmate-ilp") if seed % 3 == 0 else ("optimal",):
         solution = solve(graph, budget, strategy)
         if math.isinf(optimum):
@@ -130,46 +130,3 @@ def test_running_in_place_makes_a_chain_of_updates_as_small_as_one_value():
         for strategy in ("optimal", "checkmate-ilp", "checkpoint-all"):
             assert solve(graph, least, strategy).cost == 5.0
             assert solve(graph, least - 1, strategy).status == Status.INFEASIBLE
-
-
-def exhaustive_optimum(graph: Graph, budget: int) -> float:
-    """Cheapest frontier-advancing run, by Dijkstra over stages, places in them, and sets of values in memory.
-
-    Stage t runs operations of its own choice in ascending order and ends with the first run of operation t. Shares
-    nothing with the strategies; knows no liveness and no groups of values: it frees and overwrites whenever it likes.
-    """
-    ways = [node.default for node in graph.operations]
-    kept = frozenset(v for v, value in enumerate(graph.values) if not value.persistent)
-    queue: list[tuple[float, tuple[int, int, tuple[int, ...]]]] = [(0.0, (0, 0, ()))]
-    best: dict[tuple[int, int, tuple[int, ...]], float] = {(0, 0, ()): 0.0}
-
-    def reach(cost: float, stage: int, place: int, memory: frozenset[int]) -> None:
-        state = (stage, place, tuple(sorted(memory)))
-        if cost < best.get(state, math.inf):
-            best[state] = cost
-            heapq.heappush(queue, (cost, state))
-
-    while queue:
-        cost, state = heapq.heappop(queue)
-        if cost > best[state]:
-            continue
-        stage, place, held = state
-        if stage == graph.n:
-            return cost
-        memory = frozenset(held)
-        persistent = {v for way in ways[:stage] for v in way.outputs} - kept
-        for v in memory:
-            reach(cost, stage, place, memory - {v})
-        used = graph.resident_bytes + sum(graph.values[v].bytes for v in memory | persistent)
-        for k in range(place, stage + 1):
-            way = ways[k]
-            if not set(way.inputs) <= memory | persistent:
-                continue
-            after = (stage + 1, 0) if k == stage else (stage, k + 1)
-            needed = used + sum(graph.values[v].bytes for v in way.outputs) + way.workspace
-            if needed <= budget:
-                reach(cost + way.cost, *after, memory | (kept & frozenset(way.outputs)))
-            a, again = way.overwrites, k < stage and not kept.issuperset(way.outputs)
-            if a is not None and not again and needed - graph.values[a].bytes <= budget:
-                reach(cost + way.cost, *after, (memory - {a}) | (kept & frozenset(way.outputs)))
-    return math.inf

@@ -141,7 +141,7 @@ def test_lower_bounds_are_rounded_to_costs_that_exist_and_never_above_the_cost()
     graph = Graph("even", (Value("x", 1),), (operation("x", "forward", [], [0], 6),))
     assert round_up(graph, 6.2) == 12
     assert round_up(graph, 6.0000001) == 6
-    solution = judge(graph, 1, "optimal", Answer(checkpoint_all(graph), 6.3), 0.0)
+    solution = judge(graph, 1, "optimal", Answer(checkpoint_all(graph), 6.00001), 0.0)
     assert (solution.lower_bound, solution.status) == (6.0, Status.OPTIMAL)
 
 
