@@ -33,7 +33,7 @@ class LocalSearch:
         budget: bytes, resident bytes included.
         seed: of all random choices.
 
-    ``iterations`` and ``coolings`` count how many there were so far; the first cooling has ``first_cooling`` iterations.
+    ``iterations`` and ``coolings`` count what was done so far; the first cooling has ``first_cooling`` iterations.
 
     >>> from remat_explorer.instances import linear
     >>> search = LocalSearch(Condensed.of(linear(8)), budget=4)
