@@ -18,10 +18,12 @@ from remat_explorer.solvers.walks import Walks, within
 
 BATCH = 2048  # iterations between two questions whether the time is over
 FIRST_COOLING = 200, 20_000  # iterations of the first cooling: for each operation, and at most
-GROWTH, LONGEST = 3, 1000  # of a cooling over the one before it, and iterations for each operation at most
+LONGEST_COOLING = 1000, 400_000  # the same of any cooling
+GROWTH = 3  # of a cooling's length over that of the one before it
 HOTTEST = 0.3  # first temperature, in shares of an average operation
 COLDEST = 0.01  # last temperature, as a share of the first
-HEATS = (1.0, 0.5, 2.0)  # factors on the temperatures, one cooling after another
+HEATS = (1.0, 0.3, 2.0)  # factors on the temperatures, one cooling after another
+LOOSER = (1.0, 1.02, 1.05, 1.1, 1.2, 1.4, 2.0)  # budgets of walks that local search begins with
 WIDER, FRESH = 4, 3  # every so many coolings gradients may be recomputed, and a new walk is the beginning
 
 
@@ -33,8 +35,7 @@ class LocalSearch:
         budget: bytes, resident bytes included.
         seed: of all random choices.
 
-    ``iterations`` and ``coolings`` count how many there were so far; the first cooling has ``first_cooling``
-    iterations.
+    ``iterations`` and ``coolings`` count what was done so far; the first cooling has ``first_cooling`` iterations.
 
     >>> from remat_explorer.instances import linear
     >>> search = LocalSearch(Condensed.of(linear(8)), budget=4)
@@ -128,7 +129,10 @@ class LocalSearch:
         from remat_explorer.solvers.annealing import COLD, HOT, WEIGHT, start
 
         number, self.coolings = self.coolings, self.coolings + 1
-        self._done, self._length = 0, min(self.first_cooling * GROWTH**number, LONGEST * self.condensed.n)
+        self._done, self._length = (
+            0,
+            min(self.first_cooling * GROWTH**number, LONGEST_COOLING[0] * self.condensed.n, LONGEST_COOLING[1]),
+        )
         self._settings[HOT] = HEATS[number % len(HEATS)] * HOTTEST / self.condensed.n
         self._settings[COLD] = COLDEST * self._settings[HOT]
         self._settings[WEIGHT] = 1.0
@@ -140,10 +144,15 @@ class LocalSearch:
         start(self._walks.flat, self._state, self._walk() if anew else np.ascontiguousarray(self._best_runs.T))
 
     def _walk(self) -> np.ndarray:
-        """R of a walk with random exponents and noise, as far as it came."""
+        """R of a walk with random exponents and noise, in a budget that is larger where it would be stuck."""
         groups = self.condensed.groups
         exponents = self._draw.uniform((0.2, 0.4, 0.0), (1.3, 1.2, 1.5))
         keep = self._draw.normal(scale=0.5, size=groups)
         if self._guides:
             keep = keep + self._guides[int(self._draw.integers(len(self._guides)))]
-        return self._walks.walk(exponents, keep, bool(self._allowed.all()))[0]
+        for looser in LOOSER:  # what comes to the end beyond the budget is a better beginning than what is stuck
+            budget = int(looser * self.budget)
+            R, _, complete = self._walks.walk(exponents, keep, bool(self._allowed.all()), budget=budget)
+            if complete:
+                break
+        return R

@@ -3,8 +3,9 @@
 A *schedule* fits every budget from its peak on, whichever budget it was found for. It is shared among the points of
 its own strategy only: a curve shows what that method finds. A *lower bound* proven for a budget holds for every
 smaller one, since a schedule for the smaller budget is one for the larger, too. Bounds are about all frontier-advancing
-schedules, so they are shared among strategies, with every point whose schedule is frontier-advancing. That a strategy
-has *no schedule* within a budget is true of its smaller budgets.
+schedules, so they are shared among strategies, with every point whose schedule is frontier-advancing; the strategy
+without stages gives its bounds, but takes none. That a strategy has *no schedule* within a budget is true of its
+smaller budgets.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.base import PROVEN
+
+WITHOUT_STAGES = "checkmate-unpartitioned"
 
 
 def shared(solutions: Sequence[Solution]) -> list[Solution]:
@@ -107,7 +110,8 @@ def _with_all(solution: Solution, solutions: Sequence[Solution]) -> Solution:
     schedule = solution.schedule
     if best is not None and (schedule is None or (best.cost or 0.0) < schedule.cost):
         schedule = best.schedule
-    if schedule is None or schedule.is_frontier_advancing:
+    with_stages = solution.strategy != WITHOUT_STAGES and (schedule is None or schedule.is_frontier_advancing)
+    if with_stages:
         known = bound_at(solution.budget, solutions)
         bound = known if bound is None or (known is not None and known > bound) else bound
     infeasible = any(other.status is Status.INFEASIBLE and other.budget >= solution.budget for other in same)

@@ -51,12 +51,12 @@ class Points:
             budgets: bytes, ascending.
             first: a schedule of the optimal strategy to begin with where it fits, or None.
         """
-        impossible, peak = smallest_budget(self.graph), checkpoint_all_peak(self.graph)
+        peak = checkpoint_all_peak(self.graph)
         everything, cost = checkpoint_all(self.graph), self.graph.total_cost
         for name, budget in itertools.product(strategies, budgets):
             self._known[name, budget] = empty(self.graph, name, budget)
             answer = Answer(None, cost)
-            if budget < impossible:
+            if budget < smallest_budget(self.graph, name):
                 answer = Answer(None, infeasible=True)
             elif name == "optimal" and budget >= peak:
                 answer = Answer(everything, cost)

@@ -46,6 +46,7 @@ class Walks:
         keep: np.ndarray,
         any_operation: bool = False,
         most_cost: float = math.inf,
+        budget: int | None = None,
     ) -> tuple[np.ndarray, Conflict | None, bool]:
         """R as far as a walk came, the conflict that stopped it, and whether it came to the end.
 
@@ -54,6 +55,7 @@ class Walks:
             keep: logarithms of factors on the score, of shape (groups,), or (n, groups) by stage.
             any_operation: whether operations of the backward pass may run again, too.
             most_cost: the walk ends once its recomputations must cost more than this.
+            budget: bytes, where it is not that of all walks.
         """
         from remat_explorer.solvers import walk  # compiled on its first use
 
@@ -64,7 +66,7 @@ class Walks:
             self.flat,
             self._state,
             self._around,
-            self.budget,
+            self.budget if budget is None else budget,
             np.array(exponents, dtype=np.float64),
             np.ascontiguousarray(np.atleast_2d(keep), dtype=np.float32),
             np.ones(n, dtype=np.bool_) if any_operation or not self.backward.any() else ~self.backward,
