@@ -21,7 +21,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from remat_explorer.errors import GraphError
-from remat_explorer.quantities import format_bytes
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.batch_scaling import BatchScaling
 from remat_explorer.solvers.condensed import Condensed

@@ -180,8 +180,6 @@ def _captured(capture: GraphOfBatch, memory: int, overhead_limit: OverheadLimit,
             continue
         if exact.allows(checked.cost, found.batch):
             limit = graph.total_cost + exact.spare_cost(found.batch)
-            found = replace(
-                found, schedule=checked.schedule, cost=checked.cost, cost_limit=limit, peak=checked.peak
-            )
+            found = replace(found, schedule=checked.schedule, cost=checked.cost, cost_limit=limit, peak=checked.peak)
             break
     return replace(found, seconds=limits.elapsed)

@@ -1,4 +1,4 @@
-"""How much recomputation may cost: Checkmate's "one extra forward pass", or a share of what keeping everything costs."""
+"""How much recomputation may cost: Checkmate's "one extra forward pass", or a share of keeping everything."""
 
 from __future__ import annotations
 
