@@ -10,6 +10,8 @@ from typing import NoReturn
 import remat_explorer as rx
 from remat_explorer.cli.capture import capture
 from remat_explorer.cli.lab import lab
+from remat_explorer.cli.max_batch import max_batch
+from remat_explorer.cli.minimum_budget import minimum_budget
 from remat_explorer.cli.models import models
 from remat_explorer.cli.output import BAD_INPUT
 from remat_explorer.cli.run import run
@@ -24,6 +26,9 @@ EXAMPLES = """examples:
   remat-explorer show vgg16.json --top 5
   remat-explorer solve vgg16.json --budget 60% -o schedule.json
   remat-explorer solve unet --budget "1.5 GiB" --strategy checkmate-ilp --solver cbc --time-limit 120
+  remat-explorer max-batch resnet50 --memory "16 GB" --overhead-limit "one extra forward"
+  remat-explorer max-batch vgg16 --vary image --batch 8 --memory "16 GB"
+  remat-explorer minimum-budget vgg16.json
   remat-explorer run residual_net --batch 32 --budget 60% --device cpu
   remat-explorer lab
 
@@ -63,23 +68,27 @@ def make_parser() -> argparse.ArgumentParser:
     to_capture = command("capture", capture, "Capture a model's training graph without allocating tensors.")
     to_show = command("show", show, "Show what a model or graph file holds: memory, heaviest values, costs.")
     to_solve = command("solve", solve, "Find the cheapest schedule of a model or graph file within a budget.")
+    to_enlarge = command("max-batch", max_batch, "Find the largest batch, or image, that fits into a memory.")
+    to_bound = command("minimum-budget", minimum_budget, "Find the smallest budget that any schedule fits into.")
     to_run = command("run", run, "Profile, solve, execute on the device, and compare with the prediction.")
     _lab_options(command("lab", lab, "Open JupyterLab on the explorer."))
-    _model_options(to_capture, to_show, to_solve, to_run)
+    _model_options(to_capture, to_show, to_solve, to_enlarge, to_bound, to_run)
     to_capture.add_argument("-o", "--output", required=True, metavar="GRAPH.json")
     to_show.add_argument("--top", type=_count, default=10, metavar="N", help="rows of each list (default: 10)")
-    _cost_options(to_capture, to_show, to_solve)
-    _capture_options(to_capture, to_show, to_solve, to_run)
+    _cost_options(to_capture, to_show, to_solve, to_enlarge, to_bound)
+    _capture_options(to_capture, to_show, to_solve, to_enlarge, to_bound, to_run)
     _solver_options(to_solve, to_run)
+    _max_batch_options(to_enlarge)
+    to_bound.add_argument("--time-limit", type=float, default=10.0, metavar="SECONDS", help="default: 10")
     _run_options(to_run)
-    for child in (list_models, to_capture, to_show, to_solve, to_run):
+    for child in (list_models, to_capture, to_show, to_solve, to_enlarge, to_bound, to_run):
         child.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 
 
 def _model_options(*children: argparse.ArgumentParser) -> None:
     for child in children:
-        graph_too = child.prog.endswith(("show", "solve"))
+        graph_too = child.prog.endswith(("show", "solve", "max-batch", "minimum-budget"))
         child.add_argument("model", metavar="MODEL|GRAPH.json" if graph_too else "MODEL")
         child.add_argument("--batch", type=_count, help="batch size (default: the model's own)")
         child.add_argument("--image", type=_count, help="side of the square input image in pixels")
@@ -108,6 +117,19 @@ def _solver_options(*children: argparse.ArgumentParser) -> None:
         child.add_argument("--strategy", default="optimal", help="a method's name (default: optimal)")
         child.add_argument("--time-limit", type=float, default=60.0, metavar="SECONDS", help="default: 60")
         child.add_argument("--solver", default="highs", help="highs or cbc (default: highs)")
+
+
+def _max_batch_options(child: argparse.ArgumentParser) -> None:
+    limit = 'cost beyond keeping everything: "one extra forward" (default), "10%%", a ratio such as 1.3, or none'
+    child.add_argument("--memory", required=True, help='bytes, "16 GB" (10 ** 9 bytes each) or "16 GiB"')
+    child.add_argument("--overhead-limit", default="one extra forward", metavar="LIMIT", help=limit)
+    child.add_argument("--vary", choices=("batch", "image"), default="batch", help="what to enlarge (default: batch)")
+    child.add_argument("--step", type=_count, help="image sides are multiples of this (default: 32)")
+    child.add_argument("--larger", metavar="GRAPH.json", help="the graph file at a larger batch, to measure what grows")
+    child.add_argument("--batches", type=_count, nargs=2, metavar="N", help="of the two graph files (default: 1 2)")
+    child.add_argument("--time-limit", type=float, default=60.0, metavar="SECONDS", help="default: 60")
+    child.add_argument("--solver", default="highs", help="highs or cbc (default: highs)")
+    child.add_argument("-o", "--output", metavar="SOLUTION.json", help="write the schedule")
 
 
 def _run_options(child: argparse.ArgumentParser) -> None:

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from remat_explorer.solvers.backends import BACKENDS
 from remat_explorer.solvers.base import Progress
+from remat_explorer.solvers.batch_scaling import scale_batch
 from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.job import SolveJob
+from remat_explorer.solvers.max_batch import MaxBatch, max_batch
+from remat_explorer.solvers.max_image import MaxImage, max_image
 from remat_explorer.solvers.minimum_budget import MinimumBudget, minimum_budget
 from remat_explorer.solvers.relaxation import relax
 from remat_explorer.solvers.solve import STRATEGIES, solve
@@ -18,12 +21,17 @@ from remat_explorer.solvers.solve import STRATEGIES, solve
 __all__ = [
     "BACKENDS",
     "STRATEGIES",
+    "MaxBatch",
+    "MaxImage",
     "MinimumBudget",
     "Progress",
     "SolveJob",
     "checkpoint_all",
     "checkpoint_all_peak",
+    "max_batch",
+    "max_image",
     "minimum_budget",
     "relax",
+    "scale_batch",
     "solve",
 ]

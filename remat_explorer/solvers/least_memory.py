@@ -79,7 +79,7 @@ class LeastMemoryProblem(MomentsProblem):
         allowance, costs = self.allowance, self.condensed.costs
         if math.isfinite(allowance.spare):
             unit = max(float(costs.max(initial=0.0)), abs(allowance.spare), 1e-300)
-            again = [(-costs[k] / unit, int(self.x[q, k])) for q, k in np.argwhere(self.x >= 0) if costs[k]]
+            again = [(-float(costs[k]) / unit, int(self.x[q, k])) for q, k in np.argwhere(self.x >= 0) if costs[k]]
             self.at_least([*again, (allowance.growth / unit, self.z)], -allowance.spare / unit)
         return True
 
@@ -88,7 +88,7 @@ class LeastMemoryProblem(MomentsProblem):
         problem, allowance = self.condensed, self.allowance
         own = float(problem.base[t] + problem.output_bytes[t] + problem.transient[t] - allowance.offset[t])
         terms = [(-size, column) for size, column in held]
-        self.at_least([*terms, (allowance.gain[t] / self.unit, self.z)], own / self.unit)
+        self.at_least([*terms, (float(allowance.gain[t]) / self.unit, self.z)], own / self.unit)
 
 
 def structural_factor(condensed: Condensed, allowance: Allowance) -> tuple[float, int]:

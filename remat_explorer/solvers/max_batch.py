@@ -166,7 +166,7 @@ def _captured(capture: GraphOfBatch, memory: int, overhead_limit: OverheadLimit,
     for share in SHARES:
         scaling = BatchScaling.measured_from(small, large, batches)
         found = _searched(BatchProblem(scaling, memory, overhead_limit), limits.share(share))
-        if found.schedule is None or found.batch <= batches[1] or limits.over:
+        if found.schedule is None or limits.over:
             break
         limits.tell(f"capturing at batch {found.batch}", found.schedule)
         graph = capture(found.batch)

@@ -82,7 +82,9 @@ class MinimumBudget:
         reason += "scheduled"
         if self.needed < self.lower_bound:
             reason += f"; less than {_both(self.lower_bound)} is proven infeasible"
-        place = f"stage {self.peak_stage} ({names[self.peak_stage]!r})"
+        place = f"stage {self.peak_stage}"
+        if self.peak_stage != self.peak_operation:
+            place += f", for {names[self.peak_stage]!r}"
         known = "a schedule for it is known" + (", and it is the smallest" if self.proven else "")
         return (
             f"{reason}: no schedule fits into less. The smallest budget worth trying is {_both(self.known_feasible)}, "

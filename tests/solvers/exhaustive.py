@@ -19,7 +19,7 @@ def least_cost(graph: Graph, budget: int) -> float:
     size = [value.bytes for value in graph.values]
     permanent = [value.persistent for value in graph.values]
     start: State = (0, frozenset())
-    distance = {start: 0.0}
+    distance: dict[State, float] = {start: 0.0}
     waiting: list[tuple[float, int, State]] = [(0.0, 0, start)]
     while waiting:
         cost, _, state = heapq.heappop(waiting)
@@ -28,7 +28,9 @@ def least_cost(graph: Graph, budget: int) -> float:
             continue
         if ran == graph.n:
             return cost
-        there = graph.resident_bytes + sum(size[v] for v in range(len(size)) if permanent[v] and graph.producer[v] < ran)
+        there = graph.resident_bytes + sum(
+            size[v] for v in range(len(size)) if permanent[v] and graph.producer[v] < ran
+        )
         steps: list[tuple[float, State]] = [(0.0, (ran, held - {v})) for v in held]
         for k in range(ran + 1):
             way = graph.operations[k].default
