@@ -49,7 +49,8 @@ def _max_batch(options: argparse.Namespace, common: dict[str, Any]) -> MaxBatch:
     if not is_graph_file(options.model):
         return rx.max_batch(_capture_with(options, "batch"), **common)
     larger = Graph.load(options.larger) if options.larger else None
-    return rx.max_batch(find_graph(options), larger=larger, batches=tuple(options.batches or (1, 2)), **common)
+    small, large = options.batches or (1, 2)
+    return rx.max_batch(find_graph(options), larger=larger, batches=(small, large), **common)
 
 
 def _max_image(options: argparse.Namespace, common: dict[str, Any]) -> MaxImage:

@@ -65,12 +65,14 @@ class LeastFactor:
 
 
 class LeastMemoryProblem(MomentsProblem):
-    """Columns and rows for chosen moments; column 0 is z, the objective."""
+    """Columns and rows for chosen moments; column 0 is z, the objective, up to ``most``."""
 
-    def __init__(self, condensed: Condensed, allowance: Allowance, moments: list[int], milp: Milp) -> None:
+    def __init__(
+        self, condensed: Condensed, allowance: Allowance, moments: list[int], milp: Milp, most: float = math.inf
+    ) -> None:
         super().__init__(condensed, structural_factor(condensed, allowance)[1], moments, milp)
         self.allowance, self.cost_scale = allowance, 0.0
-        self.z = milp.column(cost=1.0, upper=math.inf)
+        self.z = milp.column(cost=1.0, upper=most)
 
     def build(self, limits: Limits) -> bool:
         """Add everything; False if the time ran out before the end."""
@@ -141,11 +143,19 @@ def least_factor(condensed: Condensed, allowance: Allowance, limits: Limits) -> 
 
 
 def integral_least_factor(
-    condensed: Condensed, allowance: Allowance, start: LeastFactor, limits: Limits
+    condensed: Condensed, allowance: Allowance, start: LeastFactor, limits: Limits, most: float = math.inf
 ) -> LeastFactor:
-    """The bound at the moments of ``start`` with s binary: slower and higher."""
+    """The bound at the moments of ``start`` with s binary: slower and higher.
+
+    Args:
+        condensed: n operations and their groups of values.
+        allowance: what may be used at each z.
+        start: a bound, with its moments.
+        limits: time and back end.
+        most: a larger z is of no interest; where none up to here remains, the bound is infinity.
+    """
     moments = list(start.relaxed.moments)
-    problem = LeastMemoryProblem(condensed, allowance, moments, Milp(limits.solver, limits.threads))
+    problem = LeastMemoryProblem(condensed, allowance, moments, Milp(limits.solver, limits.threads), most)
     if not moments or not problem.build(limits):
         return start
     outcome = problem.milp.solve(limits.left)
