@@ -53,6 +53,8 @@ class BatchProblem:
 
     def allows(self, cost: float, batch: int) -> bool:
         """Whether a schedule's cost is within the limit at ``batch``, up to what adding up floats in any order does."""
+        if math.isinf(cost):
+            return False
         return cost <= (float(self.scaling.costs.at(batch).sum()) + self.spare_cost(batch)) * (1 + 1e-9)
 
 
@@ -109,12 +111,20 @@ def relaxed_batch_bound(problem: BatchProblem, batch: int, limits: Limits) -> Ba
     return bound
 
 
-def integral_batch_bound(problem: BatchProblem, start: BatchBound, limits: Limits) -> BatchBound:
-    """The bound of the integer program at the moments of ``start``, whose batch must be at least 1."""
+def integral_batch_bound(problem: BatchProblem, start: BatchBound, limits: Limits, least: int = 1) -> BatchBound:
+    """The bound of the integer program at the moments of ``start``, whose batch must be at least 1.
+
+    Args:
+        problem: the graph, the memory and the limit on the cost.
+        start: a bound that is known, with its moments.
+        limits: time and back end.
+        least: smaller batches are of no interest; ``least - 1`` is the bound where no other is left.
+    """
     condensed, allowance = _at(problem, start.batch)
     unknown = LeastFactor(1.0, start.factor.relaxed)
-    factor = integral_least_factor(condensed, allowance, unknown, limits)
-    return BatchBound(min(start.batch, _batch(start.batch, factor.z)), factor)
+    most = start.batch / least * (1 + CAUTION)
+    factor = integral_least_factor(condensed, allowance, unknown, limits, most)
+    return BatchBound(max(least - 1, min(start.batch, _batch(start.batch, factor.z))), factor)
 
 
 def _at(problem: BatchProblem, batch: int) -> tuple[Condensed, Allowance]:
