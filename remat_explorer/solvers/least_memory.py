@@ -28,7 +28,7 @@ from remat_explorer.solvers.few_moments import (
 )
 from remat_explorer.solvers.milp import Milp
 
-MOST_MOMENTS, ADDED = 16, 3
+MOST_MOMENTS, MOST_INTEGRAL_MOMENTS, ADDED = 16, 32, 3
 SHORT = 1e-3  # share of the memory by which an estimate must exceed it before another moment is worth its rows
 
 
@@ -56,7 +56,7 @@ class LeastFactor:
     Attributes:
         z: no schedule does with a smaller factor.
         relaxed: moments, s and x of the point that attains it, for guided walks; its ``bound`` is not a cost.
-        settled: whether the integer program was solved to its end.
+        settled: whether the last integer program was solved to its end.
     """
 
     z: float
@@ -145,7 +145,7 @@ def least_factor(condensed: Condensed, allowance: Allowance, limits: Limits) -> 
 def integral_least_factor(
     condensed: Condensed, allowance: Allowance, start: LeastFactor, limits: Limits, most: float = math.inf
 ) -> LeastFactor:
-    """The bound at the moments of ``start`` with s binary: slower and higher.
+    """The bound with s binary, from the moments of ``start``, more of which are added between solves: slower, higher.
 
     Args:
         condensed: n operations and their groups of values.
@@ -154,15 +154,25 @@ def integral_least_factor(
         limits: time and back end.
         most: a larger z is of no interest; where none up to here remains, the bound is infinity.
     """
-    moments = list(start.relaxed.moments)
-    problem = LeastMemoryProblem(condensed, allowance, moments, Milp(limits.solver, limits.threads), most)
-    if not moments or not problem.build(limits):
-        return start
-    outcome = problem.milp.solve(limits.left)
-    if outcome.status == "infeasible":
-        return LeastFactor(math.inf, start.relaxed, settled=True)
-    relaxed = start.relaxed if outcome.values is None else _point(problem, outcome.values)
-    return LeastFactor(max(start.z, outcome.bound), relaxed, outcome.status == "optimal")
+    best, moments = start, list(start.relaxed.moments)
+    budget = structural_factor(condensed, allowance)[1]
+    while moments and not limits.over:
+        problem = LeastMemoryProblem(condensed, allowance, moments, Milp(limits.solver, limits.threads), most)
+        if not problem.build(limits):
+            break
+        outcome = problem.milp.solve(limits.left)
+        if outcome.status == "infeasible":
+            return LeastFactor(math.inf, best.relaxed, settled=True)
+        relaxed = best.relaxed if outcome.values is None else _point(problem, outcome.values)
+        best = LeastFactor(max(best.z, outcome.bound), relaxed, outcome.status == "optimal")
+        if outcome.values is None or not best.settled:
+            break
+        shortage = estimated_memory(problem, outcome.values) - allowance.offset - best.z * allowance.gain
+        added = worst_operations(shortage, moments, min(ADDED, MOST_INTEGRAL_MOMENTS - len(moments)), SHORT * budget)
+        if not added:
+            break
+        moments = sorted({*moments, *added})
+    return best
 
 
 def _point(problem: LeastMemoryProblem, values: np.ndarray) -> MomentsBound:
