@@ -24,7 +24,7 @@ def test_the_side_found_has_a_schedule_and_those_above_the_bound_a_proof():
     assert found.schedule is not None
     assert found.upper_bound is not None
     checked = check(of_side(found.side), found.schedule.R, found.schedule.S, 2000)
-    assert checked.cost <= found.cost_limit == 25 * found.side**2
+    assert found.cost_limit == 25 * found.side**2 >= checked.cost
     assert found.side == 20  # 5 values at cost 22 * 400; side 21 leaves room for 4 values, at cost 26 a value
     assert found.answers[found.upper_bound + 1] == "infeasible"
     assert max(side for side, answer in found.answers.items() if answer == "feasible") == found.side
