@@ -37,7 +37,7 @@ class MinimumBudget:
         operation: index of the operation that makes it so.
         name: its name.
         values: ids of the values that must be in memory while it runs, its outputs included, and without the one
-            that an output may take the place of.
+            that an output may take the place of. A persistent output that runs again is there in two versions.
         needed: bytes that it needs there; less than ``lower_bound`` where a proof by the optimal strategy goes beyond.
         fixed: bytes of ``needed`` that are there whatever is scheduled: resident bytes, and results (parameter
             gradients, the loss) of earlier operations.
