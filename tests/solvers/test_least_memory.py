@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from exhaustive import least_peak
+from orders_of_computations import least_peak
 
 from remat_explorer.solvers import checkpoint_all_peak
 from remat_explorer.solvers.base import Limits

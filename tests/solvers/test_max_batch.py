@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from exhaustive import least_cost
+from orders_of_computations import least_cost
 
 from remat_explorer.checker import check
 from remat_explorer.errors import GraphError, QuantityError

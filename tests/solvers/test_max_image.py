@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from exhaustive import least_cost
+from orders_of_computations import least_cost
 
 from remat_explorer.checker import check
 from remat_explorer.errors import QuantityError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from exhaustive import least_peak
+from orders_of_computations import least_peak
 
 from remat_explorer.checker import check
 from remat_explorer.graph import Graph, Value, operation
