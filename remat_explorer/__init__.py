@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from remat_explorer.solvers import Frontier as Frontier
     from remat_explorer.solvers import Relaxation as Relaxation
     from remat_explorer.solvers import Sweep as Sweep
+    from remat_explorer.solvers import max_batch as max_batch
+    from remat_explorer.solvers import max_image as max_image
     from remat_explorer.solvers import minimum_budget as minimum_budget
     from remat_explorer.solvers import relax as relax
     from remat_explorer.solvers import solve as solve
@@ -49,6 +51,8 @@ _HOMES = {
     "compare_peers": "remat_explorer.runtime.peers",
     "linear": "remat_explorer.instances",
     "measure": "remat_explorer.runtime",
+    "max_batch": "remat_explorer.solvers",
+    "max_image": "remat_explorer.solvers",
     "minimum_budget": "remat_explorer.solvers",
     "models": "remat_explorer.models",
     "profile": "remat_explorer.capture",
@@ -70,6 +74,8 @@ __all__ = [
     "check",
     "compare_peers",
     "linear",
+    "max_batch",
+    "max_image",
     "measure",
     "minimum_budget",
     "models",

@@ -22,7 +22,7 @@ def find_graph(options: argparse.Namespace) -> Graph:
     Raises:
         RematError: if it cannot be found or captured, or an option does not apply to it.
     """
-    if _is_graph_file(options.model):
+    if is_graph_file(options.model):
         _refuse(options, (*SIZES, "costs", *CHOICES), "a graph file has its sizes and costs already")
         return Graph.load(options.model)
     return capture_source(find_source(options), options.costs or "cpu", capture_options(options))
@@ -37,7 +37,7 @@ def find_source(options: argparse.Namespace, device: str = "cpu") -> Source:
     if is_model_file(options.model):
         _refuse(options, SIZES, "the function of a file chooses its own inputs")
         return _placed(load_model_file(options.model), device)
-    if _is_graph_file(options.model):
+    if is_graph_file(options.model):
         raise ModelError(
             f"{options.model!r} is a graph file, which has no model to run or capture; "
             "give a model's name or path/to/file.py:function"
@@ -54,7 +54,12 @@ def capture_options(options: argparse.Namespace) -> CaptureOptions:
     return CaptureOptions(**{name: value for name, value in given.items() if value is not None})
 
 
-def _is_graph_file(text: str) -> bool:
+def is_graph_file(text: str) -> bool:
+    """Whether an argument is meant as a graph file.
+
+    >>> is_graph_file("vgg16.json"), is_graph_file("vgg16"), is_graph_file("big.py:make_model")
+    (True, False, False)
+    """
     return not is_model_file(text) and (text.endswith(".json") or os.path.sep in text or Path(text).is_file())
 
 

@@ -12,6 +12,8 @@ import remat_explorer as rx
 from remat_explorer.cli.cache import KINDS, cache
 from remat_explorer.cli.capture import capture
 from remat_explorer.cli.lab import lab
+from remat_explorer.cli.max_batch import max_batch
+from remat_explorer.cli.minimum_budget import minimum_budget
 from remat_explorer.cli.models import models
 from remat_explorer.cli.output import BAD_INPUT
 from remat_explorer.cli.run import run
@@ -28,6 +30,9 @@ EXAMPLES = """examples:
   remat-explorer solve vgg16.json --budget 60% -o schedule.json
   remat-explorer solve unet --budget "1.5 GiB" --strategy checkmate-ilp --solver cbc --time-limit 120
   remat-explorer sweep unet --budgets 12 -o curve.json
+  remat-explorer max-batch resnet50 --memory "16 GB" --overhead-limit "one extra forward"
+  remat-explorer max-batch vgg16 --vary image --batch 8 --memory "16 GB"
+  remat-explorer minimum-budget vgg16.json
   remat-explorer run residual_net --batch 32 --budget 60% --device cpu
   remat-explorer cache list
   remat-explorer lab
@@ -70,27 +75,31 @@ def make_parser() -> argparse.ArgumentParser:
     to_show = command("show", show, "Show what a model or graph file holds: memory, heaviest values, costs.")
     to_solve = command("solve", solve, "Find the cheapest schedule of a model or graph file within a budget.")
     to_sweep = command("sweep", sweep, "Find the trade-off between memory and cost: many budgets, shared work.")
+    to_enlarge = command("max-batch", max_batch, "Find the largest batch, or image, that fits into a memory.")
+    to_bound = command("minimum-budget", minimum_budget, "Find the smallest budget that any schedule fits into.")
     to_run = command("run", run, "Profile, solve, execute on the device, and compare with the prediction.")
     to_cache = command("cache", cache, "List or clear what is kept from earlier solves and profiles.")
     _lab_options(command("lab", lab, "Open JupyterLab on the explorer."))
-    _model_options(to_capture, to_show, to_solve, to_sweep, to_run)
+    _model_options(to_capture, to_show, to_solve, to_sweep, to_enlarge, to_bound, to_run)
     to_capture.add_argument("-o", "--output", required=True, metavar="GRAPH.json")
     to_show.add_argument("--top", type=_count, default=10, metavar="N", help="rows of each list (default: 10)")
-    _cost_options(to_capture, to_show, to_solve, to_sweep)
-    _capture_options(to_capture, to_show, to_solve, to_sweep, to_run)
+    _cost_options(to_capture, to_show, to_solve, to_sweep, to_enlarge, to_bound)
+    _capture_options(to_capture, to_show, to_solve, to_sweep, to_enlarge, to_bound, to_run)
     _solver_options(to_solve, to_run)
     _sweep_options(to_sweep)
+    _max_batch_options(to_enlarge)
+    to_bound.add_argument("--time-limit", type=_seconds, default=10.0, metavar="SECONDS", help="default: 10")
     _run_options(to_run)
     to_cache.add_argument("action", choices=("list", "clear"))
     to_cache.add_argument("kind", nargs="?", choices=tuple(KINDS), help="default: both")
-    for child in (list_models, to_capture, to_show, to_solve, to_sweep, to_run, to_cache):
+    for child in (list_models, to_capture, to_show, to_solve, to_sweep, to_enlarge, to_bound, to_run, to_cache):
         child.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 
 
 def _model_options(*children: argparse.ArgumentParser) -> None:
     for child in children:
-        graph_too = child.prog.endswith(("show", "solve", "sweep"))
+        graph_too = child.prog.endswith(("show", "solve", "sweep", "max-batch", "minimum-budget"))
         child.add_argument("model", metavar="MODEL|GRAPH.json" if graph_too else "MODEL")
         child.add_argument("--batch", type=_count, help="batch size (default: the model's own)")
         child.add_argument("--image", type=_count, help="side of the square input image in pixels")
@@ -131,6 +140,19 @@ def _sweep_options(child: argparse.ArgumentParser) -> None:
     child.add_argument("--workers", type=_count, metavar="N", help="processes (default: as many as there are cores)")
     child.add_argument("--solver", default="highs", help="highs or cbc (default: highs)")
     child.add_argument("--threads", type=_count, default=1, help="threads of each worker's solver (default: 1)")
+
+
+def _max_batch_options(child: argparse.ArgumentParser) -> None:
+    limit = 'cost beyond keeping everything: "one extra forward" (default), "10%%", a ratio such as 1.3, or none'
+    child.add_argument("--memory", required=True, help='bytes, "16 GB" (10 ** 9 bytes each) or "16 GiB"')
+    child.add_argument("--overhead-limit", default="one extra forward", metavar="LIMIT", help=limit)
+    child.add_argument("--vary", choices=("batch", "image"), default="batch", help="what to enlarge (default: batch)")
+    child.add_argument("--step", type=_count, help="image sides are multiples of this (default: 32)")
+    child.add_argument("--larger", metavar="GRAPH.json", help="the graph file at a larger batch, to measure what grows")
+    child.add_argument("--batches", type=_count, nargs=2, metavar="N", help="of the two graph files (default: 1 2)")
+    child.add_argument("--time-limit", type=_seconds, default=60.0, metavar="SECONDS", help="default: 60")
+    child.add_argument("--solver", default="highs", help="highs or cbc (default: highs)")
+    child.add_argument("-o", "--output", metavar="SOLUTION.json", help="write the schedule")
 
 
 def _run_options(child: argparse.ArgumentParser) -> None:

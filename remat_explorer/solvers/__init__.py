@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from remat_explorer.solvers.backends import BACKENDS
 from remat_explorer.solvers.base import Progress
+from remat_explorer.solvers.batch_scaling import scale_batch
 from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.frontier import Frontier
 from remat_explorer.solvers.job import SolveJob
+from remat_explorer.solvers.max_batch import MaxBatch, max_batch
+from remat_explorer.solvers.max_image import MaxImage, max_image
 from remat_explorer.solvers.minimum_budget import MinimumBudget, minimum_budget
 from remat_explorer.solvers.relaxation import Relaxation, relax
 from remat_explorer.solvers.solve import STRATEGIES, solve
@@ -22,6 +25,8 @@ __all__ = [
     "BACKENDS",
     "STRATEGIES",
     "Frontier",
+    "MaxBatch",
+    "MaxImage",
     "MinimumBudget",
     "Progress",
     "Relaxation",
@@ -30,8 +35,11 @@ __all__ = [
     "SweepProgress",
     "checkpoint_all",
     "checkpoint_all_peak",
+    "max_batch",
+    "max_image",
     "minimum_budget",
     "relax",
+    "scale_batch",
     "solve",
     "sweep",
 ]

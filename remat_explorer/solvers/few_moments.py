@@ -69,19 +69,24 @@ class MomentsProblem:
         for k in range(t):
             if any(self.last_use[v] > t for v in problem.outputs[k]):
                 self.x[q, k] = self.milp.column(cost=problem.costs[k] * self.cost_scale)
-        room = self.budget - int(problem.base[t] + problem.output_bytes[t] + problem.transient[t])
         held = [(int(self.sizes[v]) / self.unit, int(self.s[q, v])) for v in np.flatnonzero(self.s[q] != ABSENT)]
         if credit:
             self.s[q, overwritten] = after
             held += [(-credit / self.unit, PRESENT), (credit / self.unit, after)]
-        self._at_least([(-size, column) for size, column in held], -room / self.unit)
+        self.limit_memory(t, held)
+
+    def limit_memory(self, t: int, held: list[tuple[float, int]]) -> None:
+        """What is ``held`` during the first run of t, in units, and what t itself needs is within the budget."""
+        problem = self.condensed
+        room = self.budget - int(problem.base[t] + problem.output_bytes[t] + problem.transient[t])
+        self.at_least([(-size, column) for size, column in held], -room / self.unit)
 
     def _ever_after(self, q: int) -> np.ndarray:
         """Columns for "runs again at any time after moment q": at most the sum over the intervals, and at most 1."""
         ever = np.full(self.condensed.n, ABSENT)
         for k in np.flatnonzero(self.x[q] != ABSENT).tolist():
             ever[k] = self.milp.column()
-            self._at_least([(-1, int(ever[k])), *((1, int(column)) for column in self.x[q:, k])], 0)
+            self.at_least([(-1, int(ever[k])), *((1, int(column)) for column in self.x[q:, k])], 0)
         return ever
 
     def _add_interval(self, a: int, b: int, again: np.ndarray) -> None:
@@ -90,18 +95,18 @@ class MomentsProblem:
         end = self.moments[b] if b < len(self.moments) else problem.n - 1
         read = problem.reads[start + 1 : end + 1].any(axis=0) & (problem.producer < start)
         for v in np.flatnonzero(read).tolist():
-            self._at_least(self._had(a, v, again), 1)
+            self.at_least(self._had(a, v, again), 1)
         for k in np.flatnonzero(again != ABSENT).tolist():
             for u in problem.inputs[k]:
-                self._at_least([(-1, int(again[k])), *self._had(a, u, again)], 0)
+                self.at_least([(-1, int(again[k])), *self._had(a, u, again)], 0)
         if b < len(self.moments):
             for v in np.flatnonzero((self.s[b] != ABSENT) & (problem.producer < start) & ~read).tolist():
-                self._at_least([(-1, int(self.s[b, v])), *self._had(a, v, again)], 0)
+                self.at_least([(-1, int(self.s[b, v])), *self._had(a, v, again)], 0)
 
     def _had(self, a: int, v: int, again: np.ndarray) -> list[tuple[float, int]]:
         return [(1, int(self.s[a, v])), (1, int(again[self.condensed.producer[v]]))]
 
-    def _at_least(self, terms: list[tuple[float, int]], right: float) -> None:
+    def at_least(self, terms: list[tuple[float, int]], right: float) -> None:
         right -= sum(coefficient for coefficient, column in terms if column == PRESENT)
         terms = [(coefficient, column) for coefficient, column in terms if column >= 0]
         if terms or right > 0:
@@ -158,8 +163,8 @@ def few_moments_bound(
         if problem.bound(outcome) >= best.bound:
             best = MomentsBound(problem.bound(outcome), tuple(moments), *problem.presence(outcome.values))
             limits.tell("bounding from a few moments", incumbent, best.bound)
-        shortage = _estimated_memory(problem, outcome.values) - budget
-        added = _worst(shortage, moments, min(ADDED, MOST_MOMENTS - len(moments)), 1e-3 * budget)
+        shortage = estimated_memory(problem, outcome.values) - budget
+        added = worst_operations(shortage, moments, min(ADDED, MOST_MOMENTS - len(moments)), 1e-3 * budget)
         if not added:
             break
         moments = sorted({*moments, *added})
@@ -199,7 +204,7 @@ def _keep_everything(condensed: Condensed) -> np.ndarray:
     return np.cumsum(change)[:-1] + condensed.base + condensed.transient - condensed.credit * last
 
 
-def _estimated_memory(problem: MomentsProblem, values: np.ndarray) -> np.ndarray:
+def estimated_memory(problem: MomentsProblem, values: np.ndarray) -> np.ndarray:
     """A guess of the memory at every operation, from what the moments around it hold; it only steers the search."""
     condensed, moments = problem.condensed, problem.moments
     s, x = problem.presence(values)
@@ -224,7 +229,7 @@ def _estimated_memory(problem: MomentsProblem, values: np.ndarray) -> np.ndarray
     return estimate
 
 
-def _worst(shortage: np.ndarray, moments: list[int], count: int, least: float) -> list[int]:
+def worst_operations(shortage: np.ndarray, moments: list[int], count: int, least: float) -> list[int]:
     """Up to ``count`` operations with the largest shortage, none next to another."""
     shortage[moments] = -math.inf
     found: list[int] = []

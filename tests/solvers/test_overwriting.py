@@ -109,7 +109,11 @@ def test_random_graphs_are_planned_within_the_budget_and_mostly_down_to_the_boun
         attained += found.known_feasible == found.lower_bound
         size = sum(graph.values[v].bytes for v in found.values)
         way = graph.operations[found.operation].default
-        assert found.lower_bound == graph.resident_bytes + size + way.workspace
+        again = sum(
+            graph.values[v].bytes for v in way.outputs if graph.persistent[v]
+        )  # a new version, if it ran before
+        assert found.needed - (graph.resident_bytes + size + way.workspace) in (0, again)
+        assert found.needed <= found.lower_bound
     assert attained >= 30
 
 
