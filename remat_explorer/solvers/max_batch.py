@@ -95,7 +95,8 @@ def max_batch(
     """The largest batch that some schedule trains within ``memory`` at a limited overhead, and a bound on it.
 
     What grows with the batch is measured where graphs of two batch sizes are given: every number of bytes, and every
-    cost, is then a line through two points. Of bytes that is exact for all models of the zoo; of costs nearly so. With
+    cost, is then a line through two points. Bytes of captured models lie on such lines; costs need not, where reading
+    parameters takes longer than computing at small batches, so a function is asked again at the batch found. With
     one graph alone a rule says it: values, workspace and costs are proportional to the batch; resident bytes
     (parameters, and the model's inputs) and persistent values (parameter gradients, the loss) are there once.
 
