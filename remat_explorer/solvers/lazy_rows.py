@@ -78,6 +78,8 @@ class LivenessRelaxation:
         if not self.model.build(self.limits):
             return False
         for t, k in points:
+            if self.limits.over:
+                return False
             if t in self.model.stages.position:
                 self.model.add_memory_row(t, k)
         self.add_cuts(cuts)
