@@ -240,6 +240,21 @@ def test_a_worker_started_ahead_serves_the_next_job_and_only_that(monkeypatch):
     assert process._waiting is None
 
 
+def test_a_worker_that_does_not_fit_any_more_is_replaced_by_the_next_one_started_ahead(monkeypatch):
+    SolveJob.prepare()
+    stale = process._waiting
+    assert stale is not None
+    monkeypatch.setenv("OMP_NUM_THREADS", "1234")
+    SolveJob.prepare()
+    ahead = process._waiting
+    assert ahead is not None
+    assert ahead is not stale
+    assert stale.process.poll() is not None
+    job = SolveJob.start(linear(8), 4)
+    assert job._worker is ahead
+    assert job.wait(60)
+
+
 def test_a_worker_started_ahead_that_died_or_has_another_environment_is_not_used(monkeypatch):
     SolveJob.prepare()
     ahead = process._waiting
