@@ -104,8 +104,9 @@ def test_a_library_or_a_licence_that_does_not_fit_is_told_apart_from_a_missing_o
 
 @pytest.mark.parametrize("solver", ["highs", "cbc"])
 def test_solves_with_different_numbers_of_threads_follow_each_other(solver):
-    costs = [solve(linear(8), 4, "checkmate-ilp", solver=solver, threads=threads).cost for threads in (1, 2, 1, 3, 2)]
-    assert costs == [26.0] * 5
+    chosen = (1, 2, 1, 3)
+    costs = [solve(linear(4), "60%", "checkmate-ilp", solver=solver, threads=threads).cost for threads in chosen]
+    assert costs == [15.0] * len(chosen)
 
 
 @pytest.mark.skipif("__import__('mip.gurobi').gurobi.has_gurobi", reason="Gurobi is installed here")

@@ -78,8 +78,8 @@ def started(share: float = 1.0, **choices) -> SolveJob:
 
 
 def with_a_schedule(job: SolveJob) -> SolveJob:
-    """The job, once it knows a schedule."""
-    assert until(lambda: job.done or any(progress.schedule for progress in job.poll()))
+    """The job, once it knows a schedule and a bound."""
+    assert until(lambda: job.done or any(progress.doing == "bounding" for progress in job.poll()))
     assert not job.done
     return job
 
