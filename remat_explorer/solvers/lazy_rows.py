@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,12 +15,13 @@ from remat_explorer.solvers.live_memory import live_memory
 from remat_explorer.solvers.liveness_model import LivenessModel
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.path_cuts import PathCut, violated_cuts
+from remat_explorer.solvers.point import Point
 from remat_explorer.solvers.stages import Stages
 
 TOLERANCE = 1e-6  # of the budget: below it a fractional point counts as within the budget
 BLOCKS = 0.02  # of a block: the same for the rounded rows
 POINTS = 3  # memory rows that one round adds to a stage, at most
-LEAST_PROGRESS, PATIENCE = 2e-5, 6  # rounds without that much progress, as a share of the cost, end the cuts
+LEAST_PROGRESS, PATIENCE = 3e-5, 4  # rounds without that much progress, as a share of the cost, end the cuts
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,13 @@ class Relaxed:
 
     Attributes:
         bound: cost below which no schedule can be; infinity if the budget is proven infeasible.
+        last: optimum of the last round's linear program; in a merged problem it may be below a bound known before.
         R, S: (entries, n) and (entries, groups), between 0 and 1, of the last round; None without one.
         finished: whether no row is violated any more.
     """
 
     bound: float
+    last: float = 0.0
     R: np.ndarray | None = None
     S: np.ndarray | None = None
     finished: bool = False
@@ -67,6 +70,8 @@ class LivenessRelaxation:
         self.limits, self.doing, self.cutting = limits, doing, cutting
         self.allowed = np.ones((condensed.n, condensed.n), dtype=bool) if allowed is None else allowed.copy()
         self.cuts: set[PathCut] = set()
+        self.last: Point | None = None
+        self.effort = 0
 
     def build(self, points: Iterable[tuple[int, int]] = (), cuts: Iterable[PathCut] = ()) -> bool:
         """Build the problem with some memory rows and cuts from the start; False if the time ran out before the end."""
@@ -107,13 +112,14 @@ class LivenessRelaxation:
         relaxed = Relaxed(max(bound, total))
         history: list[float] = []
         while not limits.over:
+            self.effort += model.milp.columns
             outcome = model.milp.solve(limits.left)
             if outcome.status == "infeasible":
                 return Relaxed(math.inf, finished=True)
             if outcome.values is None:
                 break
             R, S = model.matrices(outcome.values)
-            relaxed = Relaxed(max(relaxed.bound, model.cost(outcome.bound)), R, S)
+            relaxed = Relaxed(max(relaxed.bound, model.cost(outcome.bound)), model.cost(outcome.bound), R, S)
             limits.tell(self.doing, incumbent, relaxed.bound)
             if incumbent is not None:
                 self.exclude(incumbent.cost)
@@ -122,7 +128,7 @@ class LivenessRelaxation:
             if self.cutting:
                 added += self.add_cuts(violated_cuts(model.stages, R, S))
             if not added:
-                return Relaxed(relaxed.bound, R, S, finished=True)
+                return replace(relaxed, finished=True)
             if incumbent is not None and relaxed.bound >= incumbent.cost * (1 - TOLERANCE):
                 break
             if len(history) > PATIENCE and history[-1] - history[-PATIENCE] < LEAST_PROGRESS * total:

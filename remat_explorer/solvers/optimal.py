@@ -31,7 +31,8 @@ SEED = 0
 SETTLED = 1e-7  # relative gap up to which the search has ended
 MOMENTS = 0.3  # share of the time that is left, at most, for the first bound
 NEAR = 0.3  # the same, for each search near a relaxation's point
-ITERATIONS = 50_000, 150_000, 600_000  # of the local search: before the first bound, in the first round, in any round
+FIRST, LEAST, MOST = 50_000, 150_000, 2_000_000  # iterations of the local search: before the first bound, in a round
+PACE = 8  # iterations for each unit of the refinement's effort in the round before, so that neither waits for long
 SMALL = 30  # operations up to which every stage is single from the beginning
 
 
@@ -92,7 +93,7 @@ class Search:
         if self.best is None:
             self._keep(plan_schedule(self.condensed, self.budget, self.limits.left / 4, self.limits.cancelled))
         if not self.settled:
-            self._search_locally(ITERATIONS[0])
+            self._search_locally(FIRST)
 
     def _bound_from_moments(self) -> None:
         self._tell("bounding from a few moments")
@@ -108,15 +109,14 @@ class Search:
         small = self.condensed.n <= SMALL
         singles = range(self.condensed.n) if small else self.moments.moments
         refinement = Refinement(self.condensed, self.budget, self.limits, singles, self.bound)
-        iterations = ITERATIONS[1]
         with ThreadPoolExecutor(1) as second:
             while not self.limits.over and not self.settled and not refinement.finished:
+                iterations = min(max(LEAST, PACE * refinement.effort), MOST)
                 self._beside(second, lambda: refinement.advance(self.best), iterations)
                 self._raise_bound(refinement.bound)
                 self._keep(refinement.schedule)
                 if refinement.point is not None and not self.settled and not self.limits.over:
-                    self._follow(refinement.point)
-                iterations = min(2 * iterations, ITERATIONS[2])
+                    self._follow(refinement.point, refinement.integral)
 
     def _beside(self, second: ThreadPoolExecutor, work: Callable[[], None], iterations: int) -> None:
         """Do the work and the local search, which knows nothing of it meanwhile; so two threads do what one does."""
@@ -136,14 +136,15 @@ class Search:
         self.local.offer(self.best)
         self._keep(self.local.run(iterations, lambda: self.limits.over))
 
-    def _follow(self, point: Point) -> None:
-        """Schedules near a relaxation's point."""
+    def _follow(self, point: Point, integral: bool) -> None:
+        """Schedules near a relaxation's point; if it is integral, the best of those that run the same again."""
         walks = guides_to(point.held())
         self._keep(guided_schedule(self.condensed, self.budget, walks, lambda: self.limits.over))
         self.local.guide(walks)
-        self._tell("looking for a schedule near the relaxation")
-        limits = self.limits.share(NEAR)
-        self._keep(solve_within(self.condensed, self.budget, run_again_in(point), limits, self.best))
+        if integral and not self.settled:
+            self._tell("looking for a schedule near the relaxation")
+            limits = self.limits.share(NEAR)
+            self._keep(solve_within(self.condensed, self.budget, run_again_in(point), limits, self.best))
 
     def _keep(self, found: Schedule | None) -> None:
         if found is not None and (self.best is None or found.cost < self.best.cost):

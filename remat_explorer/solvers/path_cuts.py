@@ -29,6 +29,12 @@ class PathCut(NamedTuple):
     end: int
     path: tuple[int, ...]
 
+    def slack(self, condensed: Condensed, R: np.ndarray, S: np.ndarray) -> float:
+        """Right-hand side minus left-hand side at R (entries, n) and S (entries, groups); negative where violated."""
+        made, remade = int(condensed.producer[self.path[0]]), int(condensed.producer[self.path[-1]])
+        there = R[self.end, made] + S[self.end, self.path[0]]
+        return float(S[self.begin, list(self.path)].sum() + R[self.begin : self.end + 1, remade].sum() - there)
+
 
 def violated_cuts(stages: Stages, R: np.ndarray, S: np.ndarray, most: int = MOST) -> list[PathCut]:
     """The most violated cuts at a point, at most one for each group and first stage, the worst first.
