@@ -62,7 +62,14 @@ def _settings() -> dict[str, object]:
 
 @pytest.fixture(autouse=True, scope="session")
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A cache of this session only; in the environment, so that kernels and servers started by tests see it too."""
+    """A cache of this session only; in the environment, so that kernels and servers started by tests see it too.
+
+    Compiled code stays where it is kept without this: no test, and no process of a test, compiles anew.
+    """
+    from remat_explorer.solvers.compilation import folder, warm_up
+
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NUMBA_CACHE_DIR", str(folder().parents[1]))
+        warm_up()
         patch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield

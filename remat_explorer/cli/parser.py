@@ -128,7 +128,7 @@ def _solver_options(*children: argparse.ArgumentParser) -> None:
         child.add_argument("--strategy", default="optimal", help="a method's name (default: optimal)")
         child.add_argument("--time-limit", type=_seconds, default=60.0, metavar="SECONDS", help="default: 60")
         child.add_argument("--solver", default="highs", help="highs, cbc or gurobi (default: highs)")
-        child.add_argument("--threads", type=_count, default=1, help="threads of the solver (default: 1)")
+        child.add_argument("--threads", type=_count, help="of the solver (default: 2 for optimal on two cores, else 1)")
         child.add_argument("--no-cache", action="store_true", help="solve anew, and keep no answer for the next time")
 
 

@@ -10,11 +10,12 @@ from typing import Any
 
 from remat_explorer.errors import ExecutionError
 from remat_explorer.explorer.free_memory import free_bytes
-from remat_explorer.explorer.solving import show_schedule
+from remat_explorer.explorer.solving import prepare, show_schedule
 from remat_explorer.explorer.state import State
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes
 from remat_explorer.solvers import checkpoint_all_peak, minimum_budget, solve
+from remat_explorer.solvers.compiled_search import load_search
 
 # Sizes to begin with: activations are worth scheduling, and a laptop executes them in seconds (fcn8 and the
 # transformers, with their many parameters, in a minute).
@@ -113,6 +114,7 @@ def load(state: State, source: Source, cancelled: threading.Event) -> Loaded | N
     if loaded.inputs is not None and state.measured_costs:
         graph, note = _with_measured_costs(state, graph, loaded.inputs, cancelled)
     _accept(state, loaded, graph)
+    prepare()
     state.say(
         f"Loaded {state.model}: {graph.n} operations, {len(graph.values)} values, checkpoint-all needs "
         f"{format_bytes(state.checkpoint_all_peak)}, of which {format_bytes(graph.resident_bytes)} always stay.{note} "
@@ -155,6 +157,7 @@ def _with_measured_costs(state: State, graph: Graph, inputs: Inputs, cancelled: 
 
 
 def _accept(state: State, loaded: Loaded, graph: Graph) -> None:
+    load_search(lambda progress: state.say(f"Loading {state.model}: {progress.doing}…"))
     state.say(f"Loading {state.model}: looking for the smallest budget…")
     smallest = minimum_budget(graph)
     keep_all = solve(graph, budget="100%", strategy="checkpoint-all")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Sequence
 
+from remat_explorer.errors import SolverError
 from remat_explorer.explorer.state import State
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.solution import Solution, Status
@@ -15,7 +18,7 @@ POLL = 0.1  # seconds; also how long Cancel may go unheard
 def solve(state: State, cancelled: threading.Event) -> None:
     """Solve the state's graph within its budget; incumbents and the result appear in the state.
 
-    An infeasible budget leaves the schedule on the screen as it is.
+    What was solved before comes from the cache. An infeasible budget leaves the schedule on the screen as it is.
     """
     from remat_explorer.solvers.job import SolveJob
 
@@ -24,39 +27,39 @@ def solve(state: State, cancelled: threading.Event) -> None:
         state.say("There is no model to solve for yet.", "warning")
         return
     state.say(f"Solving {state.model} within {format_bytes(budget)}: starting {state.strategy}…")
-    job = SolveJob.start(graph, budget, state.strategy, time_limit=state.time_limit, solver=state.solver)
-    seen: Progress | None = None
-    while not job.done:
-        if cancelled.wait(POLL):
-            job.cancel()
-            break
-        for progress in job.poll():
-            seen = _merge(seen, progress)
-            _show(state, seen, progress)
-    for progress in job.poll():
-        seen = _merge(seen, progress)
-    _finish(state, job.solution(), cancelled.is_set())
+    job = SolveJob.start(graph, budget, state.strategy, time_limit=state.time_limit, solver=state.solver, cache=True)
+    shown = None
+    try:
+        while not job.done:
+            if cancelled.wait(POLL):
+                job.cancel()
+                break
+            for known in job.poll()[-1:]:  # which holds the best of those before it
+                _show(state, known, known.schedule is not shown)
+                shown = known.schedule
+        _finish(state, job.solution(), cancelled.is_set(), job.from_cache, job.remarks)
+    finally:
+        prepare()
 
 
-def _merge(seen: Progress | None, new: Progress) -> Progress:
-    """What is known once ``new`` has been heard: a report may leave out what an earlier one said."""
-    if seen is None:
-        return new
-    bound = seen.lower_bound if new.lower_bound is None else new.lower_bound
-    return Progress(new.seconds, new.doing, new.schedule or seen.schedule, bound)
+def prepare() -> None:
+    """Start the next solve's process now; what keeps it from starting is said by the solve that needs it."""
+    from remat_explorer.solvers.job import SolveJob
+
+    with contextlib.suppress(SolverError):
+        SolveJob.prepare()
 
 
-def _show(state: State, known: Progress, new: Progress) -> None:
-    if new.schedule is not None:
-        show_schedule(state, new.schedule, None)
+def _show(state: State, known: Progress, is_better: bool) -> None:
+    if known.schedule is not None and is_better:
+        show_schedule(state, known.schedule, None)
     words = [f"Solving within {format_bytes(state.budget)}: {known.doing}"]
     if known.schedule is not None:
         words.append(f"best so far {format_overhead(known.schedule.overhead)}")
     if known.lower_bound is not None and state.graph is not None and state.graph.total_cost:
         words.append(f"bound {format_overhead(known.lower_bound / state.graph.total_cost)}")
-        if known.schedule is not None:
-            gap = max(0.0, 1 - known.lower_bound / known.schedule.cost)
-            words.append(f"gap {format_share(gap)}")
+    if known.gap is not None:
+        words.append(f"gap {format_share(known.gap)}")
     state.say(" · ".join(words))
 
 
@@ -69,15 +72,21 @@ def show_schedule(state: State, schedule, solution: Solution | None) -> None:
     state.stage = state.stage  # validated again: the new schedule may have fewer stages
 
 
-def _finish(state: State, solution: Solution, was_cancelled: bool) -> None:
+def _finish(
+    state: State, solution: Solution, was_cancelled: bool, from_cache: bool, remarks: Sequence[str] = ()
+) -> None:
     state.answer = solution
     if solution.schedule is not None:
         show_schedule(state, solution.schedule, solution)
-        state.say(*describe(solution, was_cancelled))
+        text, tone = describe(solution, was_cancelled, from_cache)
     elif was_cancelled:
-        state.say("Cancelled before a schedule was found; the screen shows the one from before.", "warning")
+        text, tone = "Cancelled before a schedule was found; the screen shows the one from before.", "warning"
     else:
-        state.say(*_explain(state, solution))
+        text, tone = _explain(state, solution)
+        text += " Found in the cache." if from_cache else ""
+    if remarks:
+        text, tone = " · ".join([text, *remarks]), "error" if tone == "error" else "warning"
+    state.say(text, tone)
 
 
 def _explain(state: State, solution: Solution) -> tuple[str, str]:
@@ -93,7 +102,7 @@ def _explain(state: State, solution: Solution) -> tuple[str, str]:
     ), "warning"
 
 
-def describe(solution: Solution, was_cancelled: bool = False) -> tuple[str, str]:
+def describe(solution: Solution, was_cancelled: bool = False, from_cache: bool = False) -> tuple[str, str]:
     """A result in one line, and its tone."""
     assert solution.schedule is not None
     assert solution.peak is not None
@@ -106,6 +115,6 @@ def describe(solution: Solution, was_cancelled: bool = False) -> tuple[str, str]
         f"predicted peak {format_bytes(solution.peak)} of {format_bytes(solution.budget)}",
         f"{again} recomputation{'' if again == 1 else 's'}",
         "no bound proven" if solution.gap is None else f"gap {format_share(solution.gap)}",
-        format_seconds(solution.seconds),
+        ("found in the cache, solved in " if from_cache else "") + format_seconds(solution.seconds),
     ]
     return " · ".join(words), "good" if proven else "plain"

@@ -16,6 +16,8 @@ class Backend:
         mip_name: the name that python-mip expects.
         prints: whether it writes to standard output although it is told not to.
         clock_runs_on: whether its time limit for linear programs counts from the first solve of a model on.
+        keeps_threads: whether it keeps its threads for the next solve, one set for each thread of Python that calls it,
+            and refuses to run with another number of them.
         remedy: what to do where it is missing.
     """
 
@@ -23,6 +25,7 @@ class Backend:
     mip_name: str
     prints: bool
     clock_runs_on: bool
+    keeps_threads: bool
     remedy: str
 
 
@@ -32,6 +35,7 @@ BACKENDS = {
         "HIGHS",
         prints=False,
         clock_runs_on=True,
+        keeps_threads=True,
         remedy='reinstall the package mip with HiGHS: pip install --force-reinstall "mip[highs]"',
     ),
     "cbc": Backend(
@@ -39,6 +43,7 @@ BACKENDS = {
         "CBC",
         prints=True,
         clock_runs_on=False,
+        keeps_threads=False,
         remedy="reinstall the package mip with CBC: pip install --force-reinstall mip cbcbox",
     ),
     "gurobi": Backend(
@@ -46,6 +51,7 @@ BACKENDS = {
         "GUROBI",
         prints=True,
         clock_runs_on=False,
+        keeps_threads=False,
         remedy='get Gurobi with a licence of your own: pip install "mip[gurobi]", or set GUROBI_HOME to the folder of '
         "an installation; the solvers 'highs' and 'cbc' came with this package",
     ),

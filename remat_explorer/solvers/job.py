@@ -17,9 +17,11 @@ from remat_explorer.solvers.cache import Question, load_solution, store_solution
 from remat_explorer.solvers.messages import unpack_progress
 from remat_explorer.solvers.process import WorkerProcess, prepare_worker, take_worker
 from remat_explorer.solvers.solve import judge
+from remat_explorer.solvers.threads import threads_of
 
 GRACE = 0.75  # seconds that a worker may take beyond its time limit before it is ended
 STARTING = 60.0  # seconds that a worker may take to begin
+COMPILING = 600.0  # the same once it has said that it compiles first
 KEPT = "the best schedule found until then is kept"
 
 
@@ -63,19 +65,20 @@ class SolveJob:
         strategy: str = "optimal",
         time_limit: float = 60.0,
         solver: str = "highs",
-        threads: int = 1,
+        threads: int | None = None,
         cache: bool = False,
         **options: Any,
     ) -> SolveJob:
         """Start a worker process; the arguments are those of `solve`, the budget in bytes.
 
-        The worker is ended `GRACE` seconds after its time limit if its back end ignores that. With ``cache``, an answer
-        that is kept from an earlier solve needs no worker.
+        The worker is ended `GRACE` seconds after its time limit if its back end ignores that; the time begins once the
+        worker has loaded what it needs. With ``cache``, an answer that is kept from an earlier solve needs no worker.
 
         Raises:
             SolverError: if the process cannot be started.
         """
-        question = Question(graph, int(budget), strategy, solver, float(time_limit), int(threads), options)
+        threads = threads_of(strategy, threads)
+        question = Question(graph, int(budget), strategy, solver, float(time_limit), threads, options)
         job = SolveJob(question, cache)
         if cache and (known := load_solution(question)) is not None:
             job._news.append(Progress(0.0, "found in the cache", known.schedule, known.lower_bound))
@@ -163,7 +166,8 @@ class SolveJob:
         """Read what the worker says until its answer or its end; returns why it failed, if it said so."""
         assert worker.process.stdout is not None
         limit = self._question.time_limit
-        deadline = self._end_after(STARTING, f"the solver process did not begin within {format_seconds(STARTING)}")
+        slow = "the solver process did not begin within {}"
+        deadline = self._end_after(STARTING, slow.format(format_seconds(STARTING)))
         try:
             worker.ask(request)
             for line in worker.process.stdout:
@@ -176,6 +180,9 @@ class SolveJob:
                     late = f"the solver did not stop at its time limit of {format_seconds(limit)} and was ended"
                     deadline = self._end_after(limit + GRACE, late)
                 elif "progress" in message:
+                    if not self._began:
+                        deadline.cancel()
+                        deadline = self._end_after(COMPILING, slow.format(format_seconds(COMPILING)))
                     self._hear(message["progress"])
                 elif "solution" in message:
                     self._solution = Solution.from_document(message["solution"], self.graph)

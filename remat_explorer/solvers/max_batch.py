@@ -16,6 +16,7 @@ from remat_explorer.solvers.base import Limits, Progress
 from remat_explorer.solvers.batch_bound import BatchProblem
 from remat_explorer.solvers.batch_scaling import BatchScaling
 from remat_explorer.solvers.batch_search import BatchSearch
+from remat_explorer.solvers.compiled_search import load_search
 from remat_explorer.solvers.overhead_limit import ONE_EXTRA_FORWARD, OverheadLimit, allowed_recomputation
 
 GraphOfBatch = Callable[[int], Graph]
@@ -108,7 +109,7 @@ def max_batch(
             keeping everything such as 1.3, a percentage on top such as "10%", or None for any cost.
         larger: the graph at the second of ``batches``: what grows is measured.
         batches: batch sizes of ``graph`` and ``larger``.
-        time_limit: seconds of wall time.
+        time_limit: seconds of wall time; compiling the search, once on a machine, is no part of them.
         solver: a key of `BACKENDS`.
         threads: threads of the solver.
         on_progress: called in this thread with each `Progress`.
@@ -129,6 +130,7 @@ def max_batch(
     """
     memory_bytes = parse_bytes(memory)
     backend(solver)
+    load_search(on_progress)
     limits = Limits(time_limit, solver, threads, on_progress, cancelled)
     if isinstance(graph, Graph):
         if larger is None:

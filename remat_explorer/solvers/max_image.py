@@ -12,6 +12,7 @@ from remat_explorer.quantities import format_bytes, format_overhead, parse_bytes
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.backends import backend
 from remat_explorer.solvers.base import Limits, Progress
+from remat_explorer.solvers.compiled_search import load_search
 from remat_explorer.solvers.fitting import Fit, fit
 from remat_explorer.solvers.overhead_limit import ONE_EXTRA_FORWARD, OverheadLimit
 
@@ -117,6 +118,7 @@ def max_image(
     if not sides:
         raise QuantityError(f"{sides!r} names no image side; give ascending sides such as range(32, 8193, 32)")
     backend(solver)
+    load_search(on_progress)
     limits = Limits(time_limit, solver, threads, on_progress, cancelled)
     return _Search(capture, parse_bytes(memory), overhead_limit, sides, limits).run()
 

@@ -3,7 +3,8 @@
 Columns are numbered from 0; a row is given by columns and coefficients. Facts about python-mip 2.0 that this layer
 absorbs: an expression that names a variable twice keeps only its last coefficient; HiGHS completes a partial start
 with zeros; CBC prints while it solves linear programs; a time limit of HiGHS counts over all the linear programs
-that one model has solved; and what an interrupted linear program says of its objective is not a bound.
+that one model has solved; what an interrupted linear program says of its objective is not a bound; and HiGHS keeps the
+number of threads of its first solve.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import ctypes
 import math
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,6 +28,8 @@ from remat_explorer.solvers.backends import backend, missing
 Sense = Literal["<", ">", "="]
 SLOWNESS = 8e-6  # seconds per column that a back end needs to notice its time limit and to hand the values over
 RELATIVE_GAP = 1e-7  # a tenth of the gap up to which a solution is called optimal
+
+_kept = threading.local()  # threads: their number in the last solve that this thread of Python asked HiGHS for
 
 
 @dataclass(frozen=True)
@@ -147,9 +151,17 @@ class Milp:
             limit = self._mip.INF if math.isinf(time_limit) else max(0.01, time_limit)
             self._model.max_mip_gap_abs = max(gap, RELATIVE_GAP)
             self._model.max_nodes = self._mip.INT_MAX if nodes is None else nodes
+            self._release_threads()
             status = self._model.optimize(max_seconds=limit)
         self._seconds += time.monotonic() - begun
         return self._outcome(status)
+
+    def _release_threads(self) -> None:
+        """Let go of threads that were kept from a solve with another number of them."""
+        if self.backend.keeps_threads:
+            if getattr(_kept, "threads", self._model.threads) != self._model.threads:
+                self._model.solver._lib.Highs_resetGlobalScheduler(1)
+            _kept.threads = self._model.threads
 
     @property
     def objective(self) -> float:

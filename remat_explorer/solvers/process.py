@@ -89,13 +89,16 @@ _lock = threading.Lock()
 
 
 def prepare_worker() -> None:
-    """Start a worker ahead, unless one waits already: the next solve then begins without the time of its imports.
+    """Start a worker ahead, unless one waits that still fits: the next solve then begins without loading anything.
 
     Raises:
         SolverError: if the process cannot be started.
     """
     global _waiting
     with _lock:
+        if _waiting is not None and not _fits(_waiting):
+            _end(_waiting)
+            _waiting = None
         if _waiting is None:
             _waiting = WorkerProcess(ahead=True)
 
@@ -110,11 +113,20 @@ def take_worker() -> WorkerProcess:
     with _lock:
         ahead, _waiting = _waiting, None
     if ahead is not None:
-        if ahead.process.poll() is None and ahead.environment == _environment():
+        if _fits(ahead):
             return ahead
-        ahead.kill()
-        ahead.close()
+        _end(ahead)
     return WorkerProcess()
+
+
+def _fits(worker: WorkerProcess) -> bool:
+    """Whether a worker is alive, and is what one that is started now would be."""
+    return worker.process.poll() is None and worker.environment == _environment()
+
+
+def _end(worker: WorkerProcess) -> None:
+    worker.kill()
+    worker.close()
 
 
 @atexit.register
@@ -123,8 +135,7 @@ def _release() -> None:
     with _lock:
         ahead, _waiting = _waiting, None
     if ahead is not None:
-        ahead.kill()
-        ahead.close()
+        _end(ahead)
 
 
 def _file_for_errors() -> IO[str] | None:

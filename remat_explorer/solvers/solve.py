@@ -17,10 +17,12 @@ from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress, Strate
 from remat_explorer.solvers.cache import Question, keep, load_solution
 from remat_explorer.solvers.checkmate_ilp import require_splits, solve_checkmate_ilp, solve_checkmate_unpartitioned
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak, solve_checkpoint_all
+from remat_explorer.solvers.compiled_search import SEARCHING, load_search
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.minimum_budget import largest_operation
 from remat_explorer.solvers.optimal import solve_optimal
 from remat_explorer.solvers.rounding import cost_step
+from remat_explorer.solvers.threads import threads_of
 
 REFUTED = 1e-4  # relative excess of a lower bound over a cost beyond which no solver's tolerance explains it
 
@@ -38,7 +40,7 @@ def solve(
     strategy: str = "optimal",
     time_limit: float = 60.0,
     solver: str = "highs",
-    threads: int = 1,
+    threads: int | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
     cache: bool = False,
@@ -50,9 +52,9 @@ def solve(
         graph: the training graph.
         budget: bytes, "1.5 GiB", or "60%" of the checkpoint-all peak; resident bytes (parameters) included.
         strategy: a key of `STRATEGIES`.
-        time_limit: seconds of wall time.
+        time_limit: seconds of wall time; compiling the search, once on a machine, is no part of them.
         solver: a key of `BACKENDS`.
-        threads: threads of the solver.
+        threads: threads of the solver; None for two where "optimal" has two cores, else one.
         on_progress: called in this thread with each `Progress`.
         cancelled: asked between steps; a running MILP is not interrupted (`SolveJob` does that).
         cache: take a kept answer from the user's cache folder if it is as good as a new one, and keep a new one there.
@@ -78,17 +80,18 @@ def solve(
     backend(solver)
     budget_bytes = parse_budget(budget, checkpoint_all_peak(graph))
     report = checked_reports(graph, budget_bytes, on_progress) if on_progress else _ignore
-    limits = Limits(time_limit, solver, threads, report, cancelled or _never)
+    threads = threads_of(strategy, threads)
     options = {} if splits == 1 else {"splits": splits}
     question = Question(graph, budget_bytes, strategy, solver, time_limit, threads, options)
     if cache and (known := load_solution(question)) is not None:
-        limits.tell("found in the cache", known.schedule, known.lower_bound)
+        report(Progress(0.0, "found in the cache", known.schedule, known.lower_bound))
         return known
     run = STRATEGIES[strategy] if splits == 1 else partial(solve_checkmate_ilp, splits=splits)
-    if budget_bytes < smallest_budget(graph, strategy):
-        answer = Answer(None, infeasible=True)
-    else:
-        answer = run(graph, budget_bytes, limits)
+    possible = budget_bytes >= smallest_budget(graph, strategy)
+    if possible and strategy in SEARCHING:
+        load_search(report)
+    limits = Limits(time_limit, solver, threads, report, cancelled or _never)
+    answer = run(graph, budget_bytes, limits) if possible else Answer(None, infeasible=True)
     solution = judge(graph, budget_bytes, strategy, answer, limits.elapsed)
     if cache:
         keep(question.within(solution.seconds) if limits.cancelled() else question, solution)

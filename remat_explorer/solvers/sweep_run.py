@@ -8,7 +8,6 @@ points take from each other what they may (see `sharing`).
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import uuid
@@ -30,6 +29,7 @@ from remat_explorer.solvers.processes import Processes
 from remat_explorer.solvers.solve import STRATEGIES
 from remat_explorer.solvers.sweep_points import Points
 from remat_explorer.solvers.sweep_tasks import ABANDONED, Task, make_ready, read_answers, work, write_request
+from remat_explorer.solvers.threads import cores
 
 POLL = 0.05  # seconds between two looks at whether the sweep was cancelled
 MINIMUM = 1.0  # seconds for the smallest budget, besides those of a point
@@ -234,12 +234,3 @@ def patience(graph: Graph) -> float:
     (0.5, 4.0)
     """
     return max(0.5, (graph.n / 800) ** 2)
-
-
-def cores() -> int:
-    """The number of cores that this process may use.
-
-    >>> cores() >= 1
-    True
-    """
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -21,6 +21,7 @@ from remat_explorer.instances import linear
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.backends import BACKENDS
 from remat_explorer.solvers.base import Answer, Limits
+from remat_explorer.solvers.compiled_search import load_search
 from remat_explorer.solvers.runs import pack_runs, unpack_runs
 from remat_explorer.solvers.solve import STRATEGIES
 from remat_explorer.solvers.sweep_optimal import improve, solve_together
@@ -94,7 +95,8 @@ def work(graph_text: str, request_text: str) -> str:
 
 @lru_cache(maxsize=len(BACKENDS))
 def make_ready(solver: str) -> None:
-    """Load what a search needs: the back end's library, and compiled code."""
+    """Load what a search needs: the back end's library, and compiled code, which is made where there is none."""
+    load_search()
     solve_together(linear(4), (4, 6), None, Limits(solver=solver))
 
 

@@ -1,9 +1,10 @@
 """A solve in a process of its own: ``python -m remat_explorer.solvers.worker``.
 
 One JSON object comes in on the first line of standard input: the graph file's document and the parameters of `solve`.
-JSON lines go out: that the solve begins, progress, with a schedule whenever a better one is known, and at last a
-solution or an error. The process ends when its standard input ends, that is, when its parent goes away. With the
-argument ``ahead`` it loads python-mip while it waits for its request.
+JSON lines go out: that the search must be compiled first, where that is so; that the solve begins, and its clock with
+it; progress, with a schedule whenever a better one is known; and at last a solution or an error. The process ends when
+its standard input ends, that is, when its parent goes away. With the argument ``ahead`` it loads python-mip and the
+compiled search while it waits for its request.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from remat_explorer.errors import RematError, SolverError
 from remat_explorer.graph_file import parse_graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Progress
+from remat_explorer.solvers.compiled_search import SEARCHING, load_search
 from remat_explorer.solvers.messages import pack_progress
 from remat_explorer.solvers.solve import solve
 
@@ -35,6 +37,8 @@ def main() -> int:
     if "ahead" in sys.argv:
         with contextlib.suppress(Exception):  # what is wrong with it is said by the solve that needs it
             import mip  # noqa: F401, half of the start-up time
+
+            load_search(lambda progress: _write(channel, {"progress": pack_progress(progress, False)}))
     line = sys.stdin.readline()
     if not line:
         return 0  # started ahead, and never asked anything
@@ -48,6 +52,8 @@ def main() -> int:
             _write(channel, {"progress": pack_progress(progress, progress.schedule is not sent[0])})
             sent[0] = progress.schedule or sent[0]
 
+        if request["strategy"] in SEARCHING:
+            load_search(report)
         _write(channel, {"begun": True})
         solution = solve(graph, on_progress=report, **request, **options)
         _write(channel, {"solution": solution.to_document()})

@@ -14,6 +14,7 @@ import remat_explorer as rx
 from remat_explorer.errors import QuantityError, UnknownNameError
 from remat_explorer.explorer.controls import parse_image
 from remat_explorer.explorer.matrices import LEVELS, memory_levels
+from remat_explorer.solvers import process
 
 
 def settled(explorer: Any) -> Any:
@@ -48,6 +49,43 @@ def test_solving_shows_the_optimum_and_says_so(chain: Any) -> None:
     assert chain.solution.cost == 26
     assert chain.state.tone == "good"
     assert "Optimal (optimal) · overhead +52.9 % · predicted peak 4 B of 4 B" in chain.state.status
+
+
+def test_what_was_solved_before_is_found_in_the_cache(chain: Any) -> None:
+    chain.state.set_budget("50%")
+    chain.solve()
+    settled(chain)
+    assert "found in the cache" not in chain.state.status
+    cost = chain.solution.cost
+    chain.solve()
+    settled(chain)
+    assert chain.solution.cost == cost
+    assert "Optimal (optimal)" in chain.state.status
+    assert "found in the cache, solved in" in chain.state.status
+
+
+def test_what_went_wrong_beside_a_solution_is_a_warning(chain: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path / "file"))
+    chain.state.set_budget("70%")
+    chain.solve()
+    settled(chain)
+    assert chain.solution.cost == 20
+    assert "another folder in the environment variable REMAT_EXPLORER_CACHE" in chain.state.status
+    assert chain.state.tone == "warning"
+
+
+def test_the_next_solve_has_a_process_that_waits_for_it() -> None:
+    explorer = settled(rx.Explorer(graph=rx.linear(4)))
+    loaded = process._waiting
+    assert loaded is not None
+    assert loaded.process.poll() is None
+    explorer.solve()
+    settled(explorer)
+    solved = process._waiting
+    assert solved is not None
+    assert solved is not loaded
+    assert solved.process.poll() is None
 
 
 def test_an_infeasible_budget_is_explained_and_keeps_the_schedule_on_the_screen(chain: Any) -> None:

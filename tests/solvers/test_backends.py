@@ -102,6 +102,13 @@ def test_a_library_or_a_licence_that_does_not_fit_is_told_apart_from_a_missing_o
             Milp("gurobi")
 
 
+@pytest.mark.parametrize("solver", ["highs", "cbc"])
+def test_solves_with_different_numbers_of_threads_follow_each_other(solver):
+    chosen = (1, 2, 1, 3)
+    costs = [solve(linear(4), "60%", "checkmate-ilp", solver=solver, threads=threads).cost for threads in chosen]
+    assert costs == [15.0] * len(chosen)
+
+
 @pytest.mark.skipif("__import__('mip.gurobi').gurobi.has_gurobi", reason="Gurobi is installed here")
 def test_a_job_and_the_command_line_pass_a_missing_solver_on(capsys, tmp_path):
     job = SolveJob.start(linear(8), 4, "checkmate-ilp", solver="gurobi")

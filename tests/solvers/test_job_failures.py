@@ -78,8 +78,8 @@ def started(share: float = 1.0, **choices) -> SolveJob:
 
 
 def with_a_schedule(job: SolveJob) -> SolveJob:
-    """The job, once it knows a schedule."""
-    assert until(lambda: job.done or any(progress.schedule for progress in job.poll()))
+    """The job, once it knows a schedule and a bound."""
+    assert until(lambda: job.done or any(progress.doing == "bounding" for progress in job.poll()))
     assert not job.done
     return job
 
@@ -238,6 +238,21 @@ def test_a_worker_started_ahead_serves_the_next_job_and_only_that(monkeypatch):
     assert job.wait(60)
     assert job.solution().cost == 26.0
     assert process._waiting is None
+
+
+def test_a_worker_that_does_not_fit_any_more_is_replaced_by_the_next_one_started_ahead(monkeypatch):
+    SolveJob.prepare()
+    stale = process._waiting
+    assert stale is not None
+    monkeypatch.setenv("OMP_NUM_THREADS", "1234")
+    SolveJob.prepare()
+    ahead = process._waiting
+    assert ahead is not None
+    assert ahead is not stale
+    assert stale.process.poll() is not None
+    job = SolveJob.start(linear(8), 4)
+    assert job._worker is ahead
+    assert job.wait(60)
 
 
 def test_a_worker_started_ahead_that_died_or_has_another_environment_is_not_used(monkeypatch):

@@ -13,6 +13,7 @@ from remat_explorer.instances import linear
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import STRATEGIES, checkpoint_all, checkpoint_all_peak, minimum_budget, relax, solve
 from remat_explorer.solvers.base import Answer, Limits, Progress
+from remat_explorer.solvers.minimum_budget import largest_operation
 from remat_explorer.solvers.solve import judge, round_up
 
 
@@ -53,7 +54,7 @@ def test_a_budget_that_fits_every_operation_but_no_schedule_is_proven_infeasible
         ),
     )
     found = minimum_budget(graph)
-    assert (found.lower_bound, found.known_feasible) == (3, 4)
+    assert (largest_operation(graph)[1], found.lower_bound, found.known_feasible) == (3, 4, 4)
     for strategy in ("optimal", "checkmate-ilp"):
         assert solve(graph, 3, strategy).status == Status.INFEASIBLE
         assert solve(graph, 4, strategy).status == Status.OPTIMAL
