@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
@@ -56,7 +57,7 @@ class Search:
     Args:
         condensed: n operations and their groups of values.
         budget: bytes, resident bytes included.
-        limits: time, back end, threads and whom to tell.
+        limits: time, back end, threads (two: the local search has one of its own) and whom to tell.
         best: a schedule within the budget that is known already.
         bound: a lower bound that is known already.
     """
@@ -64,7 +65,8 @@ class Search:
     def __init__(
         self, condensed: Condensed, budget: int, limits: Limits, best: Schedule | None = None, bound: float = 0.0
     ) -> None:
-        self.condensed, self.budget, self.limits = condensed, budget, limits
+        self.condensed, self.budget = condensed, budget
+        self.limits, self.second_thread = replace(limits, threads=1), limits.threads > 1
         self.best, self.bound = best, max(bound, condensed.graph.total_cost)
         self.local = LocalSearch(condensed, budget, SEED)
         self.step = cost_step(condensed.graph) * (1 - 1e-6)  # two different costs are at least so far apart
@@ -121,7 +123,7 @@ class Search:
     def _beside(self, second: ThreadPoolExecutor, work: Callable[[], None], iterations: int) -> None:
         """Do the work and the local search, which knows nothing of it meanwhile; so two threads do what one does."""
         self.local.offer(self.best)
-        if self.limits.threads == 1:
+        if not self.second_thread:
             work()
             self.local.run(iterations, lambda: self.limits.over)
         else:
