@@ -18,13 +18,11 @@ from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.few_moments import MomentsBound, integral_moments_bound
 from remat_explorer.solvers.guidance import guides, guides_to
 from remat_explorer.solvers.local_search import LocalSearch
-from remat_explorer.solvers.planner import plan_schedule
+from remat_explorer.solvers.planner import guided_schedule, plan_schedule
 from remat_explorer.solvers.refinement import Refinement
 from remat_explorer.solvers.rounding import cost_step
 
 CLOSE = 1e-4  # relative gap at which another budget is the better use of time
-PROVING = 0.25  # of the time that is left, at most, for one round of proof
-MOMENTS = 0.5
 UNKNOWN = 0.3  # the gap that a budget without any schedule is taken to have
 COOLING = 40_000  # iterations of local search in one step
 
@@ -37,6 +35,7 @@ class BudgetSearch:
         budget: bytes, resident bytes included.
         relaxed: a bound that is valid there, with its solution if there is one.
         limits: time and back end.
+        proving: seconds of one round of proof, at most.
 
     Attributes:
         best: the cheapest schedule that is known, or None; may be set to a cheaper one that is within the budget.
@@ -47,15 +46,18 @@ class BudgetSearch:
     >>> from remat_explorer.instances import linear
     >>> from remat_explorer.solvers.few_moments import few_moments_bound
     >>> chain, limits = Condensed.of(linear(8)), Limits(30)
-    >>> search = BudgetSearch(chain, 4, few_moments_bound(chain, 4, limits), limits)
+    >>> search = BudgetSearch(chain, 4, few_moments_bound(chain, 4, limits), limits, 1.0)
     >>> search.advance()
     >>> search.best.cost
     26.0
     """
 
-    def __init__(self, condensed: Condensed, budget: int, relaxed: MomentsBound, limits: Limits) -> None:
+    def __init__(
+        self, condensed: Condensed, budget: int, relaxed: MomentsBound, limits: Limits, proving: float
+    ) -> None:
         self.condensed, self.budget, self.limits = condensed, budget, limits
         self.relaxed, self.bound = relaxed, relaxed.bound
+        self.proving = proving
         self.best: Schedule | None = None
         self.beyond: Schedule | None = None
         self.seconds = 0.0
@@ -91,15 +93,19 @@ class BudgetSearch:
         self.take(plan_schedule(self.condensed, self.budget, self.limits.left, self.limits.cancelled))
         yield True
         self._local = LocalSearch(self.condensed, self.budget)
-        self._local.guide(guides(self.condensed, self.relaxed))
+        walks = guides(self.condensed, self.relaxed)
+        self._local.guide(walks)
+        self.take(guided_schedule(self.condensed, self.budget, walks, lambda: self.limits.over))
+        yield True
         self._search()
         yield True
-        self._prove_at_moments()
-        yield True
+        if self.limits.left > self.proving / 2:
+            self._prove_at_moments()
+            yield True
         searching, proving = 0.0, 0.0
         while True:
             begun = time.monotonic()
-            if searching <= proving or self._is_proven():
+            if searching <= proving or self._is_proven() or self.limits.left < self.proving / 2:
                 self._search()
                 searching += time.monotonic() - begun
             else:
@@ -109,6 +115,9 @@ class BudgetSearch:
 
     def _is_proven(self) -> bool:
         return self._refinement is not None and self._refinement.finished
+
+    def _proof_limits(self) -> Limits:
+        return self.limits.share(min(1.0, self.proving / max(self.limits.left, 1e-9)))
 
     def _search(self) -> None:
         """A cooling: from a new walk, from beyond the budget if there is something new, or from the best schedule."""
@@ -125,9 +134,7 @@ class BudgetSearch:
 
     def _prove_at_moments(self) -> None:
         """The relaxation's integer program, which tells more of a short time than the refinement."""
-        limits = self.limits.share(1.0)
-        limits = Limits(min(MOMENTS, PROVING * limits.left), limits.solver, limits.threads, cancelled=limits.cancelled)
-        found = integral_moments_bound(self.condensed, self.budget, self.relaxed, limits)
+        found = integral_moments_bound(self.condensed, self.budget, self.relaxed, self._proof_limits())
         if self.best is None or math.isfinite(found.bound):
             self.bound = max(self.bound, found.bound)
         if self._local is not None and found is not self.relaxed:
@@ -139,7 +146,7 @@ class BudgetSearch:
             moments = self.relaxed.moments
             self._refinement = Refinement(self.condensed, self.budget, self.limits, moments, self.bound)
         self._refinement.bound = max(self._refinement.bound, self.bound)
-        self._refinement.limits = self.limits.share(PROVING)
+        self._refinement.limits = self._proof_limits()
         self._refinement.advance(self.best)
         self.take(self._refinement.schedule)
         if self.best is None or math.isfinite(self._refinement.bound):  # else it was the solver's tolerance

@@ -26,6 +26,7 @@ from remat_explorer.solvers.several_budgets import MomentsAtBudgets
 BOUNDING, MOMENTS = 0.5, 0.5  # shares of the time, at most: for all bounds, and of that for the choice of moments
 
 POWER = 2
+PROVING = 1.2
 EVENNESS = 4.0  # a budget's gap counts half when its time is this part of an even share
 
 
@@ -46,15 +47,16 @@ def solve_together(graph: Graph, budgets: Sequence[int], start: Schedule | None,
     >>> [round(answer.lower_bound, 1) for answer in answers]
     [23.3, 21.0, 17.0]
     """
-    condensed, unit = Condensed.of(graph), limits.left / (EVENNESS * len(budgets))
+    condensed, even = Condensed.of(graph), limits.left / max(len(budgets), 1)
+    unit = even / EVENNESS
     bounds = _bounds(condensed, budgets, limits.share(BOUNDING))
-    searches = [BudgetSearch(condensed, *point, limits) for point in zip(budgets, bounds, strict=True)]
+    searches = [BudgetSearch(condensed, *point, limits, PROVING * even) for point in zip(budgets, bounds, strict=True)]
     if start is not None:
         peak = Plan.of(start).peak
         for search in searches:
             search.take(start if peak <= search.budget else None)
     while not limits.over:
-        i = max(range(len(searches)), key=lambda i: searches[i].gap / (1 + searches[i].seconds / unit) ** POWER, default=0)
+        i = max(range(len(searches)), key=lambda i: searches[i].gap / (1 + searches[i].seconds / max(unit, 1e-9)) ** POWER, default=0)
         if not searches[i].gap:
             break
         searches[i].advance()
