@@ -1,9 +1,10 @@
 """One budget's part of a sweep: its schedule and its bound, made better step by step in turn with other budgets.
 
-The steps are small, so that whoever divides the time can go where the gap is largest. First come walks, then coolings
-of local search from the best schedule, from walks that the relaxation guides, and from the schedule of the next larger
-budget, which is beyond this one: local search finds its way back. The relaxation of `refinement` is worth its time only
-once walks are tried; from then on proof and search take turns, so that either has had about half of the time.
+The steps are small, so that whoever divides the time can go where the gap is largest. First come walks, some guided by
+the relaxation; then coolings of local search from new walks, from the best schedule, and from that of the next larger
+budget, which is beyond this one: local search finds its way back. The few-moments relaxation's integer program raises
+the bound more in half a second than the first round of `refinement` does, which follows it where there is time left;
+proof and search take turns then, so that either has had about half of the time.
 """
 
 from __future__ import annotations
@@ -103,18 +104,15 @@ class BudgetSearch:
             self._prove_at_moments()
             yield True
         searching, proving = 0.0, 0.0
-        while True:
+        while self._refinement is None or not self._refinement.finished:
             begun = time.monotonic()
-            if searching <= proving or self._is_proven() or self.limits.left < self.proving / 2:
+            if searching <= proving or self.limits.left < self.proving / 2:
                 self._search()
                 searching += time.monotonic() - begun
             else:
                 self._prove()
                 proving += time.monotonic() - begun
             yield True
-
-    def _is_proven(self) -> bool:
-        return self._refinement is not None and self._refinement.finished
 
     def _proof_limits(self) -> Limits:
         return self.limits.share(min(1.0, self.proving / max(self.limits.left, 1e-9)))

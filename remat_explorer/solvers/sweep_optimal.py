@@ -2,8 +2,10 @@
 
 1. The few-moments relaxation finds its moments at the smallest budget, where the most are needed. One linear program
    with these moments then bounds every budget; see `several_budgets`.
-2. Schedules are planned from the smallest budget up. What was found for a smaller one is the incumbent of the next, and
-   where the bound says that it cannot be improved nothing is planned at all.
+2. Schedules and bounds are improved in small steps, each at the budget whose gap is the largest for the time that it
+   had; see `budget_search`. After every step schedules go to larger budgets and bounds to smaller ones, and the next
+   smaller budget may begin a local search with a schedule that is beyond it. Where a bound says that there is hardly
+   anything left to gain, nothing is done at all.
 
 This is the cheap half of a sweep. `improve` is the other one: a search at one budget, begun from what is known.
 """
@@ -24,10 +26,8 @@ from remat_explorer.solvers.optimal import Search
 from remat_explorer.solvers.several_budgets import MomentsAtBudgets
 
 BOUNDING, MOMENTS = 0.5, 0.5  # shares of the time, at most: for all bounds, and of that for the choice of moments
-
-POWER = 2
-PROVING = 1.2
-EVENNESS = 4.0  # a budget's gap counts half when its time is this part of an even share
+PROVING = 1.2  # one round of proof, at most, in even shares of the time
+SPENT, POWER = 0.25, 2  # a gap counts a quarter once so much of an even share was spent on it, then less and less
 
 
 def solve_together(graph: Graph, budgets: Sequence[int], start: Schedule | None, limits: Limits) -> list[Answer]:
@@ -45,10 +45,9 @@ def solve_together(graph: Graph, budgets: Sequence[int], start: Schedule | None,
     >>> from remat_explorer.instances import linear
     >>> answers = solve_together(linear(8), [4, 6, 10], None, Limits(30))
     >>> [round(answer.lower_bound, 1) for answer in answers]
-    [23.3, 21.0, 17.0]
+    [26.0, 21.0, 17.0]
     """
     condensed, even = Condensed.of(graph), limits.left / max(len(budgets), 1)
-    unit = even / EVENNESS
     bounds = _bounds(condensed, budgets, limits.share(BOUNDING))
     searches = [BudgetSearch(condensed, *point, limits, PROVING * even) for point in zip(budgets, bounds, strict=True)]
     if start is not None:
@@ -56,8 +55,9 @@ def solve_together(graph: Graph, budgets: Sequence[int], start: Schedule | None,
         for search in searches:
             search.take(start if peak <= search.budget else None)
     while not limits.over:
-        i = max(range(len(searches)), key=lambda i: searches[i].gap / (1 + searches[i].seconds / max(unit, 1e-9)) ** POWER, default=0)
-        if not searches[i].gap:
+        worth = [search.gap / (1 + search.seconds / (SPENT * even)) ** POWER for search in searches]
+        i = worth.index(max(worth))
+        if not worth[i]:
             break
         searches[i].advance()
         _share(searches, i)
@@ -94,7 +94,7 @@ def _bounds(condensed: Condensed, budgets: Sequence[int], limits: Limits) -> lis
 
 
 def _share(searches: Sequence[BudgetSearch], i: int) -> None:
-    """Schedules are good for larger budgets, bounds for smaller ones; the next smaller one may begin with a schedule."""
+    """Schedules go to larger budgets, bounds to smaller ones, and a beginning to the next smaller one."""
     found = searches[i]
     for larger in searches[i + 1 :]:
         larger.take(found.best)
