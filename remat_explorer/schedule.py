@@ -47,7 +47,7 @@ class Schedule:
         if R.ndim != 2 or R.shape[1] != n or S.shape != (len(R), v):
             raise ScheduleError(f"R has shape {R.shape} and S {S.shape}; expected (stages, {n}) and (stages, {v})")
         ways = np.array([len(node.implementations) for node in self.graph.operations])
-        if not ((R >= 0) & (ways >= R)).all() or not np.isin(S, (0, 1)).all():
+        if not ((R >= 0) & (ways >= R)).all() or (S.dtype != bool and not np.isin(S, (0, 1)).all()):
             raise ScheduleError("R must hold 0 or the number of an implementation, and S 0 or 1")
         object.__setattr__(self, "R", R.astype(np.uint8))
         object.__setattr__(self, "S", S.astype(bool))

@@ -84,6 +84,18 @@ class LocalSearch:
         """Let some coolings begin with walks that follow ``guides``, as `guidance.guides` makes them."""
         self._guides = [np.log(guide) for guide in guides]
 
+    def begin(self, R: np.ndarray | None, length: int) -> None:
+        """Begin a cooling of ``length`` iterations with R of shape (n, n), within the budget or not; None: a new walk.
+
+        >>> from remat_explorer.instances import linear
+        >>> search = LocalSearch(Condensed.of(linear(8)), budget=4)
+        >>> search.begin(np.eye(search.condensed.n), 20_000)
+        >>> search.run(20_000).cost
+        26.0
+        """
+        self._begin_cooling(self._walk if R is None else lambda: (R > 0).astype(np.uint8))
+        self._length = length
+
     def stop(self) -> None:
         """End `run` within a millisecond, from any thread; a later `run` goes on."""
         self._stopped[0] = True
@@ -124,7 +136,7 @@ class LocalSearch:
             self._done = last
         return self.best
 
-    def _begin_cooling(self) -> None:
+    def _begin_cooling(self, first: Callable[[], np.ndarray] | None = None) -> None:
         """Set temperatures and the schedule to begin with."""
         from remat_explorer.solvers.annealing import COLD, HOT, WEIGHT, start
 
@@ -140,8 +152,9 @@ class LocalSearch:
         self._allowed = ~self._walks.backward
         if number % WIDER == WIDER - 1 or (not known and number % 2):
             self._allowed[:] = True
-        anew = not known or (number % FRESH == FRESH - 1)
-        start(self._walks.flat, self._state, self._walk() if anew else np.ascontiguousarray(self._best_runs.T))
+        if first is None and (not known or (number % FRESH == FRESH - 1)):
+            first = self._walk
+        start(self._walks.flat, self._state, first() if first else np.ascontiguousarray(self._best_runs.T))
 
     def _walk(self) -> np.ndarray:
         """R of a walk with random exponents and noise, in a budget that is larger where it would be stuck."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -78,16 +79,18 @@ def _best_walk(
     walks: Walks, exponents: tuple[tuple[float, float, float], ...], keeps: list[np.ndarray], over: Callable[[], bool]
 ) -> Schedule | None:
     """The cheapest schedule of walks with each of the exponents and each of the weights."""
-    best: Schedule | None = None
-    for keep in keeps:
-        for powers in exponents:
-            if over():
-                return best
-            most_cost = np.inf if best is None else best.cost - walks.condensed.graph.total_cost
-            R, _, complete = walks.walk(powers, keep, most_cost=most_cost)
-            if complete:
-                best = walks.better(best, R)
-    return best
+    found: list[np.ndarray] = []
+    least, costs = np.inf, walks.condensed.costs
+    for powers, keep in [(powers, keep) for keep in keeps for powers in exponents]:
+        if over():
+            break
+        R, _, complete = walks.walk(powers, keep, most_cost=least)
+        cost = float((R.sum(axis=0, dtype=np.int64) - 1) @ costs)
+        if complete and cost < least:
+            least = cost
+            found.append(R)
+    # a schedule takes longer to make and check than a walk, so only the cheapest is made, and others if it is refused
+    return next((best for best in map(partial(walks.better, None), reversed(found)) if best is not None), None)
 
 
 def _repair(walks: Walks, over: Callable[[], bool]) -> Schedule | None:

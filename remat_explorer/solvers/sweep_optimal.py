@@ -2,8 +2,10 @@
 
 1. The few-moments relaxation finds its moments at the smallest budget, where the most are needed. One linear program
    with these moments then bounds every budget; see `several_budgets`.
-2. Schedules are planned from the smallest budget up. What was found for a smaller one is the incumbent of the next, and
-   where the bound says that it cannot be improved nothing is planned at all.
+2. Schedules and bounds are improved in small steps, each at the budget whose gap is the largest for the time that it
+   had; see `budget_search`. After every step schedules go to larger budgets and bounds to smaller ones, and the next
+   smaller budget may begin a local search with a schedule that is beyond it. Where a bound says that there is hardly
+   anything left to gain, nothing is done at all.
 
 This is the cheap half of a sweep. `improve` is the other one: a search at one budget, begun from what is known.
 """
@@ -17,14 +19,15 @@ from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Answer, Limits
+from remat_explorer.solvers.budget_search import BudgetSearch
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.few_moments import MomentsBound, few_moments_bound
-from remat_explorer.solvers.guidance import guides
-from remat_explorer.solvers.optimal import SETTLED, Search
-from remat_explorer.solvers.planner import guided_schedule, plan_schedule
+from remat_explorer.solvers.optimal import Search
 from remat_explorer.solvers.several_budgets import MomentsAtBudgets
 
-BOUNDING, MOMENTS = 0.8, 0.5  # shares of the time, at most: for all bounds, and of that for the choice of moments
+BOUNDING, MOMENTS = 0.5, 0.5  # shares of the time, at most: for all bounds, and of that for the choice of moments
+PROVING = 1.2  # one round of proof, at most, in even shares of the time
+SPENT, POWER = 0.25, 2  # a gap counts a quarter once so much of an even share was spent on it, then less and less
 
 
 def solve_together(graph: Graph, budgets: Sequence[int], start: Schedule | None, limits: Limits) -> list[Answer]:
@@ -42,20 +45,23 @@ def solve_together(graph: Graph, budgets: Sequence[int], start: Schedule | None,
     >>> from remat_explorer.instances import linear
     >>> answers = solve_together(linear(8), [4, 6, 10], None, Limits(30))
     >>> [round(answer.lower_bound, 1) for answer in answers]
-    [23.3, 21.0, 17.0]
+    [26.0, 21.0, 17.0]
     """
-    condensed = Condensed.of(graph)
+    condensed, even = Condensed.of(graph), limits.left / max(len(budgets), 1)
     bounds = _bounds(condensed, budgets, limits.share(BOUNDING))
-    fits_from = math.inf if start is None else Plan.of(start).peak
-    found = [start if fits_from <= budget else None for budget in budgets]
-    for step in (_follow_weakly, _follow_strongly, _plan):  # every budget gets a schedule before any gets a second walk
-        best: Schedule | None = None
-        for i, (budget, bound) in enumerate(zip(budgets, bounds, strict=True)):
-            found[i] = best = _cheaper(found[i], best)
-            if not limits.over and not _settled(best, bound):
-                own = limits.share(1 / (len(budgets) - i))
-                found[i] = best = _cheaper(best, step(condensed, budget, bound, best, own))
-    return [_answer(schedule, bound, limits) for schedule, bound in zip(found, bounds, strict=True)]
+    searches = [BudgetSearch(condensed, *point, limits, PROVING * even) for point in zip(budgets, bounds, strict=True)]
+    if start is not None:
+        peak = Plan.of(start).peak
+        for search in searches:
+            search.take(start if peak <= search.budget else None)
+    while not limits.over:
+        worth = [search.gap / (1 + search.seconds / (SPENT * even)) ** POWER for search in searches]
+        i = worth.index(max(worth))
+        if not worth[i]:
+            break
+        searches[i].advance()
+        _share(searches, i)
+    return [_answer(search, limits) for search in searches]
 
 
 def improve(graph: Graph, budget: int, known: Answer, limits: Limits) -> Answer:
@@ -87,40 +93,18 @@ def _bounds(condensed: Condensed, budgets: Sequence[int], limits: Limits) -> lis
     return bounds
 
 
-def _follow_weakly(
-    condensed: Condensed, budget: int, bound: MomentsBound, best: Schedule | None, limits: Limits
-) -> Schedule | None:
-    """Walks that keep what the relaxation holds; each step takes the best schedule so far, and may leave it alone."""
-    return guided_schedule(condensed, budget, guides(condensed, bound)[:1], lambda: limits.over)
+def _share(searches: Sequence[BudgetSearch], i: int) -> None:
+    """Schedules go to larger budgets, bounds to smaller ones, and a beginning to the next smaller one."""
+    found = searches[i]
+    for larger in searches[i + 1 :]:
+        larger.take(found.best)
+    for smaller in searches[:i]:
+        smaller.bound = max(smaller.bound, found.bound)
+    if i and found.best is not searches[i - 1].best:
+        searches[i - 1].beyond = found.best
 
 
-def _follow_strongly(
-    condensed: Condensed, budget: int, bound: MomentsBound, best: Schedule | None, limits: Limits
-) -> Schedule | None:
-    """Walks that hardly depart from it."""
-    return guided_schedule(condensed, budget, guides(condensed, bound)[1:], lambda: limits.over)
-
-
-def _plan(
-    condensed: Condensed, budget: int, bound: MomentsBound, best: Schedule | None, limits: Limits
-) -> Schedule | None:
-    """Walks of their own, and repair where nothing is known that fits."""
-    return plan_schedule(condensed, budget, limits.left, limits.cancelled)
-
-
-def _answer(schedule: Schedule | None, bound: MomentsBound, limits: Limits) -> Answer:
-    if math.isinf(bound.bound):  # a schedule in hand refutes that there is none: it was the solver's tolerance
-        return Answer(schedule, None, schedule is None, limits.solver)
-    return Answer(schedule, bound.bound, solver=limits.solver)
-
-
-def _settled(best: Schedule | None, bound: MomentsBound) -> bool:
-    if best is None:
-        return math.isinf(bound.bound)
-    return best.cost - bound.bound <= SETTLED * best.cost
-
-
-def _cheaper(first: Schedule | None, second: Schedule | None) -> Schedule | None:
-    if first is None or second is None:
-        return first or second
-    return second if second.cost < first.cost else first
+def _answer(search: BudgetSearch, limits: Limits) -> Answer:
+    if math.isinf(search.bound):  # a schedule in hand refutes that there is none: it was the solver's tolerance
+        return Answer(search.best, None, search.best is None, limits.solver)
+    return Answer(search.best, search.bound, solver=limits.solver)

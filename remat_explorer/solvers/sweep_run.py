@@ -8,6 +8,7 @@ points take from each other what they may (see `sharing`).
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import uuid
@@ -90,7 +91,7 @@ class Sweep:
         self.graph, self._solver, self._threads = graph, solver, threads
         self._executor = executor
         limit = patience(graph) if time_limit is None else time_limit
-        self._together = min(limit / 2, patience(graph))
+        self._together = patience(graph) if time_limit is None else min(limit / 2, patience(graph))
         self._alone = limit - self._together
         if isinstance(budgets, int):
             self._budgets: int | list[int] = require_count(budgets)
@@ -176,7 +177,7 @@ class Sweep:
                 chunks = min(self.workers, len(sizes))
                 for i in range(chunks):  # dealt in turn, since small budgets are the hard ones
                     chunk = tuple(sizes[i::chunks])
-                    self._queue.append(Task(name, chunk, True, self._together * len(chunk)))
+                    self._queue.append(Task(name, chunk, True, self._together * math.ceil(len(sizes) / chunks)))
             else:
                 self._queue.extend(Task(name, (size,), False, self._together + self._alone) for size in sizes)
 
