@@ -1,4 +1,4 @@
-"""From a model to its program: trace, clean, find storages, contract, name, and put a price on it."""
+"""From a model to its program: trace, clean, find storages, order, contract, name, and put a price on it."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Node
 
 from remat_explorer import graph as graphs
+from remat_explorer.capture.backward_order import weight_gradients_first
 from remat_explorer.capture.bodies import body_of, in_place_bodies, view_of
 from remat_explorer.capture.checks import require_capturable
 from remat_explorer.capture.cleaning import clean, results_of
@@ -70,6 +71,7 @@ def trace(
         fakes = propagate(joint.module, None if options.fake else _real_inputs(joint.module, model, tensors))
         own_gradients(joint.module, fakes)
         found = find_storages(joint.module, fakes)
+    weight_gradients_first(found)
     prologue = hoist_constants(found) if options.contract else []
     if options.contract:
         contract(found)

@@ -48,6 +48,11 @@ def solve(
 ) -> Solution:
     """The cheapest schedule of ``graph`` within ``budget`` that a strategy finds in time, checked.
 
+    "optimal" and "infeasible" speak of the strategy's class of schedules: for "optimal", those that compute operation t
+    for the first time in stage t, and in each stage run operations in ascending order, each at most once. Where outputs
+    take over the storage of inputs, a stage of several parts may fit into less: see
+    `remat_explorer.solvers.checkmate_ilp`.
+
     Args:
         graph: the training graph.
         budget: bytes, "1.5 GiB", or "60%" of the checkpoint-all peak; resident bytes (parameters) included.

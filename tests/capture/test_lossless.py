@@ -1,8 +1,4 @@
-"""Contraction loses no schedule: the optimum of the contracted graph is that of the graph with every operation.
-
-Where gradients overwrite each other, one stage more can be worth something: between the gradients of a weight and of a
-bias, a tight schedule may compute again what the joint operation needs at once. Then what is left still costs the same.
-"""
+"""Contraction loses no schedule: the optimum of the contracted graph is that of the graph with every operation."""
 
 from __future__ import annotations
 
@@ -91,7 +87,7 @@ def test_the_optimum_within_a_budget_is_that_of_the_uncontracted_graph(name, bes
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_optimum_with_overwriting_is_that_of_the_uncontracted_graph_where_there_is_one(name):
+def test_the_optimum_with_overwriting_is_that_of_the_uncontracted_graph_too(name):
     model, x = MODELS[name]()
     whole, joined = (rx.capture(model, (x,), contract=contract) for contract in (False, True))
     constants, kept = whole.total_cost - joined.total_cost, joined.resident_bytes - whole.resident_bytes
@@ -100,7 +96,7 @@ def test_the_optimum_with_overwriting_is_that_of_the_uncontracted_graph_where_th
     for share in (0.75, 0.85, 0.9, 0.95):
         budget = int(share * checkpoint_all_peak(whole))
         first, second = rx.solve(whole, budget), rx.solve(joined, budget + kept)
-        assert second.status == "infeasible" or first.status == second.status == "optimal"
+        assert first.status == second.status != "feasible"
         if first.cost is not None and second.cost is not None:
             assert second.cost + constants == pytest.approx(first.cost, rel=1e-9)
             solved += 1
