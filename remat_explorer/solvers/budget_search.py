@@ -48,7 +48,8 @@ class BudgetSearch:
     >>> from remat_explorer.solvers.few_moments import few_moments_bound
     >>> chain, limits = Condensed.of(linear(8)), Limits(30)
     >>> search = BudgetSearch(chain, 4, few_moments_bound(chain, 4, limits), limits, 1.0)
-    >>> search.advance()
+    >>> while search.gap:
+    ...     search.advance()
     >>> search.best.cost
     26.0
     """
