@@ -30,11 +30,32 @@ def staged(sequence: Sequence[int]) -> list[tuple[int, int, int]]:
     return [(stage, k, 1) for stage, k in zip(stages, sequence, strict=True)]
 
 
+def in_order(sequence: Sequence[int]) -> list[int]:
+    """The same computations with first runs in the order of their numbers: an operation waits for those before it.
+
+    What is traced may differ from that order, where weight gradients go before input gradients.
+
+    >>> in_order([0, 2, 1, 0, 3])
+    [0, 1, 2, 0, 3]
+    """
+    ordered: list[int] = []
+    waiting: set[int] = set()
+    following = 0
+    for k in sequence:
+        if k < following:
+            ordered.append(k)
+        waiting.add(k)
+        while following in waiting:
+            ordered.append(following)
+            following += 1
+    return ordered
+
+
 def schedule_of(plan: Plan) -> Schedule | None:
     """The schedule with the computations of a plan, checked; None where its stages are no rows of R.
 
-    Rows of R run in the order of the operations' numbers: where a plan repeats them in another order, the schedule's
-    peak differs a little from the plan's.
+    Rows of R run in the order of the operations' numbers, and so do first runs: where a plan has them in another order,
+    the schedule's peak differs a little from the plan's.
 
     >>> from remat_explorer.instances import linear
     >>> graph = linear(1)
@@ -46,8 +67,8 @@ def schedule_of(plan: Plan) -> Schedule | None:
     graph = plan.graph
     runs = [statement for statement in plan.statements if isinstance(statement, Compute)]
     R = np.zeros((graph.n, graph.n), dtype=int)
-    for run in runs:
-        R[run.stage, run.operation] = run.implementation
+    for stage, k, code in staged(in_order([run.operation for run in runs])):
+        R[stage, k] = code
     schedule = Schedule(graph, R, np.zeros((graph.n, len(graph.values)))).compact()
     if np.count_nonzero(R) != len(runs) or not schedule.is_frontier_advancing:
         return None
