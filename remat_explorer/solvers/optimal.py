@@ -117,6 +117,7 @@ class Search:
                 self._beside(second, lambda: refinement.advance(self.best), iterations)
                 self._raise_bound(refinement.bound)
                 self._keep(refinement.schedule)
+                self._keep(self.local.best)
                 if refinement.point is not None and not self.settled and not self.limits.over:
                     self._follow(refinement.point, refinement.integral)
 
@@ -132,7 +133,6 @@ class Search:
                 work()
             finally:
                 running.result()
-        self._keep(self.local.best)
 
     def _search_locally(self, iterations: int) -> None:
         self.local.offer(self.best)
