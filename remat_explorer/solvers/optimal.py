@@ -33,6 +33,7 @@ SETTLED = 1e-7  # relative gap up to which the search has ended
 MOMENTS = 0.3  # share of the time that is left, at most, for the first bound
 NEAR = 0.3  # the same, for each search near a relaxation's point
 FIRST, LEAST, MOST = 50_000, 150_000, 2_000_000  # iterations of the local search: before the first bound, in a round
+FIRST_EACH, LEAST_EACH = 150, 3000  # the same for each operation, where that is less
 PACE = 8  # iterations for each unit of the refinement's effort in the round before, so that neither waits for long
 SMALL = 30  # operations up to which every stage is single from the beginning
 
@@ -95,7 +96,7 @@ class Search:
         if self.best is None:
             self._keep(plan_schedule(self.condensed, self.budget, self.limits.left / 4, self.limits.cancelled))
         if not self.settled:
-            self._search_locally(FIRST)
+            self._search_locally(min(FIRST, FIRST_EACH * self.condensed.n))
 
     def _bound_from_moments(self) -> None:
         self._tell("bounding from a few moments")
@@ -111,9 +112,10 @@ class Search:
         small = self.condensed.n <= SMALL
         singles = range(self.condensed.n) if small else self.moments.moments
         refinement = Refinement(self.condensed, self.budget, self.limits, singles, self.bound)
+        least = min(LEAST, LEAST_EACH * self.condensed.n)
         with ThreadPoolExecutor(1) as second:
             while not self.limits.over and not self.settled and not refinement.finished:
-                iterations = min(max(LEAST, PACE * refinement.effort), MOST)
+                iterations = min(max(least, PACE * refinement.effort), MOST)
                 self._beside(second, lambda: refinement.advance(self.best), iterations)
                 self._raise_bound(refinement.bound)
                 self._keep(refinement.schedule)
