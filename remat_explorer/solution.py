@@ -105,9 +105,7 @@ class Solution:
     @property
     def gap(self) -> float | None:
         """(cost - lower bound) / cost, or None when either is unknown."""
-        if self.cost is None or self.lower_bound is None:
-            return None
-        return max(0.0, (self.cost - self.lower_bound) / self.cost) if self.cost else 0.0
+        return relative_gap(self.cost, self.lower_bound)
 
     def __str__(self) -> str:
         if self.schedule is None or self.peak is None:
@@ -225,6 +223,17 @@ class Solution:
                 found = getattr(solution, key)
                 raise SolutionError(f"the file says {key} {document[key]!r}, but its schedule has {found!r}")
         return solution
+
+
+def relative_gap(cost: float | None, lower_bound: float | None) -> float | None:
+    """(cost - lower bound) / cost, or None while either is unknown.
+
+    >>> relative_gap(20.0, 19.0), relative_gap(20.0, None)
+    (0.05, None)
+    """
+    if cost is None or lower_bound is None:
+        return None
+    return max(0.0, (cost - lower_bound) / cost) if cost else 0.0
 
 
 def _graph_entry(graph: Graph) -> dict[str, Any]:

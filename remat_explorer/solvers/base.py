@@ -12,6 +12,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.schedule import Schedule
+from remat_explorer.solution import relative_gap
 
 PROVEN = 1e-6  # relative gap up to which a solution is called optimal
 
@@ -59,9 +60,7 @@ class Progress:
     @property
     def gap(self) -> float | None:
         """(cost - lower bound) / cost, or None while either is unknown."""
-        if self.cost is None or self.lower_bound is None:
-            return None
-        return max(0.0, (self.cost - self.lower_bound) / self.cost) if self.cost else 0.0
+        return relative_gap(self.cost, self.lower_bound)
 
     def __str__(self) -> str:
         """One line, so that ``on_progress=print`` shows what goes on."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from remat_explorer.solvers.live_memory import live_memory
 from remat_explorer.solvers.liveness_model import LivenessModel
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.path_cuts import PathCut, violated_cuts
-from remat_explorer.solvers.point import Point
 from remat_explorer.solvers.stages import Stages
 
 TOLERANCE = 1e-6  # of the budget: below it a fractional point counts as within the budget
@@ -30,16 +29,14 @@ class Relaxed:
 
     Attributes:
         bound: cost below which no schedule can be; infinity if the budget is proven infeasible.
-        last: optimum of the last round's linear program; in a merged problem it may be below a bound known before.
+        optimum: of the last round's linear program; it may be below a bound that was known before.
         R, S: (entries, n) and (entries, groups), between 0 and 1, of the last round; None without one.
-        finished: whether no row is violated any more.
     """
 
     bound: float
-    last: float = 0.0
+    optimum: float = 0.0
     R: np.ndarray | None = None
     S: np.ndarray | None = None
-    finished: bool = False
 
 
 class LivenessRelaxation:
@@ -70,7 +67,6 @@ class LivenessRelaxation:
         self.limits, self.doing, self.cutting = limits, doing, cutting
         self.allowed = np.ones((condensed.n, condensed.n), dtype=bool) if allowed is None else allowed.copy()
         self.cuts: set[PathCut] = set()
-        self.last: Point | None = None
         self.effort = 0
 
     def build(self, points: Iterable[tuple[int, int]] = (), cuts: Iterable[PathCut] = ()) -> bool:
@@ -117,7 +113,7 @@ class LivenessRelaxation:
             self.effort += model.milp.columns
             outcome = model.milp.solve(limits.left)
             if outcome.status == "infeasible":
-                return Relaxed(math.inf, finished=True)
+                return Relaxed(math.inf)
             if outcome.values is None:
                 break
             R, S = model.matrices(outcome.values)
@@ -130,7 +126,7 @@ class LivenessRelaxation:
             if self.cutting:
                 added += self.add_cuts(violated_cuts(model.stages, R, S))
             if not added:
-                return replace(relaxed, finished=True)
+                return relaxed
             if incumbent is not None and relaxed.bound >= incumbent.cost * (1 - TOLERANCE):
                 break
             if len(history) > PATIENCE and history[-1] - history[-PATIENCE] < LEAST_PROGRESS * total:

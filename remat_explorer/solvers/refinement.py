@@ -66,6 +66,7 @@ class Refinement:
         self.history: list[float] = []  # the linear programs' optima
         self.stages = Stages.of(condensed, self.singles)
         self.point: Point | None = None
+        self._linear: Point | None = None  # of the linear program, which says what cuts bind
         self.integral, self.effort = False, 0
         self.schedule: Schedule | None = None
 
@@ -116,8 +117,8 @@ class Refinement:
             return None
         assert relaxed.S is not None
         self.point, self.allowed = Point(self.stages, relaxed.R, relaxed.S), relaxation.allowed
-        self.history.append(relaxed.last)
-        relaxation.last = self.point
+        self.history.append(relaxed.optimum)
+        self._linear = self.point
         return relaxation
 
     def _integrate(self, relaxation: LivenessRelaxation, incumbent: Schedule | None) -> bool:
@@ -184,7 +185,7 @@ class Refinement:
 
     def _carry(self, relaxation: LivenessRelaxation, splits: list[int]) -> None:
         """The stages of the next round; rows, and cuts that the linear program needed, are kept."""
-        point = relaxation.last
+        point = self._linear
         assert point is not None
         old = self.stages
         self.points |= relaxation.model.points

@@ -4,26 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+from shell import run
 
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.cli import main
 from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
 from remat_explorer.solution import Solution
-
-
-@pytest.fixture
-def chain(data) -> str:
-    return str(data / "graphs" / "linear8.json")
-
-
-def run(capsys, *arguments: str) -> tuple[int, str, str]:
-    try:
-        code = main(arguments)
-    except SystemExit as stop:
-        code = int(stop.code or 0)
-    shown = capsys.readouterr()
-    return code, shown.out, shown.err
 
 
 @pytest.mark.parametrize("strategy", ["checkmate-ilp", "optimal"])

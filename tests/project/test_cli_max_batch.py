@@ -3,27 +3,13 @@
 import json
 
 import pytest
+from shell import run
 
 from remat_explorer.checker import check
-from remat_explorer.cli import main
 from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import scale_batch
-
-
-@pytest.fixture
-def chain(data) -> str:
-    return str(data / "graphs" / "linear8.json")
-
-
-def run(capsys, *arguments: str) -> tuple[int, str, str]:
-    try:
-        code = main(arguments)
-    except SystemExit as stop:
-        code = int(stop.code or 0)
-    shown = capsys.readouterr()
-    return code, shown.out, shown.err
 
 
 def test_a_graph_of_figure_6_is_settled_by_the_rule(capsys, data):

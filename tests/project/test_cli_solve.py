@@ -41,11 +41,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def chain(data: Path) -> str:
-    return str(data / "graphs" / "linear8.json")
-
-
-@pytest.fixture
 def endless(tmp_path: Path, chain: str, monkeypatch: pytest.MonkeyPatch):
     """Starter of a command that solves the chain without end, on a terminal of its own; and what that shows."""
     pty = pytest.importorskip("pty")

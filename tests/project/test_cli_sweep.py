@@ -17,11 +17,6 @@ from remat_explorer.instances import linear
 from remat_explorer.solvers import Frontier, checkpoint_all_peak
 
 
-@pytest.fixture
-def chain(data) -> str:
-    return str(data / "graphs" / "linear8.json")
-
-
 def test_the_table_has_a_line_for_each_point(capsys, chain):
     code = main(["sweep", chain, "--budgets", "4,60%,10", "--time-limit", "60", "--workers", "1"])
     head, *rows, last = capsys.readouterr().out.splitlines()

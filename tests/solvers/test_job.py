@@ -11,6 +11,7 @@ import threading
 import time
 
 import pytest
+from waiting import until
 
 from remat_explorer.checker import check
 from remat_explorer.errors import SolverError
@@ -18,16 +19,6 @@ from remat_explorer.graph_file import dump_graph
 from remat_explorer.instances import linear
 from remat_explorer.solution import Status
 from remat_explorer.solvers import SolveJob, checkpoint_all_peak
-
-
-def until(condition, seconds=30.0):
-    """Whether ``condition`` came true in time; it is not asked again once it has."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 @pytest.fixture

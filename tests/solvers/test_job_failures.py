@@ -9,9 +9,9 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import time
 
 import pytest
+from waiting import until
 
 from remat_explorer.checker import check
 from remat_explorer.errors import SolverError
@@ -59,16 +59,6 @@ def in_the_worker(tmp_path, monkeypatch):
         monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
     return prepare
-
-
-def until(condition, seconds=60.0):
-    """Whether ``condition`` came true in time; it is not asked again once it has."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def started(share: float = 1.0, **choices) -> SolveJob:

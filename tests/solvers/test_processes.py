@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from remat_explorer.errors import SolverError
 from remat_explorer.solvers.processes import Processes
@@ -25,16 +26,6 @@ def alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def until(condition, seconds=30.0):
-    """Whether ``condition`` came true in time."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def test_calls_return_what_the_function_returns_and_share_a_process():

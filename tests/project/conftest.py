@@ -1,0 +1,13 @@
+"""What tests of the command line share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def chain(data: Path) -> str:
+    """A graph file: the chain of eight layers."""
+    return str(data / "graphs" / "linear8.json")

@@ -1,0 +1,17 @@
+"""A command as a shell sees it."""
+
+from __future__ import annotations
+
+import pytest
+
+from remat_explorer.cli import main
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of one command."""
+    try:
+        code = main(arguments)
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
