@@ -20,7 +20,7 @@ test: setup
 
 # The search is compiled ahead, once: no solve and no test with a time limit need wait for it.
 setup: .venv/installed
-	$(BIN)/python -m remat_explorer.solvers.compilation
+	$(BIN)/python -m remat_explorer.solvers.search.compilation
 
 # pip resolves nothing on a second run: the stamp is newer than what decides the packages.
 .venv/installed: pyproject.toml constraints.txt

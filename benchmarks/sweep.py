@@ -19,7 +19,7 @@ from report import publish
 import remat_explorer as rx
 from remat_explorer.errors import GraphError
 from remat_explorer.quantities import format_share
-from remat_explorer.solvers.frontier_file import to_document
+from remat_explorer.solvers.sweeps.frontier_file import to_document
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
 TARGETS = ((420, 5.0), (1150, 20.0))  # operations, and seconds for a sweep of up to so many

@@ -24,7 +24,7 @@ from remat_explorer.capture.tracing import trace
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute, Plan
-from remat_explorer.solvers.minimum_budget import minimum_budget
+from remat_explorer.solvers.memory.minimum_budget import minimum_budget
 
 SHORTEST = 1e-9  # seconds; a cost of 0 would let a solver repeat the operation for nothing
 

@@ -55,7 +55,7 @@ def read_budgets(text: str) -> int | list[str]:
 
 
 def _report(options: argparse.Namespace, frontier: Frontier, interrupted: bool) -> int:
-    from remat_explorer.solvers.frontier_file import to_document
+    from remat_explorer.solvers.sweeps.frontier_file import to_document
 
     lines = [str(frontier), f"{len(frontier.nondominated())} non-dominated, {format_seconds(frontier.seconds)}"]
     if options.output and frontier.points:

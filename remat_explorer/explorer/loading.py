@@ -15,7 +15,7 @@ from remat_explorer.explorer.state import State
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes
 from remat_explorer.solvers import checkpoint_all_peak, minimum_budget, solve
-from remat_explorer.solvers.compiled_search import load_search
+from remat_explorer.solvers.search.compiled_search import load_search
 
 # Sizes to begin with: activations are worth scheduling, and a laptop executes them in seconds (fcn8 and the
 # transformers, with their many parameters, in a minute).

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from remat_explorer.solvers.backends import BACKENDS
 from remat_explorer.solvers.base import Progress
-from remat_explorer.solvers.batch_scaling import scale_batch
+from remat_explorer.solvers.batches.batch_scaling import scale_batch
+from remat_explorer.solvers.batches.max_batch import MaxBatch, max_batch
+from remat_explorer.solvers.batches.max_image import MaxImage, max_image
 from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all_peak
-from remat_explorer.solvers.frontier import Frontier
-from remat_explorer.solvers.job import SolveJob
-from remat_explorer.solvers.max_batch import MaxBatch, max_batch
-from remat_explorer.solvers.max_image import MaxImage, max_image
-from remat_explorer.solvers.minimum_budget import MinimumBudget, minimum_budget
+from remat_explorer.solvers.jobs.job import SolveJob
+from remat_explorer.solvers.memory.minimum_budget import MinimumBudget, minimum_budget
 from remat_explorer.solvers.relaxation import Relaxation, relax
 from remat_explorer.solvers.solve import STRATEGIES, solve
-from remat_explorer.solvers.sweep import sweep
-from remat_explorer.solvers.sweep_run import Sweep, SweepProgress
+from remat_explorer.solvers.sweeps.frontier import Frontier
+from remat_explorer.solvers.sweeps.sweep import sweep
+from remat_explorer.solvers.sweeps.sweep_run import Sweep, SweepProgress
 
 __all__ = [
     "BACKENDS",

@@ -18,15 +18,15 @@ from dataclasses import replace
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Answer, Limits
+from remat_explorer.solvers.bounds.few_moments import few_moments_bound
+from remat_explorer.solvers.bounds.guidance import guides, guides_to
+from remat_explorer.solvers.bounds.point import Point
+from remat_explorer.solvers.bounds.refinement import Refinement
+from remat_explorer.solvers.bounds.restricted import run_again_in, solve_within
+from remat_explorer.solvers.bounds.rounding import cost_step
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.few_moments import few_moments_bound
-from remat_explorer.solvers.guidance import guides, guides_to
-from remat_explorer.solvers.local_search import LocalSearch
-from remat_explorer.solvers.planner import guided_schedule, plan_schedule
-from remat_explorer.solvers.point import Point
-from remat_explorer.solvers.refinement import Refinement
-from remat_explorer.solvers.restricted import run_again_in, solve_within
-from remat_explorer.solvers.rounding import cost_step
+from remat_explorer.solvers.search.local_search import LocalSearch
+from remat_explorer.solvers.search.planner import guided_schedule, plan_schedule
 
 SEED = 0
 SETTLED = 1e-7  # relative gap up to which the search has ended

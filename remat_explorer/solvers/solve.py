@@ -14,14 +14,14 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.backends import backend
 from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress, Strategy
+from remat_explorer.solvers.bounds.rounding import cost_step
 from remat_explorer.solvers.cache import Question, keep, load_solution
 from remat_explorer.solvers.checkmate_ilp import require_splits, solve_checkmate_ilp, solve_checkmate_unpartitioned
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak, solve_checkpoint_all
-from remat_explorer.solvers.compiled_search import SEARCHING, load_search
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.minimum_budget import largest_operation
+from remat_explorer.solvers.memory.minimum_budget import largest_operation
 from remat_explorer.solvers.optimal import solve_optimal
-from remat_explorer.solvers.rounding import cost_step
+from remat_explorer.solvers.search.compiled_search import SEARCHING, load_search
 from remat_explorer.solvers.threads import threads_of
 
 REFUTED = 1e-4  # relative excess of a lower bound over a cost beyond which no solver's tolerance explains it

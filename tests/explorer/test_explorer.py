@@ -14,7 +14,7 @@ import remat_explorer as rx
 from remat_explorer.errors import QuantityError, UnknownNameError
 from remat_explorer.explorer.controls import parse_image
 from remat_explorer.explorer.matrices import LEVELS, memory_levels
-from remat_explorer.solvers import process
+from remat_explorer.solvers.jobs import process
 
 
 def settled(explorer: Any) -> Any:

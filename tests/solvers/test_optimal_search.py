@@ -10,7 +10,7 @@ from remat_explorer.solution import Status
 from remat_explorer.solvers import checkpoint_all_peak, solve
 from remat_explorer.solvers.base import Limits, Progress
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.minimum_budget import largest_operation
+from remat_explorer.solvers.memory.minimum_budget import largest_operation
 from remat_explorer.solvers.optimal import Search
 
 

@@ -1,0 +1,1 @@
+"""The largest batch, or image, that trains within a memory."""

@@ -1,0 +1,1 @@
+"""Relaxations of the frontier-advancing problem, and the points that they lead to."""

@@ -1,0 +1,240 @@
+"""The few-moments relaxation: a lower bound in a fraction of a second, valid for every frontier-advancing schedule.
+
+Only a few moments t_1 < ... < t_K, first runs of chosen operations, are looked at: what is in memory then, s, and
+which earlier operations run again between two of them, x. An operation that runs again needs its inputs at some time
+in the interval; what is read in an interval was in memory at its start or is computed again in it. Memory is limited
+at the moments alone, and operations since the last moment run again for free, so no schedule is cut off. Of the input
+that t_q may overwrite, s says whether it is in memory afterwards.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.base import Limits
+from remat_explorer.solvers.bounds.possibilities import last_use
+from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.milp import Milp, Outcome
+
+ALWAYS_KEPT = 1e-4  # of the budget: smaller values are taken to be in memory for nothing, which is still a relaxation
+FIRST_MOMENTS, MOST_MOMENTS, ADDED = 4, 12, 2
+ABSENT, PRESENT = -1, -2  # instead of a column: the constants 0 and 1
+
+
+class MomentsProblem:
+    """Columns and rows of the relaxation for chosen moments.
+
+    Args:
+        condensed: n operations and their groups of values.
+        budget: bytes, resident bytes included.
+        moments: operations, ascending.
+        milp: an empty problem to build into.
+    """
+
+    def __init__(self, condensed: Condensed, budget: int, moments: list[int], milp: Milp) -> None:
+        self.condensed, self.moments, self.milp = condensed, moments, milp
+        total = condensed.graph.total_cost
+        self.cost_scale = condensed.n / total if total else 1.0
+        self.sizes = np.where(condensed.bytes < ALWAYS_KEPT * budget, 0, condensed.bytes)
+        self.budget, self.unit = budget, float(max(self.sizes.max(initial=0), 1))
+        self.last_use = last_use(condensed)
+        self.s = np.full((len(moments), condensed.groups), ABSENT)
+        self.x = np.full((len(moments), condensed.n), ABSENT)
+
+    def build(self, limits: Limits) -> bool:
+        """Add everything; False if the time ran out before the end."""
+        last = len(self.moments)
+        for q in range(last):
+            self._add_moment(q)
+        for q in range(last):
+            self._add_interval(q, q + 1, self.x[q])
+            if q < last - 1:  # the rest of the run as one interval: what is read in it is paid for once
+                self._add_interval(q, last, self._ever_after(q))
+            if limits.over:
+                return False
+        return True
+
+    def _add_moment(self, q: int) -> None:
+        problem, t = self.condensed, self.moments[q]
+        for v in np.flatnonzero((problem.producer < t) & (self.last_use > t)).tolist():
+            self.s[q, v] = self.milp.column(integer=True) if self.sizes[v] else PRESENT
+        overwritten = int(problem.overwritten[t])
+        credit = int(problem.credit[t]) if overwritten >= 0 and self.sizes[overwritten] else 0
+        after = int(self.s[q, overwritten]) if credit else ABSENT
+        self.s[q, list(problem.inputs[t])] = PRESENT
+        for k in range(t):
+            if any(self.last_use[v] > t for v in problem.outputs[k]):
+                self.x[q, k] = self.milp.column(cost=problem.costs[k] * self.cost_scale)
+        held = [(int(self.sizes[v]) / self.unit, int(self.s[q, v])) for v in np.flatnonzero(self.s[q] != ABSENT)]
+        if credit:
+            self.s[q, overwritten] = after
+            held += [(-credit / self.unit, PRESENT), (credit / self.unit, after)]
+        self.limit_memory(t, held)
+
+    def limit_memory(self, t: int, held: list[tuple[float, int]]) -> None:
+        """What is ``held`` during the first run of t, in units, and what t itself needs is within the budget."""
+        problem = self.condensed
+        room = self.budget - int(problem.base[t] + problem.output_bytes[t] + problem.transient[t])
+        self.at_least([(-size, column) for size, column in held], -room / self.unit)
+
+    def _ever_after(self, q: int) -> np.ndarray:
+        """Columns for "runs again at any time after moment q": at most the sum over the intervals, and at most 1."""
+        ever = np.full(self.condensed.n, ABSENT)
+        for k in np.flatnonzero(self.x[q] != ABSENT).tolist():
+            ever[k] = self.milp.column()
+            self.at_least([(-1, int(ever[k])), *((1, int(column)) for column in self.x[q:, k])], 0)
+        return ever
+
+    def _add_interval(self, a: int, b: int, again: np.ndarray) -> None:
+        """What must hold from moment a to moment b, where ``again`` are the columns of what runs again."""
+        problem, start = self.condensed, self.moments[a]
+        end = self.moments[b] if b < len(self.moments) else problem.n - 1
+        read = problem.reads[start + 1 : end + 1].any(axis=0) & (problem.producer < start)
+        for v in np.flatnonzero(read).tolist():
+            self.at_least(self._had(a, v, again), 1)
+        for k in np.flatnonzero(again != ABSENT).tolist():
+            for u in problem.inputs[k]:
+                self.at_least([(-1, int(again[k])), *self._had(a, u, again)], 0)
+        if b < len(self.moments):
+            for v in np.flatnonzero((self.s[b] != ABSENT) & (problem.producer < start) & ~read).tolist():
+                self.at_least([(-1, int(self.s[b, v])), *self._had(a, v, again)], 0)
+
+    def _had(self, a: int, v: int, again: np.ndarray) -> list[tuple[float, int]]:
+        return [(1, int(self.s[a, v])), (1, int(again[self.condensed.producer[v]]))]
+
+    def at_least(self, terms: list[tuple[float, int]], right: float) -> None:
+        right -= sum(coefficient for coefficient, column in terms if column == PRESENT)
+        terms = [(coefficient, column) for coefficient, column in terms if column >= 0]
+        if terms or right > 0:
+            self.milp.row([column for _, column in terms], [coefficient for coefficient, _ in terms], ">", right)
+
+    def bound(self, outcome: Outcome) -> float:
+        """Lower bound on the cost, in the graph's unit."""
+        return float(self.condensed.graph.total_cost + max(outcome.bound, 0.0) / self.cost_scale)
+
+    def presence(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """s (moments, groups) and x (moments, n) at a point."""
+        extended = np.concatenate([values, [1.0, 0.0]])  # so that columns -2 and -1 read 1 and 0
+        return extended[self.s], extended[self.x]
+
+
+@dataclass(frozen=True)
+class MomentsBound:
+    """A lower bound on the cost (infinity: proven infeasible), the moments that gave it, and what they hold.
+
+    Attributes:
+        bound: in the graph's unit.
+        moments: operations, ascending.
+        s: what is in memory at each moment, between 0 and 1, of shape (moments, groups); None without a solution.
+        x: what runs again after each moment, of shape (moments, n).
+    """
+
+    bound: float
+    moments: tuple[int, ...] = ()
+    s: np.ndarray | None = None
+    x: np.ndarray | None = None
+
+
+def few_moments_bound(
+    condensed: Condensed, budget: int, limits: Limits, incumbent: Schedule | None = None
+) -> MomentsBound:
+    """The best bound of the relaxation's linear program, while moments are added where memory seems to be short.
+
+    Args:
+        condensed: n operations and their groups of values.
+        budget: bytes, resident bytes included.
+        limits: time and back end.
+        incumbent: the best schedule so far, for the progress reports.
+    """
+    moments, best = first_moments(condensed, budget), MomentsBound(condensed.graph.total_cost)
+    while moments and not limits.over:
+        problem = MomentsProblem(condensed, budget, moments, Milp(limits.solver, limits.threads, relaxed=True))
+        if not problem.build(limits):
+            break
+        outcome = problem.milp.solve(limits.left)
+        if outcome.status == "infeasible":
+            return MomentsBound(math.inf)
+        if outcome.values is None:
+            break
+        if problem.bound(outcome) >= best.bound:
+            best = MomentsBound(problem.bound(outcome), tuple(moments), *problem.presence(outcome.values))
+            limits.tell("bounding from a few moments", incumbent, best.bound)
+        shortage = estimated_memory(problem, outcome.values) - budget
+        added = worst_operations(shortage, moments, min(ADDED, MOST_MOMENTS - len(moments)), 1e-3 * budget)
+        if not added:
+            break
+        moments = sorted({*moments, *added})
+    return best
+
+
+def integral_moments_bound(condensed: Condensed, budget: int, start: MomentsBound, limits: Limits) -> MomentsBound:
+    """The bound at the moments of ``start`` with s binary: slower, and often equal to the optimum."""
+    problem = MomentsProblem(condensed, budget, list(start.moments), Milp(limits.solver, limits.threads))
+    if not start.moments or not problem.build(limits):
+        return start
+    outcome = problem.milp.solve(limits.left)
+    if outcome.status == "infeasible":
+        return MomentsBound(math.inf)
+    bound = max(start.bound, problem.bound(outcome))
+    if outcome.values is None:
+        return MomentsBound(bound, start.moments, start.s, start.x)
+    return MomentsBound(bound, start.moments, *problem.presence(outcome.values))
+
+
+def first_moments(condensed: Condensed, budget: int) -> list[int]:
+    """The operations with the largest needs of their own, spread over where checkpoint-all exceeds the budget."""
+    over = np.flatnonzero(_keep_everything(condensed) > budget)
+    if not len(over):
+        return []
+    own = condensed.operation_bytes - condensed.base
+    return sorted({int(part[own[part].argmax()]) for part in np.array_split(over, min(FIRST_MOMENTS, len(over)))})
+
+
+def _keep_everything(condensed: Condensed) -> np.ndarray:
+    """Memory of checkpoint-all while each operation runs, bytes of shape (n,)."""
+    change = np.zeros(condensed.n + 1)
+    for v, size in enumerate(condensed.bytes):
+        change[condensed.producer[v]] += size
+        change[condensed.readers[v][-1] + 1] -= size
+    last = np.array([v >= 0 and condensed.readers[v][-1] == k for k, v in enumerate(condensed.overwritten)])
+    return np.cumsum(change)[:-1] + condensed.base + condensed.transient - condensed.credit * last
+
+
+def estimated_memory(problem: MomentsProblem, values: np.ndarray) -> np.ndarray:
+    """A guess of the memory at every operation, from what the moments around it hold; it only steers the search."""
+    condensed, moments = problem.condensed, problem.moments
+    s, x = problem.presence(values)
+    own = condensed.base + condensed.output_bytes + condensed.transient
+    estimate = own.astype(float)
+    nothing = np.zeros(condensed.groups)
+    for q in range(-1, len(moments)):
+        start = moments[q] if q >= 0 else -1
+        end = moments[q + 1] if q + 1 < len(moments) else condensed.n
+        at_end = s[q + 1] if q + 1 < len(moments) else nothing
+        again = x[q][condensed.producer] if q >= 0 else nothing
+        needed = at_end.copy()
+        for t in range(min(end, condensed.n - 1), start, -1):
+            if condensed.credit[t]:
+                estimate[t] -= condensed.credit[t] * (1 - needed[condensed.overwritten[t]])
+            needed[list(condensed.inputs[t])] = 1.0
+            if t < end:
+                old = condensed.producer <= start
+                here = np.where(old, np.clip(needed - again, 0, 1), np.where(condensed.producer < t, needed, 0))
+                here[list(condensed.inputs[t])] = 1.0
+                estimate[t] += here @ condensed.bytes
+    return estimate
+
+
+def worst_operations(shortage: np.ndarray, moments: list[int], count: int, least: float) -> list[int]:
+    """Up to ``count`` operations with the largest shortage, none next to another."""
+    shortage[moments] = -math.inf
+    found: list[int] = []
+    while len(found) < count and shortage.max() > least:
+        t = int(shortage.argmax())
+        found.append(t)
+        shortage[max(0, t - 2) : t + 3] = -math.inf
+    return found

@@ -1,0 +1,167 @@
+"""Memory rows and cuts added where they are violated, for the linear program and for the integer program."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.base import Limits
+from remat_explorer.solvers.bounds.live_memory import live_memory
+from remat_explorer.solvers.bounds.liveness_model import LivenessModel
+from remat_explorer.solvers.bounds.path_cuts import PathCut, violated_cuts
+from remat_explorer.solvers.bounds.stages import Stages
+from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.milp import Milp
+
+TOLERANCE = 1e-6  # of the budget: below it a fractional point counts as within the budget
+BLOCKS = 0.02  # of a block: the same for the rounded rows
+POINTS = 3  # memory rows that one round adds to a stage, at most
+LEAST_PROGRESS, PATIENCE = 3e-5, 4  # rounds without that much progress, as a share of the cost, end the cuts
+
+
+@dataclass(frozen=True)
+class Relaxed:
+    """The linear program's answer: a valid lower bound on the cost, and a point that attains it.
+
+    Attributes:
+        bound: cost below which no schedule can be; infinity if the budget is proven infeasible.
+        optimum: of the last round's linear program; it may be below a bound that was known before.
+        R, S: (entries, n) and (entries, groups), between 0 and 1, of the last round; None without one.
+    """
+
+    bound: float
+    optimum: float = 0.0
+    R: np.ndarray | None = None
+    S: np.ndarray | None = None
+
+
+class LivenessRelaxation:
+    """The liveness formulation solved by rounds of violated memory rows and path cuts, first without integrality.
+
+    Args:
+        condensed: n operations and their groups of values.
+        budget: bytes, resident bytes included.
+        limits: time and back end.
+        stages: which stages are single and which are merged; all single if None.
+        allowed: which operation may run again in which stage, bool of shape (n, n); any if None.
+        doing: what progress reports say.
+        cutting: whether path cuts are added, too.
+    """
+
+    def __init__(
+        self,
+        condensed: Condensed,
+        budget: int,
+        limits: Limits,
+        stages: Stages | None = None,
+        allowed: np.ndarray | None = None,
+        doing: str = "relaxing the liveness formulation",
+        cutting: bool = False,
+    ) -> None:
+        milp = Milp(limits.solver, limits.threads, relaxed=True)
+        self.model = LivenessModel(condensed, budget, milp, stages, allowed)
+        self.limits, self.doing, self.cutting = limits, doing, cutting
+        self.allowed = np.ones((condensed.n, condensed.n), dtype=bool) if allowed is None else allowed.copy()
+        self.cuts: set[PathCut] = set()
+        self.effort = 0
+
+    def build(self, points: Iterable[tuple[int, int]] = (), cuts: Iterable[PathCut] = ()) -> bool:
+        """Build the problem with some memory rows and cuts from the start; False if the time ran out before the end."""
+        if not self.model.build(self.limits):
+            return False
+        for t, k in points:
+            if self.limits.over:
+                return False
+            if t in self.model.stages.position:
+                self.model.add_memory_row(t, k)
+        self.add_cuts(cuts)
+        return not self.limits.over
+
+    def add_cuts(self, cuts: Iterable[PathCut]) -> int:
+        """Add the cuts that are not there yet, and return how many."""
+        new = [cut for cut in cuts if cut not in self.cuts]
+        for cut in new:
+            self.model.add_path_cut(*cut)
+        self.cuts.update(new)
+        return len(new)
+
+    def exclude(self, cost: float) -> None:
+        """Note which operations run again in which stages in no schedule cheaper than ``cost``."""
+        model = self.model
+        room = cost * (1 + 1e-6) - model.cost(model.milp.objective)
+        if room > 0:
+            excluded = model.reruns_excluded(model.milp.reduced_costs(), room)
+            for q in np.flatnonzero(excluded.any(axis=1)):
+                self.allowed[int(model.stages.first[q]) : int(model.stages.last[q]) + 1] &= ~excluded[q]
+
+    def solve(self, incumbent: Schedule | None = None, bound: float = 0.0) -> Relaxed:
+        """Rounds of the linear program, until nothing is violated, cuts help no more, or the time is up.
+
+        Args:
+            incumbent: the best schedule so far, for the progress reports.
+            bound: a lower bound that is known already.
+        """
+        model, limits = self.model, self.limits
+        total = model.condensed.graph.total_cost
+        relaxed = Relaxed(max(bound, total))
+        history: list[float] = []
+        while not limits.over:
+            self.effort += model.milp.columns
+            outcome = model.milp.solve(limits.left)
+            if outcome.status == "infeasible":
+                return Relaxed(math.inf)
+            if outcome.values is None:
+                break
+            R, S = model.matrices(outcome.values)
+            relaxed = Relaxed(max(relaxed.bound, model.cost(outcome.bound)), model.cost(outcome.bound), R, S)
+            limits.tell(self.doing, incumbent, relaxed.bound)
+            if incumbent is not None:
+                self.exclude(incumbent.cost)
+            history.append(model.cost(outcome.bound))
+            added = sum([model.add_memory_row(t, k) for t, k in violated_points(model, R, S)])
+            if self.cutting:
+                added += self.add_cuts(violated_cuts(model.stages, R, S))
+            if not added:
+                return relaxed
+            if incumbent is not None and relaxed.bound >= incumbent.cost * (1 - TOLERANCE):
+                break
+            if len(history) > PATIENCE and history[-1] - history[-PATIENCE] < LEAST_PROGRESS * total:
+                break
+        return relaxed
+
+
+def violated_points(model: LivenessModel, R: np.ndarray, S: np.ndarray) -> list[tuple[int, int]]:
+    """Points of each single stage that exceed the budget, in bytes or in whole blocks, among those without a row."""
+    stages, condensed = model.stages, model.condensed
+    runs = (R > 1e-9) & stages.single[:, None]
+    for t, k in model.points:
+        runs[stages.position[t], k] = False
+    U = live_memory(condensed, R, S, stages)
+    excess = np.where(runs, U / model.budget - 1, -math.inf)
+    excess[excess <= TOLERANCE] = -math.inf
+    for d in model.divisors:
+        blocks = live_memory(condensed, R, S, stages, divisor=d)
+        over = (blocks - ((model.budget - stages.base) // d)[:, None]) * runs
+        excess = np.maximum(excess, np.where(over > BLOCKS, over * d / model.budget, -math.inf))
+    found = []
+    for q in np.flatnonzero(excess.max(axis=1) > -math.inf):
+        worst = np.argsort(-excess[q])[:POINTS]
+        found += [(int(stages.first[q]), int(k)) for k in worst if excess[q, k] > -math.inf]
+    return found
+
+
+def refuse(model: LivenessModel, values: np.ndarray) -> bool:
+    """Add rows that cut off an integral point, exactly; False if the point is within the budget to the byte."""
+    R, S = (matrix.round() for matrix in model.matrices(values))
+    stages = model.stages
+    U = live_memory(model.condensed, R, S, stages)
+    exceeded = np.argwhere((model.budget < U) & (R > 0) & stages.single[:, None])
+    for q, k in exceeded.tolist():
+        t = int(stages.first[q])
+        if not model.add_memory_row(t, k):
+            model.add_cover_row(t, k, R, S)
+    return bool(len(exceeded))

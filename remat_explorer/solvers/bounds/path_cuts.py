@@ -1,0 +1,92 @@
+"""Interval-path cuts: what is there now was held before, or made from what was.
+
+For groups v_0, v_1, ..., v_m, each an input of the producer of the one before, and stages t1 <= t2:
+
+    R[t2,p(v_0)] + S[t2,v_0] <= sum over i of S[t1,v_i] + sum over t1 <= t <= t2 of R[t,p(v_m)]
+
+Proof: if v_0 is there in t2 and was not held at t1, its producer ran in some stage between, so v_1 was there in that
+stage; and so on down to v_m, whose producer ran. With m = 0 and t1 = t2 nothing is said; with one more input it is
+(1b). The most violated path is a shortest one: with f(v) = S[t1,v] + g(p(v)) and g(k) = min(sum of R[t,k], min over
+inputs u of k of f(u)), the right-hand side for v_0 is f(v_0). Merged runs of stages are entries like any other.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from remat_explorer.solvers.bounds.stages import Stages
+from remat_explorer.solvers.condensed import Condensed
+
+VIOLATED, MOST = 0.02, 500
+
+
+class PathCut(NamedTuple):
+    """Entries t1 and t2 of the stages, and the groups v_0, v_1, ... of the path."""
+
+    begin: int
+    end: int
+    path: tuple[int, ...]
+
+    def slack(self, condensed: Condensed, R: np.ndarray, S: np.ndarray) -> float:
+        """Right-hand side minus left-hand side at R (entries, n) and S (entries, groups); negative where violated."""
+        made, remade = int(condensed.producer[self.path[0]]), int(condensed.producer[self.path[-1]])
+        there = R[self.end, made] + S[self.end, self.path[0]]
+        return float(S[self.begin, list(self.path)].sum() + R[self.begin : self.end + 1, remade].sum() - there)
+
+
+def violated_cuts(stages: Stages, R: np.ndarray, S: np.ndarray, most: int = MOST) -> list[PathCut]:
+    """The most violated cuts at a point, at most one for each group and first stage, the worst first.
+
+    Args:
+        stages: the entries.
+        R: (entries, n), between 0 and 1.
+        S: (entries, groups), between 0 and 1.
+        most: cuts to return.
+    """
+    found: list[tuple[float, PathCut]] = []
+    ever = R.copy()
+    ever[np.arange(stages.condensed.n) >= stages.first[:, None]] = 0.0
+    active = np.flatnonzero(ever.max(axis=0) > VIOLATED / 4)  # what is not computed again is in no violated cut's end
+    sums = np.vstack([np.zeros((1, R.shape[1])), np.cumsum(R, axis=0)])
+    for begin in range(len(stages) - 1):
+        found += _from(stages.condensed, int(stages.first[begin]), begin, R, S, sums, active)
+    found.sort(key=lambda pair: -pair[0])
+    return [cut for _, cut in found[:most]]
+
+
+def _from(
+    condensed: Condensed, first: int, begin: int, R: np.ndarray, S: np.ndarray, sums: np.ndarray, active: np.ndarray
+) -> list[tuple[float, PathCut]]:
+    """Violations of cuts that begin in one entry: shortest paths for all ends at once."""
+    runs = sums[begin + 1 :] - sums[begin]
+    cost: dict[int, np.ndarray] = {}  # g(k), one number for each end
+    through: dict[int, np.ndarray] = {}  # the input that attains it, -1 where k's own runs do
+    nothing = np.zeros(len(runs))
+    found = []
+    worst: list[tuple[float, int, int]] = []
+    for k in active.tolist():
+        if k >= first:
+            break
+        best, via = runs[:, k].copy(), np.full(len(runs), -1)
+        for u in condensed.inputs[k]:
+            detour = S[begin, u] + cost.get(int(condensed.producer[u]), nothing)
+            shorter = detour < best - 1e-9
+            best = np.where(shorter, detour, best)
+            via[shorter] = u
+        cost[k], through[k] = best, via
+        for v in condensed.outputs[k]:
+            violation = R[begin:, k] + S[begin:, v] - S[begin, v] - best
+            violation[via < 0] = -1.0
+            end = int(violation.argmax())
+            if violation[end] > VIOLATED:
+                worst.append((float(violation[end]), end, v))
+    for violation, end, v in worst:
+        path = [v]
+        k = int(condensed.producer[v])
+        while k in through and through[k][end] >= 0:
+            path.append(int(through[k][end]))
+            k = int(condensed.producer[path[-1]])
+        found.append((violation, PathCut(begin, begin + end, tuple(path))))
+    return found

@@ -1,0 +1,102 @@
+"""What a relaxation's point needs: less than it may hold, how much memory that takes, and what it tells to walks."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from remat_explorer.solvers.bounds.stages import Stages
+
+
+class Point:
+    """A point of a relaxation, fractional or integral.
+
+    Args:
+        stages: the entries.
+        R: (entries, n), between 0 and 1.
+        S: (entries, groups), between 0 and 1.
+    """
+
+    def __init__(self, stages: Stages, R: np.ndarray, S: np.ndarray) -> None:
+        self.stages, self.R, self.S = stages, R, S
+
+    @cached_property
+    def memory(self) -> np.ndarray:
+        """Estimated bytes at every first run, floats of shape (n,)."""
+        return estimated_memory(self.stages, self.R, self.S)
+
+    def held(self) -> np.ndarray:
+        """What is in memory after each stage, between 0 and 1, of shape (n, groups): a guide for walks."""
+        condensed = self.stages.condensed
+        kept = np.vstack([self.S[1:], np.zeros((1, condensed.groups))])
+        held = np.zeros((condensed.n, condensed.groups))
+        for q in range(len(self.stages)):
+            first, last = int(self.stages.first[q]), int(self.stages.last[q])
+            held[first : last + 1] = np.maximum(kept[q], self.S[q] * self.stages.reads[q])
+            if last > first:  # when it is computed again is not known
+                unsure = (self.R[q][condensed.producer] > 0.5) & (held[first] < 0.5)
+                held[first : last + 1, unsure] = 0.5
+        return held
+
+
+def lean_point(stages: Stages, R: np.ndarray, S: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """R and S without what serves nothing: where memory is left over, a linear program may hold anything.
+
+    Args:
+        stages: the entries.
+        R: (entries, n), between 0 and 1.
+        S: (entries, groups), between 0 and 1.
+
+    Returns:
+        R and S, nowhere larger.
+    """
+    condensed = stages.condensed
+    needed_R, needed_S = np.zeros_like(R), np.zeros_like(S)
+    need = np.zeros(condensed.groups)
+    for q in range(len(stages) - 1, -1, -1):
+        first, last = int(stages.first[q]), int(stages.last[q])
+        need[condensed.producer >= first] = 0.0
+        need[stages.reads[q]] = 1.0
+        needed_R[q, first : last + 1] = 1.0
+        for k in np.flatnonzero(R[q, :first] > 0)[::-1].tolist():
+            outputs, inputs = list(condensed.outputs[k]), list(condensed.inputs[k])
+            run = min(float(R[q, k]), float(need[outputs].max(initial=0.0)))
+            needed_R[q, k] = run
+            need[outputs] = np.maximum(need[outputs] - run, 0.0)
+            need[inputs] = np.maximum(need[inputs], run)
+        need = np.minimum(need, S[q])
+        needed_S[q] = need
+    return needed_R, needed_S
+
+
+def estimated_memory(stages: Stages, R: np.ndarray, S: np.ndarray) -> np.ndarray:
+    """A guess of the memory at every first run, from what is held around the run of stages it is in.
+
+    In a merged run nothing is known of when a repetition happens; what it brings is counted only where it is read.
+
+    Args:
+        stages: the entries.
+        R: (entries, n), between 0 and 1.
+        S: (entries, groups), between 0 and 1.
+
+    Returns:
+        Bytes as floats of shape (n,).
+    """
+    condensed = stages.condensed
+    R, S = lean_point(stages, R, S)
+    estimate = (condensed.base + condensed.output_bytes + condensed.transient).astype(float)
+    kept = np.vstack([S[1:], np.zeros((1, condensed.groups))])
+    for q in range(len(stages)):
+        first, last = int(stages.first[q]), int(stages.last[q])
+        needed, old = kept[q].copy(), condensed.producer < first
+        again = R[q][condensed.producer] if last > first else np.zeros(condensed.groups)
+        for t in range(last, first - 1, -1):
+            if condensed.credit[t]:
+                estimate[t] -= condensed.credit[t] * (1 - needed[condensed.overwritten[t]])
+            inputs = list(condensed.inputs[t])
+            needed[inputs] = 1.0
+            present = np.where(old, np.clip(needed - again, 0, 1), np.where(condensed.producer < t, needed, 0))
+            present[inputs] = 1.0
+            estimate[t] += present @ condensed.bytes
+    return estimate

@@ -1,0 +1,1 @@
+"""Solves in processes of their own: watched, cancelled, and survived when one is killed."""

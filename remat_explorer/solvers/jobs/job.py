@@ -1,0 +1,240 @@
+"""A solve in the background that can be watched and stopped, for notebooks and other programs with an event loop."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from typing import Any
+
+from remat_explorer.errors import SolverError
+from remat_explorer.graph import Graph
+from remat_explorer.graph_file import dump_graph
+from remat_explorer.quantities import format_seconds
+from remat_explorer.solution import Solution
+from remat_explorer.solvers.base import Answer, Progress
+from remat_explorer.solvers.cache import Question, load_solution, store_solution
+from remat_explorer.solvers.jobs.process import WorkerProcess, prepare_worker, take_worker
+from remat_explorer.solvers.messages import unpack_progress
+from remat_explorer.solvers.solve import judge
+from remat_explorer.solvers.threads import threads_of
+
+GRACE = 0.75  # seconds that a worker may take beyond its time limit before it is ended
+STARTING = 60.0  # seconds that a worker may take to begin
+COMPILING = 600.0  # the same once it has said that it compiles first
+KEPT = "the best schedule found until then is kept"
+
+
+class SolveJob:
+    """A running solve: `start` it, `poll` it now and then, `cancel` it, and read its `solution`.
+
+    A thread reads the worker's messages, so every method returns at once, except `wait`. Whatever becomes of the
+    worker, the best schedule that it told of, checked, and its bound remain.
+
+    Attributes:
+        from_cache: whether the solution was kept from an earlier solve, and nothing was run.
+
+    >>> from remat_explorer.instances import linear
+    >>> job = SolveJob.start(linear(8), budget=4)
+    >>> job.wait(timeout=60)
+    True
+    >>> job.solution().cost
+    26.0
+    """
+
+    def __init__(self, question: Question, cache: bool = False) -> None:
+        self.graph, self.budget, self.strategy = question.graph, question.budget, question.strategy
+        self.from_cache = False
+        self._question, self._cache = question, cache
+        self._worker: WorkerProcess | None = None
+        self._since = time.monotonic()
+        self._lock = threading.Lock()
+        self._news: list[Progress] = []
+        self._last = Progress(0.0, "starting")
+        self._solution: Solution | None = None
+        self._error: str | None = None
+        self._remarks: list[str] = []
+        self._began = self._cancelled = False
+        self._overdue = ""  # what did not happen in time, if the worker was ended for that
+        self._finished = threading.Event()
+
+    @staticmethod
+    def start(
+        graph: Graph,
+        budget: int,
+        strategy: str = "optimal",
+        time_limit: float = 60.0,
+        solver: str = "highs",
+        threads: int | None = None,
+        cache: bool = False,
+        **options: Any,
+    ) -> SolveJob:
+        """Start a worker process; the arguments are those of `solve`, the budget in bytes.
+
+        The worker is ended `GRACE` seconds after its time limit if its back end ignores that; the time begins once the
+        worker has loaded what it needs. With ``cache``, an answer that is kept from an earlier solve needs no worker.
+
+        Raises:
+            SolverError: if the process cannot be started.
+        """
+        threads = threads_of(strategy, threads)
+        question = Question(graph, int(budget), strategy, solver, float(time_limit), threads, options)
+        job = SolveJob(question, cache)
+        if cache and (known := load_solution(question)) is not None:
+            job._news.append(Progress(0.0, "found in the cache", known.schedule, known.lower_bound))
+            job._solution, job.from_cache = known, True
+            job._finished.set()
+            return job
+        request = {
+            "graph": json.loads(dump_graph(graph)),
+            "budget": question.budget,
+            "strategy": strategy,
+            "time_limit": question.time_limit,
+            "solver": solver,
+            "threads": question.threads,
+            "options": options,
+        }
+        job._worker = take_worker()
+        threading.Thread(target=job._run, args=(job._worker, json.dumps(request)), daemon=True).start()
+        return job
+
+    @staticmethod
+    def prepare() -> None:
+        """Start a worker ahead, unless one waits already, so that the next job begins without its start-up time.
+
+        Raises:
+            SolverError: if the process cannot be started.
+        """
+        prepare_worker()
+
+    def poll(self) -> list[Progress]:
+        """What is new since the last call, oldest first; each carries the best schedule and bound known by then."""
+        with self._lock:
+            news, self._news = self._news, []
+        return news
+
+    @property
+    def done(self) -> bool:
+        """Whether `solution` has its final answer."""
+        return self._finished.is_set()
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Sentences on what went wrong although there is a solution: a worker that died, a cache that is full."""
+        return tuple(self._remarks)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until done, at most ``timeout`` seconds; returns `done`."""
+        return self._finished.wait(timeout)
+
+    def cancel(self) -> None:
+        """End the worker; `solution` is then the best schedule so far with its last valid bound."""
+        with self._lock:
+            if self._finished.is_set():
+                return
+            self._cancelled = True
+        if self._worker is not None:
+            self._worker.kill()
+        self._finished.wait(5)
+
+    def solution(self) -> Solution:
+        """The answer; of a job that ended early the best schedule so far, status feasible or unknown.
+
+        Raises:
+            SolverError: if the worker failed before it told of a schedule, or if the job is still running.
+        """
+        if not self.done:
+            raise SolverError("this solve is still running; wait for it or cancel it first")
+        if self._error is not None:
+            raise SolverError(self._error)
+        assert self._solution is not None
+        return self._solution
+
+    def _run(self, worker: WorkerProcess, request: str) -> None:
+        """Thread: send the request, read messages until the answer or the worker's end, and settle the answer."""
+        failure = ""
+        try:
+            failure = self._converse(worker, request)
+        finally:
+            try:
+                self._settle(failure, worker.close())
+            except Exception as error:  # who waits for this job must not wait for ever
+                self._error = f"the answer of the solver process could not be used: {error}"
+            self._finished.set()
+
+    def _converse(self, worker: WorkerProcess, request: str) -> str:
+        """Read what the worker says until its answer or its end; returns why it failed, if it said so."""
+        assert worker.process.stdout is not None
+        limit = self._question.time_limit
+        slow = "the solver process did not begin within {}"
+        deadline = self._end_after(STARTING, slow.format(format_seconds(STARTING)))
+        try:
+            worker.ask(request)
+            for line in worker.process.stdout:
+                if not line.endswith("\n"):
+                    break  # the worker was ended in the middle of a message
+                message = json.loads(line)
+                if "begun" in message:
+                    deadline.cancel()
+                    self._began, self._since = True, time.monotonic()
+                    late = f"the solver did not stop at its time limit of {format_seconds(limit)} and was ended"
+                    deadline = self._end_after(limit + GRACE, late)
+                elif "progress" in message:
+                    if not self._began:
+                        deadline.cancel()
+                        deadline = self._end_after(COMPILING, slow.format(format_seconds(COMPILING)))
+                    self._hear(message["progress"])
+                elif "solution" in message:
+                    self._solution = Solution.from_document(message["solution"], self.graph)
+                    worker.kill()  # rather than wait until it has tidied up
+                    return ""
+                else:
+                    worker.kill()
+                    return str(message["error"])
+        except Exception as error:  # whatever a broken worker can say
+            worker.kill()
+            return f"the solver process sent what cannot be used: {error}"
+        finally:
+            deadline.cancel()
+        return ""
+
+    def _end_after(self, seconds: float, reason: str) -> threading.Timer:
+        def end() -> None:
+            assert self._worker is not None
+            self._overdue = reason
+            self._worker.kill()
+
+        timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), end)
+        timer.daemon = True
+        timer.start()
+        return timer
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        progress = unpack_progress(message, self.graph, self.budget, self._last)
+        with self._lock:
+            self._last = progress
+            self._news.append(progress)
+
+    def _settle(self, failure: str, ending: str) -> None:
+        """Decide the answer once the worker is gone.
+
+        Args:
+            failure: what the worker itself said went wrong, or "".
+            ending: how the process ended.
+        """
+        question, seconds = self._question, time.monotonic() - self._since
+        if self._solution is None:
+            last, searched_to_the_end = self._last, bool(not failure and self._overdue and self._began)
+            failure = failure or self._overdue
+            if not failure and not self._cancelled:
+                failure = f"the solver process ended without an answer: {ending}"
+            if failure and last.schedule is None and not searched_to_the_end:
+                self._error = failure
+                return
+            if failure:
+                self._remarks.append(failure if last.schedule is None else f"{failure}; {KEPT}")
+            answer = Answer(last.schedule, last.lower_bound, solver=question.solver)
+            self._solution = judge(self.graph, self.budget, self.strategy, answer, seconds)
+            question = question if searched_to_the_end else question.within(seconds)
+        if self._cache and (problem := store_solution(question, self._solution)):
+            self._remarks.append(problem)

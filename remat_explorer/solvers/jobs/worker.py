@@ -1,0 +1,82 @@
+"""A solve in a process of its own: ``python -m remat_explorer.solvers.jobs.worker``.
+
+One JSON object comes in on the first line of standard input: the graph file's document and the parameters of `solve`.
+JSON lines go out: that the search must be compiled first, where that is so; that the solve begins, and its clock with
+it; progress, with a schedule whenever a better one is known; and at last a solution or an error. The process ends when
+its standard input ends, that is, when its parent goes away. With the argument ``ahead`` it loads python-mip and the
+compiled search while it waits for its request.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+from typing import Any, TextIO
+
+from remat_explorer.documents import require_keys
+from remat_explorer.errors import RematError, SolverError
+from remat_explorer.graph_file import parse_graph
+from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.base import Progress
+from remat_explorer.solvers.messages import pack_progress
+from remat_explorer.solvers.search.compiled_search import SEARCHING, load_search
+from remat_explorer.solvers.solve import solve
+
+REQUEST = ("graph", "budget", "strategy", "time_limit", "solver", "threads", "options")
+
+
+def main() -> int:
+    """Read the request, solve, and write what happens; the exit code is 0 if a solution was written."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what becomes of what was found
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # whatever a back end prints does not reach the channel
+    if "ahead" in sys.argv:
+        with contextlib.suppress(Exception):  # what is wrong with it is said by the solve that needs it
+            import mip  # noqa: F401, half of the start-up time
+
+            load_search(lambda progress: _write(channel, {"progress": pack_progress(progress, False)}))
+    line = sys.stdin.readline()
+    if not line:
+        return 0  # started ahead, and never asked anything
+    try:
+        request = require_keys(json.loads(line), REQUEST, "the request", SolverError)
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+        graph, options = parse_graph(request.pop("graph")), request.pop("options")
+        sent: list[Schedule | None] = [None]
+
+        def report(progress: Progress) -> None:
+            _write(channel, {"progress": pack_progress(progress, progress.schedule is not sent[0])})
+            sent[0] = progress.schedule or sent[0]
+
+        if request["strategy"] in SEARCHING:
+            load_search(report)
+        _write(channel, {"begun": True})
+        solution = solve(graph, on_progress=report, **request, **options)
+        _write(channel, {"solution": solution.to_document()})
+    except MemoryError:
+        _write(channel, {"error": "the solver process ran out of memory"})
+        return 1
+    except (RematError, ValueError) as error:
+        _write(channel, {"error": str(error) or type(error).__name__})
+        return 1
+    return 0
+
+
+def _write(channel: TextIO, message: dict[str, Any]) -> None:
+    channel.write(json.dumps(message, separators=(",", ":")) + "\n")
+    channel.flush()
+
+
+def _end_with_parent() -> None:
+    """Wait for the end of standard input below Python's buffers, so that the interpreter can also end by itself."""
+    while os.read(0, 4096):
+        pass
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

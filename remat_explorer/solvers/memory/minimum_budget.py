@@ -1,0 +1,215 @@
+"""The smallest budget: one that no schedule can beat, one for which a schedule is known, and what makes it so.
+
+From below: what some operation needs at once, with what had to be in memory while that was prepared (`working_sets`).
+The few-moments relaxation has nothing to add here: without a limit on the cost everything may run again between two
+moments, and what is left is the largest operation. From above: bisection with the planner. On small graphs proofs of
+infeasibility by the optimal strategy close the rest.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+from remat_explorer.graph import Graph
+from remat_explorer.plan import Compute, Plan
+from remat_explorer.quantities import format_bytes
+from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.base import Limits, Progress
+from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all_peak
+from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.memory.working_sets import WorkingSet, least_working_set
+from remat_explorer.solvers.optimal import solve_optimal
+from remat_explorer.solvers.search.compiled_search import load_search
+from remat_explorer.solvers.search.planner import plan_schedule
+
+CLOSE = 0.005  # the planner's search ends when the smallest feasible budget is known to half a percent
+BOUNDING, PLANNING = 0.2, 0.6  # shares of the time, at most
+SMALL = 60  # operations up to which the optimal strategy settles what the planner leaves open
+
+
+@dataclass(frozen=True)
+class MinimumBudget:
+    """Between which budgets a graph starts to be feasible; all bytes include the resident ones.
+
+    Attributes:
+        lower_bound: bytes; no schedule fits into less.
+        operation: index of the operation that makes it so.
+        name: its name.
+        values: ids of the values that must be in memory while it runs, its outputs included, and without the one
+            that an output may take the place of. A persistent output that runs again is there in two versions.
+        needed: bytes that it needs there; less than ``lower_bound`` where a proof by the optimal strategy goes beyond.
+        fixed: bytes of ``needed`` that are there whatever is scheduled: resident bytes, and results (parameter
+            gradients, the loss) of earlier operations.
+        known_feasible: the smallest budget in bytes for which a schedule is known.
+        schedule: that schedule.
+        checkpoint_all_peak: bytes that keeping everything takes.
+        stage: index of the operation for whose sake ``operation`` runs while other inputs of it wait; the same as
+            ``operation`` where that one alone needs the bytes.
+        peak_stage: the stage in which the known schedule needs the most.
+        peak_operation: the operation that runs there.
+        alive: ids of the values in memory while it runs, its outputs included.
+    """
+
+    lower_bound: int
+    operation: int
+    name: str
+    values: tuple[int, ...]
+    needed: int
+    fixed: int
+    known_feasible: int
+    schedule: Schedule
+    checkpoint_all_peak: int
+    stage: int
+    peak_stage: int
+    peak_operation: int
+    alive: tuple[int, ...]
+
+    @property
+    def proven(self) -> bool:
+        """Whether the known schedule's budget is proven to be the smallest."""
+        return self.lower_bound == self.known_feasible
+
+    def explain(self) -> str:
+        """What limits the budget, and the smallest budget worth trying, in words."""
+        names = [node.name for node in self.schedule.graph.operations]
+        share = math.ceil(1000 * self.known_feasible / self.checkpoint_all_peak) / 10
+        if self.stage == self.operation:
+            reason = f"{self.name!r} alone needs {_both(self.needed)} while it runs"
+        else:
+            reason = f"{self.name!r} needs {_both(self.needed)} where {names[self.stage]!r} waits for it with the rest"
+        reason += f", {format_bytes(self.fixed)} of it for parameters, inputs and results that are there whatever is "
+        reason += "scheduled"
+        if self.needed < self.lower_bound:
+            reason += f"; less than {_both(self.lower_bound)} is proven infeasible"
+        place = f"stage {self.peak_stage}"
+        if self.peak_stage != self.peak_operation:
+            place += f", for {names[self.peak_stage]!r}"
+        known = "a schedule for it is known" + (", and it is the smallest" if self.proven else "")
+        return (
+            f"{reason}: no schedule fits into less. The smallest budget worth trying is {_both(self.known_feasible)}, "
+            f"{share:g}% of keeping everything; {known}. It needs the most while {names[self.peak_operation]!r} runs "
+            f"in {place}, with {len(self.alive)} values in memory"
+        )
+
+
+def largest_operation(graph: Graph) -> tuple[int, int]:
+    """The operation that needs the most memory for itself, and its bytes; no schedule has a lower peak.
+
+    >>> from remat_explorer.instances import linear
+    >>> largest_operation(linear(8))
+    (9, 3)
+    """
+    needed = Condensed.of(graph).operation_bytes
+    k = int(needed.argmax())
+    return k, int(needed[k])
+
+
+def minimum_budget(graph: Graph, seconds: float = 3.0) -> MinimumBudget:
+    """The smallest budget of ``graph``: value found, and proven bound.
+
+    Args:
+        graph: the training graph, one implementation per operation.
+        seconds: wall time, at most, for the bound, the search, and on small graphs the proof that closes the two;
+            compiling the search, once on a machine, is no part of them.
+
+    Raises:
+        SolverError: if an operation has several implementations.
+
+    >>> from remat_explorer.instances import linear
+    >>> found = minimum_budget(linear(8))
+    >>> found.lower_bound, found.known_feasible, found.proven, found.schedule.cost
+    (3, 3, True, 45.0)
+    """
+    load_search()
+    end = time.monotonic() + seconds
+    condensed = Condensed.of(graph)
+    limiting = least_working_set(condensed, BOUNDING * seconds)
+    lower_bound = limiting.bytes
+    schedule = _smallest_schedule(condensed, lower_bound, PLANNING * seconds)
+    known = Plan.of(schedule).peak
+    if graph.n <= SMALL and lower_bound < known:
+        lower_bound, schedule = _settled(graph, lower_bound, schedule, end)
+    return MinimumBudget(
+        lower_bound,
+        limiting.operation,
+        graph.operations[limiting.operation].name,
+        _values(condensed, limiting),
+        limiting.bytes,
+        int(condensed.base[limiting.during]),
+        Plan.of(schedule).peak,
+        schedule,
+        checkpoint_all_peak(graph),
+        limiting.stage,
+        *_highest(schedule),
+    )
+
+
+def _values(condensed: Condensed, point: WorkingSet) -> tuple[int, ...]:
+    """Values in memory at a point: those of its groups, what its operation writes, and earlier persistent ones."""
+    graph, k = condensed.graph, point.operation
+    earlier = [v for v in range(len(graph.values)) if graph.persistent[v] and graph.producer[v] < point.during]
+    kinds = {(int(condensed.producer[g]), condensed.readers[g]) for g in point.groups}
+    members = [v for v in range(len(graph.values)) if (int(graph.producer[v]), graph.readers[v]) in kinds]
+    dying = {graph.operations[k].default.overwrites} if point.in_place else set()
+    return tuple(sorted({*earlier, *members, *graph.outputs(k)} - dying))
+
+
+def _highest(schedule: Schedule) -> tuple[int, int, tuple[int, ...]]:
+    """Stage and operation at which a schedule's plan needs the most, and the values in memory there."""
+    plan = Plan.of(schedule)
+    graph, at = schedule.graph, plan.timeline.peak_statement
+    held: set[int] = set()
+    for statement in plan.statements[: at + 1]:
+        if isinstance(statement, Compute):
+            held -= {statement.overwrites}
+            held |= set(graph.outputs(statement.operation, statement.implementation))
+        else:
+            held.discard(statement.value)
+    highest = plan.statements[at]
+    assert isinstance(highest, Compute)  # memory is as high while the first value is freed after it, not higher
+    return highest.stage, highest.operation, tuple(sorted(held))
+
+
+def _smallest_schedule(condensed: Condensed, lower_bound: int, seconds: float) -> Schedule:
+    """Bisection with the planner, from the lower bound up to checkpoint-all."""
+    end = time.monotonic() + seconds
+    best = checkpoint_all(condensed.graph)
+    high, low = Plan.of(best).peak, lower_bound
+    trial = low
+    while high > low and time.monotonic() < end:
+        found = plan_schedule(condensed, trial, min(end - time.monotonic(), seconds / 4))
+        if found is None:
+            low = trial + 1
+        else:
+            best, high = found, Plan.of(found).peak
+        if high - low <= CLOSE * high and trial > lower_bound:
+            break
+        trial = (low + high) // 2
+    return best
+
+
+def _settled(graph: Graph, low: int, best: Schedule, end: float) -> tuple[int, Schedule]:
+    """A higher bound and a lower schedule by the optimal strategy, which stops at its first schedule."""
+    high = Plan.of(best).peak
+    while low < high and time.monotonic() < end:
+        known: list[Schedule] = []
+
+        def keep(progress: Progress, known: list[Schedule] = known) -> None:
+            known += [progress.schedule] if progress.schedule is not None else []
+
+        trial = (low + high) // 2
+        limits = Limits(end - time.monotonic(), report=keep, cancelled=lambda known=known: bool(known))
+        answer = solve_optimal(graph, trial, limits)
+        if answer.schedule is not None:
+            best, high = answer.schedule, Plan.of(answer.schedule).peak
+        elif answer.infeasible:
+            low = trial + 1
+        else:
+            break
+    return low, best
+
+
+def _both(count: int) -> str:
+    return f"{format_bytes(count)} ({count} bytes)"

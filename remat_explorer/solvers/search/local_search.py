@@ -1,0 +1,171 @@
+"""Local search over schedules: coolings of simulated annealing, each from the best schedule or from a new walk.
+
+All work is done in compiled code that releases the interpreter's lock, so that a search can run in a thread beside a
+solver. The result depends on the seed, the number of iterations and what was offered when, not on time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.search.compiled_state import FlipState
+from remat_explorer.solvers.search.walks import Walks, within
+
+BATCH = 2048  # iterations between two questions whether the time is over
+FIRST_COOLING = 200, 20_000  # iterations of the first cooling: for each operation, and at most
+LONGEST_COOLING = 1000, 400_000  # the same of any cooling
+GROWTH = 3  # of a cooling's length over that of the one before it
+HOTTEST = 0.3  # first temperature, in shares of an average operation
+COLDEST = 0.01  # last temperature, as a share of the first
+HEATS = (1.0, 0.3, 2.0)  # factors on the temperatures, one cooling after another
+LOOSER = (1.0, 1.02, 1.05, 1.1, 1.2, 1.4, 2.0)  # budgets of walks that local search begins with
+WIDER, FRESH = 4, 3  # every so many coolings gradients may be recomputed, and a new walk is the beginning
+
+
+class LocalSearch:
+    """A resumable search for cheaper schedules of one graph within one budget.
+
+    Args:
+        condensed: n operations and their groups of values.
+        budget: bytes, resident bytes included.
+        seed: of all random choices.
+
+    ``iterations`` and ``coolings`` count what was done so far; the first cooling has ``first_cooling`` iterations.
+
+    >>> from remat_explorer.instances import linear
+    >>> search = LocalSearch(Condensed.of(linear(8)), budget=4)
+    >>> search.run(20_000).cost
+    26.0
+    """
+
+    def __init__(self, condensed: Condensed, budget: int, seed: int = 0) -> None:
+        n, groups = condensed.n, condensed.groups
+        self.condensed, self.budget = condensed, int(budget)
+        self._walks = Walks(condensed, self.budget)
+        self._draw = np.random.default_rng(seed)
+        self._guides: list[np.ndarray] = []
+        self._best: Schedule | None = None
+        self._best_runs = np.zeros((n, n), dtype=np.uint8)
+        self._improved = False
+        self._state = FlipState.empty(n, groups)
+        self._settings = np.array([0.0, 0.0, 1.0, math.inf])  # as `anneal` wants them
+        self._random = np.array([seed], dtype=np.uint64)
+        self._peaks, self._stack = np.zeros(n, dtype=np.int64), np.zeros(32, dtype=np.int32)
+        self._stopped = np.zeros(1, dtype=np.bool_)
+        self.first_cooling = min(FIRST_COOLING[0] * n, FIRST_COOLING[1])
+        self.iterations, self.coolings, self._done, self._length = 0, 0, 0, 0
+        self._allowed = ~self._walks.backward
+
+    @property
+    def best(self) -> Schedule | None:
+        """The cheapest schedule that is known, checked by its plan; None if there is none."""
+        if self._improved:
+            self._improved = False
+            self._best = within(self.condensed.schedule(self._best_runs.T), self.budget) or self._best
+        return self._best
+
+    def offer(self, schedule: Schedule | None) -> None:
+        """Take ``schedule`` as the best one if it is within the budget and cheaper: the next cooling begins with it."""
+        if schedule is None or within(schedule, self.budget) is None:
+            return
+        R = (schedule.R > 0).astype(np.uint8)
+        cost = float((R.sum(axis=0) - 1.0) @ self.condensed.costs)
+        if cost < self._settings[-1]:
+            self._best, self._improved = schedule, False
+            self._settings[-1] = cost
+            self._best_runs[:] = R.T
+
+    def guide(self, guides: Sequence[np.ndarray]) -> None:
+        """Let some coolings begin with walks that follow ``guides``, as `guidance.guides` makes them."""
+        self._guides = [np.log(guide) for guide in guides]
+
+    def begin(self, R: np.ndarray | None, length: int) -> None:
+        """Begin a cooling of ``length`` iterations with R of shape (n, n), within the budget or not; None: a new walk.
+
+        >>> from remat_explorer.instances import linear
+        >>> search = LocalSearch(Condensed.of(linear(8)), budget=4)
+        >>> search.begin(np.eye(search.condensed.n), 20_000)
+        >>> search.run(20_000).cost
+        26.0
+        """
+        self._begin_cooling(self._walk if R is None else lambda: (R > 0).astype(np.uint8))
+        self._length = length
+
+    def stop(self) -> None:
+        """End `run` within a millisecond, from any thread; a later `run` goes on."""
+        self._stopped[0] = True
+
+    def run(self, iterations: int, over: Callable[[], bool] = lambda: False) -> Schedule | None:
+        """The best schedule after so many more iterations, or None if none within the budget is known.
+
+        Args:
+            iterations: each takes one to four microseconds.
+            over: asked every few milliseconds; once True the search returns.
+        """
+        from remat_explorer.solvers.search.annealing import anneal  # compiled on its first use
+
+        self._stopped[0] = False
+        left = iterations if self.condensed.groups else 0  # without groups there is nothing to retain
+        while left > 0 and not self._stopped[0] and not over():
+            if self._done == self._length:
+                self._begin_cooling()
+            last = min(self._length, self._done + BATCH, self._done + left)
+            better = anneal(
+                self._walks.flat,
+                self._state,
+                self.budget,
+                self._allowed,
+                self._settings,
+                self._done,
+                last,
+                self._length,
+                self._random,
+                self._best_runs,
+                self._peaks,
+                self._stack,
+                self._stopped,
+            )
+            self._improved = self._improved or better > 0
+            left -= last - self._done
+            self.iterations += last - self._done
+            self._done = last
+        return self.best
+
+    def _begin_cooling(self, first: Callable[[], np.ndarray] | None = None) -> None:
+        """Set temperatures and the schedule to begin with."""
+        from remat_explorer.solvers.search.annealing import COLD, HOT, WEIGHT, start
+
+        number, self.coolings = self.coolings, self.coolings + 1
+        self._done, self._length = (
+            0,
+            min(self.first_cooling * GROWTH**number, LONGEST_COOLING[0] * self.condensed.n, LONGEST_COOLING[1]),
+        )
+        self._settings[HOT] = HEATS[number % len(HEATS)] * HOTTEST / self.condensed.n
+        self._settings[COLD] = COLDEST * self._settings[HOT]
+        self._settings[WEIGHT] = 1.0
+        known = math.isfinite(self._settings[-1])
+        self._allowed = ~self._walks.backward
+        if number % WIDER == WIDER - 1 or (not known and number % 2):
+            self._allowed[:] = True
+        if first is None and (not known or (number % FRESH == FRESH - 1)):
+            first = self._walk
+        start(self._walks.flat, self._state, first() if first else np.ascontiguousarray(self._best_runs.T))
+
+    def _walk(self) -> np.ndarray:
+        """R of a walk with random exponents and noise, in a budget that is larger where it would be stuck."""
+        groups = self.condensed.groups
+        exponents = self._draw.uniform((0.2, 0.4, 0.0), (1.3, 1.2, 1.5))
+        keep = self._draw.normal(scale=0.5, size=groups)
+        if self._guides:
+            keep = keep + self._guides[int(self._draw.integers(len(self._guides)))]
+        for looser in LOOSER:  # what comes to the end beyond the budget is a better beginning than what is stuck
+            budget = int(looser * self.budget)
+            R, _, complete = self._walks.walk(exponents, keep, bool(self._allowed.all()), budget=budget)
+            if complete:
+                break
+        return R

@@ -1,0 +1,123 @@
+"""A schedule within a budget in milliseconds: several walks, a short local search, and repair where the walks fail.
+
+Walks with a few exponents of the eviction score come first; the cheapest schedule wins and is annealed for a moment.
+If none fits, the walk is repeated with weights that grow on what the stuck stage had to recompute, so that it is kept
+the next time; and if that fails too, local search starts beyond the budget and works its way back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.search.local_search import LocalSearch
+from remat_explorer.solvers.search.walks import Conflict, Walks, within
+
+# exponents of recomputation cost, bytes, and distance to the next use in the eviction score
+EXPONENTS = ((1, 1, 1), (0.5, 1, 1), (1, 1, 0), (1, 0.7, 0.7), (1, 1, 0.5), (1, 0.5, 1), (1, 1, 2), (0.5, 0.5, 0.5))
+REPAIR_EXPONENTS = ((1, 1, 1), (0.5, 1, 1), (1, 1, 0.3))
+GUIDED_EXPONENTS = ((1, 1, 1), (0.5, 1, 1), (1, 1, 0.5), (1, 1, 0))
+REPAIR_TRIES, REPAIR_STEP = 20, 0.5
+COOLINGS = 4  # of local search for any schedule, where no walk found one
+
+
+def plan_schedule(
+    condensed: Condensed, budget: int, seconds: float = 2.0, cancelled: Callable[[], bool] = lambda: False
+) -> Schedule | None:
+    """A schedule whose peak is within ``budget``, or None if none was found.
+
+    Checkpoint-all is returned wherever it fits, so a budget of at least its peak always has a schedule.
+
+    Args:
+        condensed: n operations and their groups of values.
+        budget: bytes, resident bytes included.
+        seconds: no new step begins after this time.
+        cancelled: asked between steps; once True the best so far is returned.
+    """
+    end = time.monotonic() + seconds
+
+    def over() -> bool:
+        return time.monotonic() > end or cancelled()
+
+    best = within(checkpoint_all(condensed.graph), budget)
+    if best is not None or budget < condensed.operation_bytes.max():
+        return best
+    walks = Walks(condensed, budget)
+    best = _best_walk(walks, EXPONENTS, [np.zeros(condensed.groups)], over) or _repair(walks, over)
+    search = LocalSearch(condensed, budget)
+    search.offer(best)
+    best = search.run(search.first_cooling, over)
+    while best is None and search.coolings < COOLINGS and not over():
+        best = search.run(search.first_cooling, over)
+    return best
+
+
+def guided_schedule(
+    condensed: Condensed, budget: int, guides: list[np.ndarray], over: Callable[[], bool]
+) -> Schedule | None:
+    """The cheapest schedule of walks that keep what guides of shape (n, groups) say, annealed for a moment, or None.
+
+    Args:
+        condensed: n operations and their groups of values.
+        budget: bytes, resident bytes included.
+        guides: factors on the eviction score by stage, as `guidance.guides` makes them.
+        over: asked between walks; once True the best so far is returned.
+    """
+    best = _best_walk(Walks(condensed, budget), GUIDED_EXPONENTS, [np.log(guide) for guide in guides], over)
+    search = LocalSearch(condensed, budget)
+    search.offer(best)
+    return search.run(search.first_cooling, over) if best is not None else None
+
+
+def _best_walk(
+    walks: Walks, exponents: tuple[tuple[float, float, float], ...], keeps: list[np.ndarray], over: Callable[[], bool]
+) -> Schedule | None:
+    """The cheapest schedule of walks with each of the exponents and each of the weights."""
+    found: list[np.ndarray] = []
+    least, costs = np.inf, walks.condensed.costs
+    for powers, keep in [(powers, keep) for keep in keeps for powers in exponents]:
+        if over():
+            break
+        R, _, complete = walks.walk(powers, keep, most_cost=least)
+        cost = float((R.sum(axis=0, dtype=np.int64) - 1) @ costs)
+        if complete and cost < least:
+            least = cost
+            found.append(R)
+    # a schedule takes longer to make and check than a walk, so only the cheapest is made, and others if it is refused
+    return next((best for best in map(partial(walks.better, None), reversed(found)) if best is not None), None)
+
+
+def _repair(walks: Walks, over: Callable[[], bool]) -> Schedule | None:
+    """Walks with conflict-driven weights, first without, then with recomputed gradients."""
+    groups = walks.condensed.groups
+    random = np.random.default_rng(0)
+    for any_operation in (False, True):
+        for exponents in REPAIR_EXPONENTS:
+            logarithms = np.zeros(groups)
+            for _ in range(REPAIR_TRIES):
+                if over():
+                    return None
+                R, conflict, _ = walks.walk(exponents, logarithms, any_operation)
+                if conflict is None:
+                    found = walks.better(None, R)
+                    if found is not None:
+                        return found
+                    break
+                _raise_weights(walks.condensed, logarithms, conflict)
+                if random.random() < 0.3:  # out of a cycle of conflicts
+                    logarithms += 0.1 * random.normal(size=groups)
+    return None
+
+
+def _raise_weights(condensed: Condensed, logarithms: np.ndarray, conflict: Conflict) -> None:
+    """Keep longer what the stuck stage read or had to recompute."""
+    logarithms[list(condensed.inputs[conflict.stage])] += 2 * REPAIR_STEP
+    for position, k in enumerate(conflict.running[:-1]):
+        if k >= conflict.operation:
+            logarithms[list(condensed.outputs[k])] += REPAIR_STEP * (0.5 + position / len(conflict.running))

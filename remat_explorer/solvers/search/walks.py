@@ -1,0 +1,92 @@
+"""Walks through one graph within one budget, and what became of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from remat_explorer.plan import Plan
+from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.search.compiled_state import Neighbourhoods, WalkState
+from remat_explorer.solvers.search.flat_graph import FlatGraph
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """Where a walk got stuck: the stage, the operation that did not fit, and what the stage had to run."""
+
+    stage: int
+    operation: int
+    running: tuple[int, ...]
+
+
+class Walks:
+    """Walks through one graph within one budget; see `remat_explorer.solvers.search.walk`.
+
+    Args:
+        condensed: n operations and their groups of values.
+        budget: bytes, resident bytes included.
+    """
+
+    def __init__(self, condensed: Condensed, budget: int) -> None:
+        n, groups = condensed.n, condensed.groups
+        self.condensed, self.budget = condensed, int(budget)
+        self.flat = FlatGraph.of(condensed)
+        self.backward = np.array(condensed.graph.is_backward, dtype=np.bool_)
+        self._state = WalkState.empty(n, groups, len(self.flat.inputs))
+        self._around = Neighbourhoods.empty(n, groups)
+
+    def walk(
+        self,
+        exponents: Sequence[float] | np.ndarray,
+        keep: np.ndarray,
+        any_operation: bool = False,
+        most_cost: float = math.inf,
+        budget: int | None = None,
+    ) -> tuple[np.ndarray, Conflict | None, bool]:
+        """R as far as a walk came, the conflict that stopped it, and whether it came to the end.
+
+        Args:
+            exponents: of recomputation cost, bytes and distance to the next use in the eviction score.
+            keep: logarithms of factors on the score, of shape (groups,), or (n, groups) by stage.
+            any_operation: whether operations of the backward pass may run again, too.
+            most_cost: the walk ends once its recomputations must cost more than this.
+            budget: bytes, where it is not that of all walks.
+        """
+        from remat_explorer.solvers.search import walk  # compiled on its first use
+
+        n = self.condensed.n
+        R = np.zeros((n, n), dtype=np.uint8)
+        forward_stages = 0 if any_operation or not self.backward.any() else int(self.backward.argmax())
+        ended, stage, operation, _ = walk.walk(
+            self.flat,
+            self._state,
+            self._around,
+            self.budget if budget is None else budget,
+            np.array(exponents, dtype=np.float64),
+            np.ascontiguousarray(np.atleast_2d(keep), dtype=np.float32),
+            np.ones(n, dtype=np.bool_) if any_operation or not self.backward.any() else ~self.backward,
+            forward_stages,
+            float(most_cost),
+            R,
+        )
+        conflict = None
+        if ended == walk.STUCK:
+            conflict = Conflict(stage, operation, tuple(np.flatnonzero(R[stage]).tolist()))
+        return R, conflict, ended == walk.DONE
+
+    def better(self, best: Schedule | None, R: np.ndarray) -> Schedule | None:
+        """The cheaper of the best schedule so far and that of a walk that came to the end."""
+        found = within(self.condensed.schedule(R), self.budget)
+        return found if found is not None and (best is None or found.cost < best.cost) else best
+
+
+def within(schedule: Schedule, budget: int) -> Schedule | None:
+    """The schedule if it is executable and its plan stays within the budget, by the plan's own account."""
+    if schedule.violation() is None and Plan.of(schedule).peak <= budget:
+        return schedule
+    return None

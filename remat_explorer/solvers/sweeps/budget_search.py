@@ -1,0 +1,154 @@
+"""One budget's part of a sweep: its schedule and its bound, made better step by step in turn with other budgets.
+
+The steps are small, so that whoever divides the time can go where the gap is largest. First come walks, some guided by
+the relaxation; then coolings of local search from new walks, from the best schedule, and from that of the next larger
+budget, which is beyond this one: local search finds its way back. The few-moments relaxation's integer program raises
+the bound more in half a second than the first round of `refinement` does, which follows it where there is time left;
+proof and search take turns then, so that either has had about half of the time.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+
+from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.base import Limits
+from remat_explorer.solvers.bounds.few_moments import MomentsBound, integral_moments_bound
+from remat_explorer.solvers.bounds.guidance import guides, guides_to
+from remat_explorer.solvers.bounds.refinement import Refinement
+from remat_explorer.solvers.bounds.rounding import cost_step
+from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.search.local_search import LocalSearch
+from remat_explorer.solvers.search.planner import guided_schedule, plan_schedule
+
+CLOSE = 1e-4  # relative gap at which another budget is the better use of time
+UNKNOWN = 0.3  # the gap that a budget without any schedule is taken to have
+COOLING = 40_000  # iterations of local search in one step
+
+
+class BudgetSearch:
+    """The best schedule and bound at one budget of a sweep.
+
+    Args:
+        condensed: n operations and their groups of values.
+        budget: bytes, resident bytes included.
+        relaxed: a bound that is valid there, with its solution if there is one.
+        limits: time and back end.
+        proving: seconds of one round of proof, at most.
+
+    Attributes:
+        best: the cheapest schedule that is known, or None; may be set to a cheaper one that is within the budget.
+        bound: no schedule within the budget costs less; may be raised to what is proven elsewhere.
+        beyond: a schedule for a larger budget to begin with, or None.
+        seconds: spent on it so far.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.solvers.bounds.few_moments import few_moments_bound
+    >>> chain, limits = Condensed.of(linear(8)), Limits(30)
+    >>> search = BudgetSearch(chain, 4, few_moments_bound(chain, 4, limits), limits, 1.0)
+    >>> while search.gap:
+    ...     search.advance()
+    >>> search.best.cost
+    26.0
+    """
+
+    def __init__(
+        self, condensed: Condensed, budget: int, relaxed: MomentsBound, limits: Limits, proving: float
+    ) -> None:
+        self.condensed, self.budget, self.limits = condensed, budget, limits
+        self.relaxed, self.bound = relaxed, relaxed.bound
+        self.proving = proving
+        self.best: Schedule | None = None
+        self.beyond: Schedule | None = None
+        self.seconds = 0.0
+        self._least = cost_step(condensed.graph) * (1 - 1e-6)  # two different costs are at least so far apart
+        self._local: LocalSearch | None = None
+        self._refinement: Refinement | None = None
+        self._steps = self._run()
+        self._finished, self._coolings = False, 0
+
+    @property
+    def gap(self) -> float:
+        """What is left to find or to prove, relative to the cost; 0 where nothing more is worth its time."""
+        if self._finished or (self.best is None and math.isinf(self.bound)):
+            return 0.0
+        if self.best is None:
+            return UNKNOWN
+        gap = self.best.cost - self.bound
+        return 0.0 if gap <= CLOSE * self.best.cost or gap < self._least else gap / self.best.cost
+
+    def advance(self) -> None:
+        """One step, of some tenths of a second at most on graphs of some hundred operations, but for proofs."""
+        begun = time.monotonic()
+        self._finished |= next(self._steps, None) is None
+        self.seconds += time.monotonic() - begun
+
+    def take(self, schedule: Schedule | None) -> None:
+        """A schedule that is known to be within the budget."""
+        if schedule is not None and (self.best is None or schedule.cost < self.best.cost):
+            self.best = schedule
+
+    def _run(self) -> Iterator[bool]:
+        """Generator: the steps, each followed by True."""
+        self.take(plan_schedule(self.condensed, self.budget, self.limits.left, self.limits.cancelled))
+        yield True
+        self._local = LocalSearch(self.condensed, self.budget)
+        walks = guides(self.condensed, self.relaxed)
+        self._local.guide(walks)
+        self.take(guided_schedule(self.condensed, self.budget, walks, lambda: self.limits.over))
+        yield True
+        self._search()
+        yield True
+        if self.limits.left > self.proving / 2:
+            self._prove_at_moments()
+            yield True
+        searching, proving = 0.0, 0.0
+        while self._refinement is None or not self._refinement.finished:
+            begun = time.monotonic()
+            if searching <= proving or self.limits.left < self.proving / 2:
+                self._search()
+                searching += time.monotonic() - begun
+            else:
+                self._prove()
+                proving += time.monotonic() - begun
+            yield True
+
+    def _proof_limits(self) -> Limits:
+        return self.limits.share(min(1.0, self.proving / max(self.limits.left, 1e-9)))
+
+    def _search(self) -> None:
+        """A cooling: from a new walk, from beyond the budget if there is something new, or from the best schedule."""
+        assert self._local is not None
+        self._local.offer(self.best)
+        kind, self._coolings = self._coolings % 3, self._coolings + 1
+        R = None
+        if self.beyond is not None and kind != 2:
+            R, self.beyond = self.beyond.R, None
+        elif self.best is not None and kind == 2:
+            R = self.best.R
+        self._local.begin(R, COOLING)
+        self.take(self._local.run(COOLING, lambda: self.limits.over))
+
+    def _prove_at_moments(self) -> None:
+        """The relaxation's integer program, which tells more of a short time than the refinement."""
+        found = integral_moments_bound(self.condensed, self.budget, self.relaxed, self._proof_limits())
+        if self.best is None or math.isfinite(found.bound):
+            self.bound = max(self.bound, found.bound)
+        if self._local is not None and found is not self.relaxed:
+            self._local.guide(guides(self.condensed, found))
+
+    def _prove(self) -> None:
+        """A round of the refinement, and walks to its point."""
+        if self._refinement is None:
+            moments = self.relaxed.moments
+            self._refinement = Refinement(self.condensed, self.budget, self.limits, moments, self.bound)
+        self._refinement.bound = max(self._refinement.bound, self.bound)
+        self._refinement.limits = self._proof_limits()
+        self._refinement.advance(self.best)
+        self.take(self._refinement.schedule)
+        if self.best is None or math.isfinite(self._refinement.bound):  # else it was the solver's tolerance
+            self.bound = max(self.bound, self._refinement.bound)
+        if self._refinement.point is not None and self._local is not None:
+            self._local.guide(guides_to(self._refinement.point.held()))

@@ -1,0 +1,116 @@
+"""What a sweep found: memory against cost, point by point, and what is proven about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from remat_explorer.graph import Graph
+from remat_explorer.quantities import format_bytes, format_overhead, format_share, parse_budget
+from remat_explorer.solution import Solution
+from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
+from remat_explorer.solvers.sweeps.sharing import assessed, best_within, bound_at
+
+COLUMNS = ("strategy", "budget", "peak", "cost", "overhead", "gap", "status")
+
+
+@dataclass(frozen=True, eq=False)
+class Frontier:
+    """The trade-off curve of one graph.
+
+    Attributes:
+        graph: the graph that was scheduled.
+        solutions: one per strategy and budget, strategies in the order asked for, budgets ascending.
+        messages: why a point has no schedule, or that its search was lost, by (strategy, budget).
+        seconds: wall time of the whole sweep.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.solvers.solve import solve
+    >>> frontier = Frontier(linear(8), tuple(solve(linear(8), budget) for budget in (4, 6, 8)))
+    >>> [(point.peak, point.cost) for point in frontier.nondominated()]
+    [(4, 26.0), (6, 21.0), (8, 19.0)]
+    >>> best = frontier.best(7)
+    >>> best.cost, best.lower_bound, str(best.status)
+    (21.0, 19.0, 'feasible')
+    """
+
+    graph: Graph
+    solutions: tuple[Solution, ...]
+    messages: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def points(self) -> tuple[Solution, ...]:
+        """The solutions that have a schedule, by budget, then by cost."""
+        found = [s for s in self.solutions if s.schedule is not None]
+        return tuple(sorted(found, key=lambda s: (s.budget, s.cost)))
+
+    @property
+    def strategies(self) -> tuple[str, ...]:
+        """The strategies that were compared, in the order asked for."""
+        return tuple(dict.fromkeys(s.strategy for s in self.solutions))
+
+    def nondominated(self) -> tuple[Solution, ...]:
+        """The points that no other beats in peak and cost at once, by peak; of equal ones the first strategy's."""
+        chosen: list[Solution] = []
+        place = {name: i for i, name in enumerate(self.strategies)}
+        ordered = sorted(self.points, key=lambda s: (s.peak, s.cost, place[s.strategy], s.budget))
+        for point in ordered:
+            if not chosen or (point.cost or 0.0) < (chosen[-1].cost or 0.0):
+                chosen.append(point)
+        return tuple(chosen)
+
+    def best(self, budget: str | int | float) -> Solution | None:
+        """The cheapest schedule within ``budget``, whichever point found it, or None if none of them fits.
+
+        Its lower bound is the best that was proven for this budget or a larger one.
+
+        Raises:
+            QuantityError: if the budget cannot be read.
+        """
+        budget_bytes = parse_budget(budget, checkpoint_all_peak(self.graph))
+        found = best_within(budget_bytes, self.solutions)
+        if found is None or found.schedule is None:
+            return None
+        bound = bound_at(budget_bytes, self.solutions) if found.schedule.is_frontier_advancing else None
+        return assessed(found, budget_bytes, found.schedule, bound)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the sweep file atomically."""
+        from remat_explorer.solvers.sweeps.frontier_file import save_frontier
+
+        return save_frontier(self, path)
+
+    @staticmethod
+    def load(path: str | Path, graph: Graph) -> Frontier:
+        """Read a sweep file of ``graph``; every schedule in it is checked again.
+
+        Raises:
+            SolutionError: if the file is no sweep, belongs to another graph, or says of a schedule what is not so.
+        """
+        from remat_explorer.solvers.sweeps.frontier_file import load_frontier
+
+        return load_frontier(path, graph)
+
+    def __str__(self) -> str:
+        rows = [COLUMNS, *map(_row, self.solutions)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = []
+        for row in rows:
+            cells = [f"{row[0]:<{widths[0]}}", *(f"{row[i]:>{widths[i]}}" for i in range(1, 6)), row[6]]
+            lines.append("  ".join(cells).rstrip())
+        return "\n".join([*lines, *dict.fromkeys(self.messages.values())])
+
+
+def _row(solution: Solution) -> tuple[str, ...]:
+    found = solution.schedule is not None and solution.peak is not None
+    return (
+        solution.strategy,
+        format_bytes(solution.budget),
+        format_bytes(solution.peak) if found and solution.peak is not None else "",
+        f"{solution.cost:.6g}" if solution.cost is not None else "",
+        format_overhead(solution.overhead) if solution.overhead is not None else "",
+        format_share(solution.gap) if solution.gap is not None else "",
+        str(solution.status),
+    )

@@ -1,0 +1,134 @@
+"""Sweep file, version 1: JSON, a list of points, each schedule as what it runs in each stage.
+
+The matrices of a solution file would make this one large: a captured network has thousands of values, a sweep dozens of
+points, and S follows from R.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from remat_explorer.checker import check
+from remat_explorer.documents import quote, read_json, require_format, require_keys, write_text
+from remat_explorer.errors import ScheduleError, SolutionError
+from remat_explorer.graph import Graph
+from remat_explorer.schedule import Schedule
+from remat_explorer.solution import Solution, Status
+from remat_explorer.solvers.bounds.runs import pack_runs, unpack_runs
+from remat_explorer.solvers.sweeps.frontier import Frontier
+
+FORMAT, VERSION = "remat-explorer/sweep", 1
+_KEYS = ("format", "version", "graph", "seconds", "points")
+_NUMBERS = ("cost", "peak", "lower_bound", "gap", "seconds")
+_POINT = ("strategy", "status", "budget", *_NUMBERS, "solver", "message", "runs")
+
+
+def to_document(frontier: Frontier, with_runs: bool = True) -> dict[str, Any]:
+    """The sweep file as a JSON object, or what it says without the schedules.
+
+    >>> from remat_explorer.instances import linear
+    >>> to_document(Frontier(linear(2), ()))["format"]
+    'remat-explorer/sweep'
+    """
+    graph = frontier.graph
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "graph": {"name": graph.name, "sha256": graph.sha256},
+        "seconds": frontier.seconds,
+        "points": [_point(frontier, solution, with_runs) for solution in frontier.solutions],
+    }
+
+
+def from_document(document: Any, graph: Graph) -> Frontier:
+    """The sweep of a parsed sweep file, every schedule checked again.
+
+    Raises:
+        SolutionError: as `Frontier.load`.
+    """
+    require_keys(document, _KEYS, "the sweep file", SolutionError)
+    require_format(document, FORMAT, VERSION, SolutionError)
+    entry = require_keys(document["graph"], ("name", "sha256"), "the entry 'graph'", SolutionError)
+    if entry["sha256"] != graph.sha256:
+        raise SolutionError(f"this sweep is for another graph, {entry['name']!r}, than the one given, {graph.name!r}")
+    if not isinstance(document["points"], list):
+        raise SolutionError(f"the points are not a list: {quote(document['points'])}")
+    solutions, messages = [], {}
+    for i, point in enumerate(document["points"]):
+        solution = _solution(require_keys(point, _POINT, f"point {i}", SolutionError), f"point {i}", graph)
+        solutions.append(solution)
+        if point["message"]:
+            messages[solution.strategy, solution.budget] = str(point["message"])
+    return Frontier(graph, tuple(solutions), messages, _number(document, "seconds", "the sweep file") or 0.0)
+
+
+def save_frontier(frontier: Frontier, path: str | Path) -> Path:
+    """Write the sweep file atomically."""
+    return write_text(path, json.dumps(to_document(frontier), separators=(",", ":")) + "\n")
+
+
+def load_frontier(path: str | Path, graph: Graph) -> Frontier:
+    """Read a sweep file of ``graph``.
+
+    Raises:
+        SolutionError: as `Frontier.load`.
+    """
+    try:
+        return from_document(read_json(path, SolutionError), graph)
+    except SolutionError as error:
+        raise SolutionError(f"{path}: {error}") from None
+
+
+def _point(frontier: Frontier, solution: Solution, with_runs: bool) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "strategy": solution.strategy,
+        "status": str(solution.status),
+        "budget": solution.budget,
+        "cost": solution.cost,
+        "peak": solution.peak,
+        "lower_bound": solution.lower_bound,
+        "gap": solution.gap,
+        "seconds": solution.seconds,
+        "solver": solution.solver,
+        "message": frontier.messages.get((solution.strategy, solution.budget), ""),
+    }
+    if with_runs:
+        entry["runs"] = None if solution.schedule is None else pack_runs(solution.schedule)
+    return entry
+
+
+def _solution(point: dict[str, Any], where: str, graph: Graph) -> Solution:
+    if point["status"] not in set(Status):
+        raise SolutionError(f"the status {quote(point['status'])} of {where} is none of {', '.join(Status)}")
+    if isinstance(point["budget"], bool) or not isinstance(point["budget"], int) or point["budget"] < 0:
+        raise SolutionError(f"the budget of {where} is not a number of bytes: {quote(point['budget'])}")
+    for key in ("strategy", "solver", "message"):
+        if not isinstance(point[key], str):
+            raise SolutionError(f"the {key} of {where} is not a string: {quote(point[key])}")
+    numbers = {key: _number(point, key, where) for key in _NUMBERS}
+    schedule = None if point["runs"] is None else _checked(point, where, graph)
+    seconds, bound = numbers["seconds"] or 0.0, numbers["lower_bound"]
+    status = Status(point["status"])
+    solution = Solution(graph, point["strategy"], status, point["budget"], schedule, bound, seconds, point["solver"])
+    for key in ("cost", "peak"):
+        if getattr(solution, key) != point[key]:
+            found = getattr(solution, key)
+            raise SolutionError(f"{where} says {key} {point[key]!r}, but its schedule has {found!r}")
+    return solution
+
+
+def _number(entry: dict[str, Any], key: str, where: str) -> float | None:
+    value = entry[key]
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise SolutionError(f"the {key} of {where} is not a number: {quote(value)}")
+    return value
+
+
+def _checked(point: dict[str, Any], where: str, graph: Graph) -> Schedule:
+    unpacked = unpack_runs(point["runs"], graph, SolutionError)
+    try:
+        return check(graph, unpacked.R, unpacked.S, point["budget"]).schedule
+    except ScheduleError as error:
+        raise SolutionError(f"the schedule of {where} is refused: {error}") from None

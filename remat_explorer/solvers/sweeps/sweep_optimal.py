@@ -1,0 +1,110 @@
+"""The optimal strategy at several budgets, with what one budget has to say to the others.
+
+1. The few-moments relaxation finds its moments at the smallest budget, where the most are needed. One linear program
+   with these moments then bounds every budget; see `several_budgets`.
+2. Schedules and bounds are improved in small steps, each at the budget whose gap is the largest for the time that it
+   had; see `budget_search`. After every step schedules go to larger budgets and bounds to smaller ones, and the next
+   smaller budget may begin a local search with a schedule that is beyond it. Where a bound says that there is hardly
+   anything left to gain, nothing is done at all.
+
+This is the cheap half of a sweep. `improve` is the other one: a search at one budget, begun from what is known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from remat_explorer.graph import Graph
+from remat_explorer.plan import Plan
+from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.base import Answer, Limits
+from remat_explorer.solvers.bounds.few_moments import MomentsBound, few_moments_bound
+from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.optimal import Search
+from remat_explorer.solvers.sweeps.budget_search import BudgetSearch
+from remat_explorer.solvers.sweeps.several_budgets import MomentsAtBudgets
+
+BOUNDING, MOMENTS = 0.5, 0.5  # shares of the time, at most: for all bounds, and of that for the choice of moments
+PROVING = 1.2  # one round of proof, at most, in even shares of the time
+SPENT, POWER = 0.25, 2  # a gap counts a quarter once so much of an even share was spent on it, then less and less
+
+
+def solve_together(graph: Graph, budgets: Sequence[int], start: Schedule | None, limits: Limits) -> list[Answer]:
+    """Schedules and bounds for several budgets.
+
+    Args:
+        graph: the training graph, one implementation per operation.
+        budgets: bytes, ascending.
+        start: a schedule to begin with wherever it fits, or None.
+        limits: time for all of them together, and back end.
+
+    Returns:
+        One answer per budget; their costs fall and their bounds fall from budget to budget.
+
+    >>> from remat_explorer.instances import linear
+    >>> answers = solve_together(linear(8), [4, 6, 10], None, Limits(30))
+    >>> [round(answer.lower_bound, 1) for answer in answers]
+    [26.0, 21.0, 17.0]
+    """
+    condensed, even = Condensed.of(graph), limits.left / max(len(budgets), 1)
+    bounds = _bounds(condensed, budgets, limits.share(BOUNDING))
+    searches = [BudgetSearch(condensed, *point, limits, PROVING * even) for point in zip(budgets, bounds, strict=True)]
+    if start is not None:
+        peak = Plan.of(start).peak
+        for search in searches:
+            search.take(start if peak <= search.budget else None)
+    while not limits.over:
+        worth = [search.gap / (1 + search.seconds / (SPENT * even)) ** POWER for search in searches]
+        i = worth.index(max(worth))
+        if not worth[i]:
+            break
+        searches[i].advance()
+        _share(searches, i)
+    return [_answer(search, limits) for search in searches]
+
+
+def improve(graph: Graph, budget: int, known: Answer, limits: Limits) -> Answer:
+    """The search of the optimal strategy at one budget, never worse than what is known.
+
+    Args:
+        graph: the training graph.
+        budget: bytes.
+        known: a schedule within the budget and a bound, or None for either.
+        limits: time, back end, and whom to tell.
+    """
+    return Search(Condensed.of(graph), budget, limits, known.schedule, known.lower_bound or 0.0).run()
+
+
+def _bounds(condensed: Condensed, budgets: Sequence[int], limits: Limits) -> list[MomentsBound]:
+    """The relaxation at each budget; where nothing is solved any more, the next larger budget's bound is valid, too."""
+    adapted = few_moments_bound(condensed, budgets[0], limits.share(MOMENTS))
+    bounds = [MomentsBound(condensed.graph.total_cost)] * len(budgets)
+    if adapted.moments and len(budgets) > 1 and not limits.over:
+        problem = MomentsAtBudgets(condensed, budgets[0], adapted.moments, limits)
+        for i in range(len(budgets) - 1, 0, -1):
+            if limits.over:
+                break
+            bounds[i] = problem.at(budgets[i], limits)
+    bounds[0] = adapted
+    for i in range(len(budgets) - 2, -1, -1):
+        if bounds[i].bound < bounds[i + 1].bound:
+            bounds[i] = MomentsBound(bounds[i + 1].bound, bounds[i].moments, bounds[i].s, bounds[i].x)
+    return bounds
+
+
+def _share(searches: Sequence[BudgetSearch], i: int) -> None:
+    """Schedules go to larger budgets, bounds to smaller ones, and a beginning to the next smaller one."""
+    found = searches[i]
+    for larger in searches[i + 1 :]:
+        larger.take(found.best)
+    for smaller in searches[:i]:
+        smaller.bound = max(smaller.bound, found.bound)
+    if i and found.best is not searches[i - 1].best:
+        searches[i - 1].beyond = found.best
+
+
+def _answer(search: BudgetSearch, limits: Limits) -> Answer:
+    if math.isinf(search.bound):  # a schedule in hand refutes that there is none: it was the solver's tolerance
+        return Answer(search.best, None, search.best is None, limits.solver)
+    return Answer(search.best, search.bound, solver=limits.solver)

@@ -1,0 +1,134 @@
+"""The points of a sweep while it runs: what is known of each, and what was told of it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+
+from remat_explorer.graph import Graph
+from remat_explorer.quantities import format_bytes
+from remat_explorer.schedule import Schedule
+from remat_explorer.solution import Solution, Status
+from remat_explorer.solvers.base import Answer
+from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all_peak
+from remat_explorer.solvers.memory.minimum_budget import largest_operation
+from remat_explorer.solvers.solve import judge, smallest_budget
+from remat_explorer.solvers.sweeps.frontier import Frontier
+from remat_explorer.solvers.sweeps.sharing import best_within, bound_at, empty, merged, shared
+
+Point = tuple[str, int]  # strategy and budget in bytes
+
+
+class Points:
+    """Strategies times budgets, each with the best that was found for it; none before `begin`.
+
+    Args:
+        graph: the training graph.
+
+    >>> from remat_explorer.instances import linear
+    >>> points = Points(linear(8))
+    >>> points.begin(["optimal"], [2, 4, 10], None)
+    >>> [(solution.budget, str(solution.status)) for solution in points.news()]
+    [(2, 'infeasible'), (10, 'optimal')]
+    >>> points.open("optimal")
+    [4]
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._known: dict[Point, Solution] = {}
+        self._lost: dict[Point, str] = {}
+        self._told: dict[Point, Solution] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def begin(self, strategies: Iterable[str], budgets: Iterable[int], first: Schedule | None) -> None:
+        """Add all points, with what is known without a search.
+
+        Args:
+            strategies: names.
+            budgets: bytes, ascending.
+            first: a schedule of the optimal strategy to begin with where it fits, or None.
+        """
+        peak = checkpoint_all_peak(self.graph)
+        everything, cost = checkpoint_all(self.graph), self.graph.total_cost
+        for name, budget in itertools.product(strategies, budgets):
+            self._known[name, budget] = empty(self.graph, name, budget)
+            answer = Answer(None, cost)
+            if budget < smallest_budget(self.graph, name):
+                answer = Answer(None, infeasible=True)
+            elif name == "optimal" and budget >= peak:
+                answer = Answer(everything, cost)
+            elif name == "optimal" and first is not None:
+                answer, first = Answer(first, cost), None  # the larger budgets share it
+            self.take(name, budget, answer, 0.0)
+
+    def take(self, strategy: str, budget: int, answer: Answer, seconds: float) -> None:
+        """Check an answer and keep what is better than what was known.
+
+        Raises:
+            ScheduleError: if its schedule is wrong; then nothing of it is kept.
+        """
+        found = judge(self.graph, budget, strategy, answer, seconds)
+        self._known[strategy, budget] = merged(self._known[strategy, budget], found)
+
+    def lose(self, strategy: str, budgets: Iterable[int], error: str) -> None:
+        """A search had no result."""
+        for budget in budgets:
+            self._lost[strategy, budget] = f"a search within {format_bytes(budget)} was lost: {error}"
+
+    def open(self, strategy: str) -> list[int]:
+        """Budgets of a strategy at which something can still be found or proven, ascending."""
+        settled = (Status.OPTIMAL, Status.INFEASIBLE)
+        return [s.budget for s in self._shared() if s.strategy == strategy and s.status not in settled]
+
+    def known(self, strategy: str, budget: int) -> Answer:
+        """The best schedule of the strategy that fits ``budget``, and the best bound that holds there."""
+        found = self._shared()
+        best = best_within(budget, [s for s in self._known.values() if s.strategy == strategy])
+        return Answer(None if best is None else best.schedule, bound_at(budget, found))
+
+    def news(self) -> Iterator[Solution]:
+        """The points that got better since they were told the last time."""
+        for solution in self._shared():
+            point = (solution.strategy, solution.budget)
+            if _is_news(self._told.get(point), solution):
+                self._told[point] = solution
+                yield solution
+
+    def widest_gap(self) -> float | None:
+        """The largest gap among the points that were told."""
+        return max((s.gap for s in self._told.values() if s.gap is not None), default=None)
+
+    def frontier(self, cancelled: bool, seconds: float) -> Frontier:
+        """What is known now, with the reasons for what is not."""
+        found, messages = self._shared(), {}
+        for solution in found:
+            point = (solution.strategy, solution.budget)
+            if point in self._lost:
+                messages[point] = self._lost[point]
+            elif solution.schedule is None:
+                messages[point] = self._why_none(solution, cancelled)
+        return Frontier(self.graph, tuple(found), messages, seconds)
+
+    def _shared(self) -> list[Solution]:
+        return shared(list(self._known.values()))
+
+    def _why_none(self, solution: Solution, cancelled: bool) -> str:
+        """Why a point has no schedule."""
+        budget = format_bytes(solution.budget)
+        if not self.graph.has_choices and solution.budget < (largest := largest_operation(self.graph))[1]:
+            name, needs = self.graph.operations[largest[0]].name, format_bytes(largest[1])
+            return f"no schedule fits into {budget}: {name!r} alone needs {needs} while it runs"
+        if solution.status is Status.INFEASIBLE:
+            return f"{solution.strategy!r} has no schedule within {budget}"
+        if cancelled:
+            return f"the sweep was cancelled before {solution.strategy!r} had a schedule within {budget}"
+        return f"{solution.strategy!r} found no schedule within {budget} in time; give it more time or memory"
+
+
+def _is_news(before: Solution | None, now: Solution) -> bool:
+    if before is None:
+        return now.schedule is not None or now.status is Status.INFEASIBLE
+    return (before.cost, before.lower_bound, before.status) != (now.cost, now.lower_bound, now.status)

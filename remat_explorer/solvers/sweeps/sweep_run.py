@@ -1,0 +1,237 @@
+"""A sweep over budgets: the trade-off curve of a graph, point by point as results arrive.
+
+Tasks go to an executor, as many at a time as it has workers, so that each begins with the best that is known by then.
+The optimal strategy's budgets are first dealt out to the workers in turn, each of which solves its share together (see
+`sweep_optimal`); what is not settled then, and has time left, is searched one budget at a time. After every result the
+points take from each other what they may (see `sharing`).
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from dataclasses import dataclass
+
+from remat_explorer.errors import RematError, UnknownNameError
+from remat_explorer.graph import Graph
+from remat_explorer.graph_file import dump_graph
+from remat_explorer.solution import Solution
+from remat_explorer.solvers.backends import backend
+from remat_explorer.solvers.budgets import read_budgets, require_count, spaced_budgets
+from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
+from remat_explorer.solvers.jobs.processes import Processes
+from remat_explorer.solvers.memory.minimum_budget import minimum_budget
+from remat_explorer.solvers.solve import STRATEGIES
+from remat_explorer.solvers.sweeps.frontier import Frontier
+from remat_explorer.solvers.sweeps.sweep_points import Points
+from remat_explorer.solvers.sweeps.sweep_tasks import ABANDONED, Task, make_ready, read_answers, work, write_request
+from remat_explorer.solvers.threads import cores
+
+POLL = 0.05  # seconds between two looks at whether the sweep was cancelled
+MINIMUM = 1.0  # seconds for the smallest budget, besides those of a point
+LEAST_SEARCH = 0.1  # seconds below which a search at one budget is not begun
+
+
+@dataclass(frozen=True)
+class SweepProgress:
+    """How far a sweep is.
+
+    Attributes:
+        seconds: since it began.
+        done: points that nothing will be tried for any more.
+        points: all points.
+        widest_gap: the largest gap of the points that have one, or None.
+    """
+
+    seconds: float
+    done: int
+    points: int
+    widest_gap: float | None
+
+
+class Sweep:
+    """A sweep as an iterator over solutions in the order in which they arrive; the arguments are those of `sweep`.
+
+    A point comes again whenever its schedule, bound or status got better; the last one counts.
+
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> from remat_explorer.instances import linear
+    >>> run = Sweep(linear(8), [4, 10], executor=ThreadPoolExecutor(1), time_limit=30)
+    >>> for solution in run:
+    ...     latest = solution
+    >>> [(point.budget, point.cost) for point in run.frontier().points]
+    [(4, 26.0), (10, 17.0)]
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        budgets: int | Sequence[str | int | float] = 12,
+        strategies: str | Sequence[str] = ("optimal",),
+        executor: Executor | None = None,
+        time_limit: float | None = None,
+        workers: int | None = None,
+        solver: str = "highs",
+        threads: int = 1,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> None:
+        names = [strategies] if isinstance(strategies, str) else list(dict.fromkeys(strategies))
+        for name in names:
+            if name not in STRATEGIES:
+                raise UnknownNameError("strategy", name, STRATEGIES)
+        backend(solver)
+        self._begun = time.monotonic()
+        self._id = uuid.uuid4().hex
+        self._stop, self._asked = threading.Event(), cancelled
+        self.graph, self._solver, self._threads = graph, solver, threads
+        self._executor = executor
+        limit = patience(graph) if time_limit is None else time_limit
+        self._together = patience(graph) if time_limit is None else min(limit / 2, patience(graph))
+        self._alone = limit - self._together
+        if isinstance(budgets, int):
+            self._budgets: int | list[int] = require_count(budgets)
+        else:
+            given = [budgets] if isinstance(budgets, str) else budgets
+            self._budgets = read_budgets(given, checkpoint_all_peak(graph))
+        self._strategies = names
+        self._count = len(names) * (self._budgets if isinstance(self._budgets, int) else len(self._budgets))
+        self.workers = max(1, min(workers or cores(), self._count))
+        self._points = Points(graph)
+        self._queue: deque[Task] = deque()
+        self._in_flight: dict[Future[str], Task] = {}
+        self._results = self._run()
+
+    def __iter__(self) -> Iterator[Solution]:
+        return self
+
+    def __next__(self) -> Solution:
+        return next(self._results)
+
+    def cancel(self) -> None:
+        """Stop, from any thread: the iterator ends, `frontier` is what was found.
+
+        Workers of the sweep's own are ended at once. Of an executor that was given, waiting tasks are taken back; those
+        that run end by themselves, at once where threads run them, else with their time limit.
+        """
+        self._stop.set()
+        ABANDONED.add(self._id)
+
+    def __enter__(self) -> Sweep:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        """End the workers, whether or not the iterator was exhausted."""
+        self._results.close()
+
+    def progress(self) -> SweepProgress:
+        """How far it is."""
+        waiting = {(task.strategy, b) for task in (*self._queue, *self._in_flight.values()) for b in task.budgets}
+        points = len(self._points) or self._count
+        done = len(self._points) - len(waiting)
+        return SweepProgress(time.monotonic() - self._begun, done, points, self._points.widest_gap())
+
+    def frontier(self) -> Frontier:
+        """What is known now: every point, with what it may take from the others."""
+        return self._points.frontier(self._stop.is_set(), time.monotonic() - self._begun)
+
+    def _run(self) -> Generator[Solution, None, None]:
+        """Generator: hand tasks out, take results in, and pass on what got better."""
+        executor = self._executor or Processes(self.workers)
+        graph_text = dump_graph(self.graph)
+        try:
+            if executor is not self._executor:
+                for _ in range(self.workers):  # they load their libraries while the smallest budget is sought
+                    executor.submit(make_ready, self._solver)
+            self._begin()
+            yield from self._points.news()
+            while (self._queue or self._in_flight) and not self._is_cancelled():
+                while self._queue and len(self._in_flight) < self.workers:
+                    self._submit(executor, graph_text, self._queue.popleft())
+                done, _ = wait(self._in_flight, timeout=POLL, return_when=FIRST_COMPLETED)
+                for future in done:
+                    self._receive(self._in_flight.pop(future), future)
+                if done or not self._in_flight:
+                    yield from self._points.news()
+        finally:
+            self._end(executor)
+
+    def _begin(self) -> None:
+        """Space the budgets if they were not given, and queue the first tasks."""
+        sizes, first = self._budgets, None
+        if isinstance(sizes, int):
+            make_ready(self._solver)  # in this process, too, before the clock of that search begins
+            smallest = minimum_budget(self.graph, MINIMUM + patience(self.graph))
+            feasible = smallest.known_feasible < smallest.checkpoint_all_peak  # or the search was too short
+            least = smallest.known_feasible if feasible else smallest.lower_bound
+            sizes = spaced_budgets(least, smallest.checkpoint_all_peak, sizes)
+            first = smallest.schedule if feasible else None
+        self._points.begin(self._strategies, sizes, first)
+        for name in self._strategies:
+            sizes = self._points.open(name)
+            if name == "optimal":
+                chunks = min(self.workers, len(sizes))
+                for i in range(chunks):  # dealt in turn, since small budgets are the hard ones
+                    chunk = tuple(sizes[i::chunks])
+                    self._queue.append(Task(name, chunk, True, self._together * math.ceil(len(sizes) / chunks)))
+            else:
+                self._queue.extend(Task(name, (size,), False, self._together + self._alone) for size in sizes)
+
+    def _submit(self, executor: Executor, graph_text: str, task: Task) -> None:
+        if not task.together and task.budgets[0] not in self._points.open(task.strategy):
+            return  # what others found has settled it in the meantime
+        known = self._points.known(task.strategy, task.budgets[0])
+        request = write_request(self._id, task, known, self._solver, self._threads)
+        try:
+            self._in_flight[executor.submit(work, graph_text, request)] = task
+        except Exception as error:  # a pool that is broken or shut down
+            self._lose(task, error)
+
+    def _receive(self, task: Task, future: Future[str]) -> None:
+        try:
+            answers = read_answers(future.result(), self.graph, len(task.budgets))
+            for budget, (answer, seconds) in zip(task.budgets, answers, strict=True):
+                self._points.take(task.strategy, budget, answer, seconds)
+        except Exception as error:  # whatever the executor raises for a worker that died, or a claim that is refused
+            self._lose(task, error)
+            return
+        if task.together and self._alone >= LEAST_SEARCH:
+            unsettled = set(self._points.open(task.strategy)) & set(task.budgets)
+            self._queue.extend(Task(task.strategy, (size,), False, self._alone) for size in sorted(unsettled))
+
+    def _lose(self, task: Task, error: Exception) -> None:
+        """The task has no result: points that were solved together are tried one by one, a single one is given up."""
+        if len(task.budgets) > 1:
+            self._queue.extend(Task(task.strategy, (size,), True, self._together) for size in task.budgets)
+        else:
+            what = str(error) if isinstance(error, RematError) else f"{type(error).__name__}: {error}"
+            self._points.lose(task.strategy, task.budgets, what)
+
+    def _is_cancelled(self) -> bool:
+        if self._asked is not None and not self._stop.is_set() and self._asked():
+            self.cancel()
+        return self._stop.is_set()
+
+    def _end(self, executor: Executor) -> None:
+        if self._in_flight:  # cancelled, or nobody listens any more
+            ABANDONED.add(self._id)
+        for future in self._in_flight:
+            future.cancel()
+        self._in_flight.clear()
+        self._queue.clear()
+        if isinstance(executor, Processes) and executor is not self._executor:
+            executor.kill()
+
+
+def patience(graph: Graph) -> float:
+    """Seconds that a point may take where no limit is given; walks take time with the square of the operations.
+
+    >>> from remat_explorer.instances import linear
+    >>> patience(linear(8)), round(patience(linear(800)), 1)
+    (0.5, 4.0)
+    """
+    return max(0.5, (graph.n / 800) ** 2)

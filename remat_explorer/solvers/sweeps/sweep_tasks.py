@@ -1,0 +1,149 @@
+"""What a sweep asks of a worker, and what it gets back: JSON text both ways, whatever carries it.
+
+A request names a strategy, budgets, what is known at each of them, and a time limit. A worker's answer is a claim: the
+parent checks every schedule before anyone sees it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from remat_explorer.documents import quote
+from remat_explorer.errors import RematError, SolverError
+from remat_explorer.graph import Graph
+from remat_explorer.graph_file import parse_graph
+from remat_explorer.instances import linear
+from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.backends import BACKENDS
+from remat_explorer.solvers.base import Answer, Limits
+from remat_explorer.solvers.bounds.runs import pack_runs, unpack_runs
+from remat_explorer.solvers.search.compiled_search import load_search
+from remat_explorer.solvers.solve import STRATEGIES
+from remat_explorer.solvers.sweeps.sweep_optimal import improve, solve_together
+
+ABANDONED: set[str] = set()  # sweeps that nobody waits for any more, as far as this process knows
+
+
+@dataclass(frozen=True)
+class Task:
+    """Points of one strategy that one worker works on.
+
+    Attributes:
+        strategy: a key of `STRATEGIES`.
+        budgets: bytes, ascending.
+        together: whether the budgets share their work; otherwise there is one budget, and a full search.
+        time_limit: seconds for all of them.
+    """
+
+    strategy: str
+    budgets: tuple[int, ...]
+    together: bool
+    time_limit: float
+
+
+def write_request(sweep: str, task: Task, known: Answer, solver: str, threads: int) -> str:
+    """The request text.
+
+    Args:
+        sweep: what `ABANDONED` calls this sweep.
+        task: what to do.
+        known: a schedule and a bound; of tasks with several budgets, for the budgets where they are valid.
+        solver: the back end.
+        threads: its threads.
+    """
+    return json.dumps(
+        {
+            "sweep": sweep,
+            "strategy": task.strategy,
+            "budgets": task.budgets,
+            "together": task.together,
+            "time_limit": task.time_limit,
+            "start": None if known.schedule is None else pack_runs(known.schedule),
+            "lower_bound": known.lower_bound,
+            "solver": solver,
+            "threads": threads,
+        }
+    )
+
+
+def work(graph_text: str, request_text: str) -> str:
+    """Do what a request says; the function that executors call.
+
+    Args:
+        graph_text: a graph file's text.
+        request_text: what `write_request` made.
+
+    Returns:
+        What `read_answers` takes; an error is a part of it, since not every exception survives the way back.
+    """
+    try:
+        graph, request = _graph(graph_text), json.loads(request_text)
+        make_ready(request["solver"])  # which is no part of the first task's time
+        start = None if request["start"] is None else unpack_runs(request["start"], graph, SolverError)
+        begun = time.monotonic()
+        answers = _answers(graph, request, start)
+        seconds = (time.monotonic() - begun) / len(answers)
+        return json.dumps({"answers": [_pack(answer, seconds) for answer in answers]})
+    except (RematError, MemoryError) as error:
+        return json.dumps({"error": str(error) or type(error).__name__})
+
+
+@lru_cache(maxsize=len(BACKENDS))
+def make_ready(solver: str) -> None:
+    """Load what a search needs: the back end's library, and compiled code, which is made where there is none."""
+    load_search()
+    solve_together(linear(4), (4, 6), None, Limits(solver=solver))
+
+
+def read_answers(text: Any, graph: Graph, count: int) -> list[tuple[Answer, float]]:
+    """The answers in a worker's text, each with the seconds it took.
+
+    Raises:
+        SolverError: with the worker's message if it failed, or if the text is no answer to ``count`` budgets.
+    """
+    try:
+        document = json.loads(text)
+        if "error" in document:
+            raise SolverError(str(document["error"]))
+        found = [_unpack(entry, graph) for entry in document["answers"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise SolverError(f"the worker sent an answer that cannot be read: {error!r}: {quote(text)}") from None
+    if len(found) != count:
+        raise SolverError(f"the worker sent {len(found)} answers to {count} budgets")
+    return found
+
+
+def _answers(graph: Graph, request: dict[str, Any], start: Schedule | None) -> Sequence[Answer]:
+    sweep, strategy, budgets = request["sweep"], request["strategy"], request["budgets"]
+    limits = Limits(request["time_limit"], request["solver"], request["threads"], cancelled=lambda: sweep in ABANDONED)
+    if request["together"]:
+        return solve_together(graph, budgets, start, limits)
+    (budget,) = budgets
+    if strategy == "optimal":
+        return [improve(graph, budget, Answer(start, request["lower_bound"]), limits)]
+    return [STRATEGIES[strategy](graph, budget, limits)]
+
+
+def _pack(answer: Answer, seconds: float) -> dict[str, Any]:
+    return {
+        "runs": None if answer.schedule is None else pack_runs(answer.schedule),
+        "lower_bound": answer.lower_bound,
+        "infeasible": answer.infeasible,
+        "solver": answer.solver,
+        "seconds": seconds,
+    }
+
+
+def _unpack(entry: dict[str, Any], graph: Graph) -> tuple[Answer, float]:
+    schedule = None if entry["runs"] is None else unpack_runs(entry["runs"], graph, SolverError)
+    return Answer(schedule, entry["lower_bound"], entry["infeasible"], entry["solver"]), float(entry["seconds"])
+
+
+@lru_cache(maxsize=2)
+def _graph(text: str) -> Graph:
+    return parse_graph(json.loads(text))
