@@ -16,7 +16,8 @@ from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all
 from remat_explorer.solvers.jobs.job import SolveJob
 from remat_explorer.solvers.memory.minimum_budget import MinimumBudget, minimum_budget
 from remat_explorer.solvers.relaxation import Relaxation, relax
-from remat_explorer.solvers.solve import STRATEGIES, solve
+from remat_explorer.solvers.solve import solve
+from remat_explorer.solvers.strategies import STRATEGIES
 from remat_explorer.solvers.sweeps.frontier import Frontier
 from remat_explorer.solvers.sweeps.sweep import sweep
 from remat_explorer.solvers.sweeps.sweep_run import Sweep, SweepProgress

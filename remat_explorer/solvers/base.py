@@ -5,10 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 from weakref import WeakKeyDictionary
 
-from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.schedule import Schedule
@@ -137,7 +135,5 @@ class Answer:
     solver: str = ""
 
 
-class Strategy(Protocol):
-    """A method: graph, budget in bytes (resident bytes included) and limits in, answer out."""
-
-    def __call__(self, graph: Graph, budget: int, limits: Limits) -> Answer: ...
+Strategy = Callable[..., Answer]
+"""A method: graph, budget in bytes (resident bytes included), limits, and its options in; answer out."""

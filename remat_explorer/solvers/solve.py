@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
+from typing import Any
 
 from remat_explorer.checker import check
 from remat_explorer.errors import ScheduleError, UnknownNameError
@@ -13,25 +13,18 @@ from remat_explorer.quantities import parse_budget
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.backends import backend
-from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress, Strategy
+from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress
 from remat_explorer.solvers.bounds.rounding import cost_step
 from remat_explorer.solvers.cache import Question, keep, load_solution
-from remat_explorer.solvers.checkmate_ilp import require_splits, solve_checkmate_ilp, solve_checkmate_unpartitioned
-from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak, solve_checkpoint_all
+from remat_explorer.solvers.checkmate_ilp import require_splits
+from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.memory.minimum_budget import largest_operation
-from remat_explorer.solvers.optimal import solve_optimal
 from remat_explorer.solvers.search.compiled_search import SEARCHING, load_search
+from remat_explorer.solvers.strategies import STRATEGIES
 from remat_explorer.solvers.threads import threads_of
 
 REFUTED = 1e-4  # relative excess of a lower bound over a cost beyond which no solver's tolerance explains it
-
-STRATEGIES: dict[str, Strategy] = {
-    "optimal": solve_optimal,
-    "checkmate-ilp": solve_checkmate_ilp,
-    "checkmate-unpartitioned": solve_checkmate_unpartitioned,
-    "checkpoint-all": solve_checkpoint_all,
-}
 
 
 def solve(
@@ -45,6 +38,7 @@ def solve(
     cancelled: Callable[[], bool] | None = None,
     cache: bool = False,
     splits: int = 1,
+    **options: Any,
 ) -> Solution:
     """The cheapest schedule of ``graph`` within ``budget`` that a strategy finds in time, checked.
 
@@ -66,13 +60,14 @@ def solve(
             Its `seconds` are those of the solve that found it; ``on_progress`` hears "found in the cache".
         splits: parts of each stage, for "checkmate-ilp": how often an operation may run in one. The schedule has
             that many rows for each stage.
+        options: of the strategy, such as its knob (`Method.arguments` lists them).
 
     Raises:
         QuantityError: if the budget cannot be read.
         UnknownNameError: if there is no such strategy or solver.
         ScheduleError: if a schedule of the strategy is wrong, or costs less than its bound: a bug.
         SolverError: if the solver fails, or the graph has operations with several implementations,
-            or the strategy is not for this graph or not for these splits.
+            or the strategy is not for this graph, or does not have such an option.
 
     >>> from remat_explorer.instances import linear
     >>> solution = solve(linear(8), budget=4)
@@ -82,21 +77,23 @@ def solve(
     if strategy not in STRATEGIES:
         raise UnknownNameError("strategy", strategy, STRATEGIES)
     require_splits("strategy", strategy, splits)
+    if splits != 1:
+        options["splits"] = splits
+    if options:
+        STRATEGIES[strategy].require_arguments(strategy, list(options))
     backend(solver)
     budget_bytes = parse_budget(budget, checkpoint_all_peak(graph))
     report = checked_reports(graph, budget_bytes, on_progress) if on_progress else _ignore
     threads = threads_of(strategy, threads)
-    options = {} if splits == 1 else {"splits": splits}
     question = Question(graph, budget_bytes, strategy, solver, time_limit, threads, options)
     if cache and (known := load_solution(question)) is not None:
         report(Progress(0.0, "found in the cache", known.schedule, known.lower_bound))
         return known
-    run = STRATEGIES[strategy] if splits == 1 else partial(solve_checkmate_ilp, splits=splits)
     possible = budget_bytes >= smallest_budget(graph, strategy)
     if possible and strategy in SEARCHING:
         load_search(report)
     limits = Limits(time_limit, solver, threads, report, cancelled or _never)
-    answer = run(graph, budget_bytes, limits) if possible else Answer(None, infeasible=True)
+    answer = STRATEGIES[strategy](graph, budget_bytes, limits, **options) if possible else Answer(None, infeasible=True)
     solution = judge(graph, budget_bytes, strategy, answer, limits.elapsed)
     if cache:
         keep(question.within(solution.seconds) if limits.cancelled() else question, solution)

@@ -26,7 +26,7 @@ from remat_explorer.solvers.budgets import read_budgets, require_count, spaced_b
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
 from remat_explorer.solvers.jobs.processes import Processes
 from remat_explorer.solvers.memory.minimum_budget import minimum_budget
-from remat_explorer.solvers.solve import STRATEGIES
+from remat_explorer.solvers.strategies import STRATEGIES
 from remat_explorer.solvers.sweeps.frontier import Frontier
 from remat_explorer.solvers.sweeps.sweep_points import Points
 from remat_explorer.solvers.sweeps.sweep_tasks import ABANDONED, Task, make_ready, read_answers, work, write_request

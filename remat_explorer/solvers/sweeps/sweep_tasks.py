@@ -23,7 +23,7 @@ from remat_explorer.solvers.backends import BACKENDS
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.bounds.runs import pack_runs, unpack_runs
 from remat_explorer.solvers.search.compiled_search import load_search
-from remat_explorer.solvers.solve import STRATEGIES
+from remat_explorer.solvers.strategies import STRATEGIES
 from remat_explorer.solvers.sweeps.sweep_optimal import improve, solve_together
 
 ABANDONED: set[str] = set()  # sweeps that nobody waits for any more, as far as this process knows

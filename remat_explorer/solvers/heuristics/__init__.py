@@ -1,0 +1,1 @@
+"""What several heuristics share: chains, articulation points, and schedules from a static choice of checkpoints."""

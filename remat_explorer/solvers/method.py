@@ -1,0 +1,125 @@
+"""What stands in the registry of strategies: how a method runs, and what Table 1 of the paper says of it.
+
+Source: Jain et al., Checkmate (MLSys 2020), Table 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from remat_explorer.errors import SolverError
+from remat_explorer.graph import Graph
+from remat_explorer.plan import Plan
+from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.base import Answer, Limits, Strategy
+
+
+class Support(StrEnum):
+    """Whether a method has a property; "partly" is the tilde of the paper's table."""
+
+    YES = "yes"
+    PARTLY = "partly"
+    NO = "no"
+
+
+@dataclass(frozen=True)
+class Knob:
+    """What a method can be turned by: a keyword argument of `solve`, without which the method tries all values.
+
+    Attributes:
+        name: of the keyword argument.
+        meaning: one sentence for a person, with the unit.
+        values: what a sweep tries on a graph.
+    """
+
+    name: str
+    meaning: str
+    values: Callable[[Graph], Sequence[float]]
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A schedule of a method that does not ask for the budget.
+
+    Attributes:
+        schedule: frontier-advancing.
+        label: the setting that it comes from, in words; "" where the method has one schedule only.
+    """
+
+    schedule: Schedule
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Method:
+    """A strategy with its row of Table 1; calling it runs the strategy.
+
+    Attributes:
+        run: the function; it takes the options below as keyword arguments.
+        summary: what it does, in one sentence.
+        source: authors, year and section.
+        general_graphs: whether it takes graphs that are no chains.
+        cost_aware: whether it tells cheap operations from expensive ones.
+        memory_aware: whether it looks at sizes and at the budget.
+        knob: what it can be turned by, or None.
+        options: names of its other keyword arguments.
+        candidates: of a method that does not ask for the budget, all its schedules, by the same options.
+    """
+
+    run: Strategy
+    summary: str
+    source: str
+    general_graphs: Support
+    cost_aware: Support
+    memory_aware: Support
+    knob: Knob | None = None
+    options: tuple[str, ...] = ()
+    candidates: Callable[..., Iterator[Candidate]] | None = None
+
+    def __call__(self, graph: Graph, budget: int, limits: Limits, **options: Any) -> Answer:
+        """Run the strategy."""
+        return self.run(graph, budget, limits, **options)
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """Names of all keyword arguments that it takes."""
+        return ((self.knob.name,) if self.knob else ()) + self.options
+
+    def require_arguments(self, strategy: str, given: Sequence[str]) -> None:
+        """Refuse a keyword argument that the method does not have.
+
+        Raises:
+            SolverError: quoting it, with those that there are.
+        """
+        for name in given:
+            if name not in self.arguments:
+                known = ", ".join(self.arguments) or "none"
+                raise SolverError(f"the strategy {strategy!r} has no option {name!r}; its options: {known}")
+
+
+def cheapest_within(candidates: Iterator[Candidate], budget: int, limits: Limits) -> Answer:
+    """The cheapest of a method's schedules whose plan fits into the budget; no bound, since it proves nothing.
+
+    Args:
+        candidates: tried one after the other until the time is up.
+        budget: bytes, resident bytes included.
+        limits: time, and whom to tell.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.solvers.checkpoint_all import checkpoint_all
+    >>> both = [Candidate(checkpoint_all(linear(4)))]
+    >>> cheapest_within(iter(both), 100, Limits()).schedule.cost, cheapest_within(iter(both), 2, Limits()).schedule
+    (9.0, None)
+    """
+    best: Schedule | None = None
+    for candidate in candidates:
+        cheaper = best is None or candidate.schedule.cost < best.cost
+        if cheaper and Plan.of(candidate.schedule).peak <= budget:
+            best = candidate.schedule
+            limits.tell(f"trying {candidate.label}" if candidate.label else "done", best)
+        if limits.over:
+            break
+    return Answer(best)

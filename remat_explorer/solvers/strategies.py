@@ -1,0 +1,47 @@
+"""The registry: one entry for each method, with its row of Table 1. Adding a method is adding a file and an entry."""
+
+from __future__ import annotations
+
+from remat_explorer.solvers.checkmate_ilp import solve_checkmate_ilp, solve_checkmate_unpartitioned
+from remat_explorer.solvers.checkpoint_all import solve_checkpoint_all
+from remat_explorer.solvers.method import Method, Support
+from remat_explorer.solvers.optimal import solve_optimal
+
+YES, PARTLY, NO = Support.YES, Support.PARTLY, Support.NO
+CHECKMATE = "Jain et al. 2020"
+
+STRATEGIES: dict[str, Method] = {
+    "optimal": Method(
+        solve_optimal,
+        "an anytime search: a schedule at once, better ones, and a proof for the problem of checkmate-ilp",
+        f"{CHECKMATE}, section 4, for the problem",
+        general_graphs=YES,
+        cost_aware=YES,
+        memory_aware=YES,
+    ),
+    "checkmate-ilp": Method(
+        solve_checkmate_ilp,
+        "problem (9) as the paper writes it; splits=k lets an operation run k times in a stage",
+        f"{CHECKMATE}, section 4.7; arXiv 1910.02653v1, section 4.10, for the splits",
+        general_graphs=YES,
+        cost_aware=YES,
+        memory_aware=YES,
+        options=("splits",),
+    ),
+    "checkmate-unpartitioned": Method(
+        solve_checkmate_unpartitioned,
+        "the paper's form without stages, for small graphs: why stages matter",
+        f"{CHECKMATE}, sections 4.2 to 4.5",
+        general_graphs=YES,
+        cost_aware=YES,
+        memory_aware=YES,
+    ),
+    "checkpoint-all": Method(
+        solve_checkpoint_all,
+        "everything is kept until its last use, as plain execution does",
+        f"{CHECKMATE}, Table 1",
+        general_graphs=YES,
+        cost_aware=NO,
+        memory_aware=NO,
+    ),
+}
