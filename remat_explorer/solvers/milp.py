@@ -1,7 +1,8 @@
 """Mixed-integer linear programs, built fast and solved through python-mip.
 
 Columns are numbered from 0; a row is given by columns and coefficients. Facts about python-mip 2.0 that this layer
-absorbs: an expression that names a variable twice keeps only its last coefficient; HiGHS completes a partial start
+absorbs (more in `milp_handle`): an expression that names a variable twice keeps only its last coefficient; HiGHS
+completes a partial start
 with zeros; CBC prints while it solves linear programs; a time limit of HiGHS counts over all the linear programs
 that one model has solved; what an interrupted linear program says of its objective is not a bound; and HiGHS keeps the
 number of threads of its first solve.
@@ -24,6 +25,7 @@ import numpy as np
 
 from remat_explorer.errors import SolverError
 from remat_explorer.solvers.backends import backend, missing
+from remat_explorer.solvers.milp_handle import Rows, add_rows, reduced_costs, values
 
 Sense = Literal["<", ">", "="]
 SLOWNESS = 8e-6  # seconds per column that a back end needs to notice its time limit and to hand the values over
@@ -76,6 +78,7 @@ class Milp:
         self.contradiction = False
         self._integers: list[int] = []
         self._seconds = 0.0
+        self._rows = Rows()
         try:
             import mip
 
@@ -106,16 +109,7 @@ class Milp:
 
     def row(self, columns: Sequence[int], coefficients: Sequence[float], sense: Sense, right: float) -> None:
         """Add the row ``sum(coefficients * columns) sense right``."""
-        merged: dict[int, float] = {}
-        for column, coefficient in zip(columns, coefficients, strict=True):
-            merged[column] = merged.get(column, 0.0) + float(coefficient)
-        merged = {column: coefficient for column, coefficient in merged.items() if coefficient}
-        if not merged:
-            self.contradiction |= not {"<": right >= -1e-9, ">": right <= 1e-9, "=": abs(right) <= 1e-9}[sense]
-            return
-        variables = self._model.vars
-        expression: Any = self._mip.LinExpr  # its annotations refuse float
-        self._model.add_constr(expression([variables[c] for c in merged], list(merged.values()), -right, sense))
+        self._rows.add(columns, coefficients, sense, right)
 
     def solve(
         self,
@@ -135,6 +129,9 @@ class Milp:
         Raises:
             SolverError: if the back end reports an error.
         """
+        if len(self._rows):
+            self.contradiction |= add_rows(self._mip, self._model, self._rows)
+            self._rows = Rows()
         if self.contradiction:
             return Outcome("infeasible", None, math.inf, None)
         if not self.columns:
@@ -170,7 +167,7 @@ class Milp:
 
     def reduced_costs(self) -> np.ndarray:
         """Of the last linear program: by how much the objective rises, at least, for each unit that a column moves."""
-        return np.array([variable.rc for variable in self._model.vars], dtype=float)
+        return reduced_costs(self._model)
 
     def _outcome(self, status: Any) -> Outcome:
         kinds = self._mip.OptimizationStatus
@@ -180,12 +177,12 @@ class Milp:
             # every column of this package's problems is bounded, so "unbounded or infeasible" means infeasible
             return Outcome("infeasible", None, math.inf, None)
         if status in (kinds.OPTIMAL, kinds.FEASIBLE):
-            values = np.array([variable.x for variable in self._model.vars], dtype=float)
+            found = values(self._model)
             objective = float(self._model.objective_value)
             if self.relaxed:
-                return Outcome("optimal", objective, objective, values)
+                return Outcome("optimal", objective, objective, found)
             name = "optimal" if status == kinds.OPTIMAL else "feasible"
-            return Outcome(name, objective, min(objective, self._bound()), values)
+            return Outcome(name, objective, min(objective, self._bound()), found)
         return Outcome("unknown", None, -math.inf if self.relaxed else self._bound(), None)
 
     def _bound(self) -> float:

@@ -49,7 +49,7 @@ class LivenessRelaxation:
         stages: which stages are single and which are merged; all single if None.
         allowed: which operation may run again in which stage, bool of shape (n, n); any if None.
         doing: what progress reports say.
-        cutting: whether path cuts are added, too.
+        cutting: whether path cuts and cover cuts are added, too.
     """
 
     def __init__(
@@ -119,10 +119,13 @@ class LivenessRelaxation:
             R, S = model.matrices(outcome.values)
             relaxed = Relaxed(max(relaxed.bound, model.cost(outcome.bound)), model.cost(outcome.bound), R, S)
             limits.tell(self.doing, incumbent, relaxed.bound)
+            if limits.over:
+                break
             if incumbent is not None:
                 self.exclude(incumbent.cost)
             history.append(model.cost(outcome.bound))
-            added = sum([model.add_memory_row(t, k) for t, k in violated_points(model, R, S)])
+            added = model.add_covers(outcome.values) if self.cutting else 0
+            added += sum([model.add_memory_row(t, k) for t, k in violated_points(model, R, S)])
             if self.cutting:
                 added += self.add_cuts(violated_cuts(model.stages, R, S))
             if not added:

@@ -6,6 +6,8 @@ import numpy as np
 
 from remat_explorer.solvers.bounds.stages import Stages
 from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.search.flat_graph import FlatGraph
+from remat_explorer.solvers.search.point_memory import fill_memory
 
 
 def live_memory(
@@ -26,24 +28,15 @@ def live_memory(
             not 1.
 
     Returns:
-        Bytes (or blocks) as floats of shape (entries, n); meaningful where an entry is a single stage t, k <= t and
-        R[t,k] > 0.
+        Bytes (or blocks) as floats of shape (entries, n), 0 for merged runs and for k > t; meaningful where R[t,k] > 0.
     """
-    n, sizes = condensed.n, (condensed.bytes // divisor).astype(float)
-    base = condensed.base if stages is None else stages.base
+    n = condensed.n
+    wanted = np.ones(n, dtype=bool) if stages is None else stages.single
     last = np.arange(n) if stages is None else stages.last
-    own, credit = (condensed.output_bytes + condensed.transient) // divisor, condensed.credit // divisor
-    kept = np.vstack([S[1:], np.zeros((1, condensed.groups))])
-    alive = np.array(S, dtype=float)
-    held = alive @ sizes + (base if divisor == 1 else 0)
-    U = np.empty((len(S), n))
-    for k in range(n):
-        U[:, k] = held + own[k] * R[:, k]
-        for v in (*condensed.inputs[k], *condensed.outputs[k]):
-            later = [j for j in condensed.readers[v] if j > k]
-            degree = np.maximum(kept[:, v], R[:, later].max(axis=1)) if later else kept[:, v]
-            if v == condensed.overwritten[k]:
-                U[:, k] -= credit[k] * (alive[:, v] - degree)
-            held = held + sizes[v] * (degree - alive[:, v])
-            alive[:, v] = degree
-    return np.where(np.arange(n) <= last[:, None], U, 0.0)
+    base = condensed.base if stages is None else stages.base
+    there = base if divisor == 1 else np.zeros_like(base)
+    U = np.zeros((len(S), n))
+    alive = np.empty(condensed.groups)
+    points = (np.ascontiguousarray(matrix, dtype=float) for matrix in (R, S))
+    fill_memory(FlatGraph.of(condensed), *points, wanted, last, there, divisor, alive, U)
+    return U

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from remat_explorer.solvers.base import Limits
+from remat_explorer.solvers.bounds.cover_cuts import MemoryRow, violated_cover
 from remat_explorer.solvers.bounds.liveness_columns import ONE, Affine, LivenessColumns
 from remat_explorer.solvers.bounds.rounding import divisors
 from remat_explorer.solvers.bounds.stages import Stages
@@ -49,6 +50,8 @@ class LivenessModel(LivenessColumns):
         self.divisors = divisors(condensed, budget)
         self.L: dict[tuple[int, int, int], Affine] = {}
         self.points: set[tuple[int, int]] = set()
+        self._memory_rows: list[MemoryRow] = []
+        self._covers: list[set[tuple[int, ...]]] = []
 
     def build(self, limits: Limits) -> bool:
         """Add columns, rules (1b) and (1c), and the memory rows (t, t); False if the time ran out before the end."""
@@ -76,11 +79,27 @@ class LivenessModel(LivenessColumns):
         room = self.budget - int(self.condensed.base[t])
         self.at_most([(size / self.unit, term) for size, term in terms], room / self.unit)
         left = room - sum(size for size, term in terms if term == ONE)
+        self._memory_rows.append(MemoryRow.of(left, [(size, term) for size, term in terms if term.column >= 0]))
+        self._covers.append(set())
         for d in self.divisors:
             rounded = [(size // d, term) for size, term in terms if size >= d and term != ONE]
             if sum(count for count, _ in rounded) > left // d:
                 self.at_most(rounded, left // d)
         return True
+
+    def add_covers(self, values: np.ndarray) -> int:
+        """Add the cover cut of each memory row that a point violates, and return how many."""
+        added = 0
+        for row, known in zip(self._memory_rows, self._covers, strict=True):
+            cover = violated_cover(row, values) if len(row.sizes) else None
+            if cover is not None and cover.terms not in known:
+                known.add(cover.terms)
+                of = list(cover.terms)
+                weights = np.array(cover.coefficients, dtype=float)
+                right = cover.right - float(weights @ row.constants[of])
+                self.milp.row(row.columns[of].tolist(), (weights * row.factors[of]).tolist(), "<", right)
+                added += 1
+        return added
 
     def _memory(self, t: int, k: int) -> list[tuple[int, Affine]]:
         """Bytes beyond the stage's base, as sizes and how present each is."""

@@ -18,6 +18,8 @@ import numpy as np
 
 from remat_explorer.solvers.bounds.stages import Stages
 from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.search.cut_paths import shortest_paths
+from remat_explorer.solvers.search.flat_graph import FlatGraph
 
 VIOLATED, MOST = 0.02, 500
 
@@ -50,43 +52,17 @@ def violated_cuts(stages: Stages, R: np.ndarray, S: np.ndarray, most: int = MOST
     ever[np.arange(stages.condensed.n) >= stages.first[:, None]] = 0.0
     active = np.flatnonzero(ever.max(axis=0) > VIOLATED / 4)  # what is not computed again is in no violated cut's end
     sums = np.vstack([np.zeros((1, R.shape[1])), np.cumsum(R, axis=0)])
+    cost, through = np.zeros((R.shape[1], len(R))), np.full((R.shape[1], len(R)), -1, dtype=np.int32)
+    violation, ends = np.empty(S.shape[1]), np.zeros(S.shape[1], dtype=np.int64)
+    producer, flat = stages.condensed.producer, FlatGraph.of(stages.condensed)
+    R, S = np.ascontiguousarray(R), np.ascontiguousarray(S)
     for begin in range(len(stages) - 1):
-        found += _from(stages.condensed, int(stages.first[begin]), begin, R, S, sums, active)
+        first = int(stages.first[begin])
+        shortest_paths(flat, R, S, sums, active, begin, first, cost, through, violation, ends)
+        for v in np.flatnonzero(violation > VIOLATED).tolist():
+            end, path = int(ends[v]), [v]
+            while through[producer[path[-1]], end] >= 0:
+                path.append(int(through[producer[path[-1]], end]))
+            found.append((float(violation[v]), PathCut(begin, end, tuple(path))))
     found.sort(key=lambda pair: -pair[0])
     return [cut for _, cut in found[:most]]
-
-
-def _from(
-    condensed: Condensed, first: int, begin: int, R: np.ndarray, S: np.ndarray, sums: np.ndarray, active: np.ndarray
-) -> list[tuple[float, PathCut]]:
-    """Violations of cuts that begin in one entry: shortest paths for all ends at once."""
-    runs = sums[begin + 1 :] - sums[begin]
-    cost: dict[int, np.ndarray] = {}  # g(k), one number for each end
-    through: dict[int, np.ndarray] = {}  # the input that attains it, -1 where k's own runs do
-    nothing = np.zeros(len(runs))
-    found = []
-    worst: list[tuple[float, int, int]] = []
-    for k in active.tolist():
-        if k >= first:
-            break
-        best, via = runs[:, k].copy(), np.full(len(runs), -1)
-        for u in condensed.inputs[k]:
-            detour = S[begin, u] + cost.get(int(condensed.producer[u]), nothing)
-            shorter = detour < best - 1e-9
-            best = np.where(shorter, detour, best)
-            via[shorter] = u
-        cost[k], through[k] = best, via
-        for v in condensed.outputs[k]:
-            violation = R[begin:, k] + S[begin:, v] - S[begin, v] - best
-            violation[via < 0] = -1.0
-            end = int(violation.argmax())
-            if violation[end] > VIOLATED:
-                worst.append((float(violation[end]), end, v))
-    for violation, end, v in worst:
-        path = [v]
-        k = int(condensed.producer[v])
-        while k in through and through[k][end] >= 0:
-            path.append(int(through[k][end]))
-            k = int(condensed.producer[path[-1]])
-        found.append((violation, PathCut(begin, begin + end, tuple(path))))
-    return found

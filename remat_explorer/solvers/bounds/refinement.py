@@ -23,8 +23,8 @@ from remat_explorer.solvers.bounds.stages import Stages
 from remat_explorer.solvers.condensed import Condensed
 
 SHORT = 1e-3  # of the budget: a stage whose estimated memory exceeds it by more is to become single
-SPLITS, GROWTH = 6, 2  # a round makes at least so many stages single, and at least one for so many that are
-RISE, PATIENCE = 3e-4, 2  # of the cost, in so many rounds: what makes another linear program worth more than branching
+SPLITS, GROWTH = 4, 6  # a round makes at least so many stages single, and at least one for so many that are
+RISE, PATIENCE = 1e-4, 3  # of the cost, in so many rounds: what makes another linear program worth more than branching
 FULLNESS = 4.0  # power of the memory in the choice of stages
 FEW_COLUMNS = 2500  # so many are branched on at once
 BRANCHING = 40  # linear programs that an integer program counts for

@@ -22,14 +22,19 @@ from pathlib import Path
 from typing import Any
 
 import numba
+import numpy as np
 import platformdirs
 from numba import config, njit
 
 SOURCES = (
     *("flat_graph", "compiled_state", "neighbourhood", "shortage", "walk"),
     *("flips", "account", "moves", "annealing", "compilation"),
+    *("point_memory", "cut_paths"),
 )
-ENTRIES = ("walk.walk", "annealing.start", "annealing.anneal")  # module and name of each function that Python calls
+ENTRIES = (  # module and name of each function that Python calls
+    *("walk.walk", "annealing.start", "annealing.anneal"),
+    *("point_memory.fill_memory", "cut_paths.shortest_paths"),
+)
 COMPILING = "compiling the search (once on a machine)"
 
 OPTIONS: dict[str, Any] = {"nogil": True, "_nrt": False}
@@ -94,9 +99,19 @@ def warm_up(tell: Callable[[str], None] | None = None) -> None:
 def _search_once() -> None:
     from remat_explorer.instances import linear
     from remat_explorer.solvers.condensed import Condensed
+    from remat_explorer.solvers.search.cut_paths import shortest_paths
+    from remat_explorer.solvers.search.flat_graph import FlatGraph
     from remat_explorer.solvers.search.local_search import LocalSearch
+    from remat_explorer.solvers.search.point_memory import fill_memory
 
-    LocalSearch(Condensed.of(linear(2)), 3).run(1)
+    condensed = Condensed.of(linear(2))
+    flat, n, groups = FlatGraph.of(condensed), condensed.n, condensed.groups
+    LocalSearch(condensed, 3).run(1)
+    R, S, stages = np.eye(n), np.zeros((n, groups)), np.arange(n)
+    fill_memory(flat, R, S, np.ones(n, dtype=bool), stages, condensed.base, 1, np.empty(groups), np.empty((n, n)))
+    cost, through = np.zeros((n, n)), np.zeros((n, n), dtype=np.int32)
+    ends = np.zeros(groups, dtype=np.int64)
+    shortest_paths(flat, R, S, np.zeros((n + 1, n)), stages, 0, n, cost, through, np.empty(groups), ends)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -52,13 +53,19 @@ class FlatGraph(NamedTuple):
 
     @staticmethod
     def of(condensed: Condensed) -> FlatGraph:
-        """Flatten ``condensed``.
+        """Flatten ``condensed``, once.
 
         >>> from remat_explorer.instances import linear
         >>> flat = FlatGraph.of(Condensed.of(linear(2)))
         >>> flat.input_start.tolist(), flat.inputs.tolist()
         ([0, 0, 1, 2, 4, 6], [0, 1, 1, 2, 0, 3])
         """
+        if condensed not in _known:
+            _known[condensed] = FlatGraph._made_of(condensed)
+        return _known[condensed]
+
+    @staticmethod
+    def _made_of(condensed: Condensed) -> FlatGraph:
         n = condensed.n
         input_start, inputs = _flat(condensed.inputs)
         reader_start, readers = _flat(condensed.readers)
@@ -81,6 +88,9 @@ class FlatGraph(NamedTuple):
             condensed.costs.astype(np.float64),
             np.log(np.maximum(clock[None, :] - clock[:n, None], NEAREST)).astype(np.float32),
         )
+
+
+_known: WeakKeyDictionary[Condensed, FlatGraph] = WeakKeyDictionary()
 
 
 def _flat(lists: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:

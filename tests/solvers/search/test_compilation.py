@@ -24,7 +24,7 @@ from remat_explorer.solvers.strategies import STRATEGIES
 from remat_explorer.solvers.sweeps.sweep_tasks import make_ready
 
 UNCOMPILED = """
-from remat_explorer.solvers import compilation
+from remat_explorer.solvers.search import compilation
 compilation.is_compiled = lambda: compilation._search_once.cache_info().currsize > 0
 """
 

@@ -1,0 +1,63 @@
+"""The most violated interval-path cuts from one entry on, compiled."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from remat_explorer.solvers.search.compilation import entry
+from remat_explorer.solvers.search.flat_graph import FlatGraph
+
+
+@entry
+def shortest_paths(
+    flat: FlatGraph,
+    R: np.ndarray,
+    S: np.ndarray,
+    sums: np.ndarray,
+    active: np.ndarray,
+    begin: int,
+    first: int,
+    cost: np.ndarray,
+    through: np.ndarray,
+    violation: np.ndarray,
+    ends: np.ndarray,
+) -> None:
+    """Shortest paths for all ends at once, and for each group the end at which its cut is violated most.
+
+    Args:
+        flat: n operations and g groups of values.
+        R: float64 of shape (entries, n).
+        S: float64 of shape (entries, g).
+        sums: of R over the entries before each, float64 of shape (entries + 1, n).
+        active: operations that run again somewhere, ascending, int64.
+        begin: the entry t1.
+        first: its first stage.
+        cost: g(k) for each end, float64 of shape (n, entries); 0 for operations that are not active.
+        through: the input that attains it, or -1 where k's own runs do, int32 of shape (n, entries).
+        violation: of the worst cut of each group, float64 of shape (g,), to be filled; -1 where there is none.
+        ends: its t2, int64 of shape (g,), to be filled.
+    """
+    entries = len(R)
+    violation[:] = -1.0
+    for place in range(len(active)):
+        k = active[place]
+        if k >= first:
+            break
+        for end in range(begin, entries):
+            cost[k, end] = sums[end + 1, k] - sums[begin, k]
+            through[k, end] = -1
+        for i in range(flat.input_start[k], flat.input_start[k + 1]):
+            u = flat.inputs[i]
+            made = flat.producer[u]
+            for end in range(begin, entries):
+                detour = S[begin, u] + cost[made, end]
+                if detour < cost[k, end] - 1e-9:
+                    cost[k, end] = detour
+                    through[k, end] = u
+        for v in range(flat.output_start[k], flat.output_start[k + 1]):
+            for end in range(begin, entries):
+                if through[k, end] >= 0:
+                    there = R[end, k] + S[end, v] - S[begin, v] - cost[k, end]
+                    if there > violation[v]:
+                        violation[v] = there
+                        ends[v] = end
