@@ -1,0 +1,107 @@
+"""Sets of groups in compiled code: what a graph's operations need, and what must run again."""
+
+from __future__ import annotations
+
+from numba.cpython.unsafe.numbers import leading_zeros
+
+from remat_explorer.solvers.search.compilation import counting_nothing
+from remat_explorer.solvers.search.exact_space import WANTED
+
+
+@counting_nothing
+def fill(graph, sets):
+    """Fill the sets of a `FlatGraph`."""
+    n = len(graph.costs)
+    for v in range(len(graph.bytes) - 1, -1, -1):  # readers come after producers, so their outputs are done
+        last, direct = 0, 0
+        for i in range(graph.reader_start[v], graph.reader_start[v + 1]):
+            j = graph.readers[i]
+            direct = max(direct, j)
+            last = max(last, j)
+            for w in range(graph.output_start[j], graph.output_start[j + 1]):
+                last = max(last, sets.last[w])
+            put(sets.reads[j], v)
+        sets.last[v] = last
+        put(sets.writes[graph.producer[v]], v)
+        for t in range(graph.producer[v] + 1, min(direct, n) + 1):
+            put(sets.awaited[t], v)
+        for t in range(graph.producer[v] + 1, min(last, n) + 1):
+            put(sets.useful[t], v)
+
+
+@counting_nothing
+def put(row, v):
+    """Add group v to a set."""
+    row[v >> 6] |= 1 << (v & 63)
+
+
+@counting_nothing
+def take(row, v):
+    """Remove group v from a set."""
+    row[v >> 6] &= ~(1 << (v & 63))
+
+
+@counting_nothing
+def holds(row, v):
+    """Whether group v is in a set."""
+    return (row[v >> 6] >> (v & 63)) & 1 == 1
+
+
+@counting_nothing
+def contains(row, part):
+    """Whether every group of ``part`` is in a set."""
+    for w in range(len(row)):
+        if part[w] & ~row[w]:
+            return False
+    return True
+
+
+@counting_nothing
+def again_cost(graph, sets, memory, t):
+    """What must run again from stage t on with this memory, each operation once: no more than what is left to pay.
+
+    Read by a first run, or by what must run again, and not in memory.
+    """
+    wanted = sets.scratch[WANTED]
+    for w in range(len(memory)):
+        wanted[w] = sets.awaited[t, w] & ~memory[w]
+    cost = 0.0
+    for w in range(len(memory) - 1, -1, -1):
+        while wanted[w]:
+            k = graph.producer[64 * w + 63 - leading_zeros(wanted[w])]
+            cost += graph.costs[k]
+            for x in range(w + 1):
+                wanted[x] = (wanted[x] | (sets.reads[k, x] & ~memory[x])) & ~sets.writes[k, x]
+    return cost
+
+
+@counting_nothing
+def first_missing(graph, sets, memory, t):
+    """The first operation that stage t must run with this memory, t itself where it lacks nothing."""
+    wanted = sets.scratch[WANTED]
+    for w in range(len(memory)):
+        wanted[w] = sets.reads[t, w] & ~memory[w]
+    k = t
+    for w in range(len(memory) - 1, -1, -1):
+        while wanted[w]:
+            k = graph.producer[64 * w + 63 - leading_zeros(wanted[w])]
+            for x in range(w + 1):
+                wanted[x] = (wanted[x] | (sets.reads[k, x] & ~memory[x])) & ~sets.writes[k, x]
+    return k
+
+
+@counting_nothing
+def lock(graph, sets, memory, t, first, locked):
+    """Put into ``locked`` what is in memory, and stage t still reads and could not produce from ``first`` on."""
+    wanted = sets.scratch[WANTED]
+    for w in range(len(memory)):
+        wanted[w] = sets.reads[t, w] & ~memory[w]
+        locked[w] = sets.reads[t, w] & memory[w]
+    for w in range(len(memory) - 1, -1, -1):
+        while wanted[w]:
+            k = graph.producer[64 * w + 63 - leading_zeros(wanted[w])]
+            for x in range(w + 1):
+                locked[x] |= sets.reads[k, x] & memory[x]
+                wanted[x] = (wanted[x] | (sets.reads[k, x] & ~memory[x])) & ~sets.writes[k, x]
+    for v in range(graph.output_start[first], graph.output_start[t]):
+        take(locked, v)
