@@ -28,8 +28,9 @@ from numba import config, njit
 SOURCES = (
     *("flat_graph", "compiled_state", "neighbourhood", "shortage", "walk"),
     *("flips", "account", "moves", "annealing", "compilation"),
+    *("exact_space", "exact_sets", "exact_bound", "exact_states", "exact_moves", "exact_order"),
 )
-ENTRIES = ("walk.walk", "annealing.start", "annealing.anneal")  # module and name of each function that Python calls
+ENTRIES = ("walk.walk", "annealing.start", "annealing.anneal", "exact_order.search")  # module and name of each function that Python calls
 COMPILING = "compiling the search (once on a machine)"
 
 OPTIONS: dict[str, Any] = {"nogil": True, "_nrt": False}

@@ -8,7 +8,8 @@ once. In a stage operations run in ascending order, so a run that would skip wha
 from __future__ import annotations
 
 from remat_explorer.solvers.search.compilation import counting_nothing
-from remat_explorer.solvers.search.exact_sets import again_cost, contains, first_missing, holds, lock, put, take
+from remat_explorer.solvers.search.exact_bound import left_to_pay
+from remat_explorer.solvers.search.exact_sets import contains, first_missing, holds, lock, put, take
 from remat_explorer.solvers.search.exact_space import AFTER, HELD, LIMIT, LOCKED, MOST_WORK, WORK
 from remat_explorer.solvers.search.exact_states import reach
 
@@ -114,7 +115,8 @@ def promising(graph, sets, states, s, k):
     """Whether a cheaper schedule may follow where operation k leaves no more than AFTER."""
     t = states.stage[s]
     following, paid = (t + 1, states.paid[s]) if k == t else (t, states.paid[s] + graph.costs[k])
-    return paid + again_cost(graph, sets, sets.scratch[AFTER], following) < states.limits[LIMIT]
+    enough = states.limits[LIMIT] - paid
+    return left_to_pay(graph, sets, sets.scratch[AFTER], following, enough) < enough
 
 
 @counting_nothing
@@ -127,8 +129,9 @@ def arrive(graph, sets, states, s, k):
     position, paid = k + 1, states.paid[s] + graph.costs[k]
     if k == t:
         t, position, paid = t + 1, 0, states.paid[s]
-    left = again_cost(graph, sets, memory, t)
-    if paid + left >= states.limits[LIMIT]:
+    enough = states.limits[LIMIT] - paid
+    left = left_to_pay(graph, sets, memory, t, enough)
+    if left >= enough:
         return True
     if t < n:
         first = first_missing(graph, sets, memory, t)

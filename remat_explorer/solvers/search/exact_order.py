@@ -6,6 +6,7 @@ A* (Hart, Nilsson and Raphael, 1968): no state is expanded before one from which
 from __future__ import annotations
 
 from remat_explorer.solvers.search.compilation import counting_nothing, entry
+from remat_explorer.solvers.search.exact_bound import find_moments
 from remat_explorer.solvers.search.exact_moves import expand
 from remat_explorer.solvers.search.exact_sets import fill
 from remat_explorer.solvers.search.exact_space import AFTER, UNIT, WAITING
@@ -29,6 +30,7 @@ def search(graph, sets, states, budget, R):
     """
     n = len(graph.costs)
     fill(graph, sets)
+    find_moments(graph, sets, budget)
     reach(sets, states, 0, 0, sets.scratch[AFTER], 0.0, 0.0, -1, -1, n)
     while states.counts[WAITING]:
         least = ((states.keys[0] + (1 << DEPTH) - 1) >> DEPTH) * states.limits[UNIT]

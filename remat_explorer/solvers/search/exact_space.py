@@ -28,6 +28,13 @@ class Sets(NamedTuple):
         floor: what recomputations from stage t on cost at least, of shape (n + 1,).
         largest: groups, largest first, of shape (g,).
         last: the last stage in which each group can be worth having, of shape (g,).
+        spare: groups that are in memory at a moment, the first run of operation t, for later first runs alone,
+            (n, words).
+        excess: bytes beyond the budget if all of them are, of shape (n,).
+        moment_cost: what evicting until a moment costs at least, of shape (n,).
+        moment: the moment from stage t on of which that is most, of shape (n,).
+        share: part of its producer's cost that a group stands for, of shape (g,).
+        cheapest: groups by share for each byte, of shape (g,).
         scratch: sets that an expansion works on, (ROWS, words).
         candidates, chosen, remaining: groups that may be evicted, places of those that are, and the bytes of the
             candidates from a place on, of shape (g + 1,).
@@ -41,6 +48,12 @@ class Sets(NamedTuple):
     floor: np.ndarray
     largest: np.ndarray
     last: np.ndarray
+    spare: np.ndarray
+    excess: np.ndarray
+    moment_cost: np.ndarray
+    moment: np.ndarray
+    share: np.ndarray
+    cheapest: np.ndarray
     scratch: np.ndarray
     candidates: np.ndarray
     chosen: np.ndarray
@@ -53,6 +66,8 @@ class Sets(NamedTuple):
         words = max(1, -(-groups // BITS))
         graph = condensed.graph
         stays = np.array([any(graph.persistent[v] for v in node.default.outputs) for node in graph.operations])
+        whole = np.maximum(condensed.output_bytes[condensed.producer], 1)
+        share = condensed.costs[condensed.producer] * condensed.bytes / whole
         return Sets(
             reads=np.zeros((n, words), dtype=np.int64),
             writes=np.zeros((n, words), dtype=np.int64),
@@ -62,6 +77,12 @@ class Sets(NamedTuple):
             floor=np.zeros(n + 1),
             largest=np.argsort(-condensed.bytes, kind="stable").astype(np.int32),
             last=np.zeros(groups, dtype=np.int32),
+            spare=np.zeros((n, words), dtype=np.int64),
+            excess=np.zeros(n, dtype=np.int64),
+            moment_cost=np.zeros(n),
+            moment=np.zeros(n, dtype=np.int32),
+            share=share,
+            cheapest=np.argsort(share / np.maximum(condensed.bytes, 1), kind="stable").astype(np.int32),
             scratch=np.zeros((ROWS, words), dtype=np.int64),
             candidates=np.zeros(groups + 1, dtype=np.int32),
             chosen=np.zeros(groups + 1, dtype=np.int32),
