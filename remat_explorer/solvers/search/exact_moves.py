@@ -139,4 +139,4 @@ def arrive(graph, sets, states, s, k):
             return True
         while position < first and not worth_running(sets, memory, t, position):
             position += 1
-    return reach(sets, states, t, position, memory, paid, left, s, k, n)
+    return reach(states, t, position, memory, paid, left, s, k, n)

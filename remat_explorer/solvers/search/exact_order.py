@@ -9,8 +9,8 @@ from remat_explorer.solvers.search.compilation import counting_nothing, entry
 from remat_explorer.solvers.search.exact_bound import find_moments
 from remat_explorer.solvers.search.exact_moves import expand
 from remat_explorer.solvers.search.exact_sets import fill
-from remat_explorer.solvers.search.exact_space import AFTER, UNIT, WAITING
-from remat_explorer.solvers.search.exact_states import DEPTH, next_state, reach
+from remat_explorer.solvers.search.exact_space import AFTER, DEPTH, GOAL, UNIT, WAITING
+from remat_explorer.solvers.search.exact_states import next_state, reach
 
 
 @entry
@@ -25,25 +25,26 @@ def search(graph, sets, states, budget, R):
         R: uint8 of shape (n, n), all 0; set to the schedule that was found.
 
     Returns:
-        Whether a schedule was found, and what the recomputations of any schedule cost at least, or -1 if no schedule
-        costs less than the limit.
+        Whether the search came to its end, whether a schedule was found, and what the recomputations of any schedule
+        that costs less than the limit cost at least.
     """
     n = len(graph.costs)
     fill(graph, sets)
     find_moments(graph, sets, budget)
-    reach(sets, states, 0, 0, sets.scratch[AFTER], 0.0, 0.0, -1, -1, n)
-    while states.counts[WAITING]:
-        least = ((states.keys[0] + (1 << DEPTH) - 1) >> DEPTH) * states.limits[UNIT]
+    reach(states, 0, 0, sets.scratch[AFTER], 0.0, 0.0, -1, -1, n)
+    least, ended = 0.0, True
+    while ended and states.counts[WAITING]:
+        least = max(least, ((states.keys[0] + (1 << DEPTH) - 1) >> DEPTH) * states.limits[UNIT])
         s = next_state(states)
-        if states.expanded[s]:
-            continue
-        states.expanded[s] = True
         if states.stage[s] == n:
-            trace(states, s, R)
-            return True, least
-        if not expand(graph, sets, states, s, budget):
-            return False, least
-    return False, -1.0
+            break
+        if not states.expanded[s]:
+            states.expanded[s] = True
+            ended = expand(graph, sets, states, s, budget)
+    goal = states.counts[GOAL]
+    if goal:
+        trace(states, goal, R)
+    return ended, goal > 0, least
 
 
 @counting_nothing

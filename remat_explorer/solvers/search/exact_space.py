@@ -13,6 +13,8 @@ import numpy as np
 from remat_explorer.solvers.condensed import Condensed
 
 BITS = 64
+DEPTH = 20  # bits of a state's key that tell stage and position
+MOST_STAGES = 1000
 
 
 class Sets(NamedTuple):
@@ -25,7 +27,6 @@ class Sets(NamedTuple):
         useful: groups produced before stage t that can be worth having in stage t or later, (n + 1, words).
         saving: what overwriting saves in a run that is not the first, bytes of shape (n,): nothing where a persistent
             output's first version stays.
-        floor: what recomputations from stage t on cost at least, of shape (n + 1,).
         largest: groups, largest first, of shape (g,).
         last: the last stage in which each group can be worth having, of shape (g,).
         spare: groups that are in memory at a moment, the first run of operation t, for later first runs alone,
@@ -45,7 +46,6 @@ class Sets(NamedTuple):
     awaited: np.ndarray
     useful: np.ndarray
     saving: np.ndarray
-    floor: np.ndarray
     largest: np.ndarray
     last: np.ndarray
     spare: np.ndarray
@@ -74,7 +74,6 @@ class Sets(NamedTuple):
             awaited=np.zeros((n + 1, words), dtype=np.int64),
             useful=np.zeros((n + 1, words), dtype=np.int64),
             saving=np.where(stays, 0, condensed.credit).astype(np.int64),
-            floor=np.zeros(n + 1),
             largest=np.argsort(-condensed.bytes, kind="stable").astype(np.int32),
             last=np.zeros(groups, dtype=np.int32),
             spare=np.zeros((n, words), dtype=np.int64),
@@ -103,10 +102,12 @@ class States(NamedTuple):
         paid: cost of the recomputations so far, of shape (s,).
         parent, operation: the state before, and the operation that was run in it, of shape (s,).
         expanded: whether the state has been expanded since it was last reached at less cost, of shape (s,).
-        table: numbers of states by hash, -1 where there is none; a power of two, at least 2 s.
+        table: numbers of states by hash, from 1 on, 0 where there is none; a power of two, at least 2 s.
         keys, waiting: a heap of states by key; a state that is reached at less cost is there twice, (2 s,).
-        counts: states, entries of the heap, work done so far, work allowed; of shape (COUNTS,).
-        limits: cost of recomputations from which a state is of no use, unit of the keys, float64 of shape (2,).
+        counts: states, entries of the heap, work done so far, work allowed, number of the state that ends the
+            cheapest schedule so far, 0 where there is none; of shape (COUNTS,).
+        limits: cost of recomputations from which a state is of no use, which falls with every schedule that is found,
+            and unit of the keys; float64 of shape (2,).
     """
 
     stage: np.ndarray
@@ -134,7 +135,7 @@ class States(NamedTuple):
             parent=np.empty(most, dtype=np.int32),
             operation=np.empty(most, dtype=np.int32),
             expanded=np.zeros(most, dtype=np.bool_),
-            table=np.zeros(slots, dtype=np.int32),  # number of the state + 1
+            table=np.zeros(slots, dtype=np.int32),
             keys=np.empty(2 * most, dtype=np.int64),
             waiting=np.empty(2 * most, dtype=np.int32),
             counts=np.zeros(COUNTS, dtype=np.int64),
@@ -142,5 +143,5 @@ class States(NamedTuple):
         )
 
 
-STATES, WAITING, WORK, MOST_WORK, COUNTS = 0, 1, 2, 3, 4  # entries of ``counts``
+STATES, WAITING, WORK, MOST_WORK, GOAL, COUNTS = 0, 1, 2, 3, 4, 5  # entries of ``counts``
 LIMIT, UNIT = 0, 1  # entries of ``limits``

@@ -8,19 +8,17 @@ can have.
 from __future__ import annotations
 
 from remat_explorer.solvers.search.compilation import counting_nothing
-from remat_explorer.solvers.search.exact_space import LIMIT, STATES, UNIT, WAITING
-
-DEPTH = 20  # bits of a key that tell stage and position
+from remat_explorer.solvers.search.exact_space import DEPTH, GOAL, LIMIT, STATES, UNIT, WAITING
 
 
 @counting_nothing
-def reach(sets, states, t, position, memory, paid, left, parent, operation, n):
+def reach(states, t, position, memory, paid, left, parent, operation, n):
     """Put a state that costs ``paid`` and ``left`` at least into the table and the heap, unless a known one is as good.
 
     Returns:
         Whether there was room for it.
     """
-    total = paid + max(left, sets.floor[t])
+    total = paid + left
     if total >= states.limits[LIMIT]:
         return True
     mask = len(states.table) - 1
@@ -56,6 +54,9 @@ def reach(sets, states, t, position, memory, paid, left, parent, operation, n):
     states.expanded[s] = False
     key = (int(total / states.limits[UNIT]) << DEPTH) - (t * n + position)
     wait(states, key, s)
+    if t == n:
+        states.counts[GOAL] = s
+        states.limits[LIMIT] = total
     return True
 
 
