@@ -72,8 +72,9 @@ def is_compiled() -> bool:
 
     The folder is looked at, not read, so code for another processor counts, too.
     """
-    kept = {path.name.split("-")[0] for path in folder().glob("*/*.nbc")}
-    return _search_once.cache_info().currsize > 0 or kept.issuperset(ENTRIES)
+    if _search_once.cache_info().currsize > 0:
+        return True
+    return {path.name.split("-")[0] for path in folder().glob("*/*.nbc")}.issuperset(ENTRIES)
 
 
 def warm_up(tell: Callable[[str], None] | None = None) -> None:
@@ -95,9 +96,12 @@ def warm_up(tell: Callable[[str], None] | None = None) -> None:
 def _search_once() -> None:
     from remat_explorer.instances import linear
     from remat_explorer.solvers.condensed import Condensed
+    from remat_explorer.solvers.search.exact_search import search_exactly
     from remat_explorer.solvers.search.local_search import LocalSearch
 
-    LocalSearch(Condensed.of(linear(2)), 3).run(1)
+    condensed = Condensed.of(linear(2))
+    LocalSearch(condensed, 3).run(1)
+    search_exactly(condensed, 3)
 
 
 if __name__ == "__main__":

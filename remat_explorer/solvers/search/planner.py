@@ -58,6 +58,23 @@ def plan_schedule(
     return best
 
 
+def cheapest_walk(condensed: Condensed, budget: int) -> np.ndarray | None:
+    """R of the cheapest of the first walks, before any annealing and not yet checked, or None if none comes to the end.
+
+    Args:
+        condensed: n operations and their groups of values.
+        budget: bytes, resident bytes included.
+
+    >>> from remat_explorer.instances import linear
+    >>> cheapest_walk(Condensed.of(linear(2)), budget=3).sum()
+    np.int64(6)
+    """
+    if budget < condensed.operation_bytes.max():
+        return None
+    found = _walks(Walks(condensed, budget), EXPONENTS, [np.zeros(condensed.groups)], lambda: False)
+    return found[-1] if found else None
+
+
 def guided_schedule(
     condensed: Condensed, budget: int, guides: list[np.ndarray], over: Callable[[], bool]
 ) -> Schedule | None:
@@ -79,6 +96,15 @@ def _best_walk(
     walks: Walks, exponents: tuple[tuple[float, float, float], ...], keeps: list[np.ndarray], over: Callable[[], bool]
 ) -> Schedule | None:
     """The cheapest schedule of walks with each of the exponents and each of the weights."""
+    found = _walks(walks, exponents, keeps, over)
+    # a schedule takes longer to make and check than a walk, so only the cheapest is made, and others if it is refused
+    return next((best for best in map(partial(walks.better, None), reversed(found)) if best is not None), None)
+
+
+def _walks(
+    walks: Walks, exponents: tuple[tuple[float, float, float], ...], keeps: list[np.ndarray], over: Callable[[], bool]
+) -> list[np.ndarray]:
+    """R of each walk that is cheaper than those before it, with each of the exponents and each of the weights."""
     found: list[np.ndarray] = []
     least, costs = np.inf, walks.condensed.costs
     for powers, keep in [(powers, keep) for keep in keeps for powers in exponents]:
@@ -89,8 +115,7 @@ def _best_walk(
         if complete and cost < least:
             least = cost
             found.append(R)
-    # a schedule takes longer to make and check than a walk, so only the cheapest is made, and others if it is refused
-    return next((best for best in map(partial(walks.better, None), reversed(found)) if best is not None), None)
+    return found
 
 
 def _repair(walks: Walks, over: Callable[[], bool]) -> Schedule | None:
