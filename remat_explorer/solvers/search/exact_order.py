@@ -9,7 +9,7 @@ from remat_explorer.solvers.search.compilation import counting_nothing, entry
 from remat_explorer.solvers.search.exact_bound import find_moments
 from remat_explorer.solvers.search.exact_moves import expand
 from remat_explorer.solvers.search.exact_sets import fill
-from remat_explorer.solvers.search.exact_space import AFTER, DEPTH, GOAL, UNIT, WAITING
+from remat_explorer.solvers.search.exact_space import AFTER, DEPTH, GOAL, LIMIT, UNIT, WAITING
 from remat_explorer.solvers.search.exact_states import next_state, reach
 
 
@@ -29,7 +29,7 @@ def search(graph, sets, states, budget, R):
         that costs less than the limit cost at least.
     """
     n = len(graph.costs)
-    fill(graph, sets)
+    fill(graph, sets, states.limits[LIMIT])
     find_moments(graph, sets, budget)
     reach(states, 0, 0, sets.scratch[AFTER], 0.0, 0.0, -1, -1, n)
     least, ended = 0.0, True

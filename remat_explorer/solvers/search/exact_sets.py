@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from numba.cpython.unsafe.numbers import leading_zeros
 
 from remat_explorer.solvers.search.compilation import counting_nothing
@@ -9,24 +11,31 @@ from remat_explorer.solvers.search.exact_space import WANTED
 
 
 @counting_nothing
-def fill(graph, sets):
-    """Fill the sets of a `FlatGraph`."""
-    n = len(graph.costs)
-    for v in range(len(graph.bytes) - 1, -1, -1):  # readers come after producers, so their outputs are done
-        last, direct = 0, 0
-        for i in range(graph.reader_start[v], graph.reader_start[v + 1]):
-            j = graph.readers[i]
-            direct = max(direct, j)
-            last = max(last, j)
-            for w in range(graph.output_start[j], graph.output_start[j + 1]):
-                last = max(last, sets.last[w])
-            put(sets.reads[j], v)
-        sets.last[v] = last
+def fill(graph, sets, limit):
+    """Fill the sets of a `FlatGraph`.
+
+    A value is useful for a first run to come, or for a run again whose output is: where all such runs on the way to a
+    first run cost ``limit`` together, nobody needs it.
+    """
+    n, groups = len(graph.costs), len(graph.bytes)
+    for v in range(groups):
         put(sets.writes[graph.producer[v]], v)
-        for t in range(graph.producer[v] + 1, min(direct, n) + 1):
-            put(sets.awaited[t], v)
-        for t in range(graph.producer[v] + 1, min(last, n) + 1):
-            put(sets.useful[t], v)
+        for i in range(graph.reader_start[v], graph.reader_start[v + 1]):
+            put(sets.reads[graph.readers[i]], v)
+    for t in range(n + 1):
+        for v in range(groups - 1, -1, -1):  # readers come after producers, so their outputs are done
+            least = math.inf
+            for i in range(graph.reader_start[v], graph.reader_start[v + 1]):
+                j = graph.readers[i]
+                if j >= t:
+                    least = 0.0
+                for w in range(graph.output_start[j], graph.output_start[j + 1]):
+                    least = min(least, graph.costs[j] + sets.detour[w])
+            sets.detour[v] = least
+            if graph.producer[v] < t and least < limit:
+                put(sets.useful[t], v)
+                if least == 0.0 and graph.readers[graph.reader_start[v + 1] - 1] >= t:
+                    put(sets.awaited[t], v)
 
 
 @counting_nothing

@@ -24,11 +24,11 @@ class Sets(NamedTuple):
         reads: groups that each operation reads, (n, words).
         writes: groups that it writes, (n, words).
         awaited: groups produced before stage t that the first run of an operation from t on reads, (n + 1, words).
-        useful: groups produced before stage t that can be worth having in stage t or later, (n + 1, words).
+        useful: groups produced before stage t that are worth having in stage t or later, (n + 1, words).
         saving: what overwriting saves in a run that is not the first, bytes of shape (n,): nothing where a persistent
             output's first version stays.
         largest: groups, largest first, of shape (g,).
-        last: the last stage in which each group can be worth having, of shape (g,).
+        detour: cost of the runs again for whose sake a group is useful, of shape (g,).
         spare: groups that are in memory at a moment, the first run of operation t, for later first runs alone,
             (n, words).
         excess: bytes beyond the budget if all of them are, of shape (n,).
@@ -47,7 +47,7 @@ class Sets(NamedTuple):
     useful: np.ndarray
     saving: np.ndarray
     largest: np.ndarray
-    last: np.ndarray
+    detour: np.ndarray
     spare: np.ndarray
     excess: np.ndarray
     moment_cost: np.ndarray
@@ -75,7 +75,7 @@ class Sets(NamedTuple):
             useful=np.zeros((n + 1, words), dtype=np.int64),
             saving=np.where(stays, 0, condensed.credit).astype(np.int64),
             largest=np.argsort(-condensed.bytes, kind="stable").astype(np.int32),
-            last=np.zeros(groups, dtype=np.int32),
+            detour=np.zeros(groups),
             spare=np.zeros((n, words), dtype=np.int64),
             excess=np.zeros(n, dtype=np.int64),
             moment_cost=np.zeros(n),
