@@ -1,12 +1,12 @@
 """The optimal strategy: a search that has a schedule at once, improves it, and proves how good it is.
 
-On small graphs a search over sets of values in memory may prove an optimum at once. Otherwise planned walks give a first
-schedule, the few-moments relaxation a first bound. Then rounds follow until bound and
-schedule meet: the refinement raises the bound, a local search improves the schedule beside it, and schedules near what
-the relaxation holds in memory are tried. Every relaxation is one of the full frontier-advancing problem (gradients may
-be recomputed, too), so the best of the bounds is a bound on it; a schedule becomes the incumbent only once it is within
-the budget to the byte. Rounds are measured in iterations and nodes, not in seconds, so a search that is run to its end
-does the same in every run.
+On small graphs a search over sets of values in memory may prove an optimum at once. Otherwise planned walks give a
+first schedule, the few-moments relaxation a first bound. Then rounds follow until bound and schedule meet: the
+refinement raises the bound, a local search improves the schedule beside it, and schedules near what the relaxation
+holds in memory are tried. Every relaxation is one of the full frontier-advancing problem (gradients may be recomputed,
+too), so the best of the bounds is a bound on it; a schedule becomes the incumbent only once it is within the budget to
+the byte. Rounds are measured in iterations and nodes, not in seconds, so a search that is run to its end does the same
+in every run.
 """
 
 from __future__ import annotations

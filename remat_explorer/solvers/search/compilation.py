@@ -8,7 +8,7 @@ numba notices a change of the file of a function that it has compiled, but not o
 one calls. So the folder of the machine code is named after the contents of all of them. It is named, too, after what
 numba itself compares: its version, and the place and time of the files. So code that lies there is code that is used.
 
-``python -m remat_explorer.solvers.search.compilation`` compiles ahead, about fifteen seconds, unless that is done.
+``python -m remat_explorer.solvers.search.compilation`` compiles ahead, about twenty seconds, unless that is done.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SOURCES = (
     *("flips", "account", "moves", "annealing", "compilation"),
     *("exact_space", "exact_sets", "exact_bound", "exact_states", "exact_moves", "exact_order"),
 )
-ENTRIES = ("walk.walk", "annealing.start", "annealing.anneal", "exact_order.search")  # module and name of each function that Python calls
+ENTRIES = ("walk.walk", "annealing.start", "annealing.anneal", "exact_order.search")  # functions that Python calls
 COMPILING = "compiling the search (once on a machine)"
 
 OPTIONS: dict[str, Any] = {"nogil": True, "_nrt": False}

@@ -30,10 +30,10 @@ def worth_running(sets, memory, t, k):
     """Whether operation k can run with this memory and would produce what is missing and useful after stage t."""
     if not contains(memory, sets.reads[k]):
         return False
+    missing = 0
     for w in range(len(memory)):
-        if sets.writes[k, w] & sets.useful[t + 1, w] & ~memory[w]:
-            return True
-    return False
+        missing |= sets.writes[k, w] & sets.useful[t + 1, w] & ~memory[w]
+    return missing != 0
 
 
 @counting_nothing

@@ -59,10 +59,16 @@ def holds(row, v):
 @counting_nothing
 def contains(row, part):
     """Whether every group of ``part`` is in a set."""
+    missing = 0
     for w in range(len(row)):
-        if part[w] & ~row[w]:
-            return False
-    return True
+        missing |= part[w] & ~row[w]
+    return missing == 0
+
+
+@counting_nothing
+def highest(word):
+    """The place of the highest bit of a word that is not 0."""
+    return 63 - leading_zeros(word)  # pyright: ignore[reportCallIssue]
 
 
 @counting_nothing
@@ -77,7 +83,7 @@ def again_cost(graph, sets, memory, t):
     cost = 0.0
     for w in range(len(memory) - 1, -1, -1):
         while wanted[w]:
-            k = graph.producer[64 * w + 63 - leading_zeros(wanted[w])]
+            k = graph.producer[64 * w + highest(wanted[w])]
             cost += graph.costs[k]
             for x in range(w + 1):
                 wanted[x] = (wanted[x] | (sets.reads[k, x] & ~memory[x])) & ~sets.writes[k, x]
@@ -93,7 +99,7 @@ def first_missing(graph, sets, memory, t):
     k = t
     for w in range(len(memory) - 1, -1, -1):
         while wanted[w]:
-            k = graph.producer[64 * w + 63 - leading_zeros(wanted[w])]
+            k = graph.producer[64 * w + highest(wanted[w])]
             for x in range(w + 1):
                 wanted[x] = (wanted[x] | (sets.reads[k, x] & ~memory[x])) & ~sets.writes[k, x]
     return k
@@ -108,7 +114,7 @@ def lock(graph, sets, memory, t, first, locked):
         locked[w] = sets.reads[t, w] & memory[w]
     for w in range(len(memory) - 1, -1, -1):
         while wanted[w]:
-            k = graph.producer[64 * w + 63 - leading_zeros(wanted[w])]
+            k = graph.producer[64 * w + highest(wanted[w])]
             for x in range(w + 1):
                 locked[x] |= sets.reads[k, x] & memory[x]
                 wanted[x] = (wanted[x] | (sets.reads[k, x] & ~memory[x])) & ~sets.writes[k, x]

@@ -63,10 +63,10 @@ def reach(states, t, position, memory, paid, left, parent, operation, n):
 @counting_nothing
 def same(one, other):
     """Whether two sets are the same."""
+    different = 0
     for w in range(len(one)):
-        if one[w] != other[w]:
-            return False
-    return True
+        different |= one[w] ^ other[w]
+    return different == 0
 
 
 @counting_nothing

@@ -21,6 +21,7 @@ from remat_explorer.solvers.search.walks import Conflict, Walks, within
 
 # exponents of recomputation cost, bytes, and distance to the next use in the eviction score
 EXPONENTS = ((1, 1, 1), (0.5, 1, 1), (1, 1, 0), (1, 0.7, 0.7), (1, 1, 0.5), (1, 0.5, 1), (1, 1, 2), (0.5, 0.5, 0.5))
+TINY, FEW = 20, 2  # operations up to which so many of them give a good enough limit to another search
 REPAIR_EXPONENTS = ((1, 1, 1), (0.5, 1, 1), (1, 1, 0.3))
 GUIDED_EXPONENTS = ((1, 1, 1), (0.5, 1, 1), (1, 1, 0.5), (1, 1, 0))
 REPAIR_TRIES, REPAIR_STEP = 20, 0.5
@@ -59,7 +60,7 @@ def plan_schedule(
 
 
 def cheapest_walk(condensed: Condensed, budget: int) -> np.ndarray | None:
-    """R of the cheapest of the first walks, before any annealing and not yet checked, or None if none comes to the end.
+    """R of the cheapest of a few walks, before any annealing and not yet checked, or None if none comes to the end.
 
     Args:
         condensed: n operations and their groups of values.
@@ -71,7 +72,8 @@ def cheapest_walk(condensed: Condensed, budget: int) -> np.ndarray | None:
     """
     if budget < condensed.operation_bytes.max():
         return None
-    found = _walks(Walks(condensed, budget), EXPONENTS, [np.zeros(condensed.groups)], lambda: False)
+    exponents = EXPONENTS if condensed.n > TINY else EXPONENTS[:FEW]
+    found = _walks(Walks(condensed, budget), exponents, [np.zeros(condensed.groups)], lambda: False)
     return found[-1] if found else None
 
 
