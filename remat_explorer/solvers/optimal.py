@@ -21,7 +21,7 @@ import numpy as np
 
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import Answer, Limits
+from remat_explorer.solvers.base import Answer, Limits, Progress
 from remat_explorer.solvers.bounds.few_moments import few_moments_bound
 from remat_explorer.solvers.bounds.guidance import guides, guides_to
 from remat_explorer.solvers.bounds.point import Point
@@ -76,7 +76,8 @@ class Search:
         self, condensed: Condensed, budget: int, limits: Limits, best: Schedule | None = None, bound: float = 0.0
     ) -> None:
         self.condensed, self.budget = condensed, budget
-        self.limits, self.second_thread = replace(limits, threads=1), limits.threads > 1
+        self.report, self.second_thread = limits.report, limits.threads > 1
+        self.limits = replace(limits, threads=1, report=self._pass_on)
         self.best, self.bound = best, max(bound, condensed.graph.total_cost)
         self.planned = best is not None
         self.step = cost_step(condensed.graph) * (1 - 1e-6)  # two different costs are at least so far apart
@@ -203,3 +204,7 @@ class Search:
 
     def _tell(self, doing: str) -> None:
         self.limits.tell(doing, self.best, self.bound)
+
+    def _pass_on(self, progress: Progress) -> None:
+        """A step's own bound may be below one that is known already."""
+        self.report(replace(progress, lower_bound=max(progress.lower_bound or 0.0, self.bound)))
