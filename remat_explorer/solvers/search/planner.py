@@ -21,7 +21,7 @@ from remat_explorer.solvers.search.walks import Conflict, Walks, within
 
 # exponents of recomputation cost, bytes, and distance to the next use in the eviction score
 EXPONENTS = ((1, 1, 1), (0.5, 1, 1), (1, 1, 0), (1, 0.7, 0.7), (1, 1, 0.5), (1, 0.5, 1), (1, 1, 2), (0.5, 0.5, 0.5))
-TINY, FEW = 20, 2  # operations up to which so many of them give a good enough limit to another search
+TINY, FEW = 10, 2  # operations up to which so many of them give a good enough limit to another search
 REPAIR_EXPONENTS = ((1, 1, 1), (0.5, 1, 1), (1, 1, 0.3))
 GUIDED_EXPONENTS = ((1, 1, 1), (0.5, 1, 1), (1, 1, 0.5), (1, 1, 0))
 REPAIR_TRIES, REPAIR_STEP = 20, 0.5
