@@ -140,20 +140,20 @@ class Plan:
     @cached_property
     def timeline(self) -> Timeline:
         """Predicted memory along the plan."""
-        graph, bytes_of = self.graph, self.graph.value_bytes
+        graph, bytes_of = self.graph, self.graph.value_bytes.tolist()
         held = graph.resident_bytes
         during, after = [], []
         for statement in self.statements:
             if isinstance(statement, Free):
                 during.append(held)
-                held -= int(bytes_of[statement.value])
+                held -= bytes_of[statement.value]
             else:
                 way = graph.operations[statement.operation].implementations[statement.implementation - 1]
-                held += int(bytes_of[list(way.outputs)].sum())
+                held += sum(bytes_of[v] for v in way.outputs)
                 if statement.overwrites is not None:
-                    held -= int(bytes_of[statement.overwrites])
+                    held -= bytes_of[statement.overwrites]
                 during.append(held + way.workspace)
-                held -= int(bytes_of[list(statement.drops)].sum())
+                held -= sum(bytes_of[v] for v in statement.drops)
             after.append(held)
         stages = np.array([statement.stage for statement in self.statements])
         return Timeline(np.array(during, dtype=np.int64), np.array(after, dtype=np.int64), stages)

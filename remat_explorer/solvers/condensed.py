@@ -120,7 +120,8 @@ class Condensed:
     @cached_property
     def output_bytes(self) -> np.ndarray:
         """Bytes of the groups that each operation writes, int64 of shape (n,)."""
-        return np.array([int(self.bytes[list(out)].sum()) for out in self.outputs], dtype=np.int64)
+        sizes = self.bytes.tolist()
+        return np.array([sum(sizes[v] for v in out) for out in self.outputs], dtype=np.int64)
 
     @cached_property
     def reads(self) -> np.ndarray:
@@ -136,7 +137,8 @@ class Condensed:
 
         What it may overwrite is counted once, with the output that takes its place.
         """
-        inputs = np.array([int(self.bytes[list(read)].sum()) for read in self.inputs], dtype=np.int64)
+        sizes = self.bytes.tolist()
+        inputs = np.array([sum(sizes[v] for v in read) for read in self.inputs], dtype=np.int64)
         return self.base + inputs + self.output_bytes + self.transient - self.credit
 
     def schedule(self, R: np.ndarray) -> Schedule:

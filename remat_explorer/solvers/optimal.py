@@ -1,11 +1,12 @@
 """The optimal strategy: a search that has a schedule at once, improves it, and proves how good it is.
 
-Planned walks give a first schedule, the few-moments relaxation a first bound. Then rounds follow until bound and
-schedule meet: the refinement raises the bound, a local search improves the schedule beside it, and schedules near what
-the relaxation holds in memory are tried. Every relaxation is one of the full frontier-advancing problem (gradients may
-be recomputed, too), so the best of the bounds is a bound on it; a schedule becomes the incumbent only once it is within
-the budget to the byte. Rounds are measured in iterations and nodes, not in seconds, so a search that is run to its end
-does the same in every run.
+On small graphs a search over sets of values in memory may prove an optimum at once. Otherwise planned walks give a
+first schedule, the few-moments relaxation a first bound. Then rounds follow until bound and schedule meet: the
+refinement raises the bound, a local search improves the schedule beside it, and schedules near what the relaxation
+holds in memory are tried. Every relaxation is one of the full frontier-advancing problem (gradients may be recomputed,
+too), so the best of the bounds is a bound on it; a schedule becomes the incumbent only once it is within the budget to
+the byte. Rounds are measured in iterations and nodes, not in seconds, so a search that is run to its end does the same
+in every run.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
 
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import Answer, Limits
+from remat_explorer.solvers.base import Answer, Limits, Progress
 from remat_explorer.solvers.bounds.few_moments import few_moments_bound
 from remat_explorer.solvers.bounds.guidance import guides, guides_to
 from remat_explorer.solvers.bounds.point import Point
@@ -25,8 +29,10 @@ from remat_explorer.solvers.bounds.refinement import Refinement
 from remat_explorer.solvers.bounds.restricted import run_again_in, solve_within
 from remat_explorer.solvers.bounds.rounding import cost_step
 from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.search.exact_search import search_exactly
 from remat_explorer.solvers.search.local_search import LocalSearch
-from remat_explorer.solvers.search.planner import guided_schedule, plan_schedule
+from remat_explorer.solvers.search.planner import cheapest_walk, guided_schedule, plan_schedule
+from remat_explorer.solvers.search.walks import within
 
 SEED = 0
 SETTLED = 1e-7  # relative gap up to which the search has ended
@@ -36,6 +42,9 @@ FIRST, LEAST, MOST = 50_000, 150_000, 2_000_000  # iterations of the local searc
 FIRST_EACH, LEAST_EACH = 150, 3000  # the same for each operation, where that is less
 PACE = 8  # iterations for each unit of the refinement's effort in the round before, so that neither waits for long
 SMALL = 30  # operations up to which every stage is single from the beginning
+SETS, FEW_SETS = 100, 40  # operations up to which sets are searched, and up to which that is worth long work
+PATIENT = 2  # seconds that must be left for long work, which takes about one and is not interrupted
+BRIEF, LONG = 20_000, 2_000_000  # sets: before the first bound, and after it
 
 
 def solve_optimal(graph: Graph, budget: int, limits: Limits) -> Answer:
@@ -67,10 +76,16 @@ class Search:
         self, condensed: Condensed, budget: int, limits: Limits, best: Schedule | None = None, bound: float = 0.0
     ) -> None:
         self.condensed, self.budget = condensed, budget
-        self.limits, self.second_thread = replace(limits, threads=1), limits.threads > 1
+        self.report, self.second_thread = limits.report, limits.threads > 1
+        self.limits = replace(limits, threads=1, report=self._pass_on)
         self.best, self.bound = best, max(bound, condensed.graph.total_cost)
-        self.local = LocalSearch(condensed, budget, SEED)
+        self.planned = best is not None
         self.step = cost_step(condensed.graph) * (1 - 1e-6)  # two different costs are at least so far apart
+
+    @cached_property
+    def local(self) -> LocalSearch:
+        """The local search, once it is needed."""
+        return LocalSearch(self.condensed, self.budget, SEED)
 
     @property
     def settled(self) -> bool:
@@ -82,7 +97,8 @@ class Search:
 
     def run(self) -> Answer:
         """Search until the answer is proven or the time is up."""
-        for step in (self._plan, self._bound_from_moments, self._refine):
+        first, second, third = self._search_first, self._search_briefly, self._search_long
+        for step in (first, self._plan, second, self._bound_from_moments, third, self._refine):
             if self.limits.over or self.settled:
                 break
             step()
@@ -91,9 +107,35 @@ class Search:
         self._tell("done")
         return Answer(self.best, self.bound, solver=self.limits.solver)
 
+    def _search_first(self) -> None:
+        """Below the cost of a walk, before any time goes into a better schedule: tiny problems end here."""
+        if self.condensed.n > SETS or self.planned:
+            return
+        R = cheapest_walk(self.condensed, self.budget)
+        self._search_sets(BRIEF, math.inf if R is None else float(R.sum(axis=0, dtype=np.int64) @ self.condensed.costs))
+        if R is not None and self.best is None:
+            self._keep(within(self.condensed.schedule(R), self.budget))
+
+    def _search_briefly(self) -> None:
+        if self.condensed.n <= SETS:
+            self._search_sets(BRIEF, math.inf if self.best is None else self.best.cost)
+
+    def _search_long(self) -> None:
+        if self.condensed.n <= FEW_SETS and self.limits.left > PATIENT:
+            self._search_sets(LONG, math.inf if self.best is None else self.best.cost)
+
+    def _search_sets(self, work: int, cost: float) -> None:
+        """Look for a schedule that costs less than a known one, by sets of values in memory."""
+        self._tell("searching sets of resident values")
+        limit = cost - max(self.step / 2, SETTLED / 2 * cost) if math.isfinite(cost) else math.inf
+        found = search_exactly(self.condensed, self.budget, limit, work)
+        self._keep(found.schedule)
+        nothing_cheaper = found.proven and found.schedule is None and self.step > 0
+        self._raise_bound(cost if nothing_cheaper else found.bound)  # no cost lies between the limit and this one
+
     def _plan(self) -> None:
         self._tell("planning")
-        if self.best is None:
+        if not self.planned:
             self._keep(plan_schedule(self.condensed, self.budget, self.limits.left / 4, self.limits.cancelled))
         if not self.settled:
             self._search_locally(min(FIRST, FIRST_EACH * self.condensed.n))
@@ -162,3 +204,7 @@ class Search:
 
     def _tell(self, doing: str) -> None:
         self.limits.tell(doing, self.best, self.bound)
+
+    def _pass_on(self, progress: Progress) -> None:
+        """A step's own bound may be below one that is known already."""
+        self.report(replace(progress, lower_bound=max(progress.lower_bound or 0.0, self.bound)))

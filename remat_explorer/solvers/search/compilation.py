@@ -8,7 +8,7 @@ numba notices a change of the file of a function that it has compiled, but not o
 one calls. So the folder of the machine code is named after the contents of all of them. It is named, too, after what
 numba itself compares: its version, and the place and time of the files. So code that lies there is code that is used.
 
-``python -m remat_explorer.solvers.search.compilation`` compiles ahead, about fifteen seconds, unless that is done.
+``python -m remat_explorer.solvers.search.compilation`` compiles ahead, about twenty seconds, unless that is done.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from numba import config, njit
 SOURCES = (
     *("flat_graph", "compiled_state", "neighbourhood", "shortage", "walk"),
     *("flips", "account", "moves", "annealing", "compilation"),
+    *("exact_space", "exact_sets", "exact_bound", "exact_states", "exact_moves", "exact_order"),
     *("point_memory", "cut_paths"),
 )
 ENTRIES = (  # module and name of each function that Python calls
-    *("walk.walk", "annealing.start", "annealing.anneal"),
+    *("walk.walk", "annealing.start", "annealing.anneal", "exact_order.search"),
     *("point_memory.fill_memory", "cut_paths.shortest_paths"),
 )
 COMPILING = "compiling the search (once on a machine)"
@@ -76,8 +77,9 @@ def is_compiled() -> bool:
 
     The folder is looked at, not read, so code for another processor counts, too.
     """
-    kept = {path.name.split("-")[0] for path in folder().glob("*/*.nbc")}
-    return _search_once.cache_info().currsize > 0 or kept.issuperset(ENTRIES)
+    if _search_once.cache_info().currsize > 0:
+        return True
+    return {path.name.split("-")[0] for path in folder().glob("*/*.nbc")}.issuperset(ENTRIES)
 
 
 def warm_up(tell: Callable[[str], None] | None = None) -> None:
@@ -100,6 +102,7 @@ def _search_once() -> None:
     from remat_explorer.instances import linear
     from remat_explorer.solvers.condensed import Condensed
     from remat_explorer.solvers.search.cut_paths import shortest_paths
+    from remat_explorer.solvers.search.exact_search import search_exactly
     from remat_explorer.solvers.search.flat_graph import FlatGraph
     from remat_explorer.solvers.search.local_search import LocalSearch
     from remat_explorer.solvers.search.point_memory import fill_memory
@@ -112,6 +115,7 @@ def _search_once() -> None:
     cost, through = np.zeros((n, n)), np.zeros((n, n), dtype=np.int32)
     ends = np.zeros(groups, dtype=np.int64)
     shortest_paths(flat, R, S, np.zeros((n + 1, n)), stages, 0, n, cost, through, np.empty(groups), ends)
+    search_exactly(condensed, 3)
 
 
 if __name__ == "__main__":

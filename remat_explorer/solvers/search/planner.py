@@ -21,6 +21,7 @@ from remat_explorer.solvers.search.walks import Conflict, Walks, within
 
 # exponents of recomputation cost, bytes, and distance to the next use in the eviction score
 EXPONENTS = ((1, 1, 1), (0.5, 1, 1), (1, 1, 0), (1, 0.7, 0.7), (1, 1, 0.5), (1, 0.5, 1), (1, 1, 2), (0.5, 0.5, 0.5))
+TINY, FEW = 10, 2  # operations up to which so many of them give a good enough limit to another search
 REPAIR_EXPONENTS = ((1, 1, 1), (0.5, 1, 1), (1, 1, 0.3))
 GUIDED_EXPONENTS = ((1, 1, 1), (0.5, 1, 1), (1, 1, 0.5), (1, 1, 0))
 REPAIR_TRIES, REPAIR_STEP = 20, 0.5
@@ -58,6 +59,24 @@ def plan_schedule(
     return best
 
 
+def cheapest_walk(condensed: Condensed, budget: int) -> np.ndarray | None:
+    """R of the cheapest of a few walks, before any annealing and not yet checked, or None if none comes to the end.
+
+    Args:
+        condensed: n operations and their groups of values.
+        budget: bytes, resident bytes included.
+
+    >>> from remat_explorer.instances import linear
+    >>> int(cheapest_walk(Condensed.of(linear(2)), budget=3).sum())
+    6
+    """
+    if budget < condensed.operation_bytes.max():
+        return None
+    exponents = EXPONENTS if condensed.n > TINY else EXPONENTS[:FEW]
+    found = _walks(Walks(condensed, budget), exponents, [np.zeros(condensed.groups)], lambda: False)
+    return found[-1] if found else None
+
+
 def guided_schedule(
     condensed: Condensed, budget: int, guides: list[np.ndarray], over: Callable[[], bool]
 ) -> Schedule | None:
@@ -79,6 +98,15 @@ def _best_walk(
     walks: Walks, exponents: tuple[tuple[float, float, float], ...], keeps: list[np.ndarray], over: Callable[[], bool]
 ) -> Schedule | None:
     """The cheapest schedule of walks with each of the exponents and each of the weights."""
+    found = _walks(walks, exponents, keeps, over)
+    # a schedule takes longer to make and check than a walk, so only the cheapest is made, and others if it is refused
+    return next((best for best in map(partial(walks.better, None), reversed(found)) if best is not None), None)
+
+
+def _walks(
+    walks: Walks, exponents: tuple[tuple[float, float, float], ...], keeps: list[np.ndarray], over: Callable[[], bool]
+) -> list[np.ndarray]:
+    """R of each walk that is cheaper than those before it, with each of the exponents and each of the weights."""
     found: list[np.ndarray] = []
     least, costs = np.inf, walks.condensed.costs
     for powers, keep in [(powers, keep) for keep in keeps for powers in exponents]:
@@ -89,8 +117,7 @@ def _best_walk(
         if complete and cost < least:
             least = cost
             found.append(R)
-    # a schedule takes longer to make and check than a walk, so only the cheapest is made, and others if it is refused
-    return next((best for best in map(partial(walks.better, None), reversed(found)) if best is not None), None)
+    return found
 
 
 def _repair(walks: Walks, over: Callable[[], bool]) -> Schedule | None:

@@ -1,0 +1,75 @@
+"""Proven optima of small problems in a millisecond: a search over sets of values in memory, without a linear program.
+
+Where few values can be traded there are few sets worth having, and looking at all of them is faster than one linear
+program. A state is a stage, a place in it, and the groups of values in memory; see `exact_moves` for how one follows
+another, and `exact_bound` for what each must cost at least. The search ends after so much work, counted in sets looked
+at, and even then the cheapest state that is left is a bound on every schedule.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.search.exact_space import LIMIT, MOST_STAGES, MOST_WORK, UNIT, Sets, States
+from remat_explorer.solvers.search.flat_graph import FlatGraph
+from remat_explorer.solvers.search.walks import within
+
+WORK = 20_000  # sets, about five milliseconds
+FINEST = 1e-9  # unit of the costs that the search compares, as a share of the graph's cost
+
+
+@dataclass(frozen=True)
+class Exact:
+    """What an exact search came to.
+
+    Attributes:
+        schedule: the cheapest schedule, or None where none below the limit was found.
+        bound: no schedule within the budget costs less; infinity where there is none.
+        proven: whether nothing below the limit is cheaper than the schedule, or there is nothing below the limit.
+    """
+
+    schedule: Schedule | None
+    bound: float
+    proven: bool
+
+
+def search_exactly(condensed: Condensed, budget: int, limit: float = math.inf, work: int = WORK) -> Exact:
+    """The cheapest schedule within the budget that costs less than a limit, or a bound if that is too much work.
+
+    Args:
+        condensed: n operations and their groups of values.
+        budget: bytes, resident bytes included.
+        limit: cost of a schedule that is known, or a little less; lower limits take less work.
+        work: sets of values to look at, at most, each for a quarter of a microsecond to a microsecond.
+
+    >>> from remat_explorer.instances import linear
+    >>> found = search_exactly(Condensed.of(linear(8)), budget=4)
+    >>> found.schedule.cost, found.bound, found.proven
+    (26.0, 26.0, True)
+    >>> search_exactly(Condensed.of(linear(8)), budget=4, limit=26)
+    Exact(schedule=None, bound=26, proven=True)
+    >>> search_exactly(Condensed.of(linear(8)), budget=2).bound
+    inf
+    """
+    total = condensed.graph.total_cost
+    if condensed.n > MOST_STAGES:
+        return Exact(None, total, False)
+    from remat_explorer.solvers.search.exact_order import search  # compiled on its first use
+
+    sets = Sets.empty(condensed)
+    states = States.empty(work, sets.reads.shape[1])
+    states.limits[LIMIT], states.limits[UNIT] = limit - total, FINEST * total or 1.0
+    states.counts[MOST_WORK] = work
+    R = np.zeros((condensed.n, condensed.n), dtype=np.uint8)
+    ended, found, least = search(FlatGraph.of(condensed), sets, states, int(budget), R)
+    if ended and not found:
+        return Exact(None, limit, True)
+    schedule = within(condensed.schedule(R), budget) if found else None
+    if schedule is not None and ended:
+        return Exact(schedule, schedule.cost, True)
+    return Exact(schedule, total + least, False)
