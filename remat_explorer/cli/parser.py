@@ -76,7 +76,7 @@ def make_parser() -> argparse.ArgumentParser:
     to_solve = command("solve", solve, "Find the cheapest schedule of a model or graph file within a budget.")
     to_sweep = command("sweep", sweep, "Find the trade-off between memory and cost: many budgets, shared work.")
     to_enlarge = command("max-batch", max_batch, "Find the largest batch, or image, that fits into a memory.")
-    to_bound = command("minimum-budget", minimum_budget, "Find the smallest budget that any schedule fits into.")
+    to_bound = command("minimum-budget", minimum_budget, "Find the smallest budget with a schedule, and what needs it.")
     to_run = command("run", run, "Profile, solve, execute on the device, and compare with the prediction.")
     to_cache = command("cache", cache, "List or clear what is kept from earlier solves and profiles.")
     _lab_options(command("lab", lab, "Open JupyterLab on the explorer."))

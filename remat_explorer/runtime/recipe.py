@@ -89,5 +89,6 @@ def _require_schedule(solution: Solution) -> None:
     if solution.schedule is not None:
         return
     if solution.status == "infeasible":
-        raise ExecutionError(f"no schedule fits: {solution}. {minimum_budget(solution.graph).explain()}")
+        smallest = minimum_budget(solution.graph)
+        raise ExecutionError(smallest.explain_infeasible(solution.strategy, solution.budget))
     raise ExecutionError(f"no schedule was found in time: {solution}; give a larger budget, or a larger time_limit")

@@ -60,7 +60,7 @@ def rematerialize(
 
     Raises:
         CaptureError: if the model has no static training graph.
-        ExecutionError: if no schedule fits, with the smallest budget that would do, or memory runs out.
+        ExecutionError: if no schedule fits, with the smallest budget worth trying, or memory runs out.
         SolutionError: if the solution is not this model's, or exceeds its budget with the workspace measured here.
 
     >>> model = nn.Sequential(*(part for _ in range(5) for part in (nn.Linear(64, 64), nn.Tanh())))

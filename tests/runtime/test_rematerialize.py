@@ -186,7 +186,7 @@ def test_a_schedule_that_exceeds_its_budget_with_the_workspace_of_this_machine_i
 
 
 def test_an_infeasible_budget_says_what_would_be_feasible():
-    with pytest.raises(ExecutionError, match=r"no schedule fits: .* The smallest budget worth trying is"):
+    with pytest.raises(ExecutionError, match=r"goes stage by stage fits into .* The smallest budget worth trying is"):
         rx.rematerialize(model(), (X,), budget=1000)
 
 

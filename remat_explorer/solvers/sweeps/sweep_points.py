@@ -11,7 +11,7 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.base import Answer
 from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all_peak
-from remat_explorer.solvers.memory.minimum_budget import largest_operation
+from remat_explorer.solvers.memory.minimum_budget import NONE_FITS, largest_operation
 from remat_explorer.solvers.solve import judge, smallest_budget
 from remat_explorer.solvers.sweeps.frontier import Frontier
 from remat_explorer.solvers.sweeps.sharing import best_within, bound_at, empty, merged, shared
@@ -120,7 +120,7 @@ class Points:
         budget = format_bytes(solution.budget)
         if not self.graph.has_choices and solution.budget < (largest := largest_operation(self.graph))[1]:
             name, needs = self.graph.operations[largest[0]].name, format_bytes(largest[1])
-            return f"no schedule fits into {budget}: {name!r} alone needs {needs} while it runs"
+            return f"{NONE_FITS} {budget}: {name!r} alone needs {needs} while it runs"
         if solution.status is Status.INFEASIBLE:
             return f"{solution.strategy!r} has no schedule within {budget}"
         if cancelled:
