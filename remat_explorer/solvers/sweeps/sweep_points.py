@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes
@@ -83,11 +83,12 @@ class Points:
         settled = (Status.OPTIMAL, Status.INFEASIBLE)
         return [s.budget for s in self._shared() if s.strategy == strategy and s.status not in settled]
 
-    def known(self, strategy: str, budget: int) -> Answer:
-        """The best schedule of the strategy that fits ``budget``, and the best bound that holds there."""
-        found = self._shared()
-        best = best_within(budget, [s for s in self._known.values() if s.strategy == strategy])
-        return Answer(None if best is None else best.schedule, bound_at(budget, found))
+    def starts(self, strategy: str, budgets: Sequence[int]) -> tuple[list[Schedule], float | None]:
+        """The best schedules of the strategy for some budgets, each once, and the best bound at the first of them."""
+        same = [s for s in self._known.values() if s.strategy == strategy]
+        best = [best_within(budget, same) for budget in budgets]
+        schedules = {id(s.schedule): s.schedule for s in best if s is not None and s.schedule is not None}
+        return list(schedules.values()), bound_at(budgets[0], self._shared())
 
     def news(self) -> Iterator[Solution]:
         """The points that got better since they were told the last time."""
