@@ -140,6 +140,7 @@ def _sweep_options(child: argparse.ArgumentParser) -> None:
     child.add_argument("--workers", type=_count, metavar="N", help="processes (default: as many as there are cores)")
     child.add_argument("--solver", default="highs", help="highs or cbc (default: highs)")
     child.add_argument("--threads", type=_count, default=1, help="threads of each worker's solver (default: 1)")
+    child.add_argument("--no-cache", action="store_true", help="search anew, and keep no point for the next time")
 
 
 def _max_batch_options(child: argparse.ArgumentParser) -> None:

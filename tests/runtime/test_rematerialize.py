@@ -292,3 +292,13 @@ def test_what_backward_reads_must_not_be_written_to(write, words):
     with pytest.raises(ExecutionError, match=words):
         loss.backward()
     mine(X).sum().backward()
+
+
+def test_a_kept_schedule_spares_the_search_and_is_still_checked(tmp_path, monkeypatch):
+    monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path))
+    one, heard = model(), []
+    for _ in range(2):
+        heard.clear()
+        again = trained(one, cache=True, on_progress=lambda progress: heard.append(progress.doing))
+    assert heard == ["found in the cache"]
+    assert again.rematerialization.solution.plan.peak <= again.rematerialization.solution.budget

@@ -14,9 +14,8 @@ from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all
 from remat_explorer.solvers.memory.minimum_budget import NONE_FITS, largest_operation
 from remat_explorer.solvers.solve import judge, smallest_budget
 from remat_explorer.solvers.sweeps.frontier import Frontier
+from remat_explorer.solvers.sweeps.kept_points import KeptPoints, Point
 from remat_explorer.solvers.sweeps.sharing import best_within, bound_at, empty, merged, shared
-
-Point = tuple[str, int]  # strategy and budget in bytes
 
 
 class Points:
@@ -37,19 +36,27 @@ class Points:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self._known: dict[Point, Solution] = {}
+        self._kept: set[Point] = set()
         self._lost: dict[Point, str] = {}
         self._told: dict[Point, Solution] = {}
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def begin(self, strategies: Iterable[str], budgets: Iterable[int], first: Schedule | None) -> None:
+    def begin(
+        self,
+        strategies: Iterable[str],
+        budgets: Iterable[int],
+        first: Schedule | None,
+        kept: KeptPoints | None = None,
+    ) -> None:
         """Add all points, with what is known without a search.
 
         Args:
             strategies: names.
             budgets: bytes, ascending.
             first: a schedule of the optimal strategy to begin with where it fits, or None.
+            kept: the cache; a point that is found there is not searched again.
         """
         peak = checkpoint_all_peak(self.graph)
         everything, cost = checkpoint_all(self.graph), self.graph.total_cost
@@ -63,6 +70,13 @@ class Points:
             elif name == "optimal" and first is not None:
                 answer, first = Answer(first, cost), None  # the larger budgets share it
             self.take(name, budget, answer, 0.0)
+            if kept is not None and (found := kept.load(name, budget)) is not None:
+                self._known[name, budget] = merged(self._known[name, budget], found)
+                self._kept.add((name, budget))
+
+    def keep(self, kept: KeptPoints, ended: bool) -> list[str]:
+        """Write the points to the cache; returns sentences on why some could not be kept."""
+        return kept.store(list(self._known.values()), self._lost, ended)
 
     def take(self, strategy: str, budget: int, answer: Answer, seconds: float) -> None:
         """Check an answer and keep what is better than what was known.
@@ -81,7 +95,8 @@ class Points:
     def open(self, strategy: str) -> list[int]:
         """Budgets of a strategy at which something can still be found or proven, ascending."""
         settled = (Status.OPTIMAL, Status.INFEASIBLE)
-        return [s.budget for s in self._shared() if s.strategy == strategy and s.status not in settled]
+        mine = [s for s in self._shared() if s.strategy == strategy and (strategy, s.budget) not in self._kept]
+        return [s.budget for s in mine if s.status not in settled]
 
     def starts(self, strategy: str, budgets: Sequence[int]) -> tuple[list[Schedule], float | None]:
         """The best schedules of the strategy for some budgets, each once, and the best bound at the first of them."""

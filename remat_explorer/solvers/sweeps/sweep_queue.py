@@ -7,6 +7,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 
+from remat_explorer.graph import Graph
 from remat_explorer.solvers.base import Answer
 from remat_explorer.solvers.sweeps.sweep_points import Points
 from remat_explorer.solvers.sweeps.sweep_tasks import Task
@@ -98,3 +99,13 @@ class TaskQueue:
     def _after_planning(self, chunk: tuple[int, ...]) -> Task:
         left = self._share - sum(self.planned.get(size, 0.0) for size in chunk)
         return Task("optimal", chunk, "together", max(0.0, left), planned=True)
+
+
+def patience(graph: Graph) -> float:
+    """Seconds that a point may take where no limit is given; walks take time with the square of the operations.
+
+    >>> from remat_explorer.instances import linear
+    >>> patience(linear(8)), round(patience(linear(800)), 1)
+    (0.5, 4.0)
+    """
+    return max(0.5, (graph.n / 800) ** 2)

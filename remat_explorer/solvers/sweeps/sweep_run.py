@@ -29,9 +29,10 @@ from remat_explorer.solvers.memory.minimum_budget import minimum_budget
 from remat_explorer.solvers.search.compiled_search import load_search
 from remat_explorer.solvers.solve import STRATEGIES
 from remat_explorer.solvers.sweeps.frontier import Frontier
+from remat_explorer.solvers.sweeps.kept_points import KeptPoints
 from remat_explorer.solvers.sweeps.sweep_optimal import plan_each
 from remat_explorer.solvers.sweeps.sweep_points import Points
-from remat_explorer.solvers.sweeps.sweep_queue import PLANNING, TaskQueue
+from remat_explorer.solvers.sweeps.sweep_queue import PLANNING, TaskQueue, patience
 from remat_explorer.solvers.sweeps.sweep_tasks import ABANDONED, Task, make_ready, read_answers, work, write_request
 from remat_explorer.solvers.threads import cores
 
@@ -61,6 +62,10 @@ class Sweep:
 
     A point comes again whenever its schedule, bound or status got better; the last one counts.
 
+    Attributes:
+        workers: tasks with the executor at a time.
+        remarks: once it has ended, sentences on why points could not be kept in the cache.
+
     >>> from concurrent.futures import ThreadPoolExecutor
     >>> from remat_explorer.instances import linear
     >>> run = Sweep(linear(8), [4, 10], executor=ThreadPoolExecutor(1), time_limit=30)
@@ -81,6 +86,7 @@ class Sweep:
         solver: str = "highs",
         threads: int = 1,
         cancelled: Callable[[], bool] | None = None,
+        cache: bool = False,
     ) -> None:
         names = [strategies] if isinstance(strategies, str) else list(dict.fromkeys(strategies))
         for name in names:
@@ -95,6 +101,8 @@ class Sweep:
         limit = patience(graph) if time_limit is None else time_limit
         self._together = patience(graph) if time_limit is None else min(limit / 2, patience(graph))
         alone = limit - self._together
+        self._kept = KeptPoints(graph, solver, limit, threads) if cache else None
+        self.remarks: tuple[str, ...] = ()
         if isinstance(budgets, int):
             self._budgets: int | list[int] = require_count(budgets)
         else:
@@ -140,6 +148,11 @@ class Sweep:
         done = len(self._points) - len(waiting)
         return SweepProgress(time.monotonic() - self._begun, done, points, self._points.widest_gap())
 
+    @property
+    def from_cache(self) -> int:
+        """Points that were kept from earlier solves and sweeps."""
+        return 0 if self._kept is None else len(self._kept.taken)
+
     def frontier(self) -> Frontier:
         """What is known now: every point, with what it may take from the others."""
         return self._points.frontier(self._stop.is_set(), time.monotonic() - self._begun)
@@ -178,7 +191,7 @@ class Sweep:
             least = smallest.known_feasible if feasible else smallest.lower_bound
             sizes = spaced_budgets(least, smallest.checkpoint_all_peak, sizes)
             first = smallest.schedule if feasible else None
-        self._points.begin(self._strategies, sizes, first)
+        self._points.begin(self._strategies, sizes, first, self._kept)
 
     def _plan_until(self, ready: Sequence[Future[None]]) -> Generator[Solution, None, None]:
         """Generator: plan one budget after the other until a worker is ready, or all are planned."""
@@ -224,6 +237,7 @@ class Sweep:
         return self._stop.is_set()
 
     def _end(self, executor: Executor) -> None:
+        ended = not (self._in_flight or self._queue or self._stop.is_set())
         if self._in_flight:  # cancelled, or nobody listens any more
             ABANDONED.add(self._id)
         for future in self._in_flight:
@@ -232,13 +246,5 @@ class Sweep:
         self._queue.clear()
         if isinstance(executor, Processes) and executor is not self._executor:
             executor.kill()
-
-
-def patience(graph: Graph) -> float:
-    """Seconds that a point may take where no limit is given; walks take time with the square of the operations.
-
-    >>> from remat_explorer.instances import linear
-    >>> patience(linear(8)), round(patience(linear(800)), 1)
-    (0.5, 4.0)
-    """
-    return max(0.5, (graph.n / 800) ** 2)
+        if self._kept is not None:
+            self.remarks = tuple(self._points.keep(self._kept, ended))
