@@ -46,6 +46,9 @@ the prediction, 2 infeasible, 3 not solved to proven optimality in time or inter
 written), 64 bad input, 130 interrupted before a schedule was found."""
 
 
+METHODS = "optimal, checkmate-ilp, checkmate-unpartitioned, checkpoint-all"
+
+
 class _Parser(argparse.ArgumentParser):
     """argparse leaves with 2, which here means infeasible."""
 
@@ -123,9 +126,9 @@ def _capture_options(*children: argparse.ArgumentParser) -> None:
 
 def _solver_options(*children: argparse.ArgumentParser) -> None:
     for child in children:
-        child.add_argument("-o", "--output", metavar="SOLUTION.json")
+        child.add_argument("-o", "--output", metavar="SOLUTION.json", help="write the schedule")
         child.add_argument("--budget", required=True, help='bytes, "1.5 GiB" or "60%%"')
-        child.add_argument("--strategy", default="optimal", help="a method's name (default: optimal)")
+        child.add_argument("--strategy", default="optimal", help=f"{METHODS} (default: optimal)")
         child.add_argument("--time-limit", type=_seconds, default=60.0, metavar="SECONDS", help="default: 60")
         child.add_argument("--solver", default="highs", help="highs, cbc or gurobi (default: highs)")
         child.add_argument("--threads", type=_count, help="of the solver (default: 2 for optimal on two cores, else 1)")
@@ -133,12 +136,12 @@ def _solver_options(*children: argparse.ArgumentParser) -> None:
 
 
 def _sweep_options(child: argparse.ArgumentParser) -> None:
-    child.add_argument("-o", "--output", metavar="SWEEP.json")
+    child.add_argument("-o", "--output", metavar="SWEEP.json", help="write the points with their schedules")
     child.add_argument("--budgets", default="12", help='how many, or a list: "60%%,70%%,8 GiB" (default: 12)')
-    child.add_argument("--strategies", default="optimal", help="methods' names, with commas (default: optimal)")
+    child.add_argument("--strategies", default="optimal", help=f"with commas: {METHODS} (default: optimal)")
     child.add_argument("--time-limit", type=_seconds, metavar="SECONDS", help="of each point (default: seconds in all)")
     child.add_argument("--workers", type=_count, metavar="N", help="processes (default: as many as there are cores)")
-    child.add_argument("--solver", default="highs", help="highs or cbc (default: highs)")
+    child.add_argument("--solver", default="highs", help="highs, cbc or gurobi (default: highs)")
     child.add_argument("--threads", type=_count, default=1, help="threads of each worker's solver (default: 1)")
     child.add_argument("--no-cache", action="store_true", help="search anew, and keep no point for the next time")
 
