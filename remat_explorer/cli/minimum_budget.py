@@ -1,4 +1,4 @@
-"""`remat-explorer minimum-budget`: the smallest budget that any schedule fits into, and what makes it so."""
+"""`remat-explorer minimum-budget`: the smallest budget with a schedule, and what needs it."""
 
 from __future__ import annotations
 

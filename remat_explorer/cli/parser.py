@@ -46,6 +46,9 @@ the prediction, 2 infeasible, 3 not solved to proven optimality in time or inter
 written), 64 bad input, 130 interrupted before a schedule was found."""
 
 
+METHODS = "optimal, checkmate-ilp, checkmate-unpartitioned, checkpoint-all"
+
+
 class _Parser(argparse.ArgumentParser):
     """argparse leaves with 2, which here means infeasible."""
 
@@ -76,7 +79,7 @@ def make_parser() -> argparse.ArgumentParser:
     to_solve = command("solve", solve, "Find the cheapest schedule of a model or graph file within a budget.")
     to_sweep = command("sweep", sweep, "Find the trade-off between memory and cost: many budgets, shared work.")
     to_enlarge = command("max-batch", max_batch, "Find the largest batch, or image, that fits into a memory.")
-    to_bound = command("minimum-budget", minimum_budget, "Find the smallest budget that any schedule fits into.")
+    to_bound = command("minimum-budget", minimum_budget, "Find the smallest budget with a schedule, and what needs it.")
     to_run = command("run", run, "Profile, solve, execute on the device, and compare with the prediction.")
     to_cache = command("cache", cache, "List or clear what is kept from earlier solves and profiles.")
     _lab_options(command("lab", lab, "Open JupyterLab on the explorer."))
@@ -123,9 +126,9 @@ def _capture_options(*children: argparse.ArgumentParser) -> None:
 
 def _solver_options(*children: argparse.ArgumentParser) -> None:
     for child in children:
-        child.add_argument("-o", "--output", metavar="SOLUTION.json")
+        child.add_argument("-o", "--output", metavar="SOLUTION.json", help="write the schedule")
         child.add_argument("--budget", required=True, help='bytes, "1.5 GiB" or "60%%"')
-        child.add_argument("--strategy", default="optimal", help="a method's name (default: optimal)")
+        child.add_argument("--strategy", default="optimal", help=f"{METHODS} (default: optimal)")
         child.add_argument("--time-limit", type=_seconds, default=60.0, metavar="SECONDS", help="default: 60")
         child.add_argument("--solver", default="highs", help="highs, cbc or gurobi (default: highs)")
         child.add_argument("--threads", type=_count, help="of the solver (default: 2 for optimal on two cores, else 1)")
@@ -133,13 +136,14 @@ def _solver_options(*children: argparse.ArgumentParser) -> None:
 
 
 def _sweep_options(child: argparse.ArgumentParser) -> None:
-    child.add_argument("-o", "--output", metavar="SWEEP.json")
+    child.add_argument("-o", "--output", metavar="SWEEP.json", help="write the points with their schedules")
     child.add_argument("--budgets", default="12", help='how many, or a list: "60%%,70%%,8 GiB" (default: 12)')
-    child.add_argument("--strategies", default="optimal", help="methods' names, with commas (default: optimal)")
+    child.add_argument("--strategies", default="optimal", help=f"with commas: {METHODS} (default: optimal)")
     child.add_argument("--time-limit", type=_seconds, metavar="SECONDS", help="of each point (default: seconds in all)")
     child.add_argument("--workers", type=_count, metavar="N", help="processes (default: as many as there are cores)")
-    child.add_argument("--solver", default="highs", help="highs or cbc (default: highs)")
+    child.add_argument("--solver", default="highs", help="highs, cbc or gurobi (default: highs)")
     child.add_argument("--threads", type=_count, default=1, help="threads of each worker's solver (default: 1)")
+    child.add_argument("--no-cache", action="store_true", help="search anew, and keep no point for the next time")
 
 
 def _max_batch_options(child: argparse.ArgumentParser) -> None:

@@ -92,10 +92,7 @@ def report_infeasible(options: argparse.Namespace, solution: Solution) -> int:
             "operation": solution.graph.operations[smallest.operation].name,
         }
     }
-    if solution.budget < smallest.known_feasible:
-        reason = smallest.explain()
-    else:
-        reason = f"a schedule within this budget is known, but not by {solution.strategy!r}: try --strategy optimal"
+    reason = smallest.explain_infeasible(solution.strategy, solution.budget)
     put(options, document, f"{solution}\n{reason}")
     return INFEASIBLE
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING
 
 import remat_explorer as rx
@@ -29,6 +30,7 @@ def sweep(options: argparse.Namespace) -> int:
         workers=options.workers,
         solver=options.solver,
         threads=options.threads,
+        cache=not options.no_cache,
     )
     interrupted = False
     try:
@@ -40,7 +42,9 @@ def sweep(options: argparse.Namespace) -> int:
         interrupted = True
         run.cancel()
     say(options, "")
-    return _report(options, run.frontier(), interrupted)
+    for remark in run.remarks:
+        print(f"remat-explorer: {remark}", file=sys.stderr)
+    return _report(options, run.frontier(), interrupted, run.from_cache)
 
 
 def read_budgets(text: str) -> int | list[str]:
@@ -54,15 +58,18 @@ def read_budgets(text: str) -> int | list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _report(options: argparse.Namespace, frontier: Frontier, interrupted: bool) -> int:
+def _report(options: argparse.Namespace, frontier: Frontier, interrupted: bool, from_cache: int) -> int:
     from remat_explorer.solvers.sweeps.frontier_file import to_document
 
     lines = [str(frontier), f"{len(frontier.nondominated())} non-dominated, {format_seconds(frontier.seconds)}"]
+    if from_cache:
+        lines.append(f"{from_cache} of {len(frontier.solutions)} points found in the cache; --no-cache searches anew")
     if options.output and frontier.points:
         lines.append(f"written to {frontier.save(options.output)}")
     if interrupted:
         lines.append("interrupted: the points are the best known by then")
     document = {key: entry for key, entry in to_document(frontier, False).items() if key not in ("format", "version")}
+    document |= {"from_cache": from_cache, "interrupted": interrupted}
     put(options, document, "\n".join(lines))
     if interrupted:
         return NOT_IN_TIME if frontier.points else INTERRUPTED

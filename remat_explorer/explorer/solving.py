@@ -93,8 +93,10 @@ def _explain(state: State, solution: Solution) -> tuple[str, str]:
     """Why there is no schedule, and what to do next."""
     smallest, budget = state.smallest, format_bytes(solution.budget)
     if solution.status is Status.INFEASIBLE:
-        bound = f" {smallest.explain()}." if smallest else ""
-        return f"No schedule fits into {budget}.{bound} The screen shows the schedule from before.", "error"
+        reason = f"{solution.strategy!r} has no schedule within {budget}"
+        if smallest is not None:
+            reason = smallest.explain_infeasible(solution.strategy, solution.budget)
+        return f"{reason[0].upper()}{reason[1:]}. The screen shows the schedule from before.", "error"
     known = f"; the smallest budget known to be feasible is {format_bytes(smallest.known_feasible)}" if smallest else ""
     return (
         f"No schedule found within {budget} in {format_seconds(solution.seconds)}{known}. Give it more time or memory. "

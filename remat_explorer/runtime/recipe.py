@@ -43,6 +43,7 @@ class Recipe:
     solver: str = "highs"
     optimizer: str | None = None
     on_progress: Callable[[Progress], None] | None = None
+    cache: bool = False
 
     def plan(
         self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], within: str | int | float | None = None
@@ -82,12 +83,14 @@ class Recipe:
     def _solved(self, graph: Graph, budget: str | int | float | None) -> Solution:
         if budget is None:
             raise ExecutionError('there is nothing to plan with; give budget=..., such as "2 GiB", or solution=...')
-        return solve(graph, budget, self.strategy, self.time_limit, self.solver, on_progress=self.on_progress)
+        known = {"on_progress": self.on_progress, "cache": self.cache}
+        return solve(graph, budget, self.strategy, self.time_limit, self.solver, **known)
 
 
 def _require_schedule(solution: Solution) -> None:
     if solution.schedule is not None:
         return
     if solution.status == "infeasible":
-        raise ExecutionError(f"no schedule fits: {solution}. {minimum_budget(solution.graph).explain()}")
+        smallest = minimum_budget(solution.graph)
+        raise ExecutionError(smallest.explain_infeasible(solution.strategy, solution.budget))
     raise ExecutionError(f"no schedule was found in time: {solution}; give a larger budget, or a larger time_limit")

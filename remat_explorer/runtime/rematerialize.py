@@ -34,6 +34,7 @@ def rematerialize(
     time_limit: float = 60.0,
     solver: str = "highs",
     on_progress: Callable[[Progress], None] | None = None,
+    cache: bool = False,
 ) -> RematerializedModule:
     """A drop-in for ``model`` whose training steps stay within a memory budget, with the gradients of plain PyTorch.
 
@@ -57,10 +58,13 @@ def rematerialize(
         resolve: plan anew, within ``budget``, for inputs with other shapes, other frozen parameters or another mode;
             plans are kept. Otherwise such inputs are an error. After ``.to(...)`` it is planned anew in any case.
         optimizer: "sgd", "momentum" or "adam" counts that optimizer's state within the budget.
+        cache: take a kept schedule for the same profile, budget and strategy, if its search was proven or had as much
+            time, and keep a new one. It is checked against the graph that is captured and measured here, like any
+            other; a profile that was measured anew has other costs, and is solved for anew.
 
     Raises:
         CaptureError: if the model has no static training graph.
-        ExecutionError: if no schedule fits, with the smallest budget that would do, or memory runs out.
+        ExecutionError: if no schedule fits, with the smallest budget worth trying, or memory runs out.
         SolutionError: if the solution is not this model's, or exceeds its budget with the workspace measured here.
 
     >>> model = nn.Sequential(*(part for _ in range(5) for part in (nn.Linear(64, 64), nn.Tanh())))
@@ -76,7 +80,7 @@ def rematerialize(
     _require_inner(model)
     _require_constant(loss)
     args, kwargs = tuple(args), dict(kwargs or {})
-    recipe = Recipe(budget, loss, strategy, solution, time_limit, solver, optimizer, on_progress)
+    recipe = Recipe(budget, loss, strategy, solution, time_limit, solver, optimizer, on_progress, cache)
     planned = recipe.plan(model, args, kwargs)
     return rematerialized(Rematerialization(model, recipe, planned, resolve))
 

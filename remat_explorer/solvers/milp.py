@@ -4,8 +4,8 @@ Columns are numbered from 0; a row is given by columns and coefficients. Facts a
 absorbs (more in `milp_handle`): an expression that names a variable twice keeps only its last coefficient; HiGHS
 completes a partial start
 with zeros; CBC prints while it solves linear programs; a time limit of HiGHS counts over all the linear programs
-that one model has solved; what an interrupted linear program says of its objective is not a bound; and HiGHS keeps the
-number of threads of its first solve.
+that one model has solved; what an interrupted linear program says of its objective is not a bound; HiGHS keeps the
+number of threads of its first solve; and to declare ten thousands of its columns integer one by one takes seconds.
 """
 
 from __future__ import annotations
@@ -102,8 +102,15 @@ class Milp:
 
     def require_integers(self) -> None:
         """From here on, columns that were declared integer are: the relaxation becomes the whole problem."""
-        if self.relaxed:
-            self.relaxed = False
+        if not self.relaxed:
+            return
+        self.relaxed = False
+        all_at_once = getattr(self._model.solver, "_reset_var_types", None)
+        if all_at_once is not None and self.columns:
+            kinds = np.full(self.columns, self._mip.CONTINUOUS, dtype=object)
+            kinds[self._integers] = self._mip.INTEGER
+            all_at_once(kinds.tolist())
+        else:
             for column in self._integers:
                 self._model.vars[column].var_type = self._mip.INTEGER
 

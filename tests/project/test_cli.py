@@ -38,7 +38,7 @@ def test_a_budget_below_the_largest_operation_is_infeasible_and_named(capsys, ch
 def test_checkpoint_all_that_does_not_fit_points_to_a_strategy_that_does(capsys, chain):
     code, out, _ = run(capsys, "solve", chain, "--budget", "5", "--strategy", "checkpoint-all")
     assert code == 2
-    assert "try --strategy optimal" in out
+    assert "try the strategy 'optimal'" in out
 
 
 def test_an_infeasible_solve_keeps_the_solution_that_was_there(capsys, chain, tmp_path):

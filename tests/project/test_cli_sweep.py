@@ -17,6 +17,24 @@ from remat_explorer.instances import linear
 from remat_explorer.solvers import Frontier, checkpoint_all_peak
 
 
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """An empty cache for each test."""
+    monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_the_second_time_points_come_from_the_cache_unless_that_is_declined(capsys, chain, folder):
+    arguments = ["sweep", chain, "--budgets", "4,10", "--time-limit", "60", "--workers", "1"]
+    assert main([*arguments, "--no-cache"]) == 0
+    assert not list(folder.glob("solution-*"))
+    for taken in (False, True):
+        assert main(arguments) == 0
+        assert ("2 of 2 points found in the cache" in capsys.readouterr().out) == taken
+    assert main([*arguments, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["from_cache"] == 2
+
+
 def test_the_table_has_a_line_for_each_point(capsys, chain):
     code = main(["sweep", chain, "--budgets", "4,60%,10", "--time-limit", "60", "--workers", "1"])
     head, *rows, last = capsys.readouterr().out.splitlines()

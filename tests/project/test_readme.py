@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from remat_explorer.cli.parser import make_parser
+from remat_explorer.cli.parser import METHODS, make_parser
+from remat_explorer.solvers import STRATEGIES
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -34,3 +35,11 @@ def test_every_file_that_is_named_exists():
     assert len(paths) > 8
     for path in paths:
         assert (ROOT / path).exists(), path
+
+
+def test_every_strategy_is_in_the_table_and_in_the_help_and_every_option_of_solving_is_named():
+    for name in STRATEGIES:
+        assert f"| `{name}` |" in README
+        assert name in METHODS.split(", ")
+    for option in ("--strategy", "--strategies", "--solver", "--time-limit", "--threads", "--workers", "--no-cache"):
+        assert f"`{option}" in README

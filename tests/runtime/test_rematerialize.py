@@ -186,7 +186,7 @@ def test_a_schedule_that_exceeds_its_budget_with_the_workspace_of_this_machine_i
 
 
 def test_an_infeasible_budget_says_what_would_be_feasible():
-    with pytest.raises(ExecutionError, match=r"no schedule fits: .* The smallest budget worth trying is"):
+    with pytest.raises(ExecutionError, match=r"goes stage by stage fits into .* The smallest budget worth trying is"):
         rx.rematerialize(model(), (X,), budget=1000)
 
 
@@ -292,3 +292,13 @@ def test_what_backward_reads_must_not_be_written_to(write, words):
     with pytest.raises(ExecutionError, match=words):
         loss.backward()
     mine(X).sum().backward()
+
+
+def test_a_kept_schedule_spares_the_search_and_is_still_checked(tmp_path, monkeypatch):
+    monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path))
+    one, heard = model(), []
+    for _ in range(2):
+        heard.clear()
+        again = trained(one, cache=True, on_progress=lambda progress: heard.append(progress.doing))
+    assert heard == ["found in the cache"]
+    assert again.rematerialization.solution.plan.peak <= again.rematerialization.solution.budget

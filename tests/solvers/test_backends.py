@@ -119,3 +119,17 @@ def test_a_job_and_the_command_line_pass_a_missing_solver_on(capsys, tmp_path):
     linear(8).save(chain)
     assert main(["solve", chain, "--budget", "4", "--strategy", "checkmate-ilp", "--solver", "gurobi"]) == 64
     assert "get Gurobi with a licence" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("solver", ["highs", "cbc"])
+def test_a_solved_relaxation_becomes_the_integer_program_with_its_continuous_columns_left_so(solver):
+    problem = Milp(solver, relaxed=True)
+    x = problem.column(cost=-1, integer=True)
+    y = problem.column(cost=-1)
+    problem.row([x], [2], "<", 1)
+    problem.row([y], [2], "<", 1)
+    assert problem.solve().objective == pytest.approx(-1.0)
+    problem.require_integers()
+    z = problem.column(cost=-1, integer=True)
+    problem.row([z], [4], "<", 3)
+    assert problem.solve().values == pytest.approx([0.0, 0.5, 0.0])

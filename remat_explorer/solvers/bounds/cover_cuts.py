@@ -2,8 +2,8 @@
 
 A memory row says sum of a_i x_i <= b with sizes a_i and x_i, between 0 and 1, for how present each term is. A cover is
 a set C whose sizes exceed b; then the x_i of C cannot all be 1. Let it be minimal, its sizes in descending order, and
-m_h the sum of the first h. A term outside of C that is at least as large as the first h of C together can stand for h of
-them, so
+m_h the sum of the first h. A term outside of C that is at least as large as the first h of C together can stand for h
+of them, so
 
     sum over C of x_i + sum over j outside of (largest h with m_h <= a_j) x_j <= |C| - 1
 

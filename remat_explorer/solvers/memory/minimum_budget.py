@@ -27,6 +27,7 @@ from remat_explorer.solvers.search.planner import plan_schedule
 CLOSE = 0.005  # the planner's search ends when the smallest feasible budget is known to half a percent
 BOUNDING, PLANNING = 0.2, 0.6  # shares of the time, at most
 SMALL = 60  # operations up to which the optimal strategy settles what the planner leaves open
+NONE_FITS = "no schedule that goes stage by stage fits into"  # frontier-advancing, stages whole: the README says what
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class MinimumBudget:
     """Between which budgets a graph starts to be feasible; all bytes include the resident ones.
 
     Attributes:
-        lower_bound: bytes; no schedule fits into less.
+        lower_bound: bytes; no frontier-advancing schedule fits into less.
         operation: index of the operation that makes it so.
         name: its name.
         values: ids of the values that must be in memory while it runs, its outputs included, and without the one
@@ -73,8 +74,29 @@ class MinimumBudget:
 
     def explain(self) -> str:
         """What limits the budget, and the smallest budget worth trying, in words."""
+        return f"{self._reason()}: {NONE_FITS} less. {self._worth_trying()}"
+
+    def explain_infeasible(self, strategy: str, budget: int) -> str:
+        """Why a strategy has no schedule within a budget, and the smallest budget worth trying, in words.
+
+        Args:
+            strategy: a key of `STRATEGIES`, which has proven it.
+            budget: bytes.
+
+        >>> from remat_explorer.instances import linear
+        >>> minimum_budget(linear(8)).explain_infeasible("optimal", 2).split(",")[0]
+        "no schedule that goes stage by stage fits into 2 B: 'v9' alone needs 3 B (3 bytes) while it runs"
+        """
+        within = f"{strategy!r} has no schedule within {format_bytes(budget)}"
+        if budget >= self.known_feasible:
+            return f"{within}, but there is one that needs {_both(self.known_feasible)}: try the strategy 'optimal'"
+        if budget < self.lower_bound:
+            return f"{NONE_FITS} {format_bytes(budget)}: {self._reason()}. {self._worth_trying()}"
+        return f"{within}, which is proven. {self._worth_trying()}"
+
+    def _reason(self) -> str:
+        """What the lower bound rests on."""
         names = [node.name for node in self.schedule.graph.operations]
-        share = math.ceil(1000 * self.known_feasible / self.checkpoint_all_peak) / 10
         if self.stage == self.operation:
             reason = f"{self.name!r} alone needs {_both(self.needed)} while it runs"
         else:
@@ -83,19 +105,25 @@ class MinimumBudget:
         reason += "scheduled"
         if self.needed < self.lower_bound:
             reason += f"; less than {_both(self.lower_bound)} is proven infeasible"
+        return reason
+
+    def _worth_trying(self) -> str:
+        """The known schedule's budget, and where it needs that."""
+        names = [node.name for node in self.schedule.graph.operations]
+        share = math.ceil(1000 * self.known_feasible / self.checkpoint_all_peak) / 10
         place = f"stage {self.peak_stage}"
         if self.peak_stage != self.peak_operation:
             place += f", for {names[self.peak_stage]!r}"
         known = "a schedule for it is known" + (", and it is the smallest" if self.proven else "")
+        least = f"{_both(self.known_feasible)}, {share:g}% of keeping everything"
         return (
-            f"{reason}: no schedule fits into less. The smallest budget worth trying is {_both(self.known_feasible)}, "
-            f"{share:g}% of keeping everything; {known}. It needs the most while {names[self.peak_operation]!r} runs "
-            f"in {place}, with {len(self.alive)} values in memory"
+            f"The smallest budget worth trying is {least}; {known}. It needs the most while "
+            f"{names[self.peak_operation]!r} runs in {place}, with {len(self.alive)} values in memory"
         )
 
 
 def largest_operation(graph: Graph) -> tuple[int, int]:
-    """The operation that needs the most memory for itself, and its bytes; no schedule has a lower peak.
+    """The operation that needs the most memory for itself, and its bytes: no schedule with stages needs less.
 
     >>> from remat_explorer.instances import linear
     >>> largest_operation(linear(8))

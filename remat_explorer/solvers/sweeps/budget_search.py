@@ -37,6 +37,7 @@ class BudgetSearch:
         relaxed: a bound that is valid there, with its solution if there is one.
         limits: time and back end.
         proving: seconds of one round of proof, at most.
+        planned: whether the planner has had its turn; it has another one if no schedule is known all the same.
 
     Attributes:
         best: the cheapest schedule that is known, or None; may be set to a cheaper one that is within the budget.
@@ -55,11 +56,17 @@ class BudgetSearch:
     """
 
     def __init__(
-        self, condensed: Condensed, budget: int, relaxed: MomentsBound, limits: Limits, proving: float
+        self,
+        condensed: Condensed,
+        budget: int,
+        relaxed: MomentsBound,
+        limits: Limits,
+        proving: float,
+        planned: bool = False,
     ) -> None:
         self.condensed, self.budget, self.limits = condensed, budget, limits
         self.relaxed, self.bound = relaxed, relaxed.bound
-        self.proving = proving
+        self.proving, self.planned = proving, planned
         self.best: Schedule | None = None
         self.beyond: Schedule | None = None
         self.seconds = 0.0
@@ -92,8 +99,9 @@ class BudgetSearch:
 
     def _run(self) -> Iterator[bool]:
         """Generator: the steps, each followed by True."""
-        self.take(plan_schedule(self.condensed, self.budget, self.limits.left, self.limits.cancelled))
-        yield True
+        if not self.planned or self.best is None:
+            self.take(plan_schedule(self.condensed, self.budget, self.limits.left, self.limits.cancelled))
+            yield True
         self._local = LocalSearch(self.condensed, self.budget)
         walks = guides(self.condensed, self.relaxed)
         self._local.guide(walks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 
@@ -24,6 +25,7 @@ def sweep(
     on_result: Callable[[Solution], None] | None = None,
     on_progress: Callable[[SweepProgress], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
+    cache: bool = False,
 ) -> Frontier:
     """The trade-off between memory and cost: the best schedules found within several budgets.
 
@@ -42,6 +44,8 @@ def sweep(
         on_result: called in this thread with each solution as it arrives; a point comes again when it got better.
         on_progress: called in this thread when a result has arrived.
         cancelled: asked between results and twenty times a second; once True the sweep returns what it has.
+        cache: take points from the user's cache folder whose kept answers, of `solve` or a sweep, had as much time as
+            this sweep gives to a point, or are proven, and keep new ones there.
 
     Returns:
         All points. A worker that dies costs its points only; `Frontier.messages` says so.
@@ -59,11 +63,13 @@ def sweep(
     optimal      6 B   6 B    21   +23.5 %  0 %  optimal
     optimal      8 B   8 B    19   +11.8 %  0 %  optimal
     """
-    run = Sweep(graph, budgets, strategies, executor, time_limit, workers, solver, threads, cancelled)
+    run = Sweep(graph, budgets, strategies, executor, time_limit, workers, solver, threads, cancelled, cache)
     with run:
         for solution in run:
             if on_result is not None:
                 on_result(solution)
             if on_progress is not None:
                 on_progress(run.progress())
+    for remark in run.remarks:
+        warnings.warn(remark, RuntimeWarning, stacklevel=2)
     return run.frontier()

@@ -7,7 +7,8 @@
    smaller budget may begin a local search with a schedule that is beyond it. Where a bound says that there is hardly
    anything left to gain, nothing is done at all.
 
-This is the cheap half of a sweep. `improve` is the other one: a search at one budget, begun from what is known.
+This is the cheap half of a sweep. Before it, `plan_each` says something about every budget at once; after it, `improve`
+searches at one budget, from what is known.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.bounds.few_moments import MomentsBound, few_moments_bound
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.optimal import Search
+from remat_explorer.solvers.search.planner import plan_schedule
 from remat_explorer.solvers.sweeps.budget_search import BudgetSearch
 from remat_explorer.solvers.sweeps.several_budgets import MomentsAtBudgets
 
@@ -30,27 +32,53 @@ PROVING = 1.2  # one round of proof, at most, in even shares of the time
 SPENT, POWER = 0.25, 2  # a gap counts a quarter once so much of an even share was spent on it, then less and less
 
 
-def solve_together(graph: Graph, budgets: Sequence[int], start: Schedule | None, limits: Limits) -> list[Answer]:
+def plan_each(graph: Graph, budgets: Sequence[int], limits: Limits) -> list[Answer]:
+    """The planner's schedule for each budget, where it finds one in an even share of the time.
+
+    Args:
+        graph: the training graph, one implementation per operation.
+        budgets: bytes, ascending.
+        limits: time for all of them together.
+
+    >>> from remat_explorer.instances import linear
+    >>> small, large = plan_each(linear(8), [4, 10], Limits(30))
+    >>> small.schedule.cost >= 26, large.schedule.cost
+    (True, 17.0)
+    """
+    condensed = Condensed.of(graph)
+    answers: list[Answer] = []
+    for i, budget in enumerate(budgets):
+        even = limits.left / (len(budgets) - i)
+        answers.append(Answer(plan_schedule(condensed, budget, even, limits.cancelled)))
+    return answers
+
+
+def solve_together(
+    graph: Graph, budgets: Sequence[int], starts: Sequence[Schedule], limits: Limits, planned: bool = False
+) -> list[Answer]:
     """Schedules and bounds for several budgets.
 
     Args:
         graph: the training graph, one implementation per operation.
         budgets: bytes, ascending.
-        start: a schedule to begin with wherever it fits, or None.
+        starts: schedules to begin with wherever they fit.
         limits: time for all of them together, and back end.
+        planned: whether ``starts`` has the planner's schedules for these budgets.
 
     Returns:
         One answer per budget; their costs fall and their bounds fall from budget to budget.
 
     >>> from remat_explorer.instances import linear
-    >>> answers = solve_together(linear(8), [4, 6, 10], None, Limits(30))
+    >>> answers = solve_together(linear(8), [4, 6, 10], [], Limits(30))
     >>> [round(answer.lower_bound, 1) for answer in answers]
     [26.0, 21.0, 17.0]
     """
     condensed, even = Condensed.of(graph), limits.left / max(len(budgets), 1)
     bounds = _bounds(condensed, budgets, limits.share(BOUNDING))
-    searches = [BudgetSearch(condensed, *point, limits, PROVING * even) for point in zip(budgets, bounds, strict=True)]
-    if start is not None:
+    proving = PROVING * even
+    points = zip(budgets, bounds, strict=True)
+    searches = [BudgetSearch(condensed, budget, bound, limits, proving, planned) for budget, bound in points]
+    for start in starts:
         peak = Plan.of(start).peak
         for search in searches:
             search.take(start if peak <= search.budget else None)

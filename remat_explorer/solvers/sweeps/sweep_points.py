@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes
@@ -11,12 +11,11 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.base import Answer
 from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all_peak
-from remat_explorer.solvers.memory.minimum_budget import largest_operation
+from remat_explorer.solvers.memory.minimum_budget import NONE_FITS, largest_operation
 from remat_explorer.solvers.solve import judge, smallest_budget
 from remat_explorer.solvers.sweeps.frontier import Frontier
+from remat_explorer.solvers.sweeps.kept_points import KeptPoints, Point
 from remat_explorer.solvers.sweeps.sharing import best_within, bound_at, empty, merged, shared
-
-Point = tuple[str, int]  # strategy and budget in bytes
 
 
 class Points:
@@ -37,19 +36,27 @@ class Points:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self._known: dict[Point, Solution] = {}
+        self._kept: set[Point] = set()
         self._lost: dict[Point, str] = {}
         self._told: dict[Point, Solution] = {}
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def begin(self, strategies: Iterable[str], budgets: Iterable[int], first: Schedule | None) -> None:
+    def begin(
+        self,
+        strategies: Iterable[str],
+        budgets: Iterable[int],
+        first: Schedule | None,
+        kept: KeptPoints | None = None,
+    ) -> None:
         """Add all points, with what is known without a search.
 
         Args:
             strategies: names.
             budgets: bytes, ascending.
             first: a schedule of the optimal strategy to begin with where it fits, or None.
+            kept: the cache; a point that is found there is not searched again.
         """
         peak = checkpoint_all_peak(self.graph)
         everything, cost = checkpoint_all(self.graph), self.graph.total_cost
@@ -63,6 +70,13 @@ class Points:
             elif name == "optimal" and first is not None:
                 answer, first = Answer(first, cost), None  # the larger budgets share it
             self.take(name, budget, answer, 0.0)
+            if kept is not None and (found := kept.load(name, budget)) is not None:
+                self._known[name, budget] = merged(self._known[name, budget], found)
+                self._kept.add((name, budget))
+
+    def keep(self, kept: KeptPoints, ended: bool) -> list[str]:
+        """Write the points to the cache; returns sentences on why some could not be kept."""
+        return kept.store(list(self._known.values()), self._lost, ended)
 
     def take(self, strategy: str, budget: int, answer: Answer, seconds: float) -> None:
         """Check an answer and keep what is better than what was known.
@@ -81,13 +95,15 @@ class Points:
     def open(self, strategy: str) -> list[int]:
         """Budgets of a strategy at which something can still be found or proven, ascending."""
         settled = (Status.OPTIMAL, Status.INFEASIBLE)
-        return [s.budget for s in self._shared() if s.strategy == strategy and s.status not in settled]
+        mine = [s for s in self._shared() if s.strategy == strategy and (strategy, s.budget) not in self._kept]
+        return [s.budget for s in mine if s.status not in settled]
 
-    def known(self, strategy: str, budget: int) -> Answer:
-        """The best schedule of the strategy that fits ``budget``, and the best bound that holds there."""
-        found = self._shared()
-        best = best_within(budget, [s for s in self._known.values() if s.strategy == strategy])
-        return Answer(None if best is None else best.schedule, bound_at(budget, found))
+    def starts(self, strategy: str, budgets: Sequence[int]) -> tuple[list[Schedule], float | None]:
+        """The best schedules of the strategy for some budgets, each once, and the best bound at the first of them."""
+        same = [s for s in self._known.values() if s.strategy == strategy]
+        best = [best_within(budget, same) for budget in budgets]
+        schedules = {id(s.schedule): s.schedule for s in best if s is not None and s.schedule is not None}
+        return list(schedules.values()), bound_at(budgets[0], self._shared())
 
     def news(self) -> Iterator[Solution]:
         """The points that got better since they were told the last time."""
@@ -120,7 +136,7 @@ class Points:
         budget = format_bytes(solution.budget)
         if not self.graph.has_choices and solution.budget < (largest := largest_operation(self.graph))[1]:
             name, needs = self.graph.operations[largest[0]].name, format_bytes(largest[1])
-            return f"no schedule fits into {budget}: {name!r} alone needs {needs} while it runs"
+            return f"{NONE_FITS} {budget}: {name!r} alone needs {needs} while it runs"
         if solution.status is Status.INFEASIBLE:
             return f"{solution.strategy!r} has no schedule within {budget}"
         if cancelled:

@@ -1,18 +1,17 @@
 """A sweep over budgets: the trade-off curve of a graph, point by point as results arrive.
 
 Tasks go to an executor, as many at a time as it has workers, so that each begins with the best that is known by then.
-The optimal strategy's budgets are first dealt out to the workers in turn, each of which solves its share together (see
-`sweep_optimal`); what is not settled then, and has time left, is searched one budget at a time. After every result the
-points take from each other what they may (see `sharing`).
+The optimal strategy's budgets are first planned, so that there is something to see: by this process while workers of
+the sweep's own load their libraries, then by the workers. The budgets are dealt out to the workers in turn, each of
+which solves its share together (see `sweep_optimal`); what is not settled then, and has time left, is searched one
+budget at a time. After every result the points take from each other what they may (see `sharing`).
 """
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 import uuid
-from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass
@@ -22,19 +21,23 @@ from remat_explorer.graph import Graph
 from remat_explorer.graph_file import dump_graph
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.backends import backend
+from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.budgets import read_budgets, require_count, spaced_budgets
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
 from remat_explorer.solvers.jobs.processes import Processes
 from remat_explorer.solvers.memory.minimum_budget import minimum_budget
+from remat_explorer.solvers.search.compiled_search import load_search
 from remat_explorer.solvers.strategies import STRATEGIES
 from remat_explorer.solvers.sweeps.frontier import Frontier
+from remat_explorer.solvers.sweeps.kept_points import KeptPoints
+from remat_explorer.solvers.sweeps.sweep_optimal import plan_each
 from remat_explorer.solvers.sweeps.sweep_points import Points
+from remat_explorer.solvers.sweeps.sweep_queue import PLANNING, TaskQueue, patience
 from remat_explorer.solvers.sweeps.sweep_tasks import ABANDONED, Task, make_ready, read_answers, work, write_request
 from remat_explorer.solvers.threads import cores
 
 POLL = 0.05  # seconds between two looks at whether the sweep was cancelled
 MINIMUM = 1.0  # seconds for the smallest budget, besides those of a point
-LEAST_SEARCH = 0.1  # seconds below which a search at one budget is not begun
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,10 @@ class Sweep:
 
     A point comes again whenever its schedule, bound or status got better; the last one counts.
 
+    Attributes:
+        workers: tasks with the executor at a time.
+        remarks: once it has ended, sentences on why points could not be kept in the cache.
+
     >>> from concurrent.futures import ThreadPoolExecutor
     >>> from remat_explorer.instances import linear
     >>> run = Sweep(linear(8), [4, 10], executor=ThreadPoolExecutor(1), time_limit=30)
@@ -79,6 +86,7 @@ class Sweep:
         solver: str = "highs",
         threads: int = 1,
         cancelled: Callable[[], bool] | None = None,
+        cache: bool = False,
     ) -> None:
         names = [strategies] if isinstance(strategies, str) else list(dict.fromkeys(strategies))
         for name in names:
@@ -92,7 +100,9 @@ class Sweep:
         self._executor = executor
         limit = patience(graph) if time_limit is None else time_limit
         self._together = patience(graph) if time_limit is None else min(limit / 2, patience(graph))
-        self._alone = limit - self._together
+        alone = limit - self._together
+        self._kept = KeptPoints(graph, solver, limit, threads) if cache else None
+        self.remarks: tuple[str, ...] = ()
         if isinstance(budgets, int):
             self._budgets: int | list[int] = require_count(budgets)
         else:
@@ -102,8 +112,9 @@ class Sweep:
         self._count = len(names) * (self._budgets if isinstance(self._budgets, int) else len(self._budgets))
         self.workers = max(1, min(workers or cores(), self._count))
         self._points = Points(graph)
-        self._queue: deque[Task] = deque()
+        self._queue = TaskQueue(self._points, self._together, alone)
         self._in_flight: dict[Future[str], Task] = {}
+        self._has_tasks = False
         self._results = self._run()
 
     def __iter__(self) -> Iterator[Solution]:
@@ -130,10 +141,17 @@ class Sweep:
 
     def progress(self) -> SweepProgress:
         """How far it is."""
-        waiting = {(task.strategy, b) for task in (*self._queue, *self._in_flight.values()) for b in task.budgets}
+        waiting = self._queue.waiting(list(self._in_flight.values()))
+        if not self._has_tasks:
+            waiting = {(name, budget) for name in self._strategies for budget in self._points.open(name)}
         points = len(self._points) or self._count
         done = len(self._points) - len(waiting)
         return SweepProgress(time.monotonic() - self._begun, done, points, self._points.widest_gap())
+
+    @property
+    def from_cache(self) -> int:
+        """Points that were kept from earlier solves and sweeps."""
+        return 0 if self._kept is None else len(self._kept.taken)
 
     def frontier(self) -> Frontier:
         """What is known now: every point, with what it may take from the others."""
@@ -142,16 +160,19 @@ class Sweep:
     def _run(self) -> Generator[Solution, None, None]:
         """Generator: hand tasks out, take results in, and pass on what got better."""
         executor = self._executor or Processes(self.workers)
-        graph_text = dump_graph(self.graph)
+        graph_text, ready = dump_graph(self.graph), []
         try:
             if executor is not self._executor:
-                for _ in range(self.workers):  # they load their libraries while the smallest budget is sought
-                    executor.submit(make_ready, self._solver)
+                # they load their libraries while the smallest budget is sought, and the first ones are planned
+                ready = [executor.submit(make_ready, self._solver) for _ in range(self.workers)]
             self._begin()
             yield from self._points.news()
+            yield from self._plan_until(ready)
+            self._queue.begin(self._strategies, self.workers)
+            self._has_tasks = True
             while (self._queue or self._in_flight) and not self._is_cancelled():
-                while self._queue and len(self._in_flight) < self.workers:
-                    self._submit(executor, graph_text, self._queue.popleft())
+                while len(self._in_flight) < self.workers and (task := self._queue.pop()) is not None:
+                    self._submit(executor, graph_text, task)
                 done, _ = wait(self._in_flight, timeout=POLL, return_when=FIRST_COMPLETED)
                 for future in done:
                     self._receive(self._in_flight.pop(future), future)
@@ -161,7 +182,7 @@ class Sweep:
             self._end(executor)
 
     def _begin(self) -> None:
-        """Space the budgets if they were not given, and queue the first tasks."""
+        """Space the budgets if they were not given, and note what is known of them without a search."""
         sizes, first = self._budgets, None
         if isinstance(sizes, int):
             make_ready(self._solver)  # in this process, too, before the clock of that search begins
@@ -170,22 +191,25 @@ class Sweep:
             least = smallest.known_feasible if feasible else smallest.lower_bound
             sizes = spaced_budgets(least, smallest.checkpoint_all_peak, sizes)
             first = smallest.schedule if feasible else None
-        self._points.begin(self._strategies, sizes, first)
-        for name in self._strategies:
-            sizes = self._points.open(name)
-            if name == "optimal":
-                chunks = min(self.workers, len(sizes))
-                for i in range(chunks):  # dealt in turn, since small budgets are the hard ones
-                    chunk = tuple(sizes[i::chunks])
-                    self._queue.append(Task(name, chunk, True, self._together * math.ceil(len(sizes) / chunks)))
-            else:
-                self._queue.extend(Task(name, (size,), False, self._together + self._alone) for size in sizes)
+        self._points.begin(self._strategies, sizes, first, self._kept)
+
+    def _plan_until(self, ready: Sequence[Future[None]]) -> Generator[Solution, None, None]:
+        """Generator: plan one budget after the other until a worker is ready, or all are planned."""
+        name = "optimal"
+        possible = ready and name in self._strategies and not self.graph.has_choices
+        for size in self._points.open(name) if possible else ():
+            load_search()
+            if any(future.done() for future in ready) or self._is_cancelled():
+                break
+            limits = Limits(PLANNING * self._together, cancelled=self._stop.is_set)
+            (answer,) = plan_each(self.graph, [size], limits)
+            self._points.take(name, size, answer, limits.elapsed)
+            self._queue.planned[size] = limits.elapsed
+            yield from self._points.news()
 
     def _submit(self, executor: Executor, graph_text: str, task: Task) -> None:
-        if not task.together and task.budgets[0] not in self._points.open(task.strategy):
-            return  # what others found has settled it in the meantime
-        known = self._points.known(task.strategy, task.budgets[0])
-        request = write_request(self._id, task, known, self._solver, self._threads)
+        starts, bound = self._points.starts(task.strategy, task.budgets)
+        request = write_request(self._id, task, starts, bound, self._solver, self._threads)
         try:
             self._in_flight[executor.submit(work, graph_text, request)] = task
         except Exception as error:  # a pool that is broken or shut down
@@ -199,17 +223,13 @@ class Sweep:
         except Exception as error:  # whatever the executor raises for a worker that died, or a claim that is refused
             self._lose(task, error)
             return
-        if task.together and self._alone >= LEAST_SEARCH:
-            unsettled = set(self._points.open(task.strategy)) & set(task.budgets)
-            self._queue.extend(Task(task.strategy, (size,), False, self._alone) for size in sorted(unsettled))
+        self._queue.follow(task, answers)
 
     def _lose(self, task: Task, error: Exception) -> None:
         """The task has no result: points that were solved together are tried one by one, a single one is given up."""
-        if len(task.budgets) > 1:
-            self._queue.extend(Task(task.strategy, (size,), True, self._together) for size in task.budgets)
-        else:
+        if not self._queue.retry(task):
             what = str(error) if isinstance(error, RematError) else f"{type(error).__name__}: {error}"
-            self._points.lose(task.strategy, task.budgets, what)
+            self._points.lose(task.strategy, task.then or task.budgets, what)
 
     def _is_cancelled(self) -> bool:
         if self._asked is not None and not self._stop.is_set() and self._asked():
@@ -217,6 +237,7 @@ class Sweep:
         return self._stop.is_set()
 
     def _end(self, executor: Executor) -> None:
+        ended = not (self._in_flight or self._queue or self._stop.is_set())
         if self._in_flight:  # cancelled, or nobody listens any more
             ABANDONED.add(self._id)
         for future in self._in_flight:
@@ -225,13 +246,5 @@ class Sweep:
         self._queue.clear()
         if isinstance(executor, Processes) and executor is not self._executor:
             executor.kill()
-
-
-def patience(graph: Graph) -> float:
-    """Seconds that a point may take where no limit is given; walks take time with the square of the operations.
-
-    >>> from remat_explorer.instances import linear
-    >>> patience(linear(8)), round(patience(linear(800)), 1)
-    (0.5, 4.0)
-    """
-    return max(0.5, (graph.n / 800) ** 2)
+        if self._kept is not None:
+            self.remarks = tuple(self._points.keep(self._kept, ended))

@@ -1,7 +1,7 @@
 """What a sweep asks of a worker, and what it gets back: JSON text both ways, whatever carries it.
 
-A request names a strategy, budgets, what is known at each of them, and a time limit. A worker's answer is a claim: the
-parent checks every schedule before anyone sees it.
+A request names a strategy, budgets, what is known there, what to do, and a time limit. A worker's answer is a claim:
+the parent checks every schedule before anyone sees it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from remat_explorer.documents import quote
 from remat_explorer.errors import RematError, SolverError
@@ -24,7 +24,9 @@ from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.bounds.runs import pack_runs, unpack_runs
 from remat_explorer.solvers.search.compiled_search import load_search
 from remat_explorer.solvers.strategies import STRATEGIES
-from remat_explorer.solvers.sweeps.sweep_optimal import improve, solve_together
+from remat_explorer.solvers.sweeps.sweep_optimal import improve, plan_each, solve_together
+
+Kind = Literal["plan", "together", "alone"]
 
 ABANDONED: set[str] = set()  # sweeps that nobody waits for any more, as far as this process knows
 
@@ -36,23 +38,31 @@ class Task:
     Attributes:
         strategy: a key of `STRATEGIES`.
         budgets: bytes, ascending.
-        together: whether the budgets share their work; otherwise there is one budget, and a full search.
+        kind: "plan" for a first answer at each budget, "together" where the budgets share their work, "alone" for a
+            full search at one budget.
         time_limit: seconds for all of them.
+        then: of a plan: budgets that are to be solved together afterwards.
+        planned: of budgets together: whether they were planned.
     """
 
     strategy: str
     budgets: tuple[int, ...]
-    together: bool
+    kind: Kind
     time_limit: float
+    then: tuple[int, ...] = ()
+    planned: bool = False
 
 
-def write_request(sweep: str, task: Task, known: Answer, solver: str, threads: int) -> str:
+def write_request(
+    sweep: str, task: Task, starts: Sequence[Schedule], lower_bound: float | None, solver: str, threads: int
+) -> str:
     """The request text.
 
     Args:
         sweep: what `ABANDONED` calls this sweep.
         task: what to do.
-        known: a schedule and a bound; of tasks with several budgets, for the budgets where they are valid.
+        starts: schedules to begin with wherever they fit.
+        lower_bound: on the cost at the first budget, or None.
         solver: the back end.
         threads: its threads.
     """
@@ -61,10 +71,11 @@ def write_request(sweep: str, task: Task, known: Answer, solver: str, threads: i
             "sweep": sweep,
             "strategy": task.strategy,
             "budgets": task.budgets,
-            "together": task.together,
+            "kind": task.kind,
             "time_limit": task.time_limit,
-            "start": None if known.schedule is None else pack_runs(known.schedule),
-            "lower_bound": known.lower_bound,
+            "planned": task.planned,
+            "starts": [pack_runs(schedule) for schedule in starts],
+            "lower_bound": lower_bound,
             "solver": solver,
             "threads": threads,
         }
@@ -84,9 +95,9 @@ def work(graph_text: str, request_text: str) -> str:
     try:
         graph, request = _graph(graph_text), json.loads(request_text)
         make_ready(request["solver"])  # which is no part of the first task's time
-        start = None if request["start"] is None else unpack_runs(request["start"], graph, SolverError)
+        starts = [unpack_runs(runs, graph, SolverError) for runs in request["starts"]]
         begun = time.monotonic()
-        answers = _answers(graph, request, start)
+        answers = _answers(graph, request, starts)
         seconds = (time.monotonic() - begun) / len(answers)
         return json.dumps({"answers": [_pack(answer, seconds) for answer in answers]})
     except (RematError, MemoryError) as error:
@@ -97,7 +108,7 @@ def work(graph_text: str, request_text: str) -> str:
 def make_ready(solver: str) -> None:
     """Load what a search needs: the back end's library, and compiled code, which is made where there is none."""
     load_search()
-    solve_together(linear(4), (4, 6), None, Limits(solver=solver))
+    solve_together(linear(4), (4, 6), [], Limits(solver=solver))
 
 
 def read_answers(text: Any, graph: Graph, count: int) -> list[tuple[Answer, float]]:
@@ -118,14 +129,16 @@ def read_answers(text: Any, graph: Graph, count: int) -> list[tuple[Answer, floa
     return found
 
 
-def _answers(graph: Graph, request: dict[str, Any], start: Schedule | None) -> Sequence[Answer]:
+def _answers(graph: Graph, request: dict[str, Any], starts: Sequence[Schedule]) -> Sequence[Answer]:
     sweep, strategy, budgets = request["sweep"], request["strategy"], request["budgets"]
     limits = Limits(request["time_limit"], request["solver"], request["threads"], cancelled=lambda: sweep in ABANDONED)
-    if request["together"]:
-        return solve_together(graph, budgets, start, limits)
+    if request["kind"] == "plan":
+        return plan_each(graph, budgets, limits)
+    if request["kind"] == "together":
+        return solve_together(graph, budgets, starts, limits, request["planned"])
     (budget,) = budgets
     if strategy == "optimal":
-        return [improve(graph, budget, Answer(start, request["lower_bound"]), limits)]
+        return [improve(graph, budget, Answer(next(iter(starts), None), request["lower_bound"]), limits)]
     return [STRATEGIES[strategy](graph, budget, limits)]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from orders_of_computations import least_peak
 
@@ -42,6 +44,18 @@ def test_the_explanation_names_the_operation_its_bytes_and_a_budget_worth_trying
     text = minimum_budget(linear(8)).explain()
     assert "'v9' alone needs 3 B (3 bytes)" in text
     assert "The smallest budget worth trying is 3 B (3 bytes), 30% of keeping everything" in text
+
+
+def test_an_infeasible_budget_is_explained_by_what_is_proven_of_it():
+    found = minimum_budget(linear(8))
+    assert found.proven
+    below = found.explain_infeasible("optimal", 2)
+    assert below.startswith("no schedule that goes stage by stage fits into 2 B: 'v9' alone needs 3 B")
+    assert "worth trying is 3 B" in below
+    within = found.explain_infeasible("checkpoint-all", 5)
+    assert within.startswith("'checkpoint-all' has no schedule within 5 B, but there is one that needs 3 B")
+    between = replace(found, known_feasible=6).explain_infeasible("optimal", 4)
+    assert between.startswith("'optimal' has no schedule within 4 B, which is proven. The smallest budget worth trying")
 
 
 @pytest.mark.parametrize("name", ["vgg16", "unet", "mobilenet_v1"])

@@ -21,7 +21,7 @@ def frontier():
     """Three proven points, one without a schedule, and checkpoint-all, of the chain of 8 layers."""
     graph = linear(8)
     points = [solve(graph, budget) for budget in (2, 4, 6, 10)] + [solve(graph, 10, "checkpoint-all")]
-    return Frontier(graph, tuple(points), {("optimal", 2): "no schedule fits into 2 B"}, 1.5)
+    return Frontier(graph, tuple(points), {("optimal", 2): "no schedule that goes stage by stage fits into 2 B"}, 1.5)
 
 
 def test_points_have_schedules_and_are_sorted_by_budget(frontier):
@@ -133,7 +133,7 @@ def test_the_text_is_a_table_with_the_reasons_below(frontier):
     assert rows[1].split() == ["optimal", "4", "B", "4", "B", "26", "+52.9", "%", "0", "%", "optimal"]
     assert len({row.rstrip().rfind(" ") for row in rows}) == 1  # the last column is aligned
     assert rows[0].split() == ["optimal", "2", "B", "infeasible"]
-    assert reason == "no schedule fits into 2 B"
+    assert reason == "no schedule that goes stage by stage fits into 2 B"
 
 
 def test_schedules_survive_as_what_they_run(random_graph):

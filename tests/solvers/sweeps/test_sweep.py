@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import signal
 import threading
@@ -163,6 +164,31 @@ def test_results_arrive_one_by_one_and_each_arrival_is_better_than_the_one_befor
     assert [p.done for p in progress] == sorted(p.done for p in progress)
 
 
+def test_every_budget_has_a_first_answer_before_any_is_searched(captured):
+    with Recording(1) as processes:
+        run = Sweep(captured("unet"), ["45%", "55%", "65%", "75%"], executor=processes, workers=1)
+        with run:
+            first = [next(run).budget for _ in range(4)]
+            assert len(set(first)) == 4
+            assert [json.loads(text)["kind"] for text in processes.requests] == ["plan"]
+            list(run)
+        kinds = [json.loads(text)["kind"] for text in processes.requests]
+    assert kinds == ["plan", "together"]
+
+
+class Recording(Processes):
+    """Processes that note what they are asked."""
+
+    def __init__(self, workers):
+        super().__init__(workers)
+        self.requests = []
+
+    def submit(self, fn, /, *args, **kwargs):
+        if fn is work:
+            self.requests.append(args[1])
+        return super().submit(fn, *args, **kwargs)
+
+
 def test_two_exact_strategies_have_the_same_curve(thread):
     frontier = sweep(linear(4), [4, 5], ["checkmate-ilp", "optimal"], thread, time_limit=ENOUGH)
     for a, b in zip(frontier.solutions[:2], frontier.solutions[2:], strict=True):
@@ -270,7 +296,7 @@ def test_what_a_worker_claims_is_checked(monkeypatch, thread):
     from remat_explorer.solvers.checkpoint_all import checkpoint_all
     from remat_explorer.solvers.sweeps import sweep_tasks
 
-    def lie(graph, request, start):
+    def lie(graph, request, starts):
         return [Answer(checkpoint_all(graph), 17.0) for _ in request["budgets"]]
 
     monkeypatch.setattr(sweep_tasks, "_answers", lie)

@@ -40,7 +40,7 @@ def test_bounds_and_schedules_of_random_graphs_are_on_the_right_sides_of_the_opt
     for seed in range(10):
         graph = random_graph(seed, layers=3)
         budgets = budgets_of(graph, 4)
-        for budget, answer in zip(budgets, solve_together(graph, budgets, None, Limits(60)), strict=True):
+        for budget, answer in zip(budgets, solve_together(graph, budgets, [], Limits(60)), strict=True):
             best = solve(graph, budget)
             if best.cost is None:
                 assert answer.schedule is None
@@ -55,7 +55,7 @@ def test_bounds_and_schedules_of_random_graphs_are_on_the_right_sides_of_the_opt
 
 def test_costs_and_bounds_fall_from_budget_to_budget(captured):
     graph = captured("unet")
-    answers = solve_together(graph, budgets_of(graph, 6)[1:], None, Limits(30))
+    answers = solve_together(graph, budgets_of(graph, 6)[1:], [], Limits(30))
     costs = [answer.schedule.cost for answer in answers if answer.schedule is not None]
     bounds = [answer.lower_bound for answer in answers if answer.lower_bound is not None]
     assert len(costs) == len(bounds) == len(answers)
@@ -65,7 +65,7 @@ def test_costs_and_bounds_fall_from_budget_to_budget(captured):
 
 def test_a_start_serves_where_it_fits_even_without_time_for_anything_else():
     start = solve(linear(8), 6).schedule
-    small, fitting, large = solve_together(linear(8), [4, 6, 8], start, Limits(0.0))
+    small, fitting, large = solve_together(linear(8), [4, 6, 8], [start], Limits(0.0))
     assert (small.schedule, fitting.schedule, large.schedule) == (None, start, start)
     assert [answer.lower_bound for answer in (small, fitting, large)] == [17, 17, 17]
 
