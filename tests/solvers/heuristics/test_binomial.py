@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from drawn_chains import chains
+from drawn_settings import DRAWN
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,6 +52,7 @@ def test_schedules_of_chains_run_as_many_forward_operations_as_the_reference(ref
         assert forward_runs(schedule) == entry["extra_forward_dp"], entry
 
 
+@DRAWN
 @given(st.integers(1, 40), st.integers(1, 12), st.randoms())
 def test_whatever_the_sizes_the_choice_of_states_is_an_optimal_one_and_fits_into_the_slots(steps, slots, random):
     stored = stored_states(steps, slots, [random.randrange(9) for _ in range(steps)])
@@ -65,6 +67,7 @@ def test_whatever_the_sizes_the_choice_of_states_is_an_optimal_one_and_fits_into
     assert advanced == fewest_steps(steps, slots)
 
 
+@DRAWN
 @given(chains())
 def test_no_chain_needs_more_forward_runs_than_the_count_and_every_schedule_passes(graph):
     steps = int((~graph.is_backward).sum()) + 1

@@ -9,6 +9,7 @@ import pytest
 from candidates import ON_CHAINS, WITHOUT_BUDGET, candidates_of, suited
 from drawn_chains import chains
 from drawn_graphs import loose_graphs, problems, training_graphs
+from drawn_settings import DRAWN
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,6 +53,7 @@ def test_the_cheapest_candidate_that_fits_is_found(name):
         assert solve(graph, budget, method).cost == min(fitting)
 
 
+@DRAWN
 @given(problems(st.one_of(training_graphs(), chains(5), loose_graphs())))
 def test_no_answer_exceeds_the_budget_and_none_claims_a_proof(problem):
     graph, budget = problem
@@ -63,6 +65,7 @@ def test_no_answer_exceeds_the_budget_and_none_claims_a_proof(problem):
         assert (solution.status, solution.lower_bound) == (Status.FEASIBLE, None)
 
 
+@DRAWN
 @given(st.one_of(training_graphs(), chains(5)))
 def test_where_everything_fits_methods_with_a_knob_keep_everything(graph):
     for name in suited(graph):
@@ -70,6 +73,7 @@ def test_where_everything_fits_methods_with_a_knob_keep_everything(graph):
             assert solve(graph, checkpoint_all_peak(graph), name).cost == graph.total_cost
 
 
+@DRAWN
 @given(training_graphs())
 def test_the_same_graph_gives_the_same_candidates_in_the_same_order_and_none_twice(graph):
     for name in ("ap-greedy", "linearized-sqrt-n", "linearized-greedy"):

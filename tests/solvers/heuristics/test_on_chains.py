@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from candidates import ON_CHAINS, candidates_of
 from drawn_chains import chains
+from drawn_settings import DRAWN
 from hypothesis import given
 
 from remat_explorer.checker import check
@@ -31,6 +32,7 @@ def graph_of(phases: str, reads: list[list[int]]) -> Graph:
     return Graph("small", tuple(Value(f"v{k}", 1) for k in range(len(phases))), operations)
 
 
+@DRAWN
 @given(chains())
 def test_the_three_kinds_of_split_points_give_the_same_schedules_on_chains(graph):
     for rule in ("sqrt-n", "greedy"):
@@ -43,6 +45,7 @@ def test_the_three_kinds_of_split_points_give_the_same_schedules_on_chains(graph
             assert all(np.array_equal(a, b) for a, b in zip(chen, other, strict=True))
 
 
+@DRAWN
 @given(chains())
 def test_no_operation_of_a_chain_runs_more_than_twice_in_a_schedule_of_segments(graph):
     for strategy in ("chen-sqrt-n", "chen-greedy"):

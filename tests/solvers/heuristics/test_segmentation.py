@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 from candidates import candidates_of
 from drawn_chains import chains
+from drawn_settings import DRAWN
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,12 +55,14 @@ def branching_graph() -> Graph:
     return Graph("branches", tuple(values), tuple(operations))
 
 
+@DRAWN
 @given(chains(), st.integers(0, 40), st.sets(st.integers(0, 8)))
 def test_the_greedy_rule_is_algorithm_3(graph, budget, chosen):
     points = [k for k in chain_points(graph) if k in chosen]
     assert greedy(graph, points, budget) == algorithm_3(graph, points, budget)
 
 
+@DRAWN
 @given(chains())
 def test_the_search_finds_every_segmentation_of_a_short_chain(graph):
     points = chain_points(graph)

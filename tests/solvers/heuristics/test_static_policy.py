@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from candidates import candidates_of
 from drawn_graphs import training_graphs
+from drawn_settings import DRAWN
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from remat_explorer.solvers.heuristics.segments import segment_schedule
 from remat_explorer.solvers.heuristics.static_policy import schedule_of
 
 
+@DRAWN
 @given(training_graphs(), st.randoms())
 def test_every_recomputation_is_needed_by_what_is_kept_whatever_is_kept(graph, random):
     """R is minimal: without any single one of its recomputations the same S is no schedule."""
@@ -29,6 +31,7 @@ def test_every_recomputation_is_needed_by_what_is_kept_whatever_is_kept(graph, r
         assert Schedule(graph, fewer, schedule.S).violation() is not None
 
 
+@DRAWN
 @given(training_graphs())
 def test_to_keep_everything_is_checkpoint_all(graph):
     kept = schedule_of(graph, lambda t, retained: np.ones(len(graph.values), dtype=bool))
@@ -37,6 +40,7 @@ def test_to_keep_everything_is_checkpoint_all(graph):
     assert np.array_equal(kept.S, plain.S)
 
 
+@DRAWN
 @given(training_graphs(), st.sets(st.integers(0, 3)))
 def test_gradients_and_the_way_forward_are_never_recomputed(graph, checkpoints):
     forward = ~graph.is_backward
@@ -46,6 +50,7 @@ def test_gradients_and_the_way_forward_are_never_recomputed(graph, checkpoints):
         assert R[:, ~forward].sum(axis=0).max() == 1
 
 
+@DRAWN
 @given(training_graphs(), st.sets(st.integers(0, 3)))
 def test_kept_to_their_last_use_recomputed_values_cost_one_more_forward_pass_at_most(graph, checkpoints):
     R = segment_schedule(graph, sorted(checkpoints), once=True).R > 0
