@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from remat_explorer.solvers.ap_greedy import AP_SEGMENT_BYTES, ap_greedy, solve_ap_greedy
+from remat_explorer.solvers.ap_sqrt_n import ap_sqrt_n, solve_ap_sqrt_n
 from remat_explorer.solvers.checkmate_ilp import solve_checkmate_ilp, solve_checkmate_unpartitioned
 from remat_explorer.solvers.checkpoint_all import solve_checkpoint_all
+from remat_explorer.solvers.checkpoint_last import checkpoint_last, solve_checkpoint_last
+from remat_explorer.solvers.chen_greedy import CHEN_SEGMENT_BYTES, chen_greedy, solve_chen_greedy
+from remat_explorer.solvers.chen_sqrt_n import chen_sqrt_n, solve_chen_sqrt_n
+from remat_explorer.solvers.griewank import SLOTS, griewank, solve_griewank
+from remat_explorer.solvers.linearized_greedy import (
+    LINEARIZED_SEGMENT_BYTES,
+    linearized_greedy,
+    solve_linearized_greedy,
+)
+from remat_explorer.solvers.linearized_sqrt_n import linearized_sqrt_n, solve_linearized_sqrt_n
 from remat_explorer.solvers.method import Method, Support
 from remat_explorer.solvers.optimal import solve_optimal
 
 YES, PARTLY, NO = Support.YES, Support.PARTLY, Support.NO
 CHECKMATE = "Jain et al. 2020"
+CHEN = "Chen et al. 2016"
 
 STRATEGIES: dict[str, Method] = {
     "optimal": Method(
@@ -43,5 +56,81 @@ STRATEGIES: dict[str, Method] = {
         general_graphs=YES,
         cost_aware=NO,
         memory_aware=NO,
+    ),
+    "checkpoint-last": Method(
+        solve_checkpoint_last,
+        "nothing of the forward pass is kept: each backward operation recomputes what it reads",
+        f"{CHECKMATE}, section 6",
+        general_graphs=YES,
+        cost_aware=NO,
+        memory_aware=NO,
+        candidates=checkpoint_last,
+    ),
+    "griewank": Method(
+        solve_griewank,
+        "REVOLVE: on a chain, the fewest recomputed layers for a number of slots",
+        "Griewank and Walther 2000",
+        general_graphs=NO,
+        cost_aware=NO,
+        memory_aware=NO,
+        knob=SLOTS,
+        candidates=griewank,
+    ),
+    "chen-sqrt-n": Method(
+        solve_chen_sqrt_n,
+        "on a chain of n layers, a checkpoint after every sqrt(n) of them",
+        f"{CHEN}, section 4",
+        general_graphs=NO,
+        cost_aware=NO,
+        memory_aware=NO,
+        candidates=chen_sqrt_n,
+    ),
+    "chen-greedy": Method(
+        solve_chen_greedy,
+        "on a chain, a checkpoint whenever a segment exceeds b bytes; several b are tried",
+        f"{CHEN}, section 4 and Algorithm 3",
+        general_graphs=NO,
+        cost_aware=NO,
+        memory_aware=PARTLY,
+        knob=CHEN_SEGMENT_BYTES,
+        candidates=chen_greedy,
+    ),
+    "ap-sqrt-n": Method(
+        solve_ap_sqrt_n,
+        "chen-sqrt-n on the articulation points of the forward graph",
+        f"{CHECKMATE}, section 6.1 and appendix B.1",
+        general_graphs=PARTLY,
+        cost_aware=NO,
+        memory_aware=NO,
+        candidates=ap_sqrt_n,
+    ),
+    "ap-greedy": Method(
+        solve_ap_greedy,
+        "chen-greedy on the articulation points of the forward graph",
+        f"{CHECKMATE}, section 6.1 and appendix B.1",
+        general_graphs=PARTLY,
+        cost_aware=NO,
+        memory_aware=PARTLY,
+        knob=AP_SEGMENT_BYTES,
+        candidates=ap_greedy,
+    ),
+    "linearized-sqrt-n": Method(
+        solve_linearized_sqrt_n,
+        "chen-sqrt-n on the forward operations in their order, as if they were a chain",
+        f"{CHECKMATE}, section 6.1 and appendix B.2",
+        general_graphs=YES,
+        cost_aware=NO,
+        memory_aware=NO,
+        candidates=linearized_sqrt_n,
+    ),
+    "linearized-greedy": Method(
+        solve_linearized_greedy,
+        "chen-greedy on the forward operations in their order, as if they were a chain",
+        f"{CHECKMATE}, section 6.1 and appendix B.2",
+        general_graphs=YES,
+        cost_aware=NO,
+        memory_aware=PARTLY,
+        knob=LINEARIZED_SEGMENT_BYTES,
+        candidates=linearized_greedy,
     ),
 }

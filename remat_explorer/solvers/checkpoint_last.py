@@ -1,0 +1,30 @@
+"""Checkpoint-last: keep nothing of the forward pass but what the operation before has just computed.
+
+Every backward operation recomputes the forward values that it reads from the start; gradients are kept. It is the
+other end of the trade-off from checkpoint-all: on a chain of l layers it takes l (l + 1) / 2 recomputations, and the
+memory of a few values.
+
+Source: the baseline of that name in the evaluation of Jain et al., Checkmate (MLSys 2020); it is not in Table 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from remat_explorer.graph import Graph
+from remat_explorer.solvers.heuristics.settings import within_budget
+from remat_explorer.solvers.heuristics.static_policy import schedule_of
+from remat_explorer.solvers.method import Candidate
+
+
+def checkpoint_last(graph: Graph) -> Iterator[Candidate]:
+    """The one schedule of this method.
+
+    >>> from remat_explorer.instances import linear
+    >>> [candidate.schedule.cost for candidate in checkpoint_last(linear(8))]
+    [53.0]
+    """
+    yield Candidate(schedule_of(graph, lambda t, retained: graph.producer == t))
+
+
+solve_checkpoint_last = within_budget(checkpoint_last)

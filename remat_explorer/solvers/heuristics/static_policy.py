@@ -1,0 +1,73 @@
+"""A schedule from a static policy: what to keep follows from the choice of checkpoints alone, R from what is kept.
+
+The heuristics of Checkmate's appendix B choose S first; given S, the cheapest R is the minimal one that satisfies (1b)
+and (1c) (Jain et al., MLSys 2020, section 5.1). Here both come from one walk through the stages: stage t recomputes
+what operation t lacks, and nothing else, and then drops what the policy does not keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from remat_explorer.graph import Graph
+from remat_explorer.schedule import Schedule
+
+Keep = Callable[[int, np.ndarray], np.ndarray]
+"""A policy: stage t and the values retained into it, bool of shape (values,), give the forward values that may stay."""
+
+
+def schedule_of(graph: Graph, keep: Keep) -> Schedule:
+    """The schedule that keeps what ``keep`` says, and recomputes what is missing where it is missing.
+
+    Kept in any case: gradients (all values of backward operations) and persistent values, and a forward value while a
+    forward operation that reads it is still to come, so nothing is recomputed on the way forward. What nobody reads
+    again is dropped in the end, which lowers the peak at no cost.
+
+    Args:
+        graph: the training graph; of several implementations the default is used.
+        keep: the policy.
+
+    >>> from remat_explorer.instances import linear
+    >>> nothing = schedule_of(linear(2), lambda t, retained: np.zeros(5, dtype=bool))
+    >>> ["".join(map(str, row)) for row in nothing.R]
+    ['10000', '01000', '11100', '11010', '10001']
+    """
+    computed = np.zeros((graph.n, graph.n), dtype=bool)
+    held = np.zeros(len(graph.values), dtype=bool)
+    always = graph.is_backward[graph.producer] | graph.persistent
+    last_forward_read = _last_forward_read(graph)
+    for t in range(graph.n):
+        runs = missing_operations(graph, t, held)
+        computed[t, runs] = True
+        here = held.copy()
+        for k in runs:
+            here[list(graph.outputs(k))] = True
+        held = here & (always | (last_forward_read > t) | keep(t, held))
+    return Schedule(graph, computed, np.zeros((graph.n, len(graph.values)), dtype=bool)).compact()
+
+
+def missing_operations(graph: Graph, k: int, held: np.ndarray) -> list[int]:
+    """Operation ``k`` and those that must run before it, in any order, when the values ``held`` are in memory.
+
+    >>> from remat_explorer.instances import linear
+    >>> missing_operations(linear(4), 3, np.array([1, 0, 0, 0, 0, 0, 0, 0, 0], dtype=bool))
+    [3, 2, 1]
+    """
+    runs, found = [k], {k}
+    for operation in runs:  # grows while it is read
+        for v in graph.inputs(operation):
+            producer = int(graph.producer[v])
+            if not held[v] and producer not in found:
+                found.add(producer)
+                runs.append(producer)
+    return runs
+
+
+def _last_forward_read(graph: Graph) -> np.ndarray:
+    """The last forward operation that reads each value, or -1; int of shape (values,)."""
+    last = np.full(len(graph.values), -1, dtype=np.int64)
+    for v, readers in enumerate(graph.readers):
+        last[v] = max((k for k in readers if not graph.is_backward[k]), default=-1)
+    return last

@@ -1,0 +1,30 @@
+"""The schedules of methods that do not ask for the budget, and for which graphs they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from remat_explorer.errors import SolverError
+from remat_explorer.graph import Graph
+from remat_explorer.solvers import STRATEGIES
+from remat_explorer.solvers.heuristics.chain import require_chain
+from remat_explorer.solvers.method import Candidate
+
+ON_CHAINS = ("griewank", "chen-sqrt-n", "chen-greedy")
+WITHOUT_BUDGET = tuple(name for name, method in STRATEGIES.items() if method.candidates is not None)
+
+
+def candidates_of(strategy: str, graph: Graph, **options: Any) -> list[Candidate]:
+    """All schedules of a method."""
+    candidates = STRATEGIES[strategy].candidates
+    assert candidates is not None
+    return list(candidates(graph, **options))
+
+
+def suited(graph: Graph) -> list[str]:
+    """The methods without a budget that take this graph."""
+    try:
+        require_chain(graph, "another")
+    except SolverError:
+        return [name for name in WITHOUT_BUDGET if name not in ON_CHAINS]
+    return list(WITHOUT_BUDGET)

@@ -1,0 +1,108 @@
+"""Griewank and Walther's counts, and that the schedules of chains have them."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from drawn_chains import chains
+from drawn_settings import DRAWN
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remat_explorer.checker import check
+from remat_explorer.errors import SolverError
+from remat_explorer.instances import linear
+from remat_explorer.solvers import solve
+from remat_explorer.solvers.griewank import binomial_schedule, griewank, slot_numbers
+from remat_explorer.solvers.heuristics.binomial import forward_steps, stored_states
+
+
+@cache
+def fewest_steps(steps: int, slots: int) -> int:
+    """The dynamic program: store state m next, reverse what follows it, then what precedes it."""
+    if steps == 1:
+        return 0
+    if slots == 1:
+        return steps * (steps - 1) // 2
+    return min(m + fewest_steps(steps - m, slots - 1) + fewest_steps(m, slots) for m in range(1, steps))
+
+
+def forward_runs(schedule) -> int:
+    """Runs of forward operations, first and repeated."""
+    return int((schedule.R[:, ~schedule.graph.is_backward] > 0).sum())
+
+
+def test_the_closed_form_equals_the_reference(reference):
+    entries = reference("revolve_counts.json")["revolve"]
+    assert len(entries) == 600
+    for entry in entries:
+        assert forward_steps(entry["steps"], entry["checkpoints"]) == entry["extra_forward_formula"], entry
+
+
+def test_schedules_of_chains_run_as_many_forward_operations_as_the_reference(reference):
+    """l steps: the l - 1 forward operations of the chain, and the loss; the input of the chain is the initial state."""
+    entries = [entry for entry in reference("revolve_counts.json")["revolve"] if entry["steps"] <= 24]
+    entries += [entry for entry in reference("revolve_counts.json")["revolve"] if entry["checkpoints"] == 5]
+    assert len(entries) > 250
+    for entry in entries:
+        schedule = binomial_schedule(linear(entry["steps"] - 1), entry["checkpoints"])
+        assert forward_runs(schedule) == entry["extra_forward_dp"], entry
+
+
+@DRAWN
+@given(st.integers(1, 40), st.integers(1, 12), st.randoms())
+def test_whatever_the_sizes_the_choice_of_states_is_an_optimal_one_and_fits_into_the_slots(steps, slots, random):
+    stored = stored_states(steps, slots, [random.randrange(9) for _ in range(steps)])
+    assert stored.sum(axis=1).max() <= slots
+    held, advanced = {0}, 0
+    for i in reversed(range(steps)):
+        nearest = max(state for state in held if state <= i)
+        now = set(map(int, np.flatnonzero(stored[i])))
+        assert all(nearest <= state <= i for state in now - held), "what is stored next lies on the way to state i"
+        advanced += i - nearest
+        held = now
+    assert advanced == fewest_steps(steps, slots)
+
+
+@DRAWN
+@given(chains())
+def test_no_chain_needs_more_forward_runs_than_the_count_and_every_schedule_passes(graph):
+    steps = int((~graph.is_backward).sum()) + 1
+    for slots in slot_numbers(graph):
+        schedule = binomial_schedule(graph, slots)
+        check(graph, schedule.R, schedule.S)
+        assert forward_runs(schedule) <= fewest_steps(steps, slots)
+
+
+def test_with_as_many_slots_as_operations_nothing_is_recomputed():
+    assert [next(griewank(linear(layers))).schedule.recomputations for layers in (1, 2, 9, 60)] == [0, 0, 0, 0]
+
+
+def test_more_slots_than_states_are_as_good_as_all_of_them():
+    assert [found.label for found in griewank(linear(5), slots=99)] == ["5 slots"]
+
+
+def test_long_chains_try_at_most_forty_numbers_of_slots():
+    numbers = slot_numbers(linear(500))
+    assert len(numbers) <= 40
+    assert (numbers[0], numbers[-1]) == (1, 500)
+
+
+@pytest.mark.parametrize("slots", [0, -3, 1.5, "two", True, float("nan")])
+def test_slots_that_are_no_number_of_states_are_refused(slots):
+    with pytest.raises(SolverError, match=r"slots is .*give a whole number of states, at least 1"):
+        solve(linear(4), 10, "griewank", slots=slots)
+
+
+def test_fewer_slots_cost_more_and_need_less():
+    solutions = [solve(linear(16), 100, "griewank", slots=slots) for slots in (1, 3, 6, 16)]
+    for fewer, more in pairwise(solutions):
+        assert fewer.cost is not None
+        assert more.cost is not None
+        assert fewer.peak is not None
+        assert more.peak is not None
+        assert fewer.cost > more.cost
+        assert fewer.peak <= more.peak
