@@ -16,7 +16,7 @@ def strategies(options: argparse.Namespace) -> int:
     from remat_explorer.solvers.table_one import row
 
     rows = {name: row(method) for name, method in STRATEGIES.items()}
-    cells = [HEADS]
+    cells: list[tuple[str, ...]] = [HEADS]
     for name, one in rows.items():
         properties = (one.general_graphs, one.cost_aware, one.memory_aware, one.knob, ", ".join(one.options))
         cells.append((name, *(cell or "–" for cell in properties)))

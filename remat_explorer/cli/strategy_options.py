@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from remat_explorer.errors import SolverError, UnknownNameError
 
@@ -29,14 +30,14 @@ def named_value(text: str) -> tuple[str, Setting]:
     return name, value
 
 
-def strategy_options(options: argparse.Namespace) -> dict[str, Setting]:
+def strategy_options(options: argparse.Namespace) -> dict[str, Any]:
     """What ``--option`` gave, once it is known that the strategy has such options.
 
     Raises:
         UnknownNameError: if there is no such strategy.
         SolverError: if it has no such option, or one is given twice.
     """
-    given: dict[str, Setting] = {}
+    given: dict[str, Any] = {}
     for name, value in options.strategy_options:
         if name in given:
             raise SolverError(f"--option {name} is given twice, as {given[name]!r} and as {value!r}")

@@ -32,18 +32,17 @@ def operators_of(graph: Graph) -> list[Operator]:
     """The operator that stands for each operation before the partitioner.
 
     Of joined operations the dearest counts: compute intensive before unlisted, random and cheap ones. Where no name
-    of the forward pass is in the lists, as in graphs of layers, each operation counts as compute intensive, so that
-    its cost and its size decide.
+    of the forward pass is that of a compute-intensive operator, as in graphs of layers, each operation counts as one,
+    so that its cost and its size decide; else the budget, which is spent on these alone, would decide nothing.
 
     >>> from remat_explorer.instances import linear
     >>> set(operators_of(linear(4))) == {COMPUTE_INTENSIVE}
     True
     """
-    found = [[_listed().get(word) for word in words(node.name)] for node in graph.operations]
-    forward = (known for known, backward in zip(found, graph.is_backward, strict=True) if not backward)
-    if not any(operator is not None for known in forward for operator in known):
-        return [COMPUTE_INTENSIVE] * graph.n
-    return [_dearest(known) for known in found]
+    dear = get_default_op_list().compute_intensive_ops
+    found = [_dearest([_listed().get(word) for word in words(node.name)]) for node in graph.operations]
+    forward = (operator for operator, backward in zip(found, graph.is_backward, strict=True) if not backward)
+    return found if any(operator in dear for operator in forward) else [COMPUTE_INTENSIVE] * graph.n
 
 
 def words(name: str) -> list[str]:
