@@ -32,7 +32,7 @@ def solve_checkpoint_sequential(graph: Graph, budget: int, limits: Limits, **opt
 
     >>> from remat_explorer.instances import linear
     >>> solve_checkpoint_sequential(linear(8), 8, Limits()).schedule.cost
-    20.0
+    19.0
     """
     return cheapest_within(checkpoint_sequential_candidates(graph, **options), budget, limits)
 

@@ -204,7 +204,7 @@ def test_the_strategy_explains_itself_in_the_words_of_table_1(chain: Any) -> Non
 
 def strategy_field(explorer: Any) -> Any:
     """The list of strategies among the widgets."""
-    waiting = [explorer.widget]
+    waiting = [explorer]
     while waiting:
         widget = waiting.pop()
         if "checkmate-ilp" in (getattr(widget, "options", None) or ()):

@@ -46,10 +46,10 @@ def operators_of(graph: Graph) -> list[Operator]:
 
 
 def words(name: str) -> list[str]:
-    """The operators in an operation's name.
+    """The operators in an operation's name; convolutions of all kinds are one.
 
     >>> words("features.3 conv2d + relu (2)"), words("native_dropout_1"), words("loss nll_loss_backward")
-    (['conv2d', 'relu'], ['native_dropout'], ['nll_loss_backward'])
+    (['convolution', 'relu'], ['native_dropout'], ['nll_loss_backward'])
     """
     joined = re.sub(r"(_\d+| \(\d+\))$", "", name).split(" + ")
     return [re.sub(r"^conv(olution|_transpose|\d).*", "convolution", part.split(" ")[-1]) for part in joined]
