@@ -19,16 +19,20 @@ from remat_explorer.cli.output import BAD_INPUT
 from remat_explorer.cli.run import run
 from remat_explorer.cli.show import show
 from remat_explorer.cli.solve import solve
+from remat_explorer.cli.strategies import strategies
+from remat_explorer.cli.strategy_options import named_value
 from remat_explorer.cli.sweep import sweep
 
 EXAMPLES = """examples:
   remat-explorer models
+  remat-explorer strategies
   remat-explorer capture vgg16 --batch 32 -o vgg16.json
   remat-explorer capture vgg16 --costs A100 --optimizer adam -o vgg16.json
   remat-explorer capture path/to/file.py:make_model -o graph.json
   remat-explorer show vgg16.json --top 5
   remat-explorer solve vgg16.json --budget 60% -o schedule.json
   remat-explorer solve unet --budget "1.5 GiB" --strategy checkmate-ilp --solver cbc --time-limit 120
+  remat-explorer solve vgg16.json --budget 80% --strategy pytorch-budget --option activation_memory_budget=0.4
   remat-explorer sweep unet --budgets 12 -o curve.json
   remat-explorer max-batch resnet50 --memory "16 GB" --overhead-limit "one extra forward"
   remat-explorer max-batch vgg16 --vary image --batch 8 --memory "16 GB"
@@ -44,9 +48,6 @@ A budget counts everything on the device, parameters included: bytes, "1.5 GiB",
 peak such as 60%. Ctrl-C ends a solve with the best schedule so far. Exit codes: 0 done, 1 the execution contradicted
 the prediction, 2 infeasible, 3 not solved to proven optimality in time or interrupted (the best schedule is still
 written), 64 bad input, 130 interrupted before a schedule was found."""
-
-
-METHODS = "optimal, checkmate-ilp, checkmate-unpartitioned, checkpoint-all"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -74,6 +75,7 @@ def make_parser() -> argparse.ArgumentParser:
         return child
 
     list_models = command("models", models, "List the models that can be captured by name.")
+    list_strategies = command("strategies", strategies, "List the methods, what they can do, and their options.")
     to_capture = command("capture", capture, "Capture a model's training graph without allocating tensors.")
     to_show = command("show", show, "Show what a model or graph file holds: memory, heaviest values, costs.")
     to_solve = command("solve", solve, "Find the cheapest schedule of a model or graph file within a budget.")
@@ -95,7 +97,8 @@ def make_parser() -> argparse.ArgumentParser:
     _run_options(to_run)
     to_cache.add_argument("action", choices=("list", "clear"))
     to_cache.add_argument("kind", nargs="?", choices=tuple(KINDS), help="default: both")
-    for child in (list_models, to_capture, to_show, to_solve, to_sweep, to_enlarge, to_bound, to_run, to_cache):
+    working = (to_capture, to_show, to_solve, to_sweep, to_enlarge, to_bound, to_run, to_cache)
+    for child in (list_models, list_strategies, *working):
         child.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 
@@ -128,7 +131,16 @@ def _solver_options(*children: argparse.ArgumentParser) -> None:
     for child in children:
         child.add_argument("-o", "--output", metavar="SOLUTION.json", help="write the schedule")
         child.add_argument("--budget", required=True, help='bytes, "1.5 GiB" or "60%%"')
-        child.add_argument("--strategy", default="optimal", help=f"{METHODS} (default: optimal)")
+        child.add_argument("--strategy", default="optimal", help="a name that `strategies` lists (default: optimal)")
+        child.add_argument(
+            "--option",
+            dest="strategy_options",
+            type=named_value,
+            action="append",
+            default=[],
+            metavar="NAME=VALUE",
+            help="of the strategy, as `strategies` lists them; may be repeated",
+        )
         child.add_argument("--time-limit", type=_seconds, default=60.0, metavar="SECONDS", help="default: 60")
         child.add_argument("--solver", default="highs", help="highs, cbc or gurobi (default: highs)")
         child.add_argument("--threads", type=_count, help="of the solver (default: 2 for optimal on two cores, else 1)")
@@ -138,7 +150,7 @@ def _solver_options(*children: argparse.ArgumentParser) -> None:
 def _sweep_options(child: argparse.ArgumentParser) -> None:
     child.add_argument("-o", "--output", metavar="SWEEP.json", help="write the points with their schedules")
     child.add_argument("--budgets", default="12", help='how many, or a list: "60%%,70%%,8 GiB" (default: 12)')
-    child.add_argument("--strategies", default="optimal", help=f"with commas: {METHODS} (default: optimal)")
+    child.add_argument("--strategies", default="optimal", help="with commas (default: optimal)")
     child.add_argument("--time-limit", type=_seconds, metavar="SECONDS", help="of each point (default: seconds in all)")
     child.add_argument("--workers", type=_count, metavar="N", help="processes (default: as many as there are cores)")
     child.add_argument("--solver", default="highs", help="highs, cbc or gurobi (default: highs)")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from remat_explorer.cli.output import say
+from remat_explorer.cli.strategy_options import strategy_options
 from remat_explorer.quantities import format_overhead, format_seconds, format_share, parse_budget
 
 if TYPE_CHECKING:
@@ -42,10 +43,11 @@ def watch(options: argparse.Namespace, graph: Graph) -> Watched:
     """
     from remat_explorer.solvers import SolveJob, checkpoint_all_peak
 
+    chosen = strategy_options(options)
     budget = parse_budget(options.budget, checkpoint_all_peak(graph))
     choices = {"time_limit": options.time_limit, "solver": options.solver, "threads": options.threads}
     started, interrupted, known = time.monotonic(), False, None
-    job = SolveJob.start(graph, budget, options.strategy, **choices, cache=not options.no_cache)
+    job = SolveJob.start(graph, budget, options.strategy, **choices, cache=not options.no_cache, **chosen)
     try:
         while not job.wait(TICK):
             known = (job.poll() or [known])[-1]

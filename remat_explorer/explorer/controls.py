@@ -9,6 +9,7 @@ import ipywidgets as w
 from remat_explorer.errors import QuantityError
 from remat_explorer.explorer.state import State
 from remat_explorer.solvers import BACKENDS, STRATEGIES
+from remat_explorer.solvers.table_one import row
 
 COSTS = (("measured", True), ("estimated", False))
 
@@ -39,6 +40,9 @@ class Controls:
         }
         for name, (_, field, _) in fields.items():
             self._bind(name, field)
+        self._strategy = fields["strategy"][1]
+        state.observe(self._explain_strategy, "strategy")
+        self._explain_strategy()
         self.solve = self._button("Solve", "play", actions.solve, "primary")
         self.cancel = self._button("Cancel", "stop", actions.cancel, "")
         self.execute = self._button("Execute", "bolt", actions.execute, "success")
@@ -75,6 +79,10 @@ class Controls:
         )
         button.on_click(lambda clicked: action())
         return button
+
+    def _explain_strategy(self, change: Any = None) -> None:
+        chosen = STRATEGIES.get(self._state.strategy)  # scripts may choose what is not there, and hear so by solving
+        self._strategy.tooltip = row(chosen).describe() if chosen else ""
 
     def _enable(self, change: Any = None) -> None:
         state = self._state

@@ -20,6 +20,7 @@ from remat_explorer.solvers.checkmate_ilp import require_splits
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.memory.minimum_budget import largest_operation
+from remat_explorer.solvers.registration import load
 from remat_explorer.solvers.search.compiled_search import SEARCHING, load_search
 from remat_explorer.solvers.strategies import STRATEGIES
 from remat_explorer.solvers.threads import threads_of
@@ -51,7 +52,8 @@ def solve(
         graph: the training graph.
         budget: bytes, "1.5 GiB", or "60%" of the checkpoint-all peak; resident bytes (parameters) included.
         strategy: a key of `STRATEGIES`.
-        time_limit: seconds of wall time; compiling the search, once on a machine, is no part of them.
+        time_limit: seconds of wall time; loading the strategy and compiling the search, once on a machine,
+            are no part of them.
         solver: a key of `BACKENDS`.
         threads: threads of the solver; None for two where "optimal" has two cores, else one.
         on_progress: called in this thread with each `Progress`.
@@ -90,6 +92,8 @@ def solve(
         report(Progress(0.0, "found in the cache", known.schedule, known.lower_bound))
         return known
     possible = budget_bytes >= smallest_budget(graph, strategy)
+    if possible:
+        load(STRATEGIES[strategy])
     if possible and strategy in SEARCHING:
         load_search(report)
     limits = Limits(time_limit, solver, threads, report, cancelled or _never)

@@ -1,4 +1,7 @@
-"""The registry: one entry for each method, with its row of Table 1. Adding a method is adding a file and an entry."""
+"""The registry: one entry for each method, with its row of Table 1. Adding a method is adding a file and an entry.
+
+What stands in other layers or other packages comes in by `remat_explorer.solvers.registration`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,11 @@ from remat_explorer.solvers.ap_sqrt_n import ap_sqrt_n, solve_ap_sqrt_n
 from remat_explorer.solvers.checkmate_ilp import solve_checkmate_ilp, solve_checkmate_unpartitioned
 from remat_explorer.solvers.checkpoint_all import solve_checkpoint_all
 from remat_explorer.solvers.checkpoint_last import checkpoint_last, solve_checkpoint_last
+from remat_explorer.solvers.checkpoint_sequential import (
+    checkpoint_sequential_candidates,
+    segment_counts,
+    solve_checkpoint_sequential,
+)
 from remat_explorer.solvers.chen_greedy import CHEN_SEGMENT_BYTES, chen_greedy, solve_chen_greedy
 from remat_explorer.solvers.chen_sqrt_n import chen_sqrt_n, solve_chen_sqrt_n
 from remat_explorer.solvers.griewank import SLOTS, griewank, solve_griewank
@@ -16,12 +24,14 @@ from remat_explorer.solvers.linearized_greedy import (
     solve_linearized_greedy,
 )
 from remat_explorer.solvers.linearized_sqrt_n import linearized_sqrt_n, solve_linearized_sqrt_n
-from remat_explorer.solvers.method import Method, Support
+from remat_explorer.solvers.method import Knob, Method, Support
 from remat_explorer.solvers.optimal import solve_optimal
+from remat_explorer.solvers.registration import Late, plugged_in
 
 YES, PARTLY, NO = Support.YES, Support.PARTLY, Support.NO
 CHECKMATE = "Jain et al. 2020"
 CHEN = "Chen et al. 2016"
+PYTORCH_BUDGET = "remat_explorer.runtime.strategies.pytorch_budget"
 
 STRATEGIES: dict[str, Method] = {
     "optimal": Method(
@@ -133,4 +143,31 @@ STRATEGIES: dict[str, Method] = {
         knob=LINEARIZED_SEGMENT_BYTES,
         candidates=linearized_greedy,
     ),
+    "checkpoint-sequential": Method(
+        solve_checkpoint_sequential,
+        "PyTorch's checkpoint_sequential: a chain of blocks in equal segments, of which all but the last run twice",
+        "torch.utils.checkpoint; Chen et al. 2016, section 3",
+        general_graphs=PARTLY,
+        cost_aware=NO,
+        memory_aware=NO,
+        knob=Knob("segments", "segments of the forward pass, from 1 to its number of blocks", segment_counts),
+        candidates=checkpoint_sequential_candidates,
+    ),
+    "pytorch-budget": Method(
+        Late(f"{PYTORCH_BUDGET}:solve_pytorch_budget"),
+        "PyTorch's min-cut partitioner under activation_memory_budget, which is no bound of the peak; knapsack=dp, "
+        "greedy or ilp",
+        "torch._functorch.partitioners",
+        general_graphs=YES,
+        cost_aware=YES,
+        memory_aware=PARTLY,
+        knob=Knob(
+            "activation_memory_budget",
+            "share of the bytes kept from forward to backward, from 0 to 1",
+            Late(f"{PYTORCH_BUDGET}:budget_shares"),
+        ),
+        options=("knapsack",),
+        candidates=Late(f"{PYTORCH_BUDGET}:pytorch_budget_candidates"),
+    ),
 }
+STRATEGIES |= plugged_in(taken=STRATEGIES)

@@ -14,6 +14,7 @@ import remat_explorer as rx
 from remat_explorer.errors import QuantityError, UnknownNameError
 from remat_explorer.explorer.controls import parse_image
 from remat_explorer.explorer.matrices import LEVELS, memory_levels
+from remat_explorer.solvers import STRATEGIES
 from remat_explorer.solvers.jobs import process
 
 
@@ -190,3 +191,23 @@ def test_image_sizes_are_read_from_the_field() -> None:
     assert (parse_image("64"), parse_image("416 x 608"), parse_image(" ")) == (64, (416, 608), None)
     with pytest.raises(QuantityError, match="'big' is not an image size"):
         parse_image("big")
+
+
+def test_the_strategy_explains_itself_in_the_words_of_table_1(chain: Any) -> None:
+    field = strategy_field(chain)
+    for name in ("checkpoint-sequential", "optimal"):
+        chain.state.strategy = name
+        assert STRATEGIES[name].summary in field.tooltip
+        assert STRATEGIES[name].source in field.tooltip
+    assert {"pytorch-budget", "checkpoint-sequential"} <= set(field.options)
+
+
+def strategy_field(explorer: Any) -> Any:
+    """The list of strategies among the widgets."""
+    waiting = [explorer]
+    while waiting:
+        widget = waiting.pop()
+        if "checkmate-ilp" in (getattr(widget, "options", None) or ()):
+            return widget
+        waiting += getattr(widget, "children", ())
+    raise AssertionError("there is no list of strategies")

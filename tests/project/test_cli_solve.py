@@ -176,3 +176,47 @@ def test_a_time_limit_that_is_none_leaves_with_64(capsys, chain, limit):
         main(["solve", chain, "--budget", "4", "--time-limit", limit])
     assert stop.value.code == 64
     assert f"{limit!r} is not a number of seconds" in capsys.readouterr().err
+
+
+def test_options_of_the_strategy_reach_it(capsys, chain):
+    whole = ["solve", chain, "--budget", "8", "--strategy", "checkpoint-sequential", "--json"]
+    for segments, peak in (("3", 8), ("4", 7)):
+        assert main([*whole, "--option", f"segments={segments}"]) == 3
+        answer = json.loads(capsys.readouterr().out)
+        assert (answer["peak"], answer["from_cache"]) == (peak, False)  # another option is another question
+    assert main([*whole, "--option", "segments=4"]) == 3
+    assert json.loads(capsys.readouterr().out)["from_cache"] is True
+
+
+def test_splits_are_an_option(capsys, chain):
+    assert main(["solve", chain, "--budget", "4", "--strategy", "checkmate-ilp", "--option", "splits=2", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["status"], answer["cost"]) == ("optimal", 26)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options", "message"),
+    [
+        ("optimal", ["splits=2"], "the strategy 'optimal' has no option 'splits'; its options: none"),
+        ("checkmate-ilp", ["time_limit=2"], "has no option 'time_limit'; its options: splits"),
+        ("checkmate-ilp", ["splits=two"], "splits is 'two'; expected a whole number"),
+        ("checkmate-ilp", ["splits=2.5"], "splits is 2.5; expected a whole number"),
+        ("checkmate-ilp", ["splits=2", "splits=3"], "--option splits is given twice, as 2 and as 3"),
+        ("checkpoint-sequential", ["segments=9"], "segments is 9; expected a whole number from 1 to 8"),
+        ("checkmate-lip", ["splits=2"], "unknown strategy 'checkmate-lip'; did you mean 'checkmate-ilp'"),
+    ],
+)
+def test_an_option_that_the_strategy_does_not_take_leaves_with_64_and_is_quoted(
+    capsys, chain, strategy, options, message
+):
+    arguments = [part for option in options for part in ("--option", option)]
+    assert main(["solve", chain, "--budget", "4", "--strategy", strategy, *arguments]) == 64
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["splits", "=2", "splits="])
+def test_an_option_without_name_or_value_is_quoted(capsys, chain, option):
+    with pytest.raises(SystemExit) as stop:
+        main(["solve", chain, "--budget", "4", "--option", option])
+    assert stop.value.code == 64
+    assert f"{option!r} is not NAME=VALUE" in capsys.readouterr().err

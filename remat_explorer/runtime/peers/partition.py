@@ -16,6 +16,7 @@ import warnings
 from torch._functorch import config
 from torch._functorch._aot_autograd.descriptors import InputMutationAOTOutput, PlainAOTOutput
 from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._inductor.custom_graph_pass import CustomRuntimeEstimator
 from torch.fx import GraphModule
 
 from remat_explorer.capture.cleaning import results_of
@@ -42,22 +43,44 @@ def partition(module: GraphModule, budget: float, solver: str = "dp") -> tuple[t
     remat_explorer.errors.ExecutionError: PyTorch's activation memory budget is a share from 0 to 1, not 2
     """
     require_share(budget)
-    if solver not in SOLVERS:
-        raise UnknownNameError("knapsack solver of PyTorch", solver, SOLVERS)
     meanings = [meaning for _, meaning in results_of(module)]
     forward_results = sum(isinstance(meaning, PlainAOTOutput | InputMutationAOTOutput) for meaning in meanings)
+    parts = partitioned(module, forward_results, budget, solver)
+    forward, backward = (tuple(n.name for n in part.graph.nodes if n.op == "call_function") for part in parts)
+    return forward, backward
+
+
+def partitioned(
+    module: GraphModule,
+    forward_results: int,
+    budget: float,
+    solver: str = "dp",
+    estimator: str | CustomRuntimeEstimator = "flops",
+) -> tuple[GraphModule, GraphModule]:
+    """The forward and the backward graph that PyTorch's partitioner makes of a joint graph.
+
+    Args:
+        module: a joint graph; it is not changed.
+        forward_results: how many of its results, from the first on, are of the forward pass.
+        budget: share of the kept bytes, from 0 to 1.
+        solver: of the knapsack, one of `SOLVERS`.
+        estimator: what running a call again costs, in the words of torch's settings, or a function of its node.
+
+    Raises:
+        UnknownNameError: if there is no such solver.
+    """
+    if solver not in SOLVERS:
+        raise UnknownNameError("knapsack solver of PyTorch", solver, SOLVERS)
     inputs = [node.meta["val"] for node in module.graph.nodes if node.op == "placeholder"]
     settings = {
         "activation_memory_budget": float(budget),  # the partitioner tells the ends by equality
         "activation_memory_budget_solver": solver,
-        "activation_memory_budget_runtime_estimator": "flops",
+        "activation_memory_budget_runtime_estimator": estimator,
     }
     with config.patch(settings), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # torch's, about its own code
         joint = copy.deepcopy(module)
-        parts = min_cut_rematerialization_partition(joint, inputs, num_fwd_outputs=forward_results)
-    forward, backward = (tuple(n.name for n in part.graph.nodes if n.op == "call_function") for part in parts)
-    return forward, backward
+        return min_cut_rematerialization_partition(joint, inputs, num_fwd_outputs=forward_results)
 
 
 def require_share(budget: float) -> None:

@@ -23,8 +23,10 @@ from remat_explorer.graph_file import parse_graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Progress
 from remat_explorer.solvers.messages import pack_progress
+from remat_explorer.solvers.registration import load
 from remat_explorer.solvers.search.compiled_search import SEARCHING, load_search
 from remat_explorer.solvers.solve import solve
+from remat_explorer.solvers.strategies import STRATEGIES
 
 REQUEST = ("graph", "budget", "strategy", "time_limit", "solver", "threads", "options")
 
@@ -54,6 +56,8 @@ def main() -> int:
 
         if request["strategy"] in SEARCHING:
             load_search(report)
+        if request["strategy"] in STRATEGIES:  # what is not there is said by `solve`
+            load(STRATEGIES[request["strategy"]])
         _write(channel, {"begun": True})
         solution = solve(graph, on_progress=report, **request, **options)
         _write(channel, {"solution": solution.to_document()})

@@ -1,0 +1,132 @@
+"""PyTorch's checkpoint_sequential on a graph: a chain of blocks in segments, of which all but the last run twice.
+
+`torch.utils.checkpoint.checkpoint_sequential(functions, segments, input)` cuts n functions into segments of
+floor(n / segments), the last of which takes what remains. From the others only the inputs are kept. When the backward
+pass first needs a value from within such a segment, the whole segment runs again, up to the last value that is needed.
+
+Here a function is a block of the forward pass: a longest run of operations that is entered and left by one value, so
+that a block may have branches inside. The loss is the end of the last block or blocks. A value that a segment hands on
+to the next is in memory, so that the backward pass reads it there; PyTorch may compute it a second time beside it.
+
+Sources: torch/utils/checkpoint.py, `checkpoint_sequential`, with ``use_reentrant=False``; Chen et al., Training deep
+nets with sublinear memory cost (2016), section 3, for the idea.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from remat_explorer.errors import SolverError
+from remat_explorer.graph import Graph
+from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.base import Answer, Limits
+from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.method import Candidate, cheapest_within
+
+
+def solve_checkpoint_sequential(graph: Graph, budget: int, limits: Limits, **options: Any) -> Answer:
+    """The cheapest of `checkpoint_sequential_candidates` whose peak fits into ``budget``; it proves no bound.
+
+    >>> from remat_explorer.instances import linear
+    >>> solve_checkpoint_sequential(linear(8), 8, Limits()).schedule.cost
+    19.0
+    """
+    return cheapest_within(checkpoint_sequential_candidates(graph, **options), budget, limits)
+
+
+def checkpoint_sequential_candidates(graph: Graph, segments: int | None = None) -> Iterator[Candidate]:
+    """The schedules of checkpoint_sequential by their numbers of segments.
+
+    Args:
+        graph: of operations with a single implementation, the forward pass a chain of at least two blocks.
+        segments: how many; None for each number that gives another schedule.
+
+    Raises:
+        SolverError: if the forward pass is no such chain, or cannot be cut into so many segments, or the graph has
+            operations with several implementations.
+
+    >>> from remat_explorer.instances import linear
+    >>> [(one.label, one.schedule.cost) for one in checkpoint_sequential_candidates(linear(8), 2)]
+    [('segments=2', 20.0)]
+    """
+    Condensed.of(graph)  # which refuses operations with several implementations
+    found = blocks(graph)
+    if len(found) < 2:
+        raise SolverError(
+            f"the strategy 'checkpoint-sequential' is for chains of blocks, but no value cuts the forward pass of "
+            f"{graph.name!r} in two"
+        )
+    if segments is None:
+        return _different(graph, found, segment_counts(graph))
+    if isinstance(segments, bool) or not isinstance(segments, int) or not 1 <= segments <= len(found):
+        raise SolverError(f"segments is {segments!r}; expected a whole number from 1 to {len(found)}, one per block")
+    return _different(graph, found, (segments,))
+
+
+def segment_counts(graph: Graph) -> tuple[int, ...]:
+    """The numbers of segments that a sweep tries: all, up to one segment for each block.
+
+    >>> from remat_explorer.instances import linear
+    >>> segment_counts(linear(4))
+    (1, 2, 3, 4)
+    """
+    return tuple(range(1, len(blocks(graph)) + 1))
+
+
+def blocks(graph: Graph) -> list[list[int]]:
+    """The forward operations, ascending, as the longest chain of blocks that pass one value on to the next.
+
+    >>> from remat_explorer.instances import linear
+    >>> blocks(linear(3))
+    [[0], [1], [2]]
+    """
+    forward = np.flatnonzero(~graph.is_backward).tolist()
+    last_read = [max((k for k in readers if not graph.is_backward[k]), default=-1) for readers in graph.readers]
+    found: list[list[int]] = [[]]
+    passing: set[int] = set()  # values that a later forward operation reads
+    for k in forward:
+        found[-1].append(k)
+        passing |= set(graph.outputs(k))
+        passing = {v for v in passing if last_read[v] > k}
+        if len(passing) == 1 and k != forward[-1]:
+            found.append([])
+    return [block for block in found if block]
+
+
+def sequential_schedule(graph: Graph, chain: Sequence[Sequence[int]], segments: int) -> Schedule:
+    """The schedule that keeps the inputs of segments and all of the last one.
+
+    Args:
+        graph: the training graph.
+        chain: the forward operations in blocks, as `blocks` gives them.
+        segments: from 1 to the number of blocks.
+    """
+    size = len(chain) // segments
+    R = np.eye(graph.n)
+    for first in range(0, size * (segments - 1), size):
+        members = [k for block in chain[first : first + size] for k in block]
+        handed_on = {v for k in members for v in graph.outputs(k) if _read_beyond(graph, v, members[-1])}
+        within = [v for k in members for v in graph.outputs(k) if v not in handed_on and not graph.persistent[v]]
+        reads = [k for v in within for k in graph.readers[v] if graph.is_backward[k]]
+        if reads:
+            needed = [v for v in within if any(graph.is_backward[k] for k in graph.readers[v])]
+            last = max(int(graph.producer[v]) for v in needed)
+            R[min(reads), [k for k in members if k <= last]] = 1
+    return Schedule(graph, R, np.zeros((graph.n, len(graph.values)))).compact()
+
+
+def _read_beyond(graph: Graph, v: int, last: int) -> bool:
+    """Whether a forward operation after the segment's ``last`` reads a value: it is the next segment's input."""
+    return any(k > last and not graph.is_backward[k] for k in graph.readers[v])
+
+
+def _different(graph: Graph, chain: list[list[int]], counts: Sequence[int]) -> Iterator[Candidate]:
+    seen: set[bytes] = set()
+    for segments in counts:
+        schedule = sequential_schedule(graph, chain, segments)
+        if (matrix := schedule.R.tobytes()) not in seen:
+            seen.add(matrix)
+            yield Candidate(schedule, f"segments={segments}")
