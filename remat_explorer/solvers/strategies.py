@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from remat_explorer.solvers.checkmate_approx import solve_checkmate_approx
+from remat_explorer.solvers.checkmate_approx_random import solve_checkmate_approx_random
+from remat_explorer.solvers.checkmate_approx_search import solve_checkmate_approx_search
 from remat_explorer.solvers.checkmate_ilp import solve_checkmate_ilp, solve_checkmate_unpartitioned
 from remat_explorer.solvers.checkpoint_all import solve_checkpoint_all
 from remat_explorer.solvers.method import Method, Support
@@ -27,6 +30,32 @@ STRATEGIES: dict[str, Method] = {
         cost_aware=YES,
         memory_aware=YES,
         options=("splits",),
+    ),
+    "checkmate-approx": Method(
+        solve_checkmate_approx,
+        "the linear program of problem (9) with an allowance, rounded in two phases at a threshold",
+        f"{CHECKMATE}, section 5 and Algorithm 2",
+        general_graphs=YES,
+        cost_aware=YES,
+        memory_aware=YES,
+        options=("epsilon", "threshold"),
+    ),
+    "checkmate-approx-random": Method(
+        solve_checkmate_approx_random,
+        "the same linear program, rounded at random many times, and the cheapest schedule that fits",
+        f"{CHECKMATE}, appendix D",
+        general_graphs=YES,
+        cost_aware=YES,
+        memory_aware=YES,
+        options=("samples", "seed", "epsilon"),
+    ),
+    "checkmate-approx-search": Method(
+        solve_checkmate_approx_search,
+        "two-phase rounding at several allowances and every threshold that makes a difference",
+        f"{CHECKMATE}, appendix D, last sentence",
+        general_graphs=YES,
+        cost_aware=YES,
+        memory_aware=YES,
     ),
     "checkmate-unpartitioned": Method(
         solve_checkmate_unpartitioned,
