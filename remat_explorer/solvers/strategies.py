@@ -7,6 +7,7 @@ from remat_explorer.solvers.checkmate_approx_random import solve_checkmate_appro
 from remat_explorer.solvers.checkmate_approx_search import solve_checkmate_approx_search
 from remat_explorer.solvers.checkmate_ilp import solve_checkmate_ilp, solve_checkmate_unpartitioned
 from remat_explorer.solvers.checkpoint_all import solve_checkpoint_all
+from remat_explorer.solvers.dtr import solve_dtr
 from remat_explorer.solvers.method import Method, Support
 from remat_explorer.solvers.optimal import solve_optimal
 
@@ -72,5 +73,14 @@ STRATEGIES: dict[str, Method] = {
         general_graphs=YES,
         cost_aware=NO,
         memory_aware=NO,
+    ),
+    "dtr": Method(
+        solve_dtr,
+        "a run that evicts by cost, size and staleness without knowing what comes, simulated",
+        "Kirisame et al. 2021, sections 2 and 3, appendix C",
+        general_graphs=YES,
+        cost_aware=YES,
+        memory_aware=YES,
+        options=("heuristic",),
     ),
 }
