@@ -10,6 +10,7 @@ from remat_explorer.solvers.checkpoint_all import solve_checkpoint_all
 from remat_explorer.solvers.dtr import solve_dtr
 from remat_explorer.solvers.method import Method, Support
 from remat_explorer.solvers.optimal import solve_optimal
+from remat_explorer.solvers.rotor import solve_rotor
 
 YES, PARTLY, NO = Support.YES, Support.PARTLY, Support.NO
 CHECKMATE = "Jain et al. 2020"
@@ -82,5 +83,14 @@ STRATEGIES: dict[str, Method] = {
         cost_aware=YES,
         memory_aware=YES,
         options=("heuristic",),
+    ),
+    "rotor": Method(
+        solve_rotor,
+        "the best persistent schedule of a chain of blocks, by dynamic programming",
+        "Beaumont et al. 2019, arXiv 1911.13214, section 4",
+        general_graphs=PARTLY,
+        cost_aware=YES,
+        memory_aware=YES,
+        options=("slots",),
     ),
 }

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -40,7 +41,7 @@ class Trace:
     @property
     def is_ascending(self) -> bool:
         """Whether each stage runs its operations in ascending order, each once, so that rows of R can say it."""
-        return all(a < b for row in self.runs for a, b in zip(row, row[1:], strict=False))
+        return all(a < b for row in self.runs for a, b in pairwise(row))
 
 
 def simulate(
