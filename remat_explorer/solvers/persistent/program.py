@@ -64,7 +64,12 @@ class PersistentProgram:
     Args:
         chain: L blocks.
         budget: bytes, resident bytes included.
-        most_slots: memory is told apart in at most so many steps.
+        most_slots: the budget is told apart in at most so many steps.
+        beyond: by what share of the budget the table goes on, to look for schedules that need less than it says.
+
+    Attributes:
+        slots: of the budget.
+        length: slots that the table has, at least those of the budget.
 
     >>> from remat_explorer.instances import linear
     >>> from remat_explorer.solvers.condensed import Condensed
@@ -74,9 +79,10 @@ class PersistentProgram:
     (True, 21.0)
     """
 
-    def __init__(self, chain: Chain, budget: int, most_slots: int) -> None:
+    def __init__(self, chain: Chain, budget: int, most_slots: int, beyond: float = 0.0) -> None:
         self.chain, self.needs = chain, needs_of(chain)
         self.slots = Slots.of(self.needs, budget, most_slots)
+        self.length = self.slots.count + int(beyond * self.slots.count)
         blocks = chain.blocks + 1
         self._best: list[list[np.ndarray]] = [[np.empty(0)] * blocks for _ in range(blocks)]
         self._lasting = np.append(0, self.needs.lasting.cumsum())  # of blocks before j
@@ -92,12 +98,18 @@ class PersistentProgram:
 
     @property
     def cost(self) -> float:
-        """Least cost of a persistent schedule, infinity if none fits."""
-        return float(self._best[0][-1][-1])
+        """Least cost of a persistent schedule within the budget, infinity if none fits."""
+        return float(self._best[0][-1][self.slots.count])
+
+    def steps(self) -> list[int]:
+        """The slots, ascending, at which a schedule is cheaper than with one less: the budget's first, then beyond."""
+        costs = self._best[0][-1]
+        beyond = [m for m in range(self.slots.count + 1, self.length + 1) if costs[m] < costs[m - 1]]
+        return ([self.slots.count] if math.isfinite(self.cost) else []) + beyond
 
     def _least(self, s: int, t: int) -> np.ndarray:
-        """C[s,t,m] for m from 0 to all slots, float of shape (slots + 1,)."""
-        best = np.full(self.slots.count + 1, math.inf)
+        """C[s,t,m] for m from 0 to all slots, float of shape (length + 1,)."""
+        best = np.full(self.length + 1, math.inf)
         for way, cost, terms, enough in self._ways(s, t):
             del way
             if enough < len(best):
@@ -109,9 +121,9 @@ class PersistentProgram:
 
     def _at(self, s: int, t: int, taken: int, enough: int) -> np.ndarray:
         """C[s,t,m - taken] for m from ``enough`` on."""
-        shifted = np.full(self.slots.count + 1, math.inf)
-        if taken <= self.slots.count:
-            shifted[taken:] = self._best[s][t][: self.slots.count + 1 - taken]
+        shifted = np.full(self.length + 1, math.inf)
+        if taken <= self.length:
+            shifted[taken:] = self._best[s][t][: self.length + 1 - taken]
         return shifted[enough:]
 
     def _ways(self, s: int, t: int) -> list[tuple[int, float, list[tuple[tuple[int, int], int]], int]]:
@@ -146,11 +158,11 @@ class PersistentProgram:
         """Bytes of persistent values that blocks s to t leave."""
         return int(self._lasting[t + 1] - self._lasting[s])
 
-    def computed(self) -> np.ndarray:
-        """R of the cheapest persistent schedule, bool of shape (n, n); the table must be full and the cost finite."""
+    def computed(self, slots: int) -> np.ndarray:
+        """R of the cheapest persistent schedule with so many slots, one of `steps`, bool of shape (n, n)."""
         chain = self.chain
         R = np.eye(chain.condensed.n, dtype=bool)
-        todo = [(0, chain.blocks, self.slots.count)]
+        todo = [(0, chain.blocks, slots)]
         while todo:
             s, t, m = todo.pop()
             way, rest = self._best_way(s, t, m)
