@@ -52,7 +52,7 @@ def solve_checkmate_approx(
     if relaxed.status != "solved":
         if relaxed.status == "infeasible" and room == budget:
             return Answer(None, infeasible=True, solver=limits.solver)
-        limits.tell(_no_rounding(relaxed.status, epsilon), lower_bound=graph.total_cost)
+        limits.tell(relaxed.failure, lower_bound=graph.total_cost)
         return Answer(None, graph.total_cost, solver=limits.solver)
     schedule = round_deterministically(condensed, relaxed.S, threshold)
     if Plan.of(schedule).peak > budget:
@@ -60,10 +60,3 @@ def solve_checkmate_approx(
         return Answer(None, bound, solver=limits.solver)
     limits.tell("done", schedule, bound)
     return Answer(schedule, bound, solver=limits.solver)
-
-
-def _no_rounding(status: str, epsilon: float) -> str:
-    """Why there is nothing to round."""
-    if status == "infeasible":
-        return f"the linear program has no solution with an allowance of {epsilon:g}"
-    return "the time is too short for the linear program of problem (9)"

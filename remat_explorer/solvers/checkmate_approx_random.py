@@ -41,6 +41,7 @@ def solve_checkmate_approx_random(
     if relaxed.status == "infeasible" and room == budget:
         return Answer(None, infeasible=True, solver=limits.solver)
     if relaxed.status != "solved":
+        limits.tell(relaxed.failure, lower_bound=graph.total_cost)
         return Answer(None, graph.total_cost, solver=limits.solver)
     best: Schedule | None = None
     for sample in draw_samples(relaxed, samples, seed):
@@ -49,4 +50,6 @@ def solve_checkmate_approx_random(
             limits.tell("drawing schedules", best, bound)
         if limits.over:
             break
+    if best is None:
+        limits.tell("no schedule that was drawn fits into the budget", lower_bound=bound)
     return Answer(best, bound, solver=limits.solver)

@@ -48,7 +48,7 @@ def solve_checkmate_approx_search(graph: Graph, budget: int, limits: Limits) -> 
             bound = max(bound, relaxed.bound)
         if relaxed.status == "solved":
             best = _cheaper_rounding(relaxed, budget, best, bound, limits)
-        limits.tell(f"rounded with an allowance of {epsilon:g}", best, bound)
+        limits.tell(relaxed.failure or f"rounded with an allowance of {epsilon:g}", best, bound)
     return Answer(best, bound, solver=limits.solver)
 
 

@@ -78,7 +78,7 @@ STRATEGIES: dict[str, Method] = {
     "dtr": Method(
         solve_dtr,
         "a run that evicts by cost, size and staleness without knowing what comes, simulated",
-        "Kirisame et al. 2021, sections 2 and 3, appendix C",
+        "Kirisame et al. 2021, sections 2 and 4",
         general_graphs=YES,
         cost_aware=YES,
         memory_aware=YES,

@@ -9,7 +9,7 @@ staleness, the time since it was last read or computed. The three differ in c:
 * equivalence classes: e* without directions. Evicted values that are connected form a class, kept by union-find, with
   the sum of its costs; a value that comes back takes its cost out of its class, but does not split it.
 
-Source: Kirisame et al., Dynamic Tensor Rematerialization (ICLR 2021), sections 3.2 and 4.1, appendix C.
+Source: Kirisame et al., Dynamic Tensor Rematerialization (ICLR 2021), sections 2 and 4.
 """
 
 from __future__ import annotations

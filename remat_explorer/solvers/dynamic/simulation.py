@@ -1,6 +1,6 @@
 """Dynamic Tensor Rematerialization on a static graph: operations run in order, and memory is found as it goes.
 
-Kirisame et al., Dynamic Tensor Rematerialization (ICLR 2021), section 2 and appendix C: where an operation does not
+Kirisame et al., Dynamic Tensor Rematerialization (ICLR 2021), section 2: where an operation does not
 fit, the value in memory with the least score is evicted; where an input was evicted, what computes it runs again
 first, and so on. The simulation knows what the paper's runtime knows: not what comes, but when the program has let go
 of a value. Such a value is evicted at once ("eager eviction"); where it must come back for the sake of another, it

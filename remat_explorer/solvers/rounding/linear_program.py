@@ -41,6 +41,13 @@ class FractionalSchedule:
         """The training graph."""
         return self.condensed.graph
 
+    @property
+    def failure(self) -> str:
+        """Why there is nothing to round, in words; "" where there is."""
+        if self.status == "infeasible":
+            return "the linear program of problem (9) has no solution within its reduced budget"
+        return "" if self.status == "solved" else "the time is too short for the linear program of problem (9)"
+
 
 def solve_linear_program(condensed: Condensed, budget: int, limits: Limits) -> FractionalSchedule:
     """Solve problem (9) without integrality, as far as the limits allow.
@@ -80,7 +87,8 @@ def reduced_budget(graph: Graph, budget: int, epsilon: float) -> int:
     """The budget of the linear program: less by the share epsilon of what is not resident anyway.
 
     The paper's allowance, (1 - epsilon) M_budget, leaves room for what rounding adds. Parameters and inputs are no
-    part of it: no schedule moves them, and a tenth of them is often more than all that a schedule decides about.
+    part of it: no schedule moves them, and a tenth of them is often more than all that a schedule decides about. The
+    program that the paper's authors published leaves them out of the budget, too.
 
     Args:
         graph: the training graph.

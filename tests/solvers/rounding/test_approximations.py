@@ -64,8 +64,11 @@ def test_an_allowance_that_leaves_nothing_proves_nothing():
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_without_time_there_is_no_schedule_and_no_claim(strategy):
-    solution = solve(linear(8), 6, strategy, time_limit=0)
+    told = []
+    solution = solve(linear(8), 6, strategy, time_limit=0, on_progress=told.append)
     assert (solution.status, solution.schedule) == (Status.UNKNOWN, None)
+    if strategy != "checkmate-approx-search":  # which does not even begin
+        assert told[-1].doing == "the time is too short for the linear program of problem (9)"
 
 
 @pytest.mark.parametrize(
