@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from remat_explorer.solvers.ap_greedy import AP_SEGMENT_BYTES, ap_greedy, solve_ap_greedy
 from remat_explorer.solvers.ap_sqrt_n import ap_sqrt_n, solve_ap_sqrt_n
+from remat_explorer.solvers.checkmate_approx import solve_checkmate_approx
+from remat_explorer.solvers.checkmate_approx_random import solve_checkmate_approx_random
+from remat_explorer.solvers.checkmate_approx_search import solve_checkmate_approx_search
 from remat_explorer.solvers.checkmate_ilp import solve_checkmate_ilp, solve_checkmate_unpartitioned
 from remat_explorer.solvers.checkpoint_all import solve_checkpoint_all
 from remat_explorer.solvers.checkpoint_last import checkpoint_last, solve_checkpoint_last
@@ -17,6 +20,7 @@ from remat_explorer.solvers.checkpoint_sequential import (
 )
 from remat_explorer.solvers.chen_greedy import CHEN_SEGMENT_BYTES, chen_greedy, solve_chen_greedy
 from remat_explorer.solvers.chen_sqrt_n import chen_sqrt_n, solve_chen_sqrt_n
+from remat_explorer.solvers.dtr import solve_dtr
 from remat_explorer.solvers.griewank import SLOTS, griewank, solve_griewank
 from remat_explorer.solvers.linearized_greedy import (
     LINEARIZED_SEGMENT_BYTES,
@@ -27,6 +31,7 @@ from remat_explorer.solvers.linearized_sqrt_n import linearized_sqrt_n, solve_li
 from remat_explorer.solvers.method import Knob, Method, Support
 from remat_explorer.solvers.optimal import solve_optimal
 from remat_explorer.solvers.registration import Late, plugged_in
+from remat_explorer.solvers.rotor import solve_rotor
 
 YES, PARTLY, NO = Support.YES, Support.PARTLY, Support.NO
 CHECKMATE = "Jain et al. 2020"
@@ -50,6 +55,32 @@ STRATEGIES: dict[str, Method] = {
         cost_aware=YES,
         memory_aware=YES,
         options=("splits",),
+    ),
+    "checkmate-approx": Method(
+        solve_checkmate_approx,
+        "the linear program of problem (9) with an allowance, rounded in two phases at a threshold",
+        f"{CHECKMATE}, section 5 and Algorithm 2",
+        general_graphs=YES,
+        cost_aware=YES,
+        memory_aware=YES,
+        options=("epsilon", "threshold"),
+    ),
+    "checkmate-approx-random": Method(
+        solve_checkmate_approx_random,
+        "the same linear program, rounded at random many times, and the cheapest schedule that fits",
+        f"{CHECKMATE}, appendix D",
+        general_graphs=YES,
+        cost_aware=YES,
+        memory_aware=YES,
+        options=("samples", "seed", "epsilon"),
+    ),
+    "checkmate-approx-search": Method(
+        solve_checkmate_approx_search,
+        "two-phase rounding at several allowances and every threshold that makes a difference",
+        f"{CHECKMATE}, appendix D, last sentence",
+        general_graphs=YES,
+        cost_aware=YES,
+        memory_aware=YES,
     ),
     "checkmate-unpartitioned": Method(
         solve_checkmate_unpartitioned,
@@ -168,6 +199,24 @@ STRATEGIES: dict[str, Method] = {
         ),
         options=("knapsack",),
         candidates=Late(f"{PYTORCH_BUDGET}:pytorch_budget_candidates"),
+    ),
+    "dtr": Method(
+        solve_dtr,
+        "a run that evicts by cost, size and staleness without knowing what comes, simulated",
+        "Kirisame et al. 2021, sections 2 and 4",
+        general_graphs=YES,
+        cost_aware=YES,
+        memory_aware=YES,
+        options=("heuristic",),
+    ),
+    "rotor": Method(
+        solve_rotor,
+        "the best persistent schedule of a chain of blocks, by dynamic programming",
+        "Beaumont et al. 2019, arXiv 1911.13214, section 4",
+        general_graphs=PARTLY,
+        cost_aware=YES,
+        memory_aware=YES,
+        options=("slots",),
     ),
 }
 STRATEGIES |= plugged_in(taken=STRATEGIES)

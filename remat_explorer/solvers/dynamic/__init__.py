@@ -1,0 +1,1 @@
+"""Dynamic Tensor Rematerialization, simulated: eviction without knowledge of what comes."""

@@ -1,0 +1,79 @@
+"""Algorithm 2 against an example worked by hand, and what the second phase promises for every S."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from drawn_graphs import training_graphs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remat_explorer.checker import check
+from remat_explorer.instances import linear
+from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.rounding.linear_program import reduced_budget
+from remat_explorer.solvers.rounding.two_phase import minimal_R, round_deterministically, schedule_of
+
+# linear(2): v1 reads v0, the loss v2 reads v1, v3 reads v1 and v2, v4 reads v0 and v3; nobody reads v4
+DEGREES = np.array(
+    [
+        [0.0, 0.0, 0.0, 0.0],
+        [1.0, 0.0, 0.0, 0.0],
+        [0.5, 1.0, 0.0, 0.0],
+        [0.2, 0.4, 1.0, 0.0],
+        [0.7, 0.0, 0.0, 1.0],
+    ]
+)
+
+
+def test_the_paper_s_rule_on_an_example_worked_by_hand():
+    """One half is not above one half, so v0 leaves after stage 1. It is to be there in stage 4, so stage 3 computes it,
+    (1c). Stage 3 reads v1, which it does not have, and computes it from that v0, (1b)."""
+    schedule = round_deterministically(Condensed.of(linear(2)), DEGREES)
+    S = [[0, 0, 0, 0, 0], [1, 0, 0, 0, 0], [0, 1, 0, 0, 0], [0, 0, 1, 0, 0], [1, 0, 0, 1, 0]]
+    R = [[1, 0, 0, 0, 0], [0, 1, 0, 0, 0], [0, 0, 1, 0, 0], [1, 1, 0, 1, 0], [0, 0, 0, 0, 1]]
+    assert schedule.S.astype(int).tolist() == S
+    assert schedule.R.astype(int).tolist() == R
+    assert schedule.cost == 7
+
+
+def test_another_threshold_keeps_other_values():
+    """Above 0.3, v0 stays in stage 2 and v1 to the end of its use; stage 3 has to compute v0 for stage 4."""
+    R = round_deterministically(Condensed.of(linear(2)), DEGREES, 0.3).R.astype(int)
+    assert (R - np.eye(5, dtype=int)).nonzero() == (np.array([3]), np.array([0]))
+
+
+def test_a_solver_s_tolerance_does_not_decide_what_lies_above_the_threshold():
+    chain = Condensed.of(linear(2))
+    noisy = np.where(DEGREES == 0.5, 0.5 + 1e-9, DEGREES)
+    assert (round_deterministically(chain, noisy).R == round_deterministically(chain, DEGREES).R).all()
+
+
+@settings(max_examples=50, deadline=None, derandomize=True, database=None)
+@given(training_graphs(most_layers=3), st.randoms(use_true_random=False))
+def test_whatever_is_retained_the_schedule_is_correct_and_computes_nothing_that_could_be_left_out(graph, random):
+    condensed = Condensed.of(graph)
+    S = np.zeros((condensed.n, condensed.groups), dtype=bool)
+    for t, v in np.ndindex(S.shape):
+        S[t, v] = condensed.producer[v] < t and random.random() < 0.5
+    schedule = schedule_of(condensed, S)
+    check(graph, schedule.R, schedule.S)
+    assert schedule.is_frontier_advancing
+    for t, k in np.argwhere(np.tril(schedule.R, -1)):
+        less = schedule.R.copy()
+        less[t, k] = 0
+        assert Schedule(graph, less, schedule.S).violation() is not None
+
+
+def test_keeping_everything_computes_everything_once():
+    condensed = Condensed.of(linear(4))
+    S = np.arange(condensed.n)[:, None] > condensed.producer
+    assert (minimal_R(condensed, S) == np.eye(condensed.n)).all()
+
+
+@pytest.mark.parametrize(("epsilon", "expected"), [(0.0, 130), (0.1, 120), (0.5, 80)])
+def test_the_allowance_is_a_share_of_what_a_schedule_decides_about(epsilon, expected):
+    assert reduced_budget(replace(linear(2), resident_bytes=30), 130, epsilon) == expected

@@ -1,0 +1,150 @@
+"""The optimal persistent schedule of chains: against the optimum of all schedules, and on chains of blocks."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from drawn_graphs import problems, training_graphs
+from exhaustive import frontier_optimum
+from hypothesis import given, settings
+
+from remat_explorer.errors import SolverError
+from remat_explorer.graph import Graph, Value, operation
+from remat_explorer.instances import linear
+from remat_explorer.solution import Status
+from remat_explorer.solvers import checkpoint_all_peak, solve
+from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.memory.minimum_budget import largest_operation
+from remat_explorer.solvers.persistent.chain import chain_of
+from remat_explorer.solvers.persistent.program import PersistentProgram
+
+
+def heterogeneous_chain(seed: int, layers: int) -> Graph:
+    """Layers of random cost and size; a gradient reads the layer's input, sometimes also its output."""
+    random = np.random.default_rng(seed)
+    values = [Value(f"v{k}", int(random.integers(1, 6))) for k in range(2 * layers + 1)]
+    operations = []
+    for k in range(layers):
+        operations.append(operation(f"v{k}", "forward", [k - 1] if k else [], [k], int(random.integers(1, 6))))
+    operations.append(operation("loss", "backward", [layers - 1], [layers], 1))
+    for i in reversed(range(layers)):
+        k = 2 * layers - i
+        reads = {k - 1} | ({i - 1} if i else set()) | ({i} if random.random() < 0.3 else set())
+        operations.append(operation(f"v{k}", "backward", sorted(reads), [k], int(random.integers(1, 8))))
+    return Graph(f"chain{seed}", tuple(values), tuple(operations))
+
+
+def test_on_unit_chains_it_is_the_optimum_of_all_schedules(reference):
+    for entry in reference("optimal_linear.json"):
+        chain = linear(int(entry["graph"].removeprefix("linear")))
+        assert solve(chain, entry["budget"], "rotor").cost == entry["optimum"], (entry["graph"], entry["budget"])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_on_random_chains_it_is_never_below_the_optimum_and_costs_what_the_program_says(seed):
+    chain = heterogeneous_chain(seed, 4)
+    condensed = Condensed.of(chain)
+    least, most = largest_operation(chain)[1], checkpoint_all_peak(chain)
+    found = 0
+    for budget in range(least, most + 1, max(1, (most - least) // 3)):
+        program = PersistentProgram(chain_of(condensed), budget, 500)
+        assert program.run(lambda: False)
+        solution = solve(chain, budget, "rotor")
+        if solution.cost is None:
+            assert math.isinf(program.cost)
+            continue
+        found += 1
+        assert frontier_optimum(chain, budget) <= solution.cost <= program.cost
+    assert found
+
+
+@settings(max_examples=50, deadline=None, derandomize=True, database=None)
+@given(problems(training_graphs()))
+def test_no_schedule_exceeds_the_budget_and_what_is_no_chain_is_told(problem):
+    graph, budget = problem
+    try:
+        chain_of(Condensed.of(graph))
+    except SolverError:
+        with pytest.raises(SolverError, match="is no chain of blocks"):
+            solve(graph, budget, "rotor")
+        return
+    solution = solve(graph, budget, "rotor")
+    if solution.schedule is not None:
+        assert solution.peak is not None
+        assert solution.peak <= budget
+
+
+@pytest.mark.parametrize(("name", "blocks"), [("resnet50", 16), ("gpt2", 12), ("mobilenet_v1", 27), ("vgg16", 16)])
+def test_captured_networks_are_chains_of_at_least_their_own_blocks(name, blocks, captured):
+    chain = chain_of(Condensed.of(captured(name)))
+    assert chain.blocks >= blocks
+
+
+@pytest.mark.parametrize("name", ["resnet50", "gpt2"])
+def test_blocks_divide_both_passes_and_read_nothing_but_their_own_values_and_their_input(name, captured):
+    condensed = Condensed.of(captured(name))
+    chain = chain_of(condensed)
+    operations = [k for block in (*chain.forward, *chain.backward[::-1]) for k in block]
+    assert operations == list(range(condensed.n))
+    forward = frozenset(k for block in chain.forward for k in block)
+    for j in range(chain.blocks + 1):
+        own = frozenset(v for k in chain.forward[j] for v in condensed.outputs[k]) | chain.input(j)
+        for k in (*chain.forward[j], *chain.backward[j]):
+            assert {v for v in condensed.inputs[k] if condensed.producer[v] in forward} <= own
+
+
+@pytest.mark.parametrize("name", ["resnet50", "gpt2", "vgg16"])
+def test_cuts_are_articulation_points_of_the_forward_pass_or_its_ends(name, captured):
+    graph = captured(name)
+    chain = chain_of(Condensed.of(graph))
+    ends = {chain.forward[0][0], chain.forward[-2][-1]}
+    assert {block[-1] for block in chain.forward[:-1]} <= ends | set(graph.articulation_points())
+
+
+@pytest.mark.parametrize("name", ["resnet50", "gpt2", "unet"])
+def test_where_everything_fits_nothing_is_computed_again(name, captured):
+    graph = captured(name)
+    assert solve(graph, "100%", "rotor").cost == pytest.approx(graph.total_cost)
+
+
+def test_a_residual_network_in_a_fifth_of_its_memory(captured):
+    graph = captured("resnet50")
+    least, most = largest_operation(graph)[1], checkpoint_all_peak(graph)
+    solution = solve(graph, least + (most - least) // 5, "rotor")
+    assert solution.overhead is not None
+    assert 1 < solution.overhead < 1.25
+
+
+def test_fewer_slots_never_find_a_cheaper_schedule_than_exact_bytes():
+    for seed in range(6):
+        chain = chain_of(Condensed.of(heterogeneous_chain(seed, 6)))
+        budget = int(0.7 * checkpoint_all_peak(chain.condensed.graph))
+        costs = []
+        for slots in (budget, 12, 5):
+            program = PersistentProgram(chain, budget, slots)
+            assert program.run(lambda: False)
+            costs.append(program.cost)
+        assert costs[0] == min(costs)
+
+
+def test_a_graph_whose_forward_pass_cannot_be_cut_is_refused():
+    """Every operation reads all before it, and the first gradient a mask that the first operation made."""
+    values = (*(Value(f"v{k}", 1) for k in range(9)), Value("mask", 1))
+    forward = [operation(f"v{k}", "forward", range(k), [k, *([] if k else [9])], 1) for k in range(4)]
+    reads = [{3, 9}, *({k - 1, 8 - k} for k in range(5, 9))]
+    backward = [operation(f"v{k}", "backward", sorted(reads[k - 4]), [k], 1) for k in range(4, 9)]
+    with pytest.raises(SolverError, match="'dense' is no chain of blocks"):
+        solve(Graph("dense", values, tuple(forward + backward)), 9, "rotor")
+
+
+def test_without_time_there_is_no_schedule_and_no_claim():
+    solution = solve(linear(8), 6, "rotor", time_limit=0)
+    assert (solution.status, solution.schedule) == (Status.UNKNOWN, None)
+
+
+@pytest.mark.parametrize("wrong", [0, -3, 2.5, True, "many"])
+def test_a_number_of_slots_that_is_none_is_quoted(wrong):
+    with pytest.raises(SolverError, match=f"slots is {wrong!r}; expected"):
+        solve(linear(4), 5, "rotor", slots=wrong)
