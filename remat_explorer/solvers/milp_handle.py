@@ -94,8 +94,8 @@ def _add_at_once(
 
     solver._flush()
     doubles = (np.where(senses == "<", -math.inf, rights), np.where(senses == ">", math.inf, rights), coefficient)
-    lower, upper, entries = (ffi.from_buffer("double[]", np.ascontiguousarray(part, dtype=float)) for part in doubles)
-    begins, indices = (ffi.from_buffer("int[]", part.astype(np.int32)) for part in (starts, column))
+    lower, upper, entries = (ffi.from_buffer("double[]", part.astype(np.float64).data) for part in doubles)
+    begins, indices = (ffi.from_buffer("int[]", part.astype(np.int32).data) for part in (starts, column))
     check(solver._lib.Highs_addRows(solver._model, len(starts), lower, upper, len(column), begins, indices, entries))
     solver._row_committed += len(starts)  # python-mip counts rows itself
 

@@ -7,7 +7,6 @@ import numpy as np
 from remat_explorer.solvers.bounds.stages import Stages
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.search.flat_graph import FlatGraph
-from remat_explorer.solvers.search.point_memory import fill_memory
 
 
 def live_memory(
@@ -30,6 +29,8 @@ def live_memory(
     Returns:
         Bytes (or blocks) as floats of shape (entries, n), 0 for merged runs and for k > t; meaningful where R[t,k] > 0.
     """
+    from remat_explorer.solvers.search.point_memory import fill_memory  # compiled on its first use
+
     n = condensed.n
     wanted = np.ones(n, dtype=bool) if stages is None else stages.single
     last = np.arange(n) if stages is None else stages.last

@@ -18,7 +18,6 @@ import numpy as np
 
 from remat_explorer.solvers.bounds.stages import Stages
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.search.cut_paths import shortest_paths
 from remat_explorer.solvers.search.flat_graph import FlatGraph
 
 VIOLATED, MOST = 0.02, 500
@@ -47,6 +46,8 @@ def violated_cuts(stages: Stages, R: np.ndarray, S: np.ndarray, most: int = MOST
         S: (entries, groups), between 0 and 1.
         most: cuts to return.
     """
+    from remat_explorer.solvers.search.cut_paths import shortest_paths  # compiled on its first use
+
     found: list[tuple[float, PathCut]] = []
     ever = R.copy()
     ever[np.arange(stages.condensed.n) >= stages.first[:, None]] = 0.0

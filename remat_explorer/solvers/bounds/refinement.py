@@ -24,9 +24,10 @@ from remat_explorer.solvers.condensed import Condensed
 
 SHORT = 1e-3  # of the budget: a stage whose estimated memory exceeds it by more is to become single
 SPLITS, GROWTH = 4, 6  # a round makes at least so many stages single, and at least one for so many that are
-RISE, PATIENCE = 1e-4, 3  # of the cost, in so many rounds: what makes another linear program worth more than branching
+RISE, PATIENCE = 1e-4, 2  # of the cost, in so many rounds: what makes another linear program worth more than branching
 FULLNESS = 4.0  # power of the memory in the choice of stages
 FEW_COLUMNS = 2500  # so many are branched on at once
+BRANCHING_TIME = 3e-4  # seconds for each column without which no large one is begun: it does not look at its clock
 BRANCHING = 40  # linear programs that an integer program counts for
 BINDING = 1e-3  # slack up to which a cut is taken into the next round
 NODES, DEEPER = 20, 5  # nodes of the first integer programs, and by what factor the limit rises when it was reached
@@ -77,7 +78,8 @@ class Refinement:
         if relaxation is None or self._settled(incumbent):
             return
         splits = self._short()
-        if not splits and relaxation.model.milp.columns > FEW_COLUMNS and self._rising():
+        columns = relaxation.model.milp.columns
+        if not splits and columns > FEW_COLUMNS and (self._rising() or self.limits.left < columns * BRANCHING_TIME):
             splits = self._busiest()
         if not splits:
             solved = self._integrate(relaxation, incumbent)

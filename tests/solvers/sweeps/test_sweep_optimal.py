@@ -65,6 +65,7 @@ def test_costs_and_bounds_fall_from_budget_to_budget(captured):
 
 def test_a_start_serves_where_it_fits_even_without_time_for_anything_else():
     start = solve(linear(8), 6).schedule
+    assert start is not None
     small, fitting, large = solve_together(linear(8), [4, 6, 8], [start], Limits(0.0))
     assert (small.schedule, fitting.schedule, large.schedule) == (None, start, start)
     assert [answer.lower_bound for answer in (small, fitting, large)] == [17, 17, 17]
