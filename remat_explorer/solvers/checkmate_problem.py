@@ -168,7 +168,7 @@ class CheckmateProblem:
         # what is there all through the row is in no variable, so it narrows the budget
         base = problem.base[rows.known(t)] if rows.partitioned else problem.graph.resident_bytes
         room = self.budget - base / self.unit
-        milp.contradiction |= room < 0
+        milp.row([], [], "<", room)
         previous = -1
         for k in range(rows.computable(t)):
             taken = self._taken_over(t, k)

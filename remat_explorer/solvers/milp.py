@@ -66,6 +66,7 @@ class Milp:
     >>> problem = Milp()
     >>> x, y = problem.column(cost=-2, integer=True), problem.column(cost=-3, integer=True)
     >>> problem.row([x, y], [2, 2], "<", 3)
+    0
     >>> outcome = problem.solve()
     >>> outcome.status, outcome.objective
     ('optimal', -3.0)
@@ -75,7 +76,9 @@ class Milp:
         self.backend = backend(solver)
         self.relaxed = relaxed
         self.columns = 0
-        self.contradiction = False
+        self._contradiction = False
+        self._rights: list[float] = []
+        self._places: list[int] = []  # of each row in the model, -1 where it has no columns
         self._integers: list[int] = []
         self._seconds = 0.0
         self._rows = Rows()
@@ -114,9 +117,38 @@ class Milp:
             for column in self._integers:
                 self._model.vars[column].var_type = self._mip.INTEGER
 
-    def row(self, columns: Sequence[int], coefficients: Sequence[float], sense: Sense, right: float) -> None:
-        """Add the row ``sum(coefficients * columns) sense right``."""
+    def row(self, columns: Sequence[int], coefficients: Sequence[float], sense: Sense, right: float) -> int:
+        """Add the row ``sum(coefficients * columns) sense right`` and return its number."""
         self._rows.add(columns, coefficients, sense, right)
+        self._rights.append(right)
+        return len(self._rights) - 1
+
+    def right(self, row: int) -> float:
+        """The right-hand side of a row."""
+        return self._rights[row]
+
+    def set_right(self, row: int, right: float) -> None:
+        """Change the right-hand side of a row that has columns; the back end keeps its basis."""
+        self._flush()
+        self._rights[row] = right
+        if self._places[row] >= 0:
+            self._model.solver.constr_set_rhs(self._places[row], right)
+
+    @property
+    def contradiction(self) -> bool:
+        """Whether a row without columns cannot hold."""
+        self._flush()
+        return self._contradiction
+
+    def _flush(self) -> None:
+        if len(self._rows):
+            before = self._model.solver.num_rows()
+            filled, contradiction = add_rows(self._mip, self._model, self._rows)
+            places = np.full(len(self._rows), -1)
+            places[filled] = before + np.arange(len(filled))
+            self._places += places.tolist()
+            self._contradiction |= contradiction
+            self._rows = Rows()
 
     def solve(
         self,
@@ -136,9 +168,6 @@ class Milp:
         Raises:
             SolverError: if the back end reports an error.
         """
-        if len(self._rows):
-            self.contradiction |= add_rows(self._mip, self._model, self._rows)
-            self._rows = Rows()
         if self.contradiction:
             return Outcome("infeasible", None, math.inf, None)
         if not self.columns:

@@ -57,7 +57,7 @@ class Rows:
         return keys[kept] // width, keys[kept] % width, sums[kept]
 
 
-def add_rows(mip: Any, model: Any, rows: Rows) -> bool:
+def add_rows(mip: Any, model: Any, rows: Rows) -> tuple[np.ndarray, bool]:
     """Add rows to a model of python-mip.
 
     Args:
@@ -66,7 +66,7 @@ def add_rows(mip: Any, model: Any, rows: Rows) -> bool:
         rows: without columns that the model does not have.
 
     Returns:
-        Whether a row without columns contradicts itself, as ``0 >= 1`` does; such rows are not added.
+        Which rows were added, those with columns; and whether another contradicts itself, as ``0 >= 1`` does.
     """
     row, column, coefficient = rows.merged()
     senses, rights = np.array(rows.senses), np.array(rows.rights, dtype=float)
@@ -75,7 +75,7 @@ def add_rows(mip: Any, model: Any, rows: Rows) -> bool:
     slack = np.where(senses == "<", rights, np.where(senses == ">", -rights, -np.abs(rights)))
     contradiction = bool((slack[empty] < -1e-9).any())
     if not len(filled):
-        return contradiction
+        return filled, contradiction
     starts, senses, rights = np.searchsorted(row, filled), senses[filled], rights[filled]
     if all(hasattr(model.solver, name) for name in _NEEDED):
         _add_at_once(model.solver, starts, column, coefficient, senses, rights)
@@ -84,7 +84,7 @@ def add_rows(mip: Any, model: Any, rows: Rows) -> bool:
         for a, b, sense, right in zip(starts.tolist(), ends, senses.tolist(), rights.tolist(), strict=True):
             of_row = [variables[c] for c in column[a:b].tolist()]
             model.add_constr(mip.LinExpr(of_row, coefficient[a:b].tolist(), -right, sense))
-    return contradiction
+    return filled, contradiction
 
 
 def _add_at_once(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from remat_explorer.cli import main
@@ -11,6 +13,7 @@ from remat_explorer.instances import linear
 from remat_explorer.solvers import SolveJob, checkpoint_all_peak, minimum_budget, relax, solve
 from remat_explorer.solvers.milp import Milp
 
+DATA = Path(__file__).parents[1] / "data"
 INSTALLED = ("highs", "cbc")
 SLOW_FOR_PROBLEM_9 = 9  # operations; CBC takes seconds for problem (9) on larger graphs
 
@@ -74,10 +77,16 @@ def no_gurobi(monkeypatch):
 HOW_TO_GET_IT = "'gurobi' cannot be loaded: Gurobi not found; get Gurobi with a licence .*pip install .*GUROBI_HOME"
 
 
-def test_a_missing_solver_is_an_error_that_says_how_to_get_it(no_gurobi):
-    for strategy in ("optimal", "checkmate-ilp", "checkmate-unpartitioned"):
+def test_a_missing_solver_is_an_error_that_says_how_to_get_it_where_one_is_needed(no_gurobi):
+    vgg_unet = Graph.load(str(DATA / "graphs" / "keras_vgg_unet.json"))
+    for graph, budget, strategy in (
+        (vgg_unet, "50%", "optimal"),
+        (linear(8), 4, "checkmate-ilp"),
+        (linear(8), 4, "checkmate-unpartitioned"),
+    ):
         with pytest.raises(SolverError, match=HOW_TO_GET_IT):
-            solve(linear(8), 4, strategy, solver="gurobi")
+            solve(graph, budget, strategy, solver="gurobi")
+    assert solve(linear(8), 4, solver="gurobi").cost == 26
     with pytest.raises(SolverError, match=HOW_TO_GET_IT):
         relax(linear(2), 3, solver="gurobi")
 

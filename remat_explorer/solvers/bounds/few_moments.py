@@ -44,6 +44,7 @@ class MomentsProblem:
         self.last_use = last_use(condensed)
         self.s = np.full((len(moments), condensed.groups), ABSENT)
         self.x = np.full((len(moments), condensed.n), ABSENT)
+        self.memory_rows: list[int] = []
 
     def build(self, limits: Limits) -> bool:
         """Add everything; False if the time ran out before the end."""
@@ -79,7 +80,7 @@ class MomentsProblem:
         """What is ``held`` during the first run of t, in units, and what t itself needs is within the budget."""
         problem = self.condensed
         room = self.budget - int(problem.base[t] + problem.output_bytes[t] + problem.transient[t])
-        self.at_least([(-size, column) for size, column in held], -room / self.unit)
+        self.memory_rows.append(self.at_least([(-size, column) for size, column in held], -room / self.unit))
 
     def _ever_after(self, q: int) -> np.ndarray:
         """Columns for "runs again at any time after moment q": at most the sum over the intervals, and at most 1."""
@@ -106,11 +107,11 @@ class MomentsProblem:
     def _had(self, a: int, v: int, again: np.ndarray) -> list[tuple[float, int]]:
         return [(1, int(self.s[a, v])), (1, int(again[self.condensed.producer[v]]))]
 
-    def at_least(self, terms: list[tuple[float, int]], right: float) -> None:
+    def at_least(self, terms: list[tuple[float, int]], right: float) -> int:
+        """Add the row: the sum of coefficients times columns is at least ``right``; its number."""
         right -= sum(coefficient for coefficient, column in terms if column == PRESENT)
         terms = [(coefficient, column) for coefficient, column in terms if column >= 0]
-        if terms or right > 0:
-            self.milp.row([column for _, column in terms], [coefficient for coefficient, _ in terms], ">", right)
+        return self.milp.row([column for _, column in terms], [coefficient for coefficient, _ in terms], ">", right)
 
     def bound(self, outcome: Outcome) -> float:
         """Lower bound on the cost, in the graph's unit."""

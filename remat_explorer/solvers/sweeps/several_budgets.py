@@ -1,7 +1,7 @@
 """The few-moments relaxation at several budgets: built once, of which only right-hand sides change.
 
 The budget stands in the right-hand sides of the memory rows alone. The back end keeps its basis when they change, so
-every budget after the first takes a few steps of the dual simplex method. Only this file asks python-mip for that.
+every budget after the first takes a few steps of the dual simplex method.
 """
 
 from __future__ import annotations
@@ -33,15 +33,8 @@ class MomentsAtBudgets(MomentsProblem):
 
     def __init__(self, condensed: Condensed, least: int, moments: Sequence[int], limits: Limits) -> None:
         super().__init__(condensed, least, list(moments), Milp(limits.solver, limits.threads, relaxed=True))
-        self._memory_rows: list[int] = []
         self.complete = self.build(limits) and not self.milp.contradiction
-        constraints = self.milp._model.constrs
-        self._right_at_least = [float(constraints[row].rhs) for row in self._memory_rows]
-
-    def _add_moment(self, q: int) -> None:
-        rows = self.milp._model.num_rows
-        super()._add_moment(q)
-        self._memory_rows += range(rows, self.milp._model.num_rows)
+        self._right_at_least = [self.milp.right(row) for row in self.memory_rows]
 
     def at(self, budget: int, limits: Limits) -> MomentsBound:
         """The bound at ``budget`` and what attains it; of an incomplete problem only that everything runs once."""
@@ -49,8 +42,8 @@ class MomentsAtBudgets(MomentsProblem):
         if not self.complete:
             return MomentsBound(self.condensed.graph.total_cost)
         more = (budget - self.budget) / self.unit
-        for row, right in zip(self._memory_rows, self._right_at_least, strict=True):
-            self.milp._model.constrs[row].rhs = right - more  # -(bytes in memory) >= -room
+        for row, right in zip(self.memory_rows, self._right_at_least, strict=True):
+            self.milp.set_right(row, right - more)  # -(bytes in memory) >= -room
         outcome = self.milp.solve(limits.left)
         if outcome.status == "infeasible":
             return MomentsBound(math.inf)
