@@ -117,7 +117,7 @@ def main() -> None:
     warm_up()
     paths = sorted([*DATA.glob("graphs/*.json"), *DATA.glob("captured/*.json")], key=lambda path: path.stat().st_size)
     rows, details = [], []
-    for path in paths:
+    for path in reversed(paths):
         if options.graphs is None or path.stem in options.graphs:
             graph = Graph.load(str(path))
             for fraction in options.fractions:
@@ -125,6 +125,8 @@ def main() -> None:
                 rows.append(row)
                 details.append(detail)
                 print(*row, sep="  ", flush=True)
+    rows.reverse()
+    details.reverse()
     proven = sum(detail["proven"] for detail in details)
     print(f"proven to 0.01 %: {proven} of {len(details)}")
     for target in ("first", "gap"):

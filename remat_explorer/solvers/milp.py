@@ -1,11 +1,11 @@
 """Mixed-integer linear programs, built fast and solved through python-mip.
 
-Columns are numbered from 0; a row is given by columns and coefficients. Facts about python-mip 2.0 that this layer
-absorbs (more in `milp_handle`): an expression that names a variable twice keeps only its last coefficient; HiGHS
-completes a partial start
-with zeros; CBC prints while it solves linear programs; a time limit of HiGHS counts over all the linear programs
-that one model has solved; what an interrupted linear program says of its objective is not a bound; HiGHS keeps the
-number of threads of its first solve; and to declare ten thousands of its columns integer one by one takes seconds.
+Columns and rows are numbered from 0; a row is given by columns and coefficients. Facts about python-mip 2.0 that this
+layer absorbs, besides those in `milp_handle`: an expression that names a variable twice keeps only its last
+coefficient; HiGHS completes a partial start with zeros; CBC prints while it solves linear programs; a time limit of
+HiGHS counts over all the linear programs that one model has solved; what an interrupted linear program says of its
+objective is not a bound; HiGHS keeps the number of threads of its first solve; and in a large integer program it looks
+at its clock only between rounds of cuts.
 """
 
 from __future__ import annotations

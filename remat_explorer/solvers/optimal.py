@@ -40,7 +40,8 @@ MOMENTS = 0.3  # share of the time that is left, at most, for the first bound
 NEAR = 0.3  # the same, for each search near a relaxation's point
 FIRST, LEAST, MOST = 50_000, 150_000, 2_000_000  # iterations of the local search: before the first bound, in a round
 FIRST_EACH, LEAST_EACH = 150, 3000  # the same for each operation, where that is less
-PACE = 3  # iterations for each unit of the refinement's effort in the round before, so that neither waits for long
+PACE, LEAST_PACE = 3000, 3  # iterations for each unit of the refinement's effort in the round before, so that neither
+MOST_PACE = 8  # waits for long: so many divided by the operations, within these limits
 SMALL = 30  # operations up to which every stage is single from the beginning
 SETS, FEW_SETS = 100, 40  # operations up to which sets are searched, and up to which that is worth long work
 PATIENT = 2  # seconds that must be left for long work, which takes about one and is not interrupted
@@ -155,9 +156,10 @@ class Search:
         singles = range(self.condensed.n) if small else self.moments.moments
         refinement = Refinement(self.condensed, self.budget, self.limits, singles, self.bound)
         least = min(LEAST, LEAST_EACH * self.condensed.n)
+        pace = min(max(PACE // self.condensed.n, LEAST_PACE), MOST_PACE)
         with ThreadPoolExecutor(1) as second:
             while not self.limits.over and not self.settled and not refinement.finished:
-                iterations = min(max(least, PACE * refinement.effort), MOST)
+                iterations = min(max(least, pace * refinement.effort), MOST)
                 self._beside(second, lambda: refinement.advance(self.best), iterations)
                 self._raise_bound(refinement.bound)
                 self._keep(refinement.schedule)

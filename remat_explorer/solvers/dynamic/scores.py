@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import networkx
 import numpy as np
 
 from remat_explorer.solvers.condensed import Condensed
@@ -113,7 +112,9 @@ class ClassCost:
         self._costs = neighbours.costs
         self._beside = [set(a) | set(b) for a, b in zip(neighbours.parents, neighbours.children, strict=True)]
         self._gone: set[int] = set()
-        self._classes = networkx.utils.UnionFind()
+        from networkx.utils import UnionFind  # slow to load, and no other strategy needs it
+
+        self._classes = UnionFind()
         self._place = list(range(len(self._costs)))  # a returned value gets a new place, so its class stays whole
         self._sums = dict(enumerate(self._costs.tolist()))
         self._places = len(self._costs)
