@@ -114,6 +114,8 @@ def run(graph: Graph, budget: int, options: argparse.Namespace) -> tuple[Solutio
             continue
         late = found.cost is None and any("too short" in doing for doing in heard)
         costs[name] = "not in time" if late else found.cost
+        costs[f"{name} seconds"] = found.seconds
+        costs[f"{name} said"] = heard[-1] if heard else ""
     return best, costs
 
 
@@ -123,7 +125,9 @@ DIFFERENCES: dict[str, str] = {}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
-    parser.add_argument("--fractions", type=float, nargs="+", default=[0.05, 0.1, 0.2, 0.4, 0.7], help="values of f")
+    parser.add_argument(
+        "--fractions", type=float, nargs="+", default=[0.05, 0.1, 0.2, 0.4, 0.7, 0.9], help="values of f"
+    )
     parser.add_argument("--time-limit", type=float, default=10.0, help="seconds of each solve (default: 10)")
     parser.add_argument("--rounding-limit", type=float, default=100.0, help="of each linear program (default: 100)")
     options = parser.parse_args()
@@ -136,7 +140,7 @@ def main() -> None:
         details.append(detail)
     limits = {"time_limit": options.time_limit, "rounding_limit": options.rounding_limit}
     columns = ("graph", "n", "proven", *METHODS)
-    publish("approximation", columns, rows, details, fractions=options.fractions, differences=DIFFERENCES, **limits)
+    publish("approximation", columns, rows, details, fractions=options.fractions, **limits)
     for method, sentence in DIFFERENCES.items():
         print(f"{method}: {sentence}")
 
@@ -163,7 +167,7 @@ def of_model(model: str, graph: Graph, options: argparse.Namespace) -> tuple[lis
                 ratio.found.append(costs[name] / cheapest)
         point = {"fraction": fraction, "budget": budget, "cheapest": cheapest, "lower_bound": best.lower_bound}
         points.append(point | {"optimal": best.cost, "gap": best.gap, "costs": costs})
-        print(model, f"{fraction:g}", best, costs, flush=True)
+        print(model, f"{fraction:g}", best, *(f"{name} {costs[name]}" for name in METHODS), sep="  ", flush=True)
     cells = [ratios[name].cell(len(points), PAPER[model].get(name)) for name in METHODS]
     means = {name: {"mean": r.mean, "feasible": len(r.found), "not_in_time": r.late} for name, r in ratios.items()}
     detail = {"graph": graph.name, "points": points, "means": means, "paper": PAPER[model], "proven": proven}
