@@ -4,8 +4,9 @@
     python benchmarks/tradeoff.py --graphs unet vgg16 --methods optimal dtr
 
 Cells are overheads over computing everything once: "-" where a method refuses the graph, "none" where it has no
-schedule within the budget, or none in time, and "infeasible" where it is proven that there is none. In the end stands
-whether the optimal strategy is nowhere worse than another method; if it is, the exit code is 1.
+schedule within the budget, or none in time, and "infeasible" where it is proven that there is none; a graph on which
+that is so everywhere, as single operations need more beside the parameters, has one line. In the end stands whether
+the optimal strategy is nowhere worse than another method; if it is somewhere, the exit code is 1.
 
 The graphs named keras are scaled to a batch, since parameters alone take most of the memory of a single image.
 """
@@ -59,9 +60,11 @@ def main() -> None:
         peak = checkpoint_all_peak(graph)
         budgets = [int(share / 100 * peak) for share in SHARES]
         found = {name: of_method(graph, name, budgets, options.time_limit) for name in options.methods}
-        for name, solutions in found.items():
-            rows.append([path.stem, name, *(cell(solutions, budget) for budget in budgets)])
-            print(*rows[-1], sep="  ", flush=True)
+        lines = [[path.stem, name, *(cell(found[name], budget) for budget in budgets)] for name in found]
+        if all(text == "infeasible" for line in lines for text in line[2:]):
+            lines = [[path.stem, "every method", *lines[0][2:]]]
+        print(*("  ".join(line) for line in lines), sep="\n", flush=True)
+        rows += lines
         worse += [f"{path.stem} at {where}" for where in worse_than_others(found, budgets)]
         details.append({"graph": path.stem, "operations": graph.n, "peak": peak, "budgets": budgets} | documents(found))
     limits = {"time_limit": options.time_limit, "batch": options.batch, "most_operations": options.most_operations}

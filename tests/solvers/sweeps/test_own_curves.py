@@ -94,14 +94,9 @@ def test_own_points_lie_between_the_budgets_and_beyond_them():
     peaks = [point.peak for point in frontier.own_points("griewank")]
     assert min(peaks) < 5
     assert max(peaks) > 6
-    assert {(p.peak, p.cost) for p in frontier.nondominated()} == {
-        (p.peak, p.cost)
-        for p in frontier.own_points("griewank")
-        if not any(
-            q.peak <= p.peak and q.cost <= p.cost and (q.peak, q.cost) != (p.peak, p.cost)
-            for q in frontier.own_points("griewank")
-        )
-    }
+    pairs = {(p.peak, p.cost or 0.0) for p in frontier.own_points("griewank")}
+    undominated = {(m, c) for m, c in pairs if not any(a <= m and b <= c and (a, b) != (m, c) for a, b in pairs)}
+    assert {(p.peak, p.cost) for p in frontier.nondominated()} == undominated
     best = frontier.best(10)
     assert best is not None
     assert (best.cost, best.budget) == (17, 10)  # keeping everything, which lies beyond both budgets
@@ -114,6 +109,7 @@ def test_points_get_bounds_of_other_strategies_and_never_one_above_their_cost(th
         larger = [cost for budget, cost in optima.items() if cost is not None and budget >= point.budget]
         assert point.lower_bound == max(larger)
         assert point.cost is not None
+        assert point.lower_bound is not None
         assert point.lower_bound <= point.cost
         assert (point.status is Status.OPTIMAL) == (point.lower_bound == point.cost)
 
