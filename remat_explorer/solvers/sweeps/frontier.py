@@ -118,7 +118,7 @@ class Frontier:
         for row in rows:
             cells = [f"{row[0]:<{widths[0]}}", *(f"{row[i]:>{widths[i]}}" for i in range(1, 6)), row[6]]
             lines.append("  ".join(cells).rstrip())
-        curves = [_describe(self.own_points(name)) for name in dict.fromkeys(s.strategy for s in self.own)]
+        curves = [_describe(own) for own in map(self.own_points, self.strategies) if own]
         return "\n".join([*lines, *curves, *dict.fromkeys(self.messages.values())])
 
 
