@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_overhead, format_share, parse_budget
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
+from remat_explorer.solvers.sweeps.own_points import OwnPoint
 from remat_explorer.solvers.sweeps.sharing import assessed, best_within, bound_at
 
 COLUMNS = ("strategy", "budget", "peak", "cost", "overhead", "gap", "status")
@@ -24,6 +25,7 @@ class Frontier:
         solutions: one per strategy and budget, strategies in the order asked for, budgets ascending.
         messages: why a point has no schedule, or that its search was lost, by (strategy, budget).
         seconds: wall time of the whole sweep.
+        own: the schedules of methods that do not ask for the budget, each where it falls, by peak.
 
     >>> from remat_explorer.instances import linear
     >>> from remat_explorer.solvers.solve import solve
@@ -39,17 +41,33 @@ class Frontier:
     solutions: tuple[Solution, ...]
     messages: Mapping[tuple[str, int], str] = field(default_factory=dict)
     seconds: float = 0.0
+    own: tuple[OwnPoint, ...] = ()
 
     @property
     def points(self) -> tuple[Solution, ...]:
-        """The solutions that have a schedule, by budget, then by cost."""
-        found = [s for s in self.solutions if s.schedule is not None]
+        """All that have a schedule, methods' own points among them, by budget, then by cost."""
+        found = [s for s in (*self.solutions, *self.own) if s.schedule is not None]
         return tuple(sorted(found, key=lambda s: (s.budget, s.cost)))
 
     @property
     def strategies(self) -> tuple[str, ...]:
         """The strategies that were compared, in the order asked for."""
         return tuple(dict.fromkeys(s.strategy for s in self.solutions))
+
+    def own_points(self, strategy: str) -> tuple[OwnPoint, ...]:
+        """The curve of a method that does not ask for the budget: its schedules with their labels, by peak.
+
+        Args:
+            strategy: one of `strategies`; others than such a method have none.
+
+        >>> from concurrent.futures import ThreadPoolExecutor
+        >>> from remat_explorer.instances import linear
+        >>> from remat_explorer.solvers.sweeps.sweep import sweep
+        >>> frontier = sweep(linear(4), [4], ["griewank"], ThreadPoolExecutor(1))
+        >>> [(point.peak, point.cost, point.label) for point in frontier.own_points("griewank")]
+        [(3, 15.0, '1 slot'), (4, 11.0, '2 slots'), (5, 10.0, '3 slots'), (6, 9.0, '4 slots')]
+        """
+        return tuple(point for point in self.own if point.strategy == strategy)
 
     def nondominated(self) -> tuple[Solution, ...]:
         """The points that no other beats in peak and cost at once, by peak; of equal ones the first strategy's."""
@@ -70,7 +88,7 @@ class Frontier:
             QuantityError: if the budget cannot be read.
         """
         budget_bytes = parse_budget(budget, checkpoint_all_peak(self.graph))
-        found = best_within(budget_bytes, self.solutions)
+        found = best_within(budget_bytes, self.points)
         if found is None or found.schedule is None:
             return None
         bound = bound_at(budget_bytes, self.solutions) if found.schedule.is_frontier_advancing else None
@@ -100,7 +118,14 @@ class Frontier:
         for row in rows:
             cells = [f"{row[0]:<{widths[0]}}", *(f"{row[i]:>{widths[i]}}" for i in range(1, 6)), row[6]]
             lines.append("  ".join(cells).rstrip())
-        return "\n".join([*lines, *dict.fromkeys(self.messages.values())])
+        curves = [_describe(own) for own in map(self.own_points, self.strategies) if own]
+        return "\n".join([*lines, *curves, *dict.fromkeys(self.messages.values())])
+
+
+def _describe(own: Sequence[OwnPoint]) -> str:
+    """A method's own curve in one line."""
+    least, most = format_bytes(own[0].budget), format_bytes(own[-1].budget)
+    return f"{own[0].strategy} by itself: {len(own)} schedule{'s' if len(own) > 1 else ''}, peaks {least} to {most}"
 
 
 def _row(solution: Solution) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.bounds.runs import pack_runs, unpack_runs
 from remat_explorer.solvers.sweeps.frontier import Frontier
+from remat_explorer.solvers.sweeps.own_points import OwnPoint
 
 FORMAT, VERSION = "remat-explorer/sweep", 1
 _KEYS = ("format", "version", "graph", "seconds", "points")
@@ -33,13 +34,14 @@ def to_document(frontier: Frontier, with_runs: bool = True) -> dict[str, Any]:
     'remat-explorer/sweep'
     """
     graph = frontier.graph
+    own = [_point(frontier, point, with_runs) | {"message": "", "label": point.label} for point in frontier.own]
     return {
         "format": FORMAT,
         "version": VERSION,
         "graph": {"name": graph.name, "sha256": graph.sha256},
         "seconds": frontier.seconds,
         "points": [_point(frontier, solution, with_runs) for solution in frontier.solutions],
-    }
+    } | ({"own_points": own} if own else {})
 
 
 def from_document(document: Any, graph: Graph) -> Frontier:
@@ -48,7 +50,8 @@ def from_document(document: Any, graph: Graph) -> Frontier:
     Raises:
         SolutionError: as `Frontier.load`.
     """
-    require_keys(document, _KEYS, "the sweep file", SolutionError)
+    keys = (*_KEYS, "own_points") if isinstance(document, dict) and "own_points" in document else _KEYS
+    require_keys(document, keys, "the sweep file", SolutionError)
     require_format(document, FORMAT, VERSION, SolutionError)
     entry = require_keys(document["graph"], ("name", "sha256"), "the entry 'graph'", SolutionError)
     if entry["sha256"] != graph.sha256:
@@ -61,7 +64,8 @@ def from_document(document: Any, graph: Graph) -> Frontier:
         solutions.append(solution)
         if point["message"]:
             messages[solution.strategy, solution.budget] = str(point["message"])
-    return Frontier(graph, tuple(solutions), messages, _number(document, "seconds", "the sweep file") or 0.0)
+    own = _own_points(document.get("own_points", []), graph)
+    return Frontier(graph, tuple(solutions), messages, _number(document, "seconds", "the sweep file") or 0.0, own)
 
 
 def save_frontier(frontier: Frontier, path: str | Path) -> Path:
@@ -97,6 +101,22 @@ def _point(frontier: Frontier, solution: Solution, with_runs: bool) -> dict[str,
     if with_runs:
         entry["runs"] = None if solution.schedule is None else pack_runs(solution.schedule)
     return entry
+
+
+def _own_points(entries: Any, graph: Graph) -> tuple[OwnPoint, ...]:
+    if not isinstance(entries, list):
+        raise SolutionError(f"the own points are not a list: {quote(entries)}")
+    found = []
+    for i, entry in enumerate(entries):
+        where = f"own point {i}"
+        point = require_keys(entry, (*_POINT, "label"), where, SolutionError)
+        solution = _solution(point, where, graph)
+        if not isinstance(point["label"], str):
+            raise SolutionError(f"the label of {where} is not a string: {quote(point['label'])}")
+        if solution.peak != solution.budget:
+            raise SolutionError(f"the budget of {where} is {solution.budget}, not its peak, {solution.peak}")
+        found.append(OwnPoint.of(solution, point["label"]))
+    return tuple(found)
 
 
 def _solution(point: dict[str, Any], where: str, graph: Graph) -> Solution:

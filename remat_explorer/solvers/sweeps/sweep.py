@@ -9,7 +9,8 @@ from concurrent.futures import Executor
 from remat_explorer.graph import Graph
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.sweeps.frontier import Frontier
-from remat_explorer.solvers.sweeps.sweep_run import Sweep, SweepProgress
+from remat_explorer.solvers.sweeps.sweep_points import SweepProgress
+from remat_explorer.solvers.sweeps.sweep_run import Sweep
 
 
 def sweep(
@@ -48,7 +49,9 @@ def sweep(
             this sweep gives to a point, or are proven, and keep new ones there.
 
     Returns:
-        All points. A worker that dies costs its points only; `Frontier.messages` says so.
+        All points. Of a method that does not ask for the budget also its own, wherever they fall
+        (`Frontier.own_points`). A worker that dies costs its points only, a method that refuses the graph its curve;
+        `Frontier.messages` says so.
 
     Raises:
         QuantityError: if a budget cannot be read.

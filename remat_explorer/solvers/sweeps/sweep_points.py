@@ -1,9 +1,10 @@
-"""The points of a sweep while it runs: what is known of each, and what was told of it."""
+"""The points of a sweep while it runs: what is known of each, what was told of it, and how far that is."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes
@@ -15,11 +16,30 @@ from remat_explorer.solvers.memory.minimum_budget import NONE_FITS, largest_oper
 from remat_explorer.solvers.solve import judge, smallest_budget
 from remat_explorer.solvers.sweeps.frontier import Frontier
 from remat_explorer.solvers.sweeps.kept_points import KeptPoints, Point
+from remat_explorer.solvers.sweeps.own_curves import OwnCurve, has_own_curve
+from remat_explorer.solvers.sweeps.own_points import OwnPoint, checked_points, first_cheapest, with_bounds
 from remat_explorer.solvers.sweeps.sharing import best_within, bound_at, empty, merged, shared
 
 
+@dataclass(frozen=True)
+class SweepProgress:
+    """How far a sweep is.
+
+    Attributes:
+        seconds: since it began.
+        done: points that nothing will be tried for any more.
+        points: all points, but for those of a method's own curve beside them.
+        widest_gap: the largest gap of the points that have one, or None.
+    """
+
+    seconds: float
+    done: int
+    points: int
+    widest_gap: float | None
+
+
 class Points:
-    """Strategies times budgets, each with the best that was found for it; none before `begin`.
+    """Strategies times budgets, each with the best that was found for it, and own curves; none before `begin`.
 
     Args:
         graph: the training graph.
@@ -39,6 +59,9 @@ class Points:
         self._kept: set[Point] = set()
         self._lost: dict[Point, str] = {}
         self._told: dict[Point, Solution] = {}
+        self._own: dict[str, list[OwnPoint]] = {}
+        self._incomplete: set[str] = set()  # strategies whose curve lacks schedules, for want of time
+        self._without_curve: dict[str, str] = {}
 
     def __len__(self) -> int:
         return len(self._known)
@@ -56,7 +79,7 @@ class Points:
             strategies: names.
             budgets: bytes, ascending.
             first: a schedule of the optimal strategy to begin with where it fits, or None.
-            kept: the cache; a point that is found there is not searched again.
+            kept: the cache; a point that is found there is not searched again. Own curves are made anew.
         """
         peak = checkpoint_all_peak(self.graph)
         everything, cost = checkpoint_all(self.graph), self.graph.total_cost
@@ -70,13 +93,14 @@ class Points:
             elif name == "optimal" and first is not None:
                 answer, first = Answer(first, cost), None  # the larger budgets share it
             self.take(name, budget, answer, 0.0)
-            if kept is not None and (found := kept.load(name, budget)) is not None:
+            if kept is not None and not has_own_curve(name) and (found := kept.load(name, budget)) is not None:
                 self._known[name, budget] = merged(self._known[name, budget], found)
                 self._kept.add((name, budget))
 
     def keep(self, kept: KeptPoints, ended: bool) -> list[str]:
         """Write the points to the cache; returns sentences on why some could not be kept."""
-        return kept.store(list(self._known.values()), self._lost, ended)
+        lost = {point for point in self._known if point in self._lost or point[0] in self._without_curve}
+        return kept.store(list(self._known.values()), lost, ended)
 
     def take(self, strategy: str, budget: int, answer: Answer, seconds: float) -> None:
         """Check an answer and keep what is better than what was known.
@@ -86,6 +110,24 @@ class Points:
         """
         found = judge(self.graph, budget, strategy, answer, seconds)
         self._known[strategy, budget] = merged(self._known[strategy, budget], found)
+
+    def take_curve(self, strategy: str, curve: OwnCurve) -> None:
+        """Check the schedules of a strategy that does not ask for the budget, and give each budget what fits.
+
+        Raises:
+            ScheduleError: if one of them is wrong; then none of them is kept.
+        """
+        points = checked_points(self.graph, strategy, curve.candidates, curve.seconds)
+        self._own[strategy] = points
+        if not curve.complete:
+            self._incomplete.add(strategy)
+        for name, budget in list(self._known):
+            if name == strategy and (found := first_cheapest(points, budget)) is not None:
+                self._known[name, budget] = merged(self._known[name, budget], found)
+
+    def lose_curve(self, strategy: str, error: str) -> None:
+        """A strategy that does not ask for the budget has no schedules: it refuses the graph, or its worker died."""
+        self._without_curve[strategy] = f"{strategy!r} has no curve: {error}"
 
     def lose(self, strategy: str, budgets: Iterable[int], error: str) -> None:
         """A search had no result."""
@@ -103,7 +145,7 @@ class Points:
         same = [s for s in self._known.values() if s.strategy == strategy]
         best = [best_within(budget, same) for budget in budgets]
         schedules = {id(s.schedule): s.schedule for s in best if s is not None and s.schedule is not None}
-        return list(schedules.values()), bound_at(budgets[0], self._shared())
+        return list(schedules.values()), bound_at(budgets[0], self._shared()) if budgets else None
 
     def news(self) -> Iterator[Solution]:
         """The points that got better since they were told the last time."""
@@ -121,12 +163,16 @@ class Points:
         """What is known now, with the reasons for what is not."""
         found, messages = self._shared(), {}
         for solution in found:
-            point = (solution.strategy, solution.budget)
+            point, name = (solution.strategy, solution.budget), solution.strategy
             if point in self._lost:
                 messages[point] = self._lost[point]
+            elif name in self._without_curve:
+                if name not in {known for known, _ in messages}:  # once, not for every budget
+                    messages[point] = self._without_curve[name]
             elif solution.schedule is None:
                 messages[point] = self._why_none(solution, cancelled)
-        return Frontier(self.graph, tuple(found), messages, seconds)
+        own = with_bounds(itertools.chain(*self._own.values()), found)
+        return Frontier(self.graph, tuple(found), messages, seconds, tuple(own))
 
     def _shared(self) -> list[Solution]:
         return shared(list(self._known.values()))
@@ -139,6 +185,9 @@ class Points:
             return f"{NONE_FITS} {budget}: {name!r} alone needs {needs} while it runs"
         if solution.status is Status.INFEASIBLE:
             return f"{solution.strategy!r} has no schedule within {budget}"
+        if solution.strategy in self._own:
+            tried = " that there was time for" if solution.strategy in self._incomplete else ""
+            return f"none of the schedules of {solution.strategy!r}{tried} fits into {budget}"
         if cancelled:
             return f"the sweep was cancelled before {solution.strategy!r} had a schedule within {budget}"
         return f"{solution.strategy!r} found no schedule within {budget} in time; give it more time or memory"

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from remat_explorer.graph import Graph
 from remat_explorer.solvers.base import Answer
+from remat_explorer.solvers.sweeps.own_curves import has_own_curve
 from remat_explorer.solvers.sweeps.sweep_points import Points
 from remat_explorer.solvers.sweeps.sweep_tasks import Task
 
@@ -49,9 +50,12 @@ class TaskQueue:
     def begin(self, strategies: Sequence[str], workers: int) -> None:
         """Queue what every open point needs first."""
         for name in strategies:
-            sizes = self._points.open(name)
+            sizes, each = self._points.open(name), self._together + self._alone
+            if has_own_curve(name):  # also where nothing is open: its points may lie elsewhere
+                self._tasks.append(Task(name, tuple(sizes), "curve", each * max(1, len(sizes))))
+                continue
             if name != "optimal":
-                self._tasks.extend(Task(name, (size,), "alone", self._together + self._alone) for size in sizes)
+                self._tasks.extend(Task(name, (size,), "alone", each) for size in sizes)
                 continue
             chunks = min(workers, len(sizes))
             self._share = self._together * math.ceil(len(sizes) / max(1, chunks))
@@ -67,6 +71,8 @@ class TaskQueue:
         """The next task, with the budgets that others have not settled meanwhile, or None if there is no other."""
         while self._tasks:
             task = self._tasks.popleft()
+            if task.kind == "curve":
+                return task
             unsettled = set(self._points.open(task.strategy))
             if open_ones := tuple(size for size in task.budgets if size in unsettled):
                 return dataclasses.replace(task, budgets=open_ones)
@@ -82,8 +88,8 @@ class TaskQueue:
             self._tasks.extend(Task(task.strategy, (size,), "alone", self._alone) for size in unsettled)
 
     def retry(self, task: Task) -> bool:
-        """Queue the budgets of a task without an answer one by one; False if there was one only."""
-        sizes = task.then or task.budgets
+        """Queue the budgets of a task without an answer one by one; False if there was one only, or a curve."""
+        sizes = () if task.kind == "curve" else task.then or task.budgets
         if len(sizes) > 1:
             self._tasks.extend(Task(task.strategy, (size,), "together", self._together) for size in sizes)
         return len(sizes) > 1

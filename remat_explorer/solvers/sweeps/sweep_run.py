@@ -4,7 +4,8 @@ Tasks go to an executor, as many at a time as it has workers, so that each begin
 The optimal strategy's budgets are first planned, so that there is something to see: by this process while workers of
 the sweep's own load their libraries, then by the workers. The budgets are dealt out to the workers in turn, each of
 which solves its share together (see `sweep_optimal`); what is not settled then, and has time left, is searched one
-budget at a time. After every result the points take from each other what they may (see `sharing`).
+budget at a time. A method that does not ask for the budget is one task for all of them (see `own_points`). After every
+result the points take from each other what they may (see `sharing`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import time
 import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from dataclasses import dataclass
 
 from remat_explorer.errors import RematError, UnknownNameError
 from remat_explorer.graph import Graph
@@ -30,8 +30,9 @@ from remat_explorer.solvers.search.compiled_search import load_search
 from remat_explorer.solvers.strategies import STRATEGIES
 from remat_explorer.solvers.sweeps.frontier import Frontier
 from remat_explorer.solvers.sweeps.kept_points import KeptPoints
+from remat_explorer.solvers.sweeps.own_curves import read_curve
 from remat_explorer.solvers.sweeps.sweep_optimal import plan_each
-from remat_explorer.solvers.sweeps.sweep_points import Points
+from remat_explorer.solvers.sweeps.sweep_points import Points, SweepProgress
 from remat_explorer.solvers.sweeps.sweep_queue import PLANNING, TaskQueue, patience
 from remat_explorer.solvers.sweeps.sweep_tasks import ABANDONED, Task, make_ready, read_answers, work, write_request
 from remat_explorer.solvers.threads import cores
@@ -40,27 +41,11 @@ POLL = 0.05  # seconds between two looks at whether the sweep was cancelled
 MINIMUM = 1.0  # seconds for the smallest budget, besides those of a point
 
 
-@dataclass(frozen=True)
-class SweepProgress:
-    """How far a sweep is.
-
-    Attributes:
-        seconds: since it began.
-        done: points that nothing will be tried for any more.
-        points: all points.
-        widest_gap: the largest gap of the points that have one, or None.
-    """
-
-    seconds: float
-    done: int
-    points: int
-    widest_gap: float | None
-
-
 class Sweep:
     """A sweep as an iterator over solutions in the order in which they arrive; the arguments are those of `sweep`.
 
-    A point comes again whenever its schedule, bound or status got better; the last one counts.
+    A point comes again whenever its schedule, bound or status got better; the last one counts. A method's own points
+    beside the budgets are in `frontier`.
 
     Attributes:
         workers: tasks with the executor at a time.
@@ -217,6 +202,9 @@ class Sweep:
 
     def _receive(self, task: Task, future: Future[str]) -> None:
         try:
+            if task.kind == "curve":
+                self._points.take_curve(task.strategy, read_curve(future.result(), self.graph))
+                return
             answers = read_answers(future.result(), self.graph, len(task.budgets))
             for budget, (answer, seconds) in zip(task.budgets, answers, strict=True):
                 self._points.take(task.strategy, budget, answer, seconds)
@@ -229,7 +217,10 @@ class Sweep:
         """The task has no result: points that were solved together are tried one by one, a single one is given up."""
         if not self._queue.retry(task):
             what = str(error) if isinstance(error, RematError) else f"{type(error).__name__}: {error}"
-            self._points.lose(task.strategy, task.then or task.budgets, what)
+            if task.kind == "curve":
+                self._points.lose_curve(task.strategy, what)
+            else:
+                self._points.lose(task.strategy, task.then or task.budgets, what)
 
     def _is_cancelled(self) -> bool:
         if self._asked is not None and not self._stop.is_set() and self._asked():

@@ -24,9 +24,10 @@ from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.bounds.runs import pack_runs, unpack_runs
 from remat_explorer.solvers.search.compiled_search import load_search
 from remat_explorer.solvers.strategies import STRATEGIES
+from remat_explorer.solvers.sweeps.own_curves import load_method, write_curve
 from remat_explorer.solvers.sweeps.sweep_optimal import improve, plan_each, solve_together
 
-Kind = Literal["plan", "together", "alone"]
+Kind = Literal["plan", "together", "alone", "curve"]
 
 ABANDONED: set[str] = set()  # sweeps that nobody waits for any more, as far as this process knows
 
@@ -39,7 +40,7 @@ class Task:
         strategy: a key of `STRATEGIES`.
         budgets: bytes, ascending.
         kind: "plan" for a first answer at each budget, "together" where the budgets share their work, "alone" for a
-            full search at one budget.
+            full search at one budget, "curve" for all schedules of a method that does not ask for the budget.
         time_limit: seconds for all of them.
         then: of a plan: budgets that are to be solved together afterwards.
         planned: of budgets together: whether they were planned.
@@ -90,11 +91,15 @@ def work(graph_text: str, request_text: str) -> str:
         request_text: what `write_request` made.
 
     Returns:
-        What `read_answers` takes; an error is a part of it, since not every exception survives the way back.
+        What `read_answers` takes, or `read_curve` of a curve; an error is a part of it, since not every exception
+        survives the way back.
     """
     try:
         graph, request = _graph(graph_text), json.loads(request_text)
         make_ready(request["solver"])  # which is no part of the first task's time
+        if request["kind"] == "curve":
+            load_method(request["strategy"])
+            return write_curve(graph, request["strategy"], _limits(request))
         starts = [unpack_runs(runs, graph, SolverError) for runs in request["starts"]]
         begun = time.monotonic()
         answers = _answers(graph, request, starts)
@@ -130,8 +135,7 @@ def read_answers(text: Any, graph: Graph, count: int) -> list[tuple[Answer, floa
 
 
 def _answers(graph: Graph, request: dict[str, Any], starts: Sequence[Schedule]) -> Sequence[Answer]:
-    sweep, strategy, budgets = request["sweep"], request["strategy"], request["budgets"]
-    limits = Limits(request["time_limit"], request["solver"], request["threads"], cancelled=lambda: sweep in ABANDONED)
+    strategy, budgets, limits = request["strategy"], request["budgets"], _limits(request)
     if request["kind"] == "plan":
         return plan_each(graph, budgets, limits)
     if request["kind"] == "together":
@@ -140,6 +144,11 @@ def _answers(graph: Graph, request: dict[str, Any], starts: Sequence[Schedule]) 
     if strategy == "optimal":
         return [improve(graph, budget, Answer(next(iter(starts), None), request["lower_bound"]), limits)]
     return [STRATEGIES[strategy](graph, budget, limits)]
+
+
+def _limits(request: dict[str, Any]) -> Limits:
+    sweep = request["sweep"]
+    return Limits(request["time_limit"], request["solver"], request["threads"], cancelled=lambda: sweep in ABANDONED)
 
 
 def _pack(answer: Answer, seconds: float) -> dict[str, Any]:
