@@ -73,12 +73,12 @@ def test_solve_move_the_cursor_execute_and_reload(lab: tuple[str, Path], page: A
     await_idle(page)
     assert "of checkpoint-all" in page.locator(".remat-budget-row").inner_text()
 
-    before = stage(page)
     slider = page.locator(".remat-scrubber .noUi-handle")
     slider.focus()
-    for _ in range(3):
+    for _ in range(3):  # one after the other: each goes through the kernel
+        before = stage(page)
         page.keyboard.press("ArrowRight")
-    page.wait_for_function(f"() => Number(document.querySelector('.remat-matrices').dataset.stage) > {before}")
+        page.wait_for_function(f"() => Number(document.querySelector('.remat-matrices').dataset.stage) > {before}")
     page.locator(".remat-matrices").focus()
     moved = stage(page)
     page.keyboard.press("ArrowDown")
