@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from typing import Any
 
 import traitlets as t
@@ -14,7 +15,18 @@ from remat_explorer.plan import Plan
 from remat_explorer.quantities import parse_budget
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution
-from remat_explorer.solvers import MinimumBudget
+from remat_explorer.solvers import Frontier, MinimumBudget
+
+PANELS = ("explain", "plan", "peak", "solver", "compare", "execution")
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A step of a solve: seconds since it began, cost of the best schedule, lower bound; None where unknown."""
+
+    seconds: float
+    cost: float | None
+    lower_bound: float | None
 
 
 def optional(kind: type, help: str) -> Any:
@@ -49,6 +61,15 @@ class State(t.HasTraits):
     stage = t.Int(0, help="The selected stage t.")
     value = t.Int(0, help="The selected value.")
 
+    # What the person looks at.
+    picture = t.Enum(("matrices", "model"), "matrices", help="The upper picture: R, S and U, or the model's graph.")
+    panel = t.Enum(PANELS, "explain", help="The panel beside the plots.")
+    stacking = t.Enum(("kind", "value"), "kind", help="What the memory timeline is stacked by.")
+    zoom = t.Tuple(default_value=(), help="Part of the matrices: first and last stage, first and last operation.")
+    search = t.Unicode("", help="Words that a name must contain for an operation to be found.")
+    found = t.Tuple(default_value=(), help="Operations that `search` finds, ascending.")
+    hint = t.Int(0, min=0, max=3, help="Step of the guided tour: 1 budget, 2 solve, 3 execute; 0 is closed.")
+
     # What is known about the model.
     graph: Graph | None = optional(Graph, "The training graph.")
     inputs = t.Any(None, help="The module that Execute runs with its example inputs (`loading.Inputs`), or None.")
@@ -61,10 +82,15 @@ class State(t.HasTraits):
     solution: Solution | None = optional(Solution, "The solution on the screen; None while it is an incumbent.")
     answer: Solution | None = optional(Solution, "What the last solve returned, infeasible included.")
     measurement = t.Any(None, help="The measurement of `solution`, or None.")
+    shortage = t.Unicode("", help="Why the last execution ran out of memory, or empty.")
+    other: Solution | None = optional(Solution, "The solution that the one on the screen is compared with, or None.")
+    frontier: Frontier | None = optional(Frontier, "The trade-off curve, as far as it is known.")
+    history = t.Tuple(default_value=(), help="How the last solve went: a `Moment` for each step it reported.")
 
     # What is going on.
     busy = t.Unicode("", help="'loading', 'solving', 'executing', or empty.")
     elapsed = t.Float(0.0, help="Seconds that the work under way has taken.")
+    sweeping = t.Float(None, allow_none=True, help="Share of the background sweep that is done; None when none runs.")
     progress = t.Float(None, allow_none=True, help="Share of the work done, 0 to 1, or None when unknown.")
     status = t.Unicode("Ready.", help="What the explorer is doing, or what came of it.")
     tone = t.Enum(("plain", "good", "warning", "error"), "plain", help="How the status is meant.")
