@@ -18,6 +18,8 @@ from remat_explorer.explorer.state import State
 from remat_explorer.explorer.sweeping import Sweeper
 from remat_explorer.solution import Solution
 
+FIRST = 4.0  # seconds for the optimum of the network that is shown where nobody has chosen one
+
 
 class Driver:
     """Loads, sweeps, improves, solves and executes on one state, all in the background.
@@ -171,7 +173,8 @@ class Driver:
 
     def _load(self, cancelled: Any) -> None:
         state, wish = self.state, self._wish
-        loaded = load(state, self._sources.load, cancelled, wish)
+        optimum = FIRST if self._sources.nothing_chosen and state.model == self._sources.first else None
+        loaded = load(state, self._sources.load, cancelled, wish, optimum)
         if loaded is None:
             return
         self._wish = None

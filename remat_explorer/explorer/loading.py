@@ -46,6 +46,7 @@ BEGIN: dict[str, dict[str, int]] = {
 }
 
 QUICK = 1.0  # seconds for the first schedule within the budget
+BEGIN_SHARE = 0.3  # of the way from the smallest feasible budget to checkpoint-all: where the curve is worth a look
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,11 @@ def from_graph(graph: Graph) -> Source:
 
 
 def load(
-    state: State, source: Source, cancelled: threading.Event, budget: str | int | float | None = None
+    state: State,
+    source: Source,
+    cancelled: threading.Event,
+    budget: str | int | float | None = None,
+    quick: float | None = None,
 ) -> Loaded | None:
     """Capture, measure costs, find the budget marks, and show a first schedule within the budget.
 
@@ -117,6 +122,7 @@ def load(
         source: gives the graph.
         cancelled: set when nobody waits for it any more.
         budget: what `State.set_budget` takes; None for the state's, where that makes sense, else one to begin with.
+        quick: seconds for the first schedule; None for as long as one waits without having asked for it.
     """
     state.say(f"Loading {state.model}: capturing the training graph…")
     loaded = source(state)
@@ -133,7 +139,7 @@ def load(
             state.set_budget(budget)
     except QuantityError as error:
         unread = str(error)
-    _answer_quickly(state, graph, cancelled)
+    _answer_quickly(state, graph, cancelled, QUICK if quick is None else quick)
     prepare()
     state.say(
         f"Loaded {state.model}: {graph.n} operations, {len(graph.values)} values, checkpoint-all needs "
@@ -145,12 +151,12 @@ def load(
     return loaded
 
 
-def _answer_quickly(state: State, graph: Graph, cancelled: threading.Event) -> None:
-    """Have a schedule within the budget on the screen from the beginning, if there is one after a second."""
+def _answer_quickly(state: State, graph: Graph, cancelled: threading.Event, seconds: float) -> None:
+    """Have a schedule within the budget on the screen from the beginning, if one is found in the time."""
     if not (graph.has_choices or cancelled.is_set()):
         state.say(f"Loading {state.model}: a first schedule within {format_bytes(state.budget)}…")
         stopped = cancelled.is_set
-        join(state, graph, [solve(graph, state.budget, time_limit=QUICK, cancelled=stopped, cache=True)])
+        join(state, graph, [solve(graph, state.budget, time_limit=seconds, cancelled=stopped, cache=True)])
         show_known(state)
 
 
@@ -214,7 +220,7 @@ def _accept(state: State, loaded: Loaded, graph: Graph) -> None:
     ]
     join(state, graph, known[:2] if least >= most else known)
     if not smallest.lower_bound <= state.budget <= 1.1 * keep_all.peak:
-        state.budget = math.ceil((smallest.known_feasible + keep_all.peak) / 2)
+        state.budget = math.ceil(least + BEGIN_SHARE * (most - least))
     show_schedule(state, keep_all.schedule, keep_all)
 
 

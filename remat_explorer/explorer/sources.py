@@ -32,9 +32,10 @@ class Sources:
     Raises:
         UnknownNameError: if ``model`` is a name that does not exist; near matches are listed.
 
-    >>> sources = Sources(graph=Graph("mine", (), ()))
-    >>> sources.first, sources.names()[0], "vgg16" in sources.names(), sources.has_sizes("mine")
-    ('mine', 'mine', True, False)
+    >>> from remat_explorer.instances import linear
+    >>> sources = Sources(graph=linear(8))
+    >>> sources.names()[0], "vgg16" in sources.names(), sources.has_sizes("vgg16"), sources.has_sizes(sources.first)
+    ('linear-8', True, True, False)
     """
 
     def __init__(
