@@ -6,7 +6,7 @@ import argparse
 
 from remat_explorer.cli.finding import capture_options, find_source
 from remat_explorer.cli.output import DONE, put
-from remat_explorer.cli.source import capture_source
+from remat_explorer.model_source import capture_source
 from remat_explorer.quantities import format_bytes
 
 

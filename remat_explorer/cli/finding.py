@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 
 from remat_explorer.capture_options import CaptureOptions
-from remat_explorer.cli.model_file import is_model_file, load_model_file
-from remat_explorer.cli.source import Source, capture_source
 from remat_explorer.errors import ModelError
 from remat_explorer.graph import Graph
+from remat_explorer.model_file import is_model_file, load_model_file
+from remat_explorer.model_source import Source, capture_source
 
 SIZES = ("batch", "image", "sequence")
 CHOICES = ("optimizer", "contract", "split_convolution_backward")

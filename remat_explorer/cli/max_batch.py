@@ -8,11 +8,11 @@ from typing import Any
 
 import remat_explorer as rx
 from remat_explorer.cli.finding import capture_options, find_graph, find_source, is_graph_file
-from remat_explorer.cli.model_file import is_model_file
 from remat_explorer.cli.output import DONE, INFEASIBLE, NOT_IN_TIME, put, say
-from remat_explorer.cli.source import capture_source
 from remat_explorer.errors import ModelError
 from remat_explorer.graph import Graph
+from remat_explorer.model_file import is_model_file
+from remat_explorer.model_source import capture_source
 from remat_explorer.quantities import format_seconds
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import MaxBatch, MaxImage

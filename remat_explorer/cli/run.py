@@ -16,7 +16,7 @@ from remat_explorer.cli.solve import (
     solved,
     without_matrices,
 )
-from remat_explorer.cli.source import capture_source
+from remat_explorer.model_source import capture_source
 
 
 def run(options: argparse.Namespace) -> int:

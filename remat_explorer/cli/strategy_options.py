@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remat_explorer.errors import SolverError, UnknownNameError
 
-Setting = str | int | float
+if TYPE_CHECKING:
+    from remat_explorer.solvers.options import Setting
 
 
 def named_value(text: str) -> tuple[str, Setting]:
@@ -19,15 +20,12 @@ def named_value(text: str) -> tuple[str, Setting]:
     >>> named_value("splits=2"), named_value("share=0.4"), named_value("knapsack=dp")
     (('splits', 2), ('share', 0.4), ('knapsack', 'dp'))
     """
-    name, equals, value = (part.strip() for part in text.partition("="))
-    if not (name and equals and value):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, such as segments=4")
-    for number in (int, float):
-        try:
-            return name, number(value)
-        except ValueError:
-            continue
-    return name, value
+    from remat_explorer.solvers.options import read_option
+
+    try:
+        return read_option(text)
+    except SolverError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def strategy_options(options: argparse.Namespace) -> dict[str, Any]:

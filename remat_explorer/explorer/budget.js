@@ -1,16 +1,18 @@
 // The budget: a slider whose marks can be clicked, from the bound that nothing can beat to beyond checkpoint-all.
 const THUMB = 14;
+const PATIENCE = 1000; // milliseconds after which an answer to a position is no longer waited for
 
 function render({ model, el }) {
   const root = document.createElement("div");
   root.className = "remat-budget";
   root.innerHTML =
     `<div class="remat-track"></div><input type="range" step="any" aria-label="Memory budget">` +
-    `<div class="remat-marks"></div>`;
+    `<div class="remat-ticks" aria-hidden="true"></div><div class="remat-marks"></div>`;
   el.append(root);
   const track = root.querySelector(".remat-track");
   const slider = root.querySelector("input");
   const marks = root.querySelector(".remat-marks");
+  const ticks = root.querySelector(".remat-ticks");
   slider.dataset.lmSuppressShortcuts = "true";
 
   const share = (count) => (count - model.get("low")) / Math.max(model.get("high") - model.get("low"), 1);
@@ -19,6 +21,29 @@ function render({ model, el }) {
   function send(count) {
     model.set("value", Math.round(count));
     model.save_changes();
+  }
+
+  // Positions while dragging: one per frame at most, and none before the one that was sent is on the screen.
+  let [wished, sentAt, frame] = [null, 0, 0];
+  function follow() {
+    frame = 0;
+    const waiting = sentAt && performance.now() - sentAt < PATIENCE;
+    if (wished === null || waiting) return;
+    const count = Math.round(wished);
+    wished = null;
+    if (count === model.get("moving")) return;
+    sentAt = performance.now();
+    model.set("moving", count);
+    model.save_changes();
+    setTimeout(plan, PATIENCE + 50); // a kernel that restarted never answers
+  }
+  function plan() {
+    if (!frame && wished !== null) frame = requestAnimationFrame(follow);
+  }
+  function answered() {
+    sentAt = 0;
+    root.dataset.answered = model.get("answered");
+    plan();
   }
 
   function mark(count, text, hint, anchor) {
@@ -38,7 +63,10 @@ function render({ model, el }) {
     slider.max = model.get("high");
     slider.value = model.get("value");
     slider.disabled = model.get("high") <= model.get("low");
+    slider.setAttribute("aria-valuetext", formatBytes(model.get("value")));
+    slider.title = "Drag: the best schedule known within the budget follows. Release: it is improved in the background.";
     root.dataset.value = model.get("value");
+    drawTicks();
     marks.replaceChildren();
     const [known, all] = [model.get("known"), model.get("checkpoint_all")];
     if (slider.disabled) return;
@@ -59,12 +87,29 @@ function render({ model, el }) {
     }
   }
 
+  function drawTicks() {
+    const inside = model.get("ticks").filter((count) => count >= model.get("low") && count <= model.get("high"));
+    ticks.replaceChildren(
+      ...inside.map((count) => {
+        const tick = document.createElement("i");
+        tick.style.left = position(count);
+        return tick;
+      }),
+    );
+  }
+
   slider.addEventListener("input", () => {
     root.dataset.value = slider.value;
-    model.set("moving", Math.round(Number(slider.value)));
-    model.save_changes();
+    slider.setAttribute("aria-valuetext", formatBytes(Number(slider.value)));
+    wished = Number(slider.value);
+    plan();
   });
-  slider.addEventListener("change", () => send(Number(slider.value)));
+  slider.addEventListener("change", () => {
+    wished = null; // the budget is set, which shows its schedule, too
+    send(Number(slider.value));
+  });
+  model.on("change:answered", answered);
+  model.on("change:ticks", drawTicks);
   for (const name of ["low", "high", "value", "known", "checkpoint_all"]) model.on(`change:${name}`, draw);
   const sizes = new ResizeObserver(draw);
   sizes.observe(root);

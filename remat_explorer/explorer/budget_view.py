@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,11 @@ BEYOND = 1.05  # the slider ends a little above checkpoint-all
 
 
 class BudgetSlider(anywidget.AnyWidget):
-    """A range with clickable marks; all traits are bytes, ``moving`` follows the thumb while it is dragged."""
+    """A range with clickable marks; all traits are bytes.
+
+    ``moving`` follows the thumb while it is dragged. The browser sends its next position only when ``answered`` says
+    that the last one is on the screen, so positions never queue up.
+    """
 
     _esm = (HERE / "quantities.js").read_text() + (HERE / "budget.js").read_text()
     _css = HERE / "budget.css"
@@ -29,13 +34,20 @@ class BudgetSlider(anywidget.AnyWidget):
     checkpoint_all = t.Float(0).tag(sync=True)
     value = t.Float(0).tag(sync=True)
     moving = t.Float(0).tag(sync=True)
+    answered = t.Float(0).tag(sync=True)
+    ticks = t.List(t.Float()).tag(sync=True)
 
 
 class BudgetView:
-    """Keeps slider, field and the state's budget together."""
+    """Keeps slider, field and the state's budget together.
 
-    def __init__(self, state: State) -> None:
-        self._state = state
+    Args:
+        state: whose budget it is.
+        preview: called with the bytes under the thumb while it is dragged.
+    """
+
+    def __init__(self, state: State, preview: Callable[[int], None]) -> None:
+        self._state, self._preview = state, preview
         self.slider = BudgetSlider(layout=w.Layout(flex="1 1 0", min_width="0"))
         self.field = w.Text(
             continuous_update=False,
@@ -43,13 +55,29 @@ class BudgetView:
             tooltip='Bytes, "1.5 GiB", or "60%" of the checkpoint-all peak',
         )
         self._share = w.Label(layout=w.Layout(width="176px"))
+        self._share.tooltip = "Share of the memory that keeping everything takes"
         self.widget = w.HBox([w.Label("Budget"), self.field, self._share, self.slider])
         self.widget.add_class("remat-budget-row")
         self.slider.observe(lambda change: setattr(state, "budget", int(change["new"])), "value")
-        self.slider.observe(lambda change: self._show(change["new"]), "moving")
+        self.slider.observe(self._drag, "moving")
         self.field.observe(self._typed, "value")
         state.observe(self._draw, ["budget", "smallest", "checkpoint_all_peak"])
+        state.observe(self._tick, "frontier")
         self._draw()
+        self._tick()
+
+    def _drag(self, change: Any) -> None:
+        budget = int(change["new"])
+        try:
+            self._show(budget)
+            self._preview(budget)
+        finally:
+            self.slider.answered = change["new"]  # after what the preview sent: messages arrive in order
+
+    def _tick(self, change: Any = None) -> None:
+        frontier = self._state.frontier
+        peaks = {point.peak for point in frontier.nondominated()} if frontier is not None else set()
+        self.slider.ticks = sorted(float(peak) for peak in peaks if peak is not None)
 
     def _draw(self, change: Any = None) -> None:
         state, smallest = self._state, self._state.smallest

@@ -6,9 +6,11 @@ from typing import Any, Protocol
 
 import ipywidgets as w
 
-from remat_explorer.errors import QuantityError
+from remat_explorer.errors import QuantityError, SolverError
+from remat_explorer.explorer.control_texts import TOOLTIPS, button_reasons, devices, image_text, parse_image
 from remat_explorer.explorer.state import State
 from remat_explorer.solvers import BACKENDS, STRATEGIES
+from remat_explorer.solvers.options import default_options, read_options, write_options
 from remat_explorer.solvers.table_one import row
 
 COSTS = (("measured", True), ("estimated", False))
@@ -17,79 +19,124 @@ COSTS = (("measured", True), ("estimated", False))
 class Actions(Protocol):
     """What the buttons call."""
 
+    def load(self) -> None: ...
     def solve(self) -> None: ...
     def cancel(self) -> None: ...
     def execute(self) -> None: ...
 
 
+class Models(Protocol):
+    """What there is to choose from."""
+
+    def names(self) -> list[str]: ...
+    def has_sizes(self, name: str) -> bool: ...
+
+
 class Controls:
     """Keeps the fields and the state's choices together."""
 
-    def __init__(self, state: State, actions: Actions, models: list[str], from_zoo: bool) -> None:
-        self._state = state
-        names = models if state.model in models else [state.model, *models]
-        fields = {
-            "model": ("Model", w.Dropdown(options=names, disabled=not from_zoo), 118),
-            "batch": ("Batch", w.BoundedIntText(min=0, max=100_000, disabled=not from_zoo), 62),
-            "image": ("Image", w.Text(disabled=not from_zoo, placeholder="none"), 72),
-            "device": ("Device", w.Dropdown(options=devices(state)), 70),
-            "measured_costs": ("Costs", w.Dropdown(options=COSTS, disabled=bool(state.no_execution)), 100),
-            "strategy": ("Strategy", w.Dropdown(options=list(STRATEGIES)), 140),
-            "solver": ("Solver", w.Dropdown(options=list(BACKENDS)), 74),
-            "time_limit": ("Time limit (s)", w.BoundedFloatText(min=0, max=1e6), 80),
+    def __init__(self, state: State, actions: Actions, models: Models) -> None:
+        self._state, self._actions, self._models = state, actions, models
+        number = {"continuous_update": False}
+        self._fields: dict[str, tuple[str, Any, int]] = {
+            "model": ("Model", w.Dropdown(options=_with(models.names(), state.model)), 118),
+            "batch": ("Batch", w.BoundedIntText(min=0, max=100_000, **number), 58),
+            "image": ("Image", w.Text(placeholder="none", **number), 64),
+            "device": ("Device", w.Dropdown(options=devices(state)), 66),
+            "measured_costs": ("Costs", w.Dropdown(options=COSTS), 92),
+            "strategy": ("Strategy", w.Dropdown(options=_with(list(STRATEGIES), state.strategy)), 136),
+            "options": ("Options", w.Text(**number), 96),
+            "solver": ("Solver", w.Dropdown(options=_with(list(BACKENDS), state.solver)), 70),
+            "time_limit": ("Time limit (s)", w.BoundedFloatText(min=0, max=1e6, **number), 76),
         }
-        for name, (_, field, _) in fields.items():
+        for name, (_, field, _) in self._fields.items():
+            field.tooltip = TOOLTIPS[name]
             self._bind(name, field)
-        self._strategy = fields["strategy"][1]
-        state.observe(self._explain_strategy, "strategy")
-        self._explain_strategy()
+        self.refresh = self._button("", "refresh", self._look_again, "", TOOLTIPS["refresh"], "28px")
         self.solve = self._button("Solve", "play", actions.solve, "primary")
         self.cancel = self._button("Cancel", "stop", actions.cancel, "")
         self.execute = self._button("Execute", "bolt", actions.execute, "success")
         buttons = w.HBox(
             [self.solve, self.cancel, self.execute], layout=w.Layout(margin="17px 0 0 auto", flex="0 0 auto")
         )
-        columns = [_labelled(*field) for field in fields.values()]
-        self.widget = w.HBox([*columns, buttons], layout=w.Layout(flex_flow="row wrap"))
+        columns = [_labelled(*field) for field in self._fields.values()]
+        self.refresh.layout.margin = "17px 8px 0 -6px"
+        self.widget = w.HBox([columns[0], self.refresh, *columns[1:], buttons], layout=w.Layout(flex_flow="row wrap"))
         self.widget.add_class("remat-controls")
-        state.observe(self._enable, ["busy", "graph", "solution", "no_execution"])
+        state.observe(self._explain_strategy, "strategy")
+        state.observe(self._enable, ["busy", "improving", "graph", "solution", "no_execution", "model"])
+        self._explain_strategy()
         self._enable()
 
     def _bind(self, name: str, field: Any) -> None:
         state = self._state
-        field.continuous_update = False
         _show(field, getattr(state, name))
         field.observe(lambda change: self._take(name, field, change["new"]), "value")
         state.observe(lambda change: _show(field, change["new"]), name)
 
     def _take(self, name: str, field: Any, entered: Any) -> None:
+        """What was entered goes to the state; what cannot be read is said, and the field shows the state again."""
         state = self._state
-        if name != "image":
-            setattr(state, name, entered)
-        elif entered != image_text(state.image):
+        if isinstance(field, w.Text):
+            if entered == _text(getattr(state, name)):
+                return
             try:
-                state.image = parse_image(entered)
-            except QuantityError as error:
+                entered = parse_image(entered) if name == "image" else self._read_options(entered)
+            except (QuantityError, SolverError) as error:
                 state.say(str(error), "error")
-                field.value = image_text(state.image)
+                _show(field, getattr(state, name))
+                return
+        setattr(state, name, entered)
+        _show(field, getattr(state, name))
 
-    def _button(self, text: str, icon: str, action: Any, style: str) -> w.Button:
-        button = w.Button(
-            description=text, icon=icon, button_style=style, layout=w.Layout(width="86px", flex="0 0 auto")
-        )
+    def _read_options(self, text: str) -> dict[str, Any]:
+        strategy = self._state.strategy
+        return read_options(text, strategy, STRATEGIES[strategy]) if strategy in STRATEGIES else {}
+
+    def _look_again(self) -> None:
+        """List model files anew, and load the chosen model again."""
+        field, chosen = self._fields["model"][1], self._state.model
+        names = _with(self._models.names(), chosen)
+        if tuple(names) != tuple(field.options):
+            with field.hold_trait_notifications():
+                field.options, field.value = names, chosen
+        self._actions.load()
+
+    def _button(
+        self, text: str, icon: str, action: Any, style: str, tooltip: str = "", width: str = "80px"
+    ) -> w.Button:
+        layout = w.Layout(width=width, flex="0 0 auto")
+        button = w.Button(description=text, icon=icon, button_style=style, tooltip=tooltip, layout=layout)
         button.on_click(lambda clicked: action())
         return button
 
     def _explain_strategy(self, change: Any = None) -> None:
         chosen = STRATEGIES.get(self._state.strategy)  # scripts may choose what is not there, and hear so by solving
-        self._strategy.tooltip = row(chosen).describe() if chosen else ""
+        self._fields["strategy"][1].tooltip = row(chosen).describe() if chosen else TOOLTIPS["strategy"]
+        defaults = default_options(chosen) if chosen else {}
+        field = self._fields["options"][1]
+        field.disabled, field.placeholder = not defaults, write_options(defaults) or "none"
+        field.tooltip = "This strategy has no options"
+        if defaults:
+            field.tooltip = f"{TOOLTIPS['options']} Without being given: {write_options(defaults)}"
 
     def _enable(self, change: Any = None) -> None:
         state = self._state
-        self.solve.disabled = bool(state.busy) or state.graph is None
-        self.cancel.disabled = not state.busy
-        self.execute.disabled = bool(state.busy) or state.solution is None or bool(state.no_execution)
-        self.execute.tooltip = state.no_execution or "Run the schedule, and measure memory, time and gradients"
+        for name, (reason, tooltip) in button_reasons(state).items():
+            button = getattr(self, name)
+            button.disabled, button.tooltip = bool(reason), reason or tooltip
+        has_sizes = self._models.has_sizes(state.model)
+        for name in ("batch", "image"):
+            field = self._fields[name][1]
+            field.disabled = not has_sizes
+            field.tooltip = TOOLTIPS[name] if has_sizes else "A model of your own has its inputs already"
+        costs, is_graph = self._fields["measured_costs"][1], state.graph is not None and state.inputs is None
+        costs.disabled = is_graph
+        costs.tooltip = "A graph without a module has its costs already" if is_graph else TOOLTIPS["measured_costs"]
+
+
+def _with(names: list[str], chosen: str) -> list[str]:
+    return names if chosen in names else [chosen, *names]
 
 
 def _labelled(text: str, field: Any, width: int) -> w.VBox:
@@ -103,39 +150,8 @@ def _show(field: Any, value: Any) -> None:
     options = getattr(field, "options", None)
     if options and isinstance(value, str) and value not in options:
         field.options = [*options, value]
-    field.value = value if isinstance(value, str) or not isinstance(field, w.Text) else image_text(value)
+    field.value = _text(value) if isinstance(field, w.Text) else value
 
 
-def image_text(image: int | tuple[int, int] | None) -> str:
-    """An image size as the field shows it.
-
-    >>> image_text((416, 608)), image_text(64), image_text(None)
-    ('416x608', '64', '')
-    """
-    return "x".join(map(str, image)) if isinstance(image, tuple) else str(image or "")
-
-
-def parse_image(text: str) -> int | tuple[int, int] | None:
-    """An image size from the field: "64", "416x608", or nothing.
-
-    Raises:
-        QuantityError: if it is none of these.
-    """
-    sides = text.replace("×", "x").replace(",", "x").split("x") if text.strip() else []
-    try:
-        pixels = [int(side) for side in sides]
-    except ValueError:
-        pixels = [0]
-    if len(pixels) > 2 or any(side < 1 for side in pixels):
-        raise QuantityError(f'{text!r} is not an image size; write pixels: "64", or height and width: "416x608"')
-    return None if not pixels else pixels[0] if len(pixels) == 1 else (pixels[0], pixels[1])
-
-
-def devices(state: State) -> list[str]:
-    """The devices to choose from: the CPU, the GPU where there is one, and the one already chosen."""
-    found = ["cpu"]
-    if not state.no_execution:  # a bare graph needs no torch
-        import torch
-
-        found += ["cuda"] if torch.cuda.is_available() else []
-    return found if state.device in found else [*found, state.device]
+def _text(value: Any) -> str:
+    return write_options(value) if isinstance(value, dict) else image_text(value)

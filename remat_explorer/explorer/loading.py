@@ -8,12 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from remat_explorer.errors import ExecutionError
+from remat_explorer.errors import ExecutionError, QuantityError
 from remat_explorer.explorer.free_memory import free_bytes
+from remat_explorer.explorer.frontiers import join
+from remat_explorer.explorer.known import show_known
 from remat_explorer.explorer.solving import prepare, show_schedule
 from remat_explorer.explorer.state import State
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes
+from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import checkpoint_all_peak, minimum_budget, solve
 from remat_explorer.solvers.search.compiled_search import load_search
 
@@ -41,6 +44,9 @@ BEGIN: dict[str, dict[str, int]] = {
     "vgg19": {"batch": 32, "image": 64},
     "vit": {"batch": 8, "image": 160},
 }
+
+QUICK = 1.0  # seconds for the first schedule within the budget
+BEGIN_SHARE = 0.3  # of the way from the smallest feasible budget to checkpoint-all: where the curve is worth a look
 
 
 @dataclass(frozen=True)
@@ -100,10 +106,23 @@ def from_graph(graph: Graph) -> Source:
     return lambda state: Loaded(graph)
 
 
-def load(state: State, source: Source, cancelled: threading.Event) -> Loaded | None:
-    """Capture, measure costs, find the budget marks, and show the schedule that keeps everything.
+def load(
+    state: State,
+    source: Source,
+    cancelled: threading.Event,
+    budget: str | int | float | None = None,
+    quick: float | None = None,
+) -> Loaded | None:
+    """Capture, measure costs, find the budget marks, and show a first schedule within the budget.
 
     Cancelled while measuring it goes on with estimates; cancelled before that, None is returned.
+
+    Args:
+        state: all that is known about the model before is forgotten.
+        source: gives the graph.
+        cancelled: set when nobody waits for it any more.
+        budget: what `State.set_budget` takes; None for the state's, where that makes sense, else one to begin with.
+        quick: seconds for the first schedule; None for as long as one waits without having asked for it.
     """
     state.say(f"Loading {state.model}: capturing the training graph…")
     loaded = source(state)
@@ -114,13 +133,41 @@ def load(state: State, source: Source, cancelled: threading.Event) -> Loaded | N
     if loaded.inputs is not None and state.measured_costs:
         graph, note = _with_measured_costs(state, graph, loaded.inputs, cancelled)
     _accept(state, loaded, graph)
+    unread = ""
+    try:
+        if budget is not None:
+            state.set_budget(budget)
+    except QuantityError as error:
+        unread = str(error)
+    _answer_quickly(state, graph, cancelled, QUICK if quick is None else quick)
     prepare()
     state.say(
         f"Loaded {state.model}: {graph.n} operations, {len(graph.values)} values, checkpoint-all needs "
         f"{format_bytes(state.checkpoint_all_peak)}, of which {format_bytes(graph.resident_bytes)} always stay.{note} "
-        "Choose a budget and press Solve."
+        f"{_on_screen(state)}"
     )
+    if unread:
+        state.say(unread, "error")
     return loaded
+
+
+def _answer_quickly(state: State, graph: Graph, cancelled: threading.Event, seconds: float) -> None:
+    """Have a schedule within the budget on the screen from the beginning, if one is found in the time."""
+    if not (graph.has_choices or cancelled.is_set()):
+        state.say(f"Loading {state.model}: a first schedule within {format_bytes(state.budget)}…")
+        stopped = cancelled.is_set
+        join(state, graph, [solve(graph, state.budget, time_limit=seconds, cancelled=stopped, cache=True)])
+        show_known(state)
+
+
+def _on_screen(state: State) -> str:
+    """What the screen shows after loading, and what to do next."""
+    shown = state.solution
+    if shown is None or shown.peak is None or shown.peak > state.budget:
+        return "The screen shows the schedule that keeps everything. Choose a budget and press Solve."
+    if shown.status is Status.OPTIMAL:
+        return f"The screen shows the optimum within {format_bytes(state.budget)}."
+    return f"The screen shows the best known schedule within {format_bytes(state.budget)}; Solve looks for better ones."
 
 
 def _with_measured_costs(state: State, graph: Graph, inputs: Inputs, cancelled: threading.Event) -> tuple[Graph, str]:
@@ -165,8 +212,15 @@ def _accept(state: State, loaded: Loaded, graph: Graph) -> None:
     clear(state)
     state.graph, state.inputs, state.no_execution = graph, loaded.inputs, reason_not_to_run(state, loaded, graph)
     state.smallest, state.checkpoint_all_peak = smallest, keep_all.peak
+    least, most = smallest.known_feasible, keep_all.peak
+    known = [
+        keep_all,
+        Solution(graph, "optimal", Status.OPTIMAL, most, keep_all.schedule, graph.total_cost, 0.0),
+        Solution(graph, "optimal", Status.FEASIBLE, least, smallest.schedule, graph.total_cost, 0.0),
+    ]
+    join(state, graph, known[:2] if least >= most else known)
     if not smallest.lower_bound <= state.budget <= 1.1 * keep_all.peak:
-        state.budget = math.ceil((smallest.known_feasible + keep_all.peak) / 2)
+        state.budget = math.ceil(least + BEGIN_SHARE * (most - least))
     show_schedule(state, keep_all.schedule, keep_all)
 
 
@@ -186,4 +240,7 @@ def reason_not_to_run(state: State, loaded: Loaded, graph: Graph) -> str:
 def clear(state: State) -> None:
     """Forget everything about the model before."""
     state.measurement = state.answer = state.solution = state.schedule = None
+    state.frontier = state.other = None
+    state.history = state.found = state.zoom = ()
+    state.shortage = ""
     state.stage = state.value = 0

@@ -21,6 +21,7 @@ class Scrubber:
         self._slider = w.IntSlider(min=0, max=0, readout=True, layout=w.Layout(width="330px"))
         w.jslink((self._play, "value"), (self._slider, "value"))
         self._summary = w.HTML(layout=w.Layout(flex="1 1 0", min_width="0", margin="0 0 0 8px"))
+        w.link((state, "playing"), (self._play, "playing"))
         label = w.Label("Stage", layout=w.Layout(margin="0 2px 0 8px"))
         self.widget = w.HBox([self._play, label, self._slider, self._summary])
         self.widget.add_class("remat-scrubber")

@@ -5,11 +5,16 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 from remat_explorer.errors import SolverError
+from remat_explorer.explorer.frontiers import join
+from remat_explorer.explorer.moments import with_progress
 from remat_explorer.explorer.state import State
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
+from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
+from remat_explorer.solvers import STRATEGIES
 from remat_explorer.solvers.base import Progress
 
 POLL = 0.1  # seconds; also how long Cancel may go unheard
@@ -27,16 +32,18 @@ def solve(state: State, cancelled: threading.Event) -> None:
         state.say("There is no model to solve for yet.", "warning")
         return
     state.say(f"Solving {state.model} within {format_bytes(budget)}: starting {state.strategy}…")
-    job = SolveJob.start(graph, budget, state.strategy, time_limit=state.time_limit, solver=state.solver, cache=True)
+    state.history = ()
+    limits = {"time_limit": state.time_limit, "solver": state.solver}
+    job = SolveJob.start(graph, budget, state.strategy, cache=True, **limits, **_options(state))
     shown = None
     try:
         while not job.done:
             if cancelled.wait(POLL):
                 job.cancel()
                 break
-            for known in job.poll()[-1:]:  # which holds the best of those before it
-                _show(state, known, known.schedule is not shown)
-                shown = known.schedule
+            shown = _hear(state, job.poll(), shown)
+        shown = _hear(state, job.poll(), shown)
+        join(state, graph, [job.solution()])
         _finish(state, job.solution(), cancelled.is_set(), job.from_cache, job.remarks)
     finally:
         prepare()
@@ -48,6 +55,29 @@ def prepare() -> None:
 
     with contextlib.suppress(SolverError):
         SolveJob.prepare()
+
+
+def _options(state: State) -> dict[str, Any]:
+    """The settings of the strategy.
+
+    Raises:
+        RematError: if there is no such strategy, or it has no such option.
+    """
+    if state.options and state.strategy in STRATEGIES:
+        STRATEGIES[state.strategy].require_arguments(state.strategy, list(state.options))
+    return dict(state.options)
+
+
+def _hear(state: State, reports: Sequence[Progress], shown: Schedule | None) -> Schedule | None:
+    """Note all reports and show the last, which holds the best of those before it; returns its schedule."""
+    history = state.history
+    for known in reports:
+        history = with_progress(history, known)
+    state.history = history
+    for known in reports[-1:]:
+        _show(state, known, known.schedule is not shown)
+        shown = known.schedule
+    return shown
 
 
 def _show(state: State, known: Progress, is_better: bool) -> None:

@@ -15,7 +15,7 @@ from remat_explorer.plan import Plan
 from remat_explorer.quantities import parse_budget
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution
-from remat_explorer.solvers import Frontier, MinimumBudget
+from remat_explorer.solvers import STRATEGIES, Frontier, MinimumBudget
 
 PANELS = ("explain", "plan", "peak", "solver", "compare", "execution")
 
@@ -57,7 +57,10 @@ class State(t.HasTraits):
     budget = t.Int(0, help="Memory budget in bytes, resident bytes included.")
     strategy = t.Unicode("optimal", help="Name in `remat_explorer.solvers.STRATEGIES`.")
     solver = t.Unicode("highs", help="MILP back end, 'highs' or 'cbc'.")
+    options = t.Dict(default_value={}, help="Settings of the strategy by name, such as {'splits': 2}.")
     time_limit = t.Float(60.0, min=0.0, help="Seconds that a solve may take.")
+    improve = t.Bool(True, help="Improve the best known schedule in the background when a budget was set.")
+    sweep = t.Bool(True, help="Fill the trade-off curve in the background when a model was loaded.")
     stage = t.Int(0, help="The selected stage t.")
     value = t.Int(0, help="The selected value.")
 
@@ -91,6 +94,8 @@ class State(t.HasTraits):
     busy = t.Unicode("", help="'loading', 'solving', 'executing', or empty.")
     elapsed = t.Float(0.0, help="Seconds that the work under way has taken.")
     sweeping = t.Float(None, allow_none=True, help="Share of the background sweep that is done; None when none runs.")
+    improving = t.Bool(False, help="Whether the schedule on the screen is being improved in the background.")
+    playing = t.Bool(False, help="Whether the stages are played one after the other.")
     progress = t.Float(None, allow_none=True, help="Share of the work done, 0 to 1, or None when unknown.")
     status = t.Unicode("Ready.", help="What the explorer is doing, or what came of it.")
     tone = t.Enum(("plain", "good", "warning", "error"), "plain", help="How the status is meant.")
@@ -114,6 +119,8 @@ class State(t.HasTraits):
         """The plan of the schedule on the screen."""
         if self.schedule is None:
             return None
+        if self.solution is not None and self.solution.schedule is self.schedule:
+            return self.solution.plan
         if self._plan_of is None or self._plan_of[0] is not self.schedule:
             self._plan_of = (self.schedule, Plan.of(self.schedule))
         return self._plan_of[1]
@@ -133,6 +140,12 @@ class State(t.HasTraits):
         if isinstance(text, str) and "%" in text and not self.checkpoint_all_peak:
             raise QuantityError(f"{text!r} is a share of the checkpoint-all peak, and no model is loaded yet")
         self.budget = parse_budget(text, self.checkpoint_all_peak)
+
+    @t.observe("strategy")
+    def _keep_its_options(self, change: Any) -> None:
+        """Options that the new strategy does not have go."""
+        known = STRATEGIES[self.strategy].arguments if self.strategy in STRATEGIES else ()
+        self.options = {name: value for name, value in self.options.items() if name in known}
 
     @t.validate("stage")
     def _stage_inside(self, proposal: Any) -> int:

@@ -87,7 +87,7 @@ def assessed(
                 status = Status.OPTIMAL
     elif infeasible:
         bound = None
-    return Solution(
+    found = Solution(
         like.graph,
         like.strategy,
         status,
@@ -97,6 +97,9 @@ def assessed(
         like.seconds if seconds is None else seconds,
         like.solver if solver is None else solver,
     )
+    if schedule is like.schedule and "plan" in vars(like):
+        vars(found)["plan"] = like.plan  # it takes milliseconds to make, for each of many points again and again
+    return found
 
 
 def empty(graph: Graph, strategy: str, budget: int) -> Solution:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.machinery
 import importlib.util
 import inspect
 import sys
@@ -12,8 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from remat_explorer.cli.source import Source
 from remat_explorer.errors import ModelError, UnknownNameError
+from remat_explorer.model_source import Source
 
 FORM = "(model, args), (model, args, kwargs) or (model, args, kwargs, loss), where args is a tuple and kwargs a dict"
 
@@ -43,7 +44,7 @@ def load_model_file(text: str) -> Source:
     with _importable(path.resolve().parent):
         module = _module_of(path)
         function = _function(module, name, path)
-        with _explained(path, f"{name}() of {file!r}"):
+        with explained(path, f"{name}() of {file!r}"):
             made = function()
     return _source(made, f"{name}() of {file!r}")
 
@@ -60,14 +61,23 @@ def _importable(folder: Path) -> Iterator[None]:
 
 def _module_of(path: Path) -> ModuleType:
     # a name that no import statement uses: a file called torch.py must not become torch
-    spec = importlib.util.spec_from_file_location(f"remat_explorer_file_{path.stem}", path)
+    name = f"remat_explorer_file_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path, loader=_SourceAsItIs(name, str(path)))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up there
-    with _explained(path, f"loading {str(path)!r}"):
+    with explained(path, f"loading {str(path)!r}"):
         spec.loader.exec_module(module)
     return module
+
+
+class _SourceAsItIs(importlib.machinery.SourceFileLoader):
+    """Compiles a file anew: byte code that is kept does not tell two edits within a second from each other."""
+
+    def get_code(self, fullname: str) -> Any:
+        """The code of the file as it is now."""
+        return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def _function(module: ModuleType, name: str, path: Path) -> Callable[[], Any]:
@@ -88,9 +98,21 @@ def _function(module: ModuleType, name: str, path: Path) -> Callable[[], Any]:
 
 
 @contextlib.contextmanager
-def _explained(path: Path, what: str) -> Iterator[None]:
+def explained(path: Path, what: str, leave: type[Exception] | tuple[()] = ()) -> Iterator[None]:
+    """Turn whatever a person's file raises into a sentence with the line of the file.
+
+    Args:
+        path: of the file.
+        what: the sentence's subject.
+        leave: errors that are passed on as they are.
+
+    Raises:
+        ModelError: for anything else.
+    """
     try:
         yield
+    except leave:
+        raise
     except (Exception, SystemExit) as error:  # whatever a person's file does
         reason = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
         raise ModelError(f"{what} failed{_place(path, error)}: {reason}") from error

@@ -1,0 +1,157 @@
+"""The budget answers at once with the best known schedule, and is improved in the background."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from driven import driver_of, settled, until
+
+import remat_explorer as rx
+from remat_explorer.explorer import loading
+from remat_explorer.explorer.budget_view import BudgetView
+from remat_explorer.solution import Status
+
+
+@pytest.fixture
+def swept() -> Any:
+    """A chain whose trade-off curve is known; nothing is improved."""
+    driver = driver_of(rx.linear(8), sweep=True)
+    assert driver.wait_for_sweep(120)
+    return driver
+
+
+@pytest.fixture
+def mobilenet(data: Path) -> rx.Graph:
+    return rx.Graph.load(str(data / "captured" / "mobilenet_v1.json"))
+
+
+def test_setting_the_budget_shows_the_best_known_before_the_statement_ends(swept: Any) -> None:
+    for budget, cost in ((4, 26), (6, 21), (10, 17)):
+        swept.state.budget = budget
+        assert swept.solution.cost == cost
+        assert swept.state.schedule is swept.solution.schedule
+        assert swept.solution.budget == budget
+    assert swept.state.busy == ""
+    assert not swept.state.improving
+
+
+def test_the_status_says_how_good_the_best_known_is_proven_to_be(swept: Any) -> None:
+    swept.state.budget = 4
+    assert swept.state.status == "Best known within 4 B: overhead +52.9 %, optimal (proven)"
+
+
+def test_below_the_smallest_budget_the_schedule_stays_and_the_status_says_why(swept: Any) -> None:
+    swept.state.budget = 4
+    shown = swept.state.schedule
+    swept.state.budget = 2
+    assert swept.state.schedule is shown
+    assert swept.state.tone == "warning"
+    assert "alone needs 3 B" in swept.state.status
+    assert "The screen shows the schedule from before." in swept.state.status
+
+
+def test_dragging_shows_schedules_without_choosing_their_budget(swept: Any) -> None:
+    view = BudgetView(swept.state, swept.preview)
+    swept.state.budget = 10
+    view.slider.moving = 4.0
+    assert swept.solution.cost == 26
+    assert swept.state.budget == 10
+    assert view.field.value == "4 B"
+    assert view.slider.answered == 4.0
+    view.slider.value = 4.0  # released
+    assert swept.state.budget == 4
+    assert swept.solution.cost == 26
+
+
+def test_the_browser_gets_an_answer_to_every_position_even_if_showing_it_fails(swept: Any) -> None:
+    def fail(budget: int) -> None:
+        raise RuntimeError("a view that is broken")
+
+    view = BudgetView(swept.state, fail)
+    with pytest.raises(RuntimeError, match="a view that is broken"):
+        view.slider.moving = 5.0
+    assert view.slider.answered == 5.0
+
+
+def test_dragging_within_one_point_of_the_curve_keeps_the_solution(swept: Any) -> None:
+    swept.state.budget = 10
+    shown, schedules = swept.solution, []
+    swept.state.observe(lambda change: schedules.append(change["new"]), "schedule")
+    swept.preview(10)
+    assert swept.solution is shown
+    assert schedules == []
+
+
+def test_ticks_of_the_slider_are_the_points_of_the_curve(swept: Any) -> None:
+    view = BudgetView(swept.state, swept.preview)
+    assert view.slider.ticks == [point.peak for point in swept.state.frontier.nondominated()]
+    assert len(view.slider.ticks) > 3
+
+
+def test_a_solution_that_was_chosen_stays_when_better_ones_are_known(swept: Any) -> None:
+    frontier = swept.state.frontier
+    chosen = next(s for s in frontier.points if s.strategy == "griewank" and s.cost > frontier.best(s.budget).cost)
+    swept.choose(chosen)
+    assert swept.solution is chosen
+    assert swept.state.budget == chosen.budget
+
+
+def test_a_budget_that_was_set_is_improved_until_it_is_proven(mobilenet: rx.Graph, monkeypatch: Any) -> None:
+    monkeypatch.setattr(loading, "QUICK", 0.0)
+    driver = driver_of(mobilenet)
+    before = driver.state.frontier.best("75%")
+    driver.state.improve = True
+    driver.state.set_budget("75%")
+    assert driver.solution.cost == before.cost
+    assert driver.state.busy == ""
+    assert driver.wait_for_sweep(120)
+    assert driver.solution.cost < before.cost
+    assert driver.solution.budget == driver.state.budget
+    assert driver.state.status.startswith("Best known within")
+    assert not driver.state.improving
+
+
+def test_improving_gives_way_to_what_is_asked_for(mobilenet: rx.Graph, monkeypatch: Any) -> None:
+    monkeypatch.setattr(loading, "QUICK", 0.0)
+    driver = driver_of(mobilenet)
+    driver.state.improve = True
+    driver.state.set_budget("58%")
+    assert until(lambda: driver.state.improving)
+    driver.solve()
+    assert until(lambda: driver.state.busy == "solving" and not driver.state.improving)
+    driver.cancel()
+    settled(driver)
+    assert not driver.state.improving
+
+
+def test_cancel_ends_an_improvement(mobilenet: rx.Graph, monkeypatch: Any) -> None:
+    monkeypatch.setattr(loading, "QUICK", 0.0)
+    driver = driver_of(mobilenet)
+    driver.state.improve = True
+    driver.state.set_budget("58%")
+    assert until(lambda: driver.state.improving)
+    driver.cancel()
+    assert until(lambda: not driver.state.improving)
+    assert driver.solution.peak <= driver.state.budget
+
+
+def test_nothing_is_improved_where_another_strategy_is_chosen(swept: Any) -> None:
+    swept.state.improve, swept.state.strategy = True, "griewank"
+    swept.state.budget = 5
+    assert swept._improver._thread is None
+    assert swept.solution.cost == rx.solve(rx.linear(8), 5).cost
+
+
+def test_what_a_solve_finds_joins_the_curve() -> None:
+    driver = driver_of(rx.linear(8))
+    driver.state.budget = 6
+    assert driver.solution.cost > 21  # the quick answer was for another budget
+    driver.solve()
+    settled(driver)
+    assert driver.state.frontier.best(6).cost == 21
+    driver.state.budget = 10
+    driver.state.budget = 7
+    assert driver.solution.cost == 21
+    assert driver.solution.status is Status.FEASIBLE

@@ -1,0 +1,114 @@
+"""Fields and buttons: tooltips, reasons for being disabled, options of strategies, and the methods behind them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ipywidgets as w
+import pytest
+from driven import driver_of, settled
+
+import remat_explorer as rx
+from remat_explorer.errors import SolutionError, UnknownNameError
+from remat_explorer.explorer.controls import Controls
+from remat_explorer.explorer.sources import Sources
+
+
+@pytest.fixture
+def chain() -> Any:
+    return driver_of(rx.linear(8))
+
+
+def controls_of(driver: Any) -> Controls:
+    return Controls(driver.state, driver, Sources(graph=driver.state.graph))
+
+
+def test_every_control_has_a_label_and_a_tooltip_of_its_own(chain: Any) -> None:
+    controls = controls_of(chain)
+    tooltips = [field.tooltip for _, field, _ in controls._fields.values()]
+    buttons = [controls.refresh, controls.solve, controls.cancel, controls.execute]
+    tooltips += [button.tooltip for button in buttons]
+    assert all(tooltips)
+    assert len(set(tooltips)) >= len(tooltips) - 1  # batch and image may both be fixed, for one reason
+    assert all(label for label, _, _ in controls._fields.values())
+
+
+def test_a_disabled_button_says_why(chain: Any) -> None:
+    controls = controls_of(chain)
+    assert controls.cancel.disabled
+    assert controls.cancel.tooltip == "Nothing is under way"
+    assert controls.execute.tooltip == "This is a graph without a module, so nothing can run."
+    chain.state.busy = "solving"
+    assert controls.solve.disabled
+    assert controls.solve.tooltip == "Wait until solving is done, or cancel it"
+    assert not controls.cancel.disabled
+    chain.state.busy = ""
+    chain.state.improving = True
+    assert not controls.cancel.disabled
+    assert not controls.solve.disabled
+    chain.state.improving = False
+
+
+def test_options_are_read_shown_and_go_with_their_strategy(chain: Any) -> None:
+    field: w.Text = controls_of(chain)._fields["options"][1]
+    assert field.disabled
+    chain.state.strategy = "checkmate-ilp"
+    assert not field.disabled
+    assert field.placeholder == "splits=1"
+    field.value = "splits=2"
+    assert chain.state.options == {"splits": 2}
+    field.value = "split=2"
+    assert "has no option 'split'; its options: splits" in chain.state.status
+    assert chain.state.tone == "error"
+    assert field.value == "splits=2"
+    chain.state.strategy = "dtr"
+    assert chain.state.options == {}
+    assert field.value == ""
+
+
+def test_options_reach_the_solver(chain: Any) -> None:
+    chain.state.strategy, chain.state.budget = "griewank", 6
+    chain.state.options = {"slots": 2}
+    chain.solve()
+    settled(chain)
+    with_two = chain.solution.cost
+    chain.state.options = {}
+    chain.solve()
+    settled(chain)
+    assert chain.solution.cost < with_two
+    chain.state.options = {"slot": 2}
+    chain.solve()
+    settled(chain)
+    assert "the strategy 'griewank' has no option 'slot'; its options: slots" in chain.state.status
+
+
+def test_the_cursor_is_moved_by_names(chain: Any) -> None:
+    chain.select(operation="v3")
+    assert (chain.state.stage, chain.state.value) == (3, 3)
+    chain.select(stage=5, value="v2")
+    assert (chain.state.stage, chain.state.value) == (5, 2)
+    with pytest.raises(UnknownNameError, match="unknown operation 'v99'"):
+        chain.select(operation="v99")
+
+
+def test_a_comparison_takes_a_solution_a_strategy_or_nothing(chain: Any) -> None:
+    chain.compare("checkpoint-all")
+    assert chain.state.other.strategy == "checkpoint-all"
+    assert chain.state.panel == "compare"
+    chain.compare(chain.solution)
+    assert chain.state.other is chain.solution
+    chain.compare(None)
+    assert chain.state.other is None
+    with pytest.raises(UnknownNameError, match="'griewnk'"):
+        chain.compare("griewnk")
+    with pytest.raises(SolutionError, match="of the loaded graph"):
+        chain.compare(rx.solve(rx.linear(4), 5))
+
+
+def test_play_can_be_started_and_stopped_by_a_script() -> None:
+    explorer = settled(rx.Explorer(graph=rx.linear(4), improve=False, sweep=False))
+    play = explorer._views[3]._play
+    explorer.play()
+    assert play.playing
+    play.playing = False  # what the button in the browser does
+    assert not explorer.state.playing

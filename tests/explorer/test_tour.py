@@ -1,0 +1,67 @@
+"""The guided tour: it opens where nothing was chosen, follows the person, and stays closed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from driven import driver_of, settled
+
+import remat_explorer as rx
+from remat_explorer.explorer.sources import Sources
+from remat_explorer.explorer.state import State
+from remat_explorer.explorer.tour import STEPS, Tour, TourView
+
+
+def loaded(wanted: bool = True) -> tuple[State, Tour]:
+    state = State(busy="loading")
+    tour = Tour(state, wanted)
+    state.busy = ""
+    return state, tour
+
+
+def test_the_tour_follows_what_the_person_does() -> None:
+    driver = driver_of(rx.linear(8))
+    tour = Tour(driver.state, wanted=True)
+    driver.load()
+    settled(driver)
+    assert driver.state.hint == 1
+    driver.state.budget = 5
+    assert driver.state.hint == 2
+    driver.solve()
+    settled(driver)
+    assert driver.state.hint == 3
+    tour.close()
+    assert driver.state.hint == 0
+
+
+def test_a_closed_tour_stays_closed() -> None:
+    state, tour = loaded()
+    tour.close()
+    state.budget = 3
+    state.busy = "loading"
+    state.busy = ""
+    assert state.hint == 0
+
+
+def test_whoever_chose_a_model_gets_no_tour() -> None:
+    assert loaded(wanted=False)[0].hint == 0
+    assert Sources().nothing_chosen
+    assert not Sources("mlp").nothing_chosen
+    assert not Sources(graph=rx.linear(2)).nothing_chosen
+
+
+def test_next_and_back_go_through_the_steps_and_the_last_one_closes() -> None:
+    state, tour = loaded()
+    view: Any = TourView(state, tour)
+    assert view.widget.layout.display == "flex"
+    assert view.back.disabled
+    for step in (2, 3):
+        view.next.click()
+        assert state.hint == step
+        assert STEPS[step - 1][0] in view._text.value
+    view.back.click()
+    assert state.hint == 2
+    view.next.click()
+    view.next.click()
+    assert state.hint == 0
+    assert view.widget.layout.display == "none"
