@@ -1,4 +1,4 @@
-"""What people are told of a captured operation: its module, its operators, the shapes it makes, the line it comes from."""
+"""What people are told of a captured operation: module, operators, shapes, and the line it comes from."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def details_of(draft: OperationDraft, number: dict[StorageDraft, int]) -> Detail
     )
 
 
-def _shape(tensor: Any) -> str:
+def _shape(result: Any) -> str:
     """The shape of what a node gives; of several results, the first."""
-    first = tensor[0] if isinstance(tensor, tuple | list) and tensor else tensor
-    return shape_text(tuple(int(size) for size in first.shape)) if hasattr(first, "shape") else ""
+    tensor: Any = result[0] if isinstance(result, tuple | list) and result else result
+    return shape_text(tuple(int(size) for size in tensor.shape)) if hasattr(tensor, "shape") else ""

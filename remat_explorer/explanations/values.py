@@ -192,13 +192,19 @@ class _Question:
             more = format_bytes(reach - limit)
             words: Words = ("keeping it from ", since, f" would hold {format_bytes(size)} more at ", place)
             return (*words, f", which is {more} above the {name}, {format_bytes(limit)}.")
-        words = ("keeping it from ", since, f" would hold {format_bytes(size)} more and reach {format_bytes(reach)} at ")
+        words = (
+            "keeping it from ",
+            since,
+            f" would hold {format_bytes(size)} more and reach {format_bytes(reach)} at ",
+        )
         return (*words, place, f": by itself that is within the {name}, {format_bytes(limit)}.")
 
     def _fate(self, life: Life, lives: tuple[Life, ...]) -> Words:
         """What becomes of a version after it is written."""
         if life.stays:
-            return (f"{persistent_kind(self.schedule.graph.values[self.value].name).capitalize()}: it stays to the end.",)
+            return (
+                f"{persistent_kind(self.schedule.graph.values[self.value].name).capitalize()}: it stays to the end.",
+            )
         if not life.readers:
             return ("Nothing reads it, so it is freed at once.",)
         last = life.readers[-1]
@@ -235,7 +241,12 @@ class _Question:
         if following is None:
             words = ("Not needed any more: freed in ", freed)
             if last.readers:
-                words = ("Not needed any more: ", self._reader(last.readers[-1]), " was the last to read it, in ", freed)
+                words = (
+                    "Not needed any more: ",
+                    self._reader(last.readers[-1]),
+                    " was the last to read it, in ",
+                    freed,
+                )
             return self._explained(Kind.DONE, (*words, "."))
         words = ("Not in memory now: freed in ", freed, ", computed again in ", mention_stage(following.first_stage))
         read = following.next_reader(begin)

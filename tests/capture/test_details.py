@@ -1,6 +1,6 @@
 """Details of captured operations: module, operator, shapes, and the line of the person's own code."""
 
-import inspect
+from pathlib import Path
 
 import pytest
 import torch
@@ -33,7 +33,7 @@ def operations():
 
 def line_with(comment: str) -> str:
     """The line of this file that ends with a comment, as details give it."""
-    lines = inspect.getsource(inspect.getmodule(Net)).splitlines()
+    lines = Path(__file__).read_text().splitlines()
     number = next(i for i, line in enumerate(lines, 1) if line.endswith(f"# {comment}"))
     return f"test_details.py:{number}"
 
@@ -46,7 +46,7 @@ def test_module_operator_and_shape_of_a_layer(operations):
 def test_the_line_is_the_one_that_calls_the_layer_or_the_function(operations):
     assert operations["first linear + relu"].details.line == line_with("the line of the first layer")
     assert operations["rest.0 linear + tanh"].details.line == line_with("the line of the rest")
-    assert operations["pow + sum"].details.line == line_with("the line of the loss")
+    assert operations["sum"].details.line == line_with("the line of the loss")
 
 
 def test_a_backward_operation_has_the_line_of_its_forward_operation(operations):
@@ -74,9 +74,10 @@ def test_a_sum_of_gradients_comes_from_no_single_line():
             return hidden * hidden.sigmoid()
 
     graph = rx.capture(Twice(), (torch.ones(2, 4),))
-    sums = [node for node in graph.operations if node.phase == "backward" and node.details.operator.startswith("add")]
+    backward = [node.details for node in graph.operations if node.phase == "backward"]
+    sums = [details for details in backward if details is not None and details.operator.startswith("add")]
     assert sums
-    assert all(node.details.line == "" for node in sums)
+    assert all(details.line == "" for details in sums)
 
 
 def test_a_captured_graph_keeps_its_details_in_its_file(tmp_path, operations):
