@@ -12,7 +12,7 @@ from remat_explorer.explanations.again import operations_again
 from remat_explorer.explanations.values import Kind
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.instances import linear
-from remat_explorer.plan import Free, Plan
+from remat_explorer.plan import Compute, Free, Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import solve
 
@@ -45,6 +45,7 @@ def test_the_next_reader_and_the_reads_after_it_are_counted(schedule):
     assert found.sentence.endswith("before v3 needs it in this stage. 1 more read follows, in stage 6.")
     assert found.next_read is not None
     statement = Plan.of(schedule).statements[found.next_read]
+    assert isinstance(statement, Compute)
     assert (statement.stage, statement.operation) == (3, 3)
 
 
