@@ -1,6 +1,7 @@
 // HTML from the kernel in which names, rows and buttons can be clicked, or reached with Tab and pressed with Enter.
 // What has data-value, data-stage or data-action sends them to the kernel. In an element of class "roving" the arrow
-// keys move between the buttons, and Tab enters it once.
+// keys move between the names, and Tab enters it once.
+const NAMES = "button, [role=button]";
 const TARGET = "[data-value], [data-stage], [data-action]";
 
 function render({ model, el }) {
@@ -20,10 +21,11 @@ function render({ model, el }) {
     root.innerHTML = model.get("html");
     root.setAttribute("aria-label", model.get("label"));
     for (const list of root.querySelectorAll(".roving"))
-      list.querySelectorAll("button").forEach((button, place) => (button.tabIndex = place === 0 ? 0 : -1));
+      list.querySelectorAll(NAMES).forEach((name, place) => (name.tabIndex = place === 0 ? 0 : -1));
     root.scrollTop = before !== undefined && root.firstElementChild?.dataset.scroll === before ? top : 0;
-    if (focused === null) return;
-    const again = [...root.querySelectorAll("button")].find((button) => key(button) === focused);
+    if (focused === null) return; // what was pressed keeps the focus, so that keys go on from there
+    const again = [...root.querySelectorAll(NAMES)].find((name) => key(name) === focused);
+    if (again) again.tabIndex = 0;
     (again ?? root).focus({ preventScroll: true });
   }
 
@@ -35,13 +37,18 @@ function render({ model, el }) {
   });
 
   root.addEventListener("keydown", (event) => {
+    if (event.target.getAttribute("role") === "button" && (event.key === "Enter" || event.key === " ")) {
+      event.preventDefault();
+      event.target.click();
+      return;
+    }
     const list = event.target.closest(".roving");
     const step = { ArrowDown: 1, ArrowUp: -1, Home: -Infinity, End: Infinity }[event.key];
     if (!list || step === undefined) return;
-    const buttons = [...list.querySelectorAll("button")];
-    const place = buttons.indexOf(event.target);
+    const names = [...list.querySelectorAll(NAMES)];
+    const place = names.indexOf(event.target);
     if (place < 0) return;
-    const next = buttons[Math.min(Math.max(place + step, 0), buttons.length - 1)];
+    const next = names[Math.min(Math.max(place + step, 0), names.length - 1)];
     event.target.tabIndex = -1;
     next.tabIndex = 0;
     next.focus();

@@ -43,7 +43,6 @@ class ComparePanel(SidePanel):
         )
         self.open = w.Button(description="Open as B", layout=w.Layout(width="84px"), tooltip="Compare with this file")
         self.open.on_click(lambda clicked: open_other(state, self.path.value))
-        self.path.observe(lambda change: change["new"].strip() and open_other(state, change["new"]), "value")
         row = w.HBox([w.Label("Solution file"), self.path, self.open])
         row.add_class("remat-open")
         self.widget: Any = w.VBox([self.content, row], layout=w.Layout(height="100%"))

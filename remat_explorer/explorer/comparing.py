@@ -80,16 +80,12 @@ def differing_cells(a: np.ndarray, b: np.ndarray) -> Cells | None:
 def figures_of(solution: Solution) -> list[tuple[str, str]]:
     """What is compared of a solution, as label and text."""
     schedule = solution.schedule
-    rows = [
-        ("strategy", solution.strategy),
-        ("status", str(solution.status)),
-        ("budget", format_bytes(solution.budget)),
-    ]
+    strategy = ("strategy", f"{solution.strategy} ({solution.status})")
     if schedule is None or solution.peak is None:
-        return rows
+        return [strategy, ("budget", format_bytes(solution.budget))]
     return [
-        *rows,
-        ("predicted peak", format_bytes(solution.peak)),
+        strategy,
+        ("peak of budget", f"{format_bytes(solution.peak)} of {format_bytes(solution.budget)}"),
         ("overhead", format_overhead(schedule.overhead)),
         ("gap", "not proven" if solution.gap is None else format_share(solution.gap)),
         ("recomputations", f"{schedule.recomputations:,}"),

@@ -40,10 +40,9 @@ def explanation_html(schedule: Schedule, plan: Plan, found: Explanation) -> str:
     writer = explain_operation(schedule, producer)
     shape = writer.shapes[writer.outputs.index(found.value)] if writer.shapes else ""
     size = " · ".join([format_bytes(value.bytes), *([text(shape)] if shape else [])])
-    badge = f'<span class="badge {found.kind.name.lower()}">{text(found.kind)}</span>'
     lines = [
-        f'<p class="head"><b>{text(value.name)}</b> {badge} <span class="quiet">{size} · stage {found.stage}</span></p>',
-        f'<p class="reason">{sentence(found.words)}</p>',
+        f'<p class="head"><b>{text(value.name)}</b> <span class="quiet">{size} · in stage {found.stage}</span></p>',
+        f'<p class="reason {found.kind.name.lower()}">{sentence(found.words)}</p>',
         life_strip(plan, found.lives, found.stage),
     ]
     origin = [writer.module, writer.operator, f"{writer.phase} pass", writer.line]
@@ -72,8 +71,8 @@ def life_strip(plan: Plan, lives: tuple[Life, ...], stage: int) -> str:
     bars = [
         f'<rect class="cursor" x="{begin}" y="0" width="{max(end - begin, total / 200):g}" height="16"/>',
         *(
-            f'<rect class="life" x="{life.first}" y="4" width="{max(life.last - life.first + 1, total / 300):g}" height="8">'
-            f"<title>{text(_span(life))}</title></rect>"
+            f'<rect class="life" x="{life.first}" y="4" width="{max(life.last - life.first + 1, total / 300):g}" '
+            f'height="8"><title>{text(_span(life))}</title></rect>'
             for life in lives
         ),
     ]

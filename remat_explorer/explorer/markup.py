@@ -34,10 +34,13 @@ def link(mention: Mention) -> str:
     """A name that selects a value or a stage.
 
     >>> link(Mention("conv <1>", value=3))
-    '<button type="button" class="link" data-value="3">conv &lt;1&gt;</button>'
+    '<span class="link" role="button" tabindex="0" data-value="3">conv &lt;1&gt;</span>'
     """
     target = data(mention.value, mention.stage)
-    return f'<button type="button" class="link"{target}>{text(mention.text)}</button>' if target else text(mention.text)
+    if not target:
+        return text(mention.text)
+    # no button element, whose text would not break into lines with the sentence around it
+    return f'<span class="link" role="button" tabindex="0"{target}>{text(mention.text)}</span>'
 
 
 def sentence(words: Words) -> str:

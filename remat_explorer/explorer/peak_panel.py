@@ -45,7 +45,7 @@ def memory_html(memory: Memory, selected: int = -1) -> str:
     return (
         f'<p class="head"><b>{format_bytes(memory.total)}</b> at statement {memory.statement}, '
         f"{text(memory.text)}, {where} {go}</p>"
-        f'<table class="bars roving">{rows}</table>{more}'
+        f'<div class="bars roving">{rows}</div>{more}'
     )
 
 
@@ -54,7 +54,7 @@ def _row_html(row: Row, stage: int, share: float, selected: int) -> str:
     target = data(row.value, stage) if row.value is not None else ""
     name = link(Mention(row.name, row.value, stage)) if row.value is not None else text(row.name)
     return (
-        f'<tr class="{row.kind}{chosen}"{target}><td class="what"><span class="bar" style="width:{100 * share:.1f}%">'
-        f'</span><span class="name" title="{text(row.name)}">{name}</span></td><td class="bytes">'
-        f'{format_bytes(row.bytes)}</td><td class="why" title="{text(row.reason)}">{sentence(row.why)}</td></tr>'
+        f'<div class="row {row.kind}{chosen}"{target}><span class="bar" style="width:{100 * share:.1f}%"></span>'
+        f'<span class="what">{name}</span><span class="bytes">{format_bytes(row.bytes)}</span>'
+        f'<span class="why">{sentence(row.why)}</span></div>'
     )

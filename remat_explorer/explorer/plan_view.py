@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from remat_explorer.explorer.markup import data, note, text
+from remat_explorer.explanations import Mention
+from remat_explorer.explorer.markup import data, link, note, text
 from remat_explorer.explorer.side_panel import SidePanel, shown_stage
 from remat_explorer.plan import Compute, Plan, Statement
 from remat_explorer.quantities import format_bytes
@@ -42,8 +43,8 @@ def statements_html(plan: Plan, stage: int, value: int = -1) -> str:
         what = text(plan.text(statement))
         lines.append(
             f'<tr class="{marks}"{data(own, statement.stage)}><td>{i}</td><td>t={statement.stage}</td>'
-            f'<td class="what"><button type="button" class="link"{data(own, statement.stage)} title="{what}">{what}'
-            f"</button></td><td>{format_bytes(int(timeline.during[i]))}</td></tr>"
+            f'<td class="what" title="{what}">{link(Mention(plan.text(statement), own, statement.stage))}</td>'
+            f"<td>{format_bytes(int(timeline.during[i]))}</td></tr>"
         )
     heading = f"<b>Plan</b>: {len(plan.statements)} statements, memory while each runs"
     return f'<div class="remat-plan"><p>{heading}</p><table class="roving">{"".join(lines)}</table></div>'
