@@ -11,6 +11,7 @@ import ipywidgets as w
 from remat_explorer.errors import UnknownNameError
 from remat_explorer.explorer.background import Background
 from remat_explorer.explorer.budget_view import BudgetView
+from remat_explorer.explorer.comparing import open_other, pin, swap
 from remat_explorer.explorer.controls import Controls
 from remat_explorer.explorer.executing import execute
 from remat_explorer.explorer.loading import NO_MODULE, Source, from_graph, from_module, from_zoo, load
@@ -143,6 +144,17 @@ class Explorer(w.VBox):
     def cancel(self) -> None:
         """Stop what is under way; a solve keeps the best schedule it has found."""
         self._background.cancel()
+
+    def compare(self, path: str | None = None) -> None:
+        """Compare with the solution on the screen, or with that of a file; `state.other` is None when nothing is."""
+        if path is None:
+            pin(self.state)
+        else:
+            open_other(self.state, path)
+
+    def swap(self) -> None:
+        """Put the compared solution on the screen, and compare with the one that was there."""
+        swap(self.state)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Block until nothing is under way; returns whether that came true in ``timeout`` seconds."""

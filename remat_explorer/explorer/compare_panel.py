@@ -87,8 +87,8 @@ def _cells(shown: Solution | None, other: Solution) -> list[tuple[str, tuple[str
         return []
     rows = []
     for label, a, b in (
-        ("computed (R) only here", shown.schedule.R, other.schedule.R),
-        ("kept (S) only here", shown.schedule.S, other.schedule.S),
+        ("computed only here", shown.schedule.R, other.schedule.R),
+        ("kept only here", shown.schedule.S, other.schedule.S),
     ):
         cells = differing_cells(a, b)
         counts = ("other stages", "other stages") if cells is None else (f"{cells.only_a:,}", f"{cells.only_b:,}")

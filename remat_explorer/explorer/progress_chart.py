@@ -51,7 +51,7 @@ def progress_svg(history: Sequence[Moment], total_cost: float, now: float = 0.0)
             parts.append(f'<polyline class="{kind}" points="{points}"/>')
             parts.append(f'<circle class="{kind}" cx="{x(end):.1f}" cy="{y(steps[-1][1]):.1f}" r="2.5"/>')
     return (
-        f'<svg class="progress" width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        f'<svg class="closing-in" width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
         f'aria-label="Overhead of the best schedule and of the lower bound over time">{"".join(parts)}</svg>'
     )
 

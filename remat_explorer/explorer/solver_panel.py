@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from remat_explorer.explorer.markup import note, table, text
 from remat_explorer.explorer.progress_chart import progress_svg
 from remat_explorer.explorer.side_panel import SidePanel
@@ -21,8 +23,8 @@ class SolverPanel(SidePanel):
     def html(self) -> str:
         return solver_html(self.state)
 
-    def _changed(self, change: object) -> None:
-        if change["name"] == "status" and self.state.busy != "solving":  # type: ignore[index]
+    def _changed(self, change: Any) -> None:
+        if change["name"] == "status" and self.state.busy != "solving":
             return
         super()._changed(change)
 
@@ -53,7 +55,7 @@ def solver_html(state: State) -> str:
 
 def _phase(state: State, solving: bool) -> str:
     if solving:
-        return f"<b>Solving</b> {text(state.status)}"
+        return text(state.status)
     answer = state.answer
     if answer is None:
         return "<b>The last solve</b>"

@@ -175,6 +175,7 @@ def test_two_solutions_are_compared_swapped_and_parted(panels: Panels, state: St
     assert "5 B of 5 B" in shown
     message(panels, "compare", action="swap")
     assert (state.solution, state.other) == (first, second)
+    assert first is not None
     assert state.schedule is first.schedule
     message(panels, "compare", action="stop")
     assert state.other is None
@@ -183,10 +184,11 @@ def test_two_solutions_are_compared_swapped_and_parted(panels: Panels, state: St
 def test_cells_of_only_one_schedule_are_counted(panels: Panels, state: State) -> None:
     keep = rx.solve(rx.linear(8), budget=10, strategy="checkpoint-all")
     state.other = keep
-    assert state.solution is not None
-    more = int(((state.solution.schedule.R > 0) & (keep.schedule.R == 0)).sum())
-    assert more == state.solution.schedule.recomputations
-    assert f"computed (R) only here {more} 0" in plain(html(panels, "compare"))
+    assert state.schedule is not None
+    assert keep.schedule is not None
+    more = int(((state.schedule.R > 0) & (keep.schedule.R == 0)).sum())
+    assert more == state.schedule.recomputations
+    assert f"computed only here {more} 0" in plain(html(panels, "compare"))
 
 
 def test_a_solution_file_is_opened_as_the_other(panels: Panels, state: State, tmp_path: Path) -> None:
