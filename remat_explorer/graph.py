@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.errors import GraphError
+from remat_explorer.operation_details import Details
 
 if TYPE_CHECKING:
     import networkx
@@ -57,11 +58,15 @@ class Implementation:
 
 @dataclass(frozen=True)
 class Operation:
-    """A node of the training graph, in the forward or the backward pass."""
+    """A node of the training graph, in the forward or the backward pass.
+
+    ``details`` say where it comes from, and make no other graph of it: neither equality nor fingerprints see them.
+    """
 
     name: str
     phase: Phase
     implementations: tuple[Implementation, ...]
+    details: Details | None = field(default=None, compare=False)
 
     @property
     def default(self) -> Implementation:
@@ -77,10 +82,11 @@ def operation(
     cost: float,
     workspace: int = 0,
     overwrites: int | None = None,
+    details: Details | None = None,
 ) -> Operation:
     """An operation with a single implementation."""
     way = Implementation(tuple(inputs), tuple(outputs), cost, workspace, overwrites=overwrites)
-    return Operation(name, phase, (way,))
+    return Operation(name, phase, (way,), details)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,11 @@
-"""Graph file, version 1: JSON, unknown keys refused by name, every key required but two.
+"""Graph file, version 1: JSON, unknown keys refused by name, every key required but three.
 
 The key "capture" tells how a graph was captured; graphs that were not captured lack it. The key "overwrites" of an
 implementation is there only where its output may take over an input's storage, so that graphs without it keep their
-fingerprint.
+fingerprint. The key "details" of an operation says where it comes from in the person's code; it is no part of the
+fingerprint, so that solutions belong to graphs with and without it:
+
+    {"module": "features.3", "operator": "conv2d", "shapes": ["8x64x32x32"], "line": "net.py:42"}
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.documents import quote, read_json, require_format, require_keys, write_text
 from remat_explorer.errors import GraphError, RematError, UnknownNameError
 from remat_explorer.graph import Graph, Implementation, Operation, Value
+from remat_explorer.operation_details import Details
 
 FORMAT, VERSION = "remat-explorer/graph", 1
 _GRAPH = ("format", "version", "name", "resident_bytes", "values", "operations")
@@ -23,10 +27,11 @@ _OPTIONS = tuple(field.name for field in dataclasses.fields(CaptureOptions))
 _VALUE = ("name", "bytes", "persistent")
 _OPERATION = ("name", "phase", "implementations")
 _IMPLEMENTATION = ("name", "inputs", "outputs", "cost", "workspace")
+_DETAILS = tuple(field.name for field in dataclasses.fields(Details))
 
 
-def dump_graph(graph: Graph) -> str:
-    """The graph as JSON text; equal graphs give equal text."""
+def dump_graph(graph: Graph, details: bool = False) -> str:
+    """The graph as JSON text; equal graphs give equal text, as long as ``details`` stay out of it."""
     document: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
@@ -48,6 +53,7 @@ def dump_graph(graph: Graph) -> str:
                     }
                     for way in node.implementations
                 ],
+                **({"details": dataclasses.asdict(node.details)} if details and node.details is not None else {}),
             }
             for node in graph.operations
         ],
@@ -78,7 +84,7 @@ def parse_graph(document: Any) -> Graph:
 
 def save_graph(graph: Graph, path: str | Path) -> Path:
     """Write the graph file atomically."""
-    return write_text(path, dump_graph(graph) + "\n")
+    return write_text(path, dump_graph(graph, details=True) + "\n")
 
 
 def load_graph(path: str | Path) -> Graph:
@@ -131,7 +137,8 @@ def _value(entry: Any, where: str) -> Value:
 
 
 def _operation(entry: Any, where: str, value_count: int) -> Operation:
-    require_keys(entry, _OPERATION, where, GraphError)
+    detailed = isinstance(entry, dict) and "details" in entry
+    require_keys(entry, (*_OPERATION, *(["details"] if detailed else [])), where, GraphError)
     name = _string(entry["name"], f"the name of {where}")
     ways = []
     for item in _list(entry["implementations"], f"implementations of {where}"):
@@ -158,4 +165,12 @@ def _operation(entry: Any, where: str, value_count: int) -> Operation:
                 item.get("overwrites"),
             )
         )
-    return Operation(name, entry["phase"], tuple(ways))
+    return Operation(name, entry["phase"], tuple(ways), _details(entry["details"], where) if detailed else None)
+
+
+def _details(entry: Any, where: str) -> Details:
+    require_keys(entry, _DETAILS, f"the details of {where}", GraphError)
+    for key in ("module", "operator", "line"):
+        _string(entry[key], f"the {key} of {where}")
+    shapes = tuple(_string(shape, f"a shape of {where}") for shape in _list(entry["shapes"], f"the shapes of {where}"))
+    return Details(entry["module"], entry["operator"], shapes, entry["line"])

@@ -26,6 +26,7 @@ from remat_explorer.capture.explain import explain
 from remat_explorer.capture.export import ExportedStep
 from remat_explorer.capture.kernels import kernels_of_plain_pytorch
 from remat_explorer.capture.module_paths import ModulePaths
+from remat_explorer.capture.source_lines import SourceLines
 from remat_explorer.capture.step import TrainingStep
 from remat_explorer.errors import CaptureError
 
@@ -36,13 +37,14 @@ LOUD = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes"
 
 @dataclass(frozen=True)
 class Joint:
-    """The joint graph, and for each of its nodes the path of the module that it comes from.
+    """The joint graph, and for each of its nodes the path of the module and the line that it comes from.
 
     The descriptors in ``meta["desc"]`` name parameters and buffers as the model does.
     """
 
     module: GraphModule
     paths: dict[Node, str]
+    lines: dict[Node, str]
 
 
 def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...]) -> Joint:
@@ -59,22 +61,23 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...]) -> Joint:
     step.hold(lambda tensor: fake(tensor) if _is_empty(tensor) else tensor)
     fakes = tuple(fake(tensor) for tensor in tensors)
     devices = sorted({t.device.index or 0 for t in step.parameters() if t.device.type == "cuda"})
-    paths = ModulePaths(step.model)
+    paths, lines = ModulePaths(step.model), SourceLines()
     with _ONE_AT_A_TIME, torch.random.fork_rng(devices), _tracing():
         try:
-            with paths.watching():
+            with paths.watching(), lines:
                 graph = _export_joint(step, fakes)
         except Exception as error:  # whatever a person's model does while it is traced
             explained = explain(error, step.model, paths.innermost)
             if isinstance(error, CaptureError):
                 raise explained from error.__cause__
-            paths = ModulePaths(step.model)
+            paths, lines = ModulePaths(step.model), SourceLines()
             try:
                 graph = _export_joint(ExportedStep(step, fakes, paths.at), fakes)
             except Exception:  # what the export met says less: it comes later, and is not the person's code
                 raise explained from error
     _use_names_of_the_model(graph, step.names)
-    return Joint(graph, {node: paths.of(node) for node in graph.graph.nodes})
+    nodes = graph.graph.nodes
+    return Joint(graph, {node: paths.of(node) for node in nodes}, {node: lines.of(node) for node in nodes})
 
 
 def _export_joint(step: nn.Module, fakes: tuple[torch.Tensor, ...]) -> GraphModule:

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from torch.fx import Node
 
-MODULE_PATH = "remat_explorer.module_path"  # the key in a node's meta
+MODULE_PATH = "remat_explorer.module_path"  # a key in a node's meta
+SOURCE_LINE = "remat_explorer.source_line"  # another
 _KNOWN = {
     "_native_batch_norm_legit_functional": "batch_norm",
     "_native_batch_norm_legit_no_training": "batch_norm",

@@ -27,13 +27,14 @@ from remat_explorer.capture.cleaning import clean, results_of
 from remat_explorer.capture.constants import hoist_constants
 from remat_explorer.capture.contraction import contract
 from remat_explorer.capture.costs import roofline
+from remat_explorer.capture.details import details_of
 from remat_explorer.capture.devices import Device, find_device
 from remat_explorer.capture.explain import explain_result, explained
 from remat_explorer.capture.gradients import own_gradients
 from remat_explorer.capture.in_place import takeover_of
 from remat_explorer.capture.joint import trace_joint
 from remat_explorer.capture.losses import Loss
-from remat_explorer.capture.naming import MODULE_PATH, operation_name, unique
+from remat_explorer.capture.naming import MODULE_PATH, SOURCE_LINE, operation_name, unique
 from remat_explorer.capture.optimizers import optimizer_bytes
 from remat_explorer.capture.program import Body, Input, Program, Registers, Result, bind_inputs
 from remat_explorer.capture.propagation import propagate
@@ -65,7 +66,7 @@ def trace(
     tensors = step.tensors(args, kwargs)
     joint = trace_joint(step, tensors)
     for node, path in joint.paths.items():
-        node.meta[MODULE_PATH] = path
+        node.meta[MODULE_PATH], node.meta[SOURCE_LINE] = path, joint.lines[node]
     clean(joint.module, options)
     with explained(model):
         fakes = propagate(joint.module, None if options.fake else _real_inputs(joint.module, model, tensors))
@@ -202,6 +203,7 @@ def _graph(
             roofline(draft.calls, found.fakes, device),
             max(0, draft.discarded),
             number[takeover.storage] if (takeover := takeover_of(draft, found)) else None,
+            details_of(draft, number),
         )
         for draft, title in zip(found.operations, titles, strict=True)
     ]

@@ -13,7 +13,7 @@ from remat_explorer.explorer.controls import Controls
 from remat_explorer.explorer.driving import Driver
 from remat_explorer.explorer.loading import NO_MODULE
 from remat_explorer.explorer.matrices import MatrixView
-from remat_explorer.explorer.plan_view import PlanView
+from remat_explorer.explorer.panels import Panels
 from remat_explorer.explorer.scrubber import Scrubber
 from remat_explorer.explorer.sources import Sources
 from remat_explorer.explorer.state import State
@@ -98,12 +98,12 @@ class Explorer(Driver, w.VBox):
             Scrubber(state),
             MatrixView(state),
             TimelineView(state),
-            PlanView(state),
+            Panels(state),
         )
-        controls, budget_row, status, scrubber, matrices, timeline, plan = (view.widget for view in self._views)
+        controls, budget_row, status, scrubber, matrices, timeline, panels = (view.widget for view in self._views)
         tour = TourView(state, self._tour).widget
         style = w.HTML(f"<style>{STYLE.read_text()}</style>", layout=w.Layout(display="none"))
-        below = w.HBox([timeline, plan], layout=w.Layout(width="100%", flex_flow="row wrap"))
+        below = w.HBox([timeline, panels], layout=w.Layout(width="100%", flex_flow="row wrap"))
         w.VBox.__init__(self, [style, controls, budget_row, tour, status, scrubber, matrices, below])
         self.add_class("remat-explorer")
         Driver.__init__(self, state, sources, budget)

@@ -9,6 +9,7 @@ from typing import Any
 from remat_explorer.errors import SolutionError, UnknownNameError
 from remat_explorer.explorer.background import Background
 from remat_explorer.explorer.choosing import choose
+from remat_explorer.explorer.comparing import swap
 from remat_explorer.explorer.executing import execute
 from remat_explorer.explorer.improving import Improver
 from remat_explorer.explorer.loading import load
@@ -102,20 +103,27 @@ class Driver:
         """Compare the solution on the screen with another one.
 
         Args:
-            with_: a solution; the name of a strategy, for its best known schedule within the budget (if it has none,
-                the one with the lowest peak); or None to end the comparison.
+            with_: a solution; the path of a solution file; the name of a strategy, for its best known schedule within
+                the budget (if it has none, the one with the lowest peak); or None to end the comparison.
 
         Raises:
-            SolutionError: if the solution is one of another graph or has no schedule, or none of the strategy is known.
+            SolutionError: if the solution is one of another graph or has no schedule.
+            UnknownNameError: if none of the strategy is known.
         """
         state = self.state
-        if isinstance(with_, str):
+        if isinstance(with_, str) and with_.endswith(".json") and state.graph is not None:
+            with_ = Solution.load_schedule(with_, state.graph)
+        elif isinstance(with_, str):
             with_ = self._best_of(with_)
         if with_ is not None and (with_.schedule is None or with_.graph is not state.graph):
             raise SolutionError("only a solution of the loaded graph with a schedule can be compared")
         state.other = with_
         if with_ is not None:
             state.panel = "compare"
+
+    def swap(self) -> None:
+        """Put the compared solution on the screen, and compare with the one that was there."""
+        swap(self.state)
 
     def play(self, playing: bool = True) -> None:
         """Play the stages one after the other where the explorer is shown, or stop that."""

@@ -5,19 +5,20 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from remat_explorer.errors import ExecutionError
+from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.explorer.state import State
 from remat_explorer.quantities import format_bytes, format_overhead
 
 
 def execute(state: State, cancelled: threading.Event) -> None:
-    """Run the solution and measure it; the measurement appears in the state."""
+    """Run the solution and measure it; the measurement, or what ran out of memory, appears in the state."""
     solution, inputs = state.solution, state.inputs
     if state.no_execution or inputs is None or solution is None or solution.schedule is None:
         state.say(state.no_execution or "There is no solution to execute yet: solve first.", "warning")
         return
     from remat_explorer.runtime import measure
 
+    state.shortage = ""
     where = "on the GPU" if state.device.startswith("cuda") else "on the CPU"
     state.say(f"Executing the schedule {where} ({solution.strategy}, {len(solution.schedule.sequence)} computations)…")
 
@@ -35,12 +36,27 @@ def execute(state: State, cancelled: threading.Event) -> None:
             on_progress=advance,
             cancelled=cancelled.is_set,
         )
+    except OutOfMemoryError as error:
+        report_shortage(state, error)
+        return
     except ExecutionError:
         if not cancelled.is_set():
             raise
         state.say("Cancelled the execution; the schedule stays on the screen.", "warning")
         return
     state.say("Executed. " + validation(measurement), "good" if measurement.sound else "warning")
+
+
+def report_shortage(state: State, error: OutOfMemoryError) -> None:
+    """Running out of memory is a result: it is shown as one, at the stage where it happened."""
+    state.measurement, state.shortage = None, str(error)
+    at = ""
+    if error.statement is not None and state.plan is not None:
+        statement = state.plan.statements[error.statement]
+        state.stage = statement.stage
+        at = f" at {state.plan.text(statement)!r} in stage {statement.stage}"
+    state.panel = "execution"
+    state.say(f"Memory ran out{at}: choose a smaller budget or batch. The panel says what was in memory.", "warning")
 
 
 def validation(measurement: Any) -> str:

@@ -6,10 +6,9 @@ import html
 from typing import Any
 
 import ipywidgets as w
-import numpy as np
 
+from remat_explorer.explanations import summarize_stage
 from remat_explorer.explorer.state import State
-from remat_explorer.quantities import format_bytes
 
 
 class Scrubber:
@@ -49,15 +48,5 @@ def stage_sentence(state: State) -> str:
     schedule, plan = state.schedule, state.plan
     if schedule is None or plan is None:
         return ""
-    t, graph = state.stage, schedule.graph
-    runs = np.flatnonzero(schedule.R[t])
-    new = [graph.operations[k].name for k in runs if not schedule.R[:t, k].any()]
-    timeline = plan.timeline
-    inside = timeline.stage == t
-    words = [f"computes <b>{html.escape(', '.join(new))}</b>" if new else "computes nothing new"]
-    if len(runs) > len(new):
-        words.append(f"recomputes {len(runs) - len(new)}")
-    words.append(f"starts with {int(schedule.S[t].sum())} kept values")
-    if inside.any():
-        words.append(f"peaks at {format_bytes(int(timeline.during[inside].max()))}")
-    return " · ".join(words)
+    found = summarize_stage(schedule, plan, min(state.stage, schedule.stages - 1))
+    return html.escape(found.sentence)

@@ -95,7 +95,7 @@ def _show(state: State, known: Progress, is_better: bool) -> None:
 
 def show_schedule(state: State, schedule, solution: Solution | None) -> None:
     """Put a schedule on the screen; what was measured for another one goes."""
-    state.measurement = None
+    state.measurement, state.shortage = None, ""
     state.solution = solution
     if schedule is not state.schedule:
         state.schedule = schedule

@@ -67,6 +67,7 @@ class State(t.HasTraits):
     # What the person looks at.
     picture = t.Enum(("matrices", "model"), "matrices", help="The upper picture: R, S and U, or the model's graph.")
     panel = t.Enum(PANELS, "explain", help="The panel beside the plots.")
+    legend = t.Bool(False, help="Whether the panel beside the plots shows what terms and colours mean.")
     stacking = t.Enum(("kind", "value"), "kind", help="What the memory timeline is stacked by.")
     zoom = t.Tuple(default_value=(), help="Part of the matrices: first and last stage, first and last operation.")
     search = t.Unicode("", help="Words that a name must contain for an operation to be found.")

@@ -53,6 +53,32 @@ def stage(page: Any) -> int:
     return int(page.locator(".remat-matrices").get_attribute("data-stage"))
 
 
+def choose_tab(page: Any, name: str) -> None:
+    page.locator(".remat-tabs").get_by_role("button", name=name, exact=True).click()
+
+
+def use_the_panels(page: Any) -> None:
+    """A click on a statement, a name reached and pressed by keyboard, and a look at every tab."""
+    row = page.locator(".remat-plan tr:not(.selected)[data-stage]").first
+    chosen = row.get_attribute("data-stage")
+    row.locator("td").first.click()
+    page.wait_for_selector(f'.remat-matrices[data-stage="{chosen}"]')
+    name = page.locator(".remat-plan tr.selected [role=button]").first
+    name.focus()
+    page.keyboard.press("ArrowDown")
+    moved = page.evaluate("document.activeElement.dataset.stage")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(f'.remat-matrices[data-stage="{moved}"]')
+    choose_tab(page, "At the peak")
+    page.get_by_role("button", name="Go to the peak").click()
+    page.wait_for_selector(".remat-panel .bars .row.selected")
+    choose_tab(page, "Compare")
+    page.get_by_role("button", name="Compare with this").click()
+    page.wait_for_selector(".remat-panel .compared")
+    choose_tab(page, "Explain")
+    page.wait_for_selector(".remat-panel .reason")
+
+
 def show(page: Any, lab: tuple[str, Path], name: str, explorer: str) -> None:
     """Open a notebook with the explorer, run it, and wait for matrices and timeline."""
     address, root = lab
@@ -87,7 +113,9 @@ def test_solve_move_the_cursor_execute_and_reload(lab: tuple[str, Path], page: A
     page.mouse.click(matrix["x"] + 60, matrix["y"] + 180)
     assert stage(page) > moved + 1
     assert page.locator(".remat-tip").is_visible()
+    choose_tab(page, "Plan")
     page.wait_for_selector(f".remat-plan tr.selected:has-text('t={stage(page)}')")
+    use_the_panels(page)
 
     click(page, "Execute")
     page.wait_for_selector(".remat-status:has-text('gradients equal: max difference 0')", timeout=90_000)
@@ -112,6 +140,7 @@ def test_solve_move_the_cursor_execute_and_reload(lab: tuple[str, Path], page: A
 def test_cancel_stops_a_long_solve_within_a_second_and_the_interface_lives_on(lab: tuple[str, Path], page: Any) -> None:
     chosen = 'budget="62%", strategy="checkmate-ilp", time_limit=600, measured_costs=False'
     show(page, lab, "cancel.ipynb", f'rx.Explorer("residual_net", {chosen})')
+    choose_tab(page, "Plan")
     click(page, "Solve")
     page.wait_for_selector('.remat-status[data-busy="solving"]', timeout=20_000)
     before = stage(page)

@@ -1,0 +1,31 @@
+"""Schedules in words: why a value is kept or recomputed, what an operation is, what is in memory where it is highest.
+
+Pure functions of graph, schedule and plan, in plain English; no figure, no widget, no torch.
+"""
+
+from remat_explorer.explanations.differences import Difference, largest_difference
+from remat_explorer.explanations.lives import Life, lives_of
+from remat_explorer.explanations.operations import OperationExplanation, explain_operation
+from remat_explorer.explanations.peak import Memory, Row, alive_at
+from remat_explorer.explanations.stages import StageSummary, summarize_stage
+from remat_explorer.explanations.values import Explanation, explain_value
+from remat_explorer.explanations.wording import Mention, Words, plain
+
+__all__ = [
+    "Difference",
+    "Explanation",
+    "Life",
+    "Memory",
+    "Mention",
+    "OperationExplanation",
+    "Row",
+    "StageSummary",
+    "Words",
+    "alive_at",
+    "explain_operation",
+    "explain_value",
+    "largest_difference",
+    "lives_of",
+    "plain",
+    "summarize_stage",
+]

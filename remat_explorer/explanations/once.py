@@ -1,0 +1,44 @@
+"""Work that is done once for each plan or schedule, however often it is asked for."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+Key = TypeVar("Key")
+Answer = TypeVar("Answer")
+
+
+def once(make: Callable[[Key], Answer]) -> Callable[[Key], Answer]:
+    """A function of one object that remembers its answer for as long as the object lives.
+
+    Objects are told apart by identity: comparing two plans would cost more than the work that is saved. The answer
+    must not refer to the object, which would then live forever.
+
+    >>> calls = []
+    >>> class Thing: pass
+    >>> count = once(lambda thing: calls.append(thing.__class__) or len(calls))
+    >>> thing = Thing()
+    >>> count(thing), count(thing), count(Thing())
+    (1, 1, 2)
+    """
+    answers: dict[int, tuple[weakref.ref[Any], Answer]] = {}
+
+    @functools.wraps(make)
+    def remembered(key: Key) -> Answer:
+        number = id(key)
+        found = answers.get(number)
+        if found is not None and found[0]() is key:
+            return found[1]
+        answer = make(key)
+        answers[number] = (weakref.ref(key, lambda reference: _forget(answers, number, reference)), answer)
+        return answer
+
+    return remembered
+
+
+def _forget(answers: dict[int, tuple[weakref.ref[Any], Any]], number: int, reference: weakref.ref[Any]) -> None:
+    if number in answers and answers[number][0] is reference:  # another object may have its number by now
+        del answers[number]

@@ -1,0 +1,123 @@
+"""What is in memory while a statement runs, and for whom it is kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from remat_explorer.explanations.lives import Life, lives_of
+from remat_explorer.explanations.once import once
+from remat_explorer.explanations.wording import (
+    Mention,
+    Words,
+    mention_operation,
+    mention_stage,
+    persistent_kind,
+    plain,
+)
+from remat_explorer.plan import Compute, Free, Plan
+
+
+@dataclass(frozen=True)
+class Row:
+    """One part of the memory in use.
+
+    Attributes:
+        kind: a value, the workspace of the operation that runs, or what is always there.
+        value: the value, or None.
+        bytes: its size.
+        why: the reason, with names that can be followed.
+        reader: the operation that reads it next, from this statement on, or None.
+    """
+
+    kind: Literal["value", "workspace", "resident"]
+    name: str
+    value: int | None
+    bytes: int
+    why: Words
+    reader: int | None = None
+
+    @property
+    def reason(self) -> str:
+        """The reason as text."""
+        return plain(self.why)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What is in memory while a statement runs: the rows, largest first, add up to ``total`` bytes."""
+
+    statement: int
+    stage: int
+    text: str
+    total: int
+    rows: tuple[Row, ...]
+
+
+def alive_at(plan: Plan, statement: int | None = None) -> Memory:
+    """What is in memory while a statement of ``plan`` runs, by default that of the peak.
+
+    >>> from remat_explorer.instances import linear
+    >>> memory = alive_at(Plan.from_sequence(linear(1), [(0, 0, 1), (1, 1, 1), (2, 2, 1)]))
+    >>> [(row.name, row.bytes, row.reason) for row in memory.rows]
+    [('v0', 1, 'read by v2, here'), ('v1', 1, 'read by v2, here'), ('v2', 1, 'being written')]
+    """
+    return _at_the_peak(plan) if statement is None else _alive_at(plan, statement)
+
+
+def _alive_at(plan: Plan, at: int) -> Memory:
+    graph, running = plan.graph, plan.statements[at]
+    rows = [_row(plan, at, life) for life in lives_of(plan).at(at)]
+    if isinstance(running, Compute):
+        way = graph.operations[running.operation].implementations[running.implementation - 1]
+        for v in running.drops:
+            words: Words = ("written again, and dropped: its first version stays",)
+            rows.append(Row("value", graph.values[v].name, v, graph.values[v].bytes, words))
+        if way.workspace:
+            words = ("needed by ", mention_operation(graph, running.operation), " only while it runs")
+            rows.append(Row("workspace", "workspace", None, way.workspace, words))
+    if graph.resident_bytes:
+        words = ("parameters, inputs and buffers are always there",)
+        rows.append(Row("resident", "resident", None, graph.resident_bytes, words))
+    rows.sort(key=lambda row: -row.bytes)
+    return Memory(at, running.stage, plan.text(running), int(plan.timeline.during[at]), tuple(rows))
+
+
+@once
+def _at_the_peak(plan: Plan) -> Memory:
+    return _alive_at(plan, plan.timeline.peak_statement)
+
+
+def _row(plan: Plan, at: int, life: Life) -> Row:
+    graph, running = plan.graph, plan.statements[at]
+    value = graph.values[life.value]
+    read = life.next_reader(at)
+    reader = plan.statements[read] if read is not None else None
+    later = life.next_reader(at + 1)
+    words: Words
+    if isinstance(running, Free) and running.value == life.value and life.last == at:
+        words = ("being freed",)
+    elif life.first == at:
+        words = ("being written",)
+    elif read == at:
+        words = ("read by ", _operation_at(plan, at), ", here")
+        if later is not None:
+            words = (*words, ", then kept for ", *_reader_in_stage(plan, later))
+    elif read is not None:
+        words = ("kept for ", *_reader_in_stage(plan, read))
+    elif life.stays:
+        words = (f"{persistent_kind(value.name)}: it stays to the end",)
+    else:
+        words = ("about to be freed: nothing reads it any more",)
+    number = reader.operation if isinstance(reader, Compute) else None
+    return Row("value", value.name, life.value, value.bytes, words, number)
+
+
+def _operation_at(plan: Plan, at: int) -> Mention:
+    statement = plan.statements[at]
+    assert isinstance(statement, Compute)
+    return mention_operation(plan.graph, statement.operation, statement.stage)
+
+
+def _reader_in_stage(plan: Plan, at: int) -> Words:
+    return (_operation_at(plan, at), " in ", mention_stage(plan.statements[at].stage))

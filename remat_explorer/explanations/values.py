@@ -1,0 +1,265 @@
+"""Why a value is in memory in a stage, or is not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from remat_explorer.explanations.again import cost_of, first_stages, operations_again
+from remat_explorer.explanations.lives import Life, lives_of
+from remat_explorer.explanations.once import once
+from remat_explorer.explanations.wording import (
+    Mention,
+    Words,
+    cost_text,
+    count,
+    mention_operation,
+    mention_stage,
+    persistent_kind,
+    plain,
+)
+from remat_explorer.plan import Compute, Plan
+from remat_explorer.quantities import format_bytes
+from remat_explorer.schedule import Schedule
+
+
+class Kind(StrEnum):
+    """How a value stands in a stage."""
+
+    COMPUTED = "computed"
+    RECOMPUTED = "recomputed"
+    KEPT = "kept"
+    PERSISTENT = "stays"
+    IDLE = "held, not needed"
+    BETWEEN = "not in memory now"
+    DONE = "not needed any more"
+    LATER = "not computed yet"
+    NEVER = "never computed"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a value is kept into or through a stage, recomputed in it, or not there.
+
+    Attributes:
+        kind: how it stands.
+        words: the reason, with names that can be followed.
+        lives: its versions along the plan, in order.
+        next_read: statement of the plan that reads it next, from the stage on; None where nothing does.
+        operations: what would run to have it again if it were not kept, or what runs because it is not; ascending.
+        cost: of these operations, in the unit of the graph's costs.
+    """
+
+    value: int
+    stage: int
+    kind: Kind
+    words: Words
+    lives: tuple[Life, ...]
+    next_read: int | None
+    operations: tuple[int, ...] = ()
+    cost: float = 0.0
+
+    @property
+    def sentence(self) -> str:
+        """The reason as text."""
+        return plain(self.words)
+
+
+def explain_value(schedule: Schedule, plan: Plan, stage: int, value: int, budget: int | None = None) -> Explanation:
+    """Why ``value`` is in memory in ``stage``, or is not.
+
+    Args:
+        schedule: R and S.
+        plan: the schedule's plan, `Plan.of(schedule)`.
+        stage: the stage t.
+        value: the value.
+        budget: bytes that the schedule had to fit; keeping more is judged by it, else by the plan's own peak.
+
+    >>> from remat_explorer.instances import linear
+    >>> keep = Schedule(linear(2), np.eye(5), np.tril(np.ones((5, 5)), -1))
+    >>> explain_value(keep, Plan.of(keep), 3, 0).sentence
+    'Kept: recomputing it would run 1 operation, cost 1, before v4 needs it in stage 4.'
+    """
+    return _Question(schedule, plan, stage, value, budget).answer()
+
+
+@dataclass(frozen=True, eq=False)
+class _Question:
+    schedule: Schedule
+    plan: Plan
+    stage: int
+    value: int
+    budget: int | None
+
+    def answer(self) -> Explanation:
+        lives, begin = lives_of(self.plan).of_value[self.value], self._begin(self.stage)
+        here = next((life for life in lives if life.first_stage == self.stage), None)
+        if here is not None:
+            return self._recomputed(here, lives) if here is not lives[0] else self._computed(here, lives)
+        held = next((life for life in lives if life.needed_at(begin)), None)
+        if held is not None and (held.stays or held.next_reader(begin) is not None):
+            return self._kept(held, begin)
+        if self.schedule.S[self.stage, self.value]:
+            return self._explained(Kind.IDLE, self._idle_words(lives))
+        return self._absent(lives, begin)
+
+    def _explained(
+        self, kind: Kind, words: Words, next_read: int | None = None, operations: tuple[int, ...] = ()
+    ) -> Explanation:
+        graph = self.schedule.graph
+        lives = lives_of(self.plan).of_value[self.value]
+        cost = cost_of(graph, operations)
+        return Explanation(self.value, self.stage, kind, words, lives, next_read, operations, cost)
+
+    def _begin(self, stage: int) -> int:
+        """The first statement of a stage, or of the next that has any."""
+        return int(np.searchsorted(self.plan.timeline.stage, stage))
+
+    def _reader(self, statement: int) -> Mention:
+        found = self.plan.statements[statement]
+        assert isinstance(found, Compute)
+        return mention_operation(self.schedule.graph, found.operation, found.stage)
+
+    def _stage_of(self, statement: int) -> Mention:
+        return mention_stage(self.plan.statements[statement].stage, self.stage)
+
+    def _producer(self) -> Mention:
+        return mention_operation(self.schedule.graph, int(self.schedule.graph.producer[self.value]))
+
+    def _work(self, operations: tuple[int, ...]) -> str:
+        graph = self.schedule.graph
+        return f"{count(len(operations), 'operation')}, {cost_text(graph, cost_of(graph, operations))}"
+
+    def _kept(self, life: Life, begin: int) -> Explanation:
+        graph, read = self.schedule.graph, life.next_reader(begin)
+        if read is None:
+            kind = persistent_kind(graph.values[self.value].name)
+            words: Words = (f"{kind.capitalize()}: it stays to the end from ", mention_stage(life.first_stage), ".")
+            return self._explained(Kind.PERSISTENT, words)
+        if life.stays:
+            kind = persistent_kind(graph.values[self.value].name)
+            words = (
+                f"{kind.capitalize()}: it stays to the end. Next, ",
+                self._reader(read),
+                " reads it in ",
+                self._stage_of(read),
+                ".",
+            )
+            return self._explained(Kind.PERSISTENT, words, read)
+        operations = operations_again(self.schedule, self.plan.statements[read].stage, self.value)
+        words = (
+            f"Kept: recomputing it would run {self._work(operations)}, before ",
+            self._reader(read),
+            " needs it in ",
+            self._stage_of(read),
+            ".",
+        )
+        later = len(life.readers) - life.readers.index(read) - 1
+        if later:
+            words = (*words, f" {count(later, 'more read')} follow{'s' if later == 1 else ''}, ")
+            words = (*words, "the last in " if later > 1 else "in ", self._stage_of(life.readers[-1]), ".")
+        return self._explained(Kind.KEPT, words, read, operations)
+
+    def _computed(self, life: Life, lives: tuple[Life, ...]) -> Explanation:
+        words: Words = ("Computed here for the first time, by ", self._producer(), ". ", *self._fate(life, lives))
+        return self._explained(Kind.COMPUTED, words, life.next_reader(life.first))
+
+    def _recomputed(self, life: Life, lives: tuple[Life, ...]) -> Explanation:
+        operations = tuple(
+            k
+            for k in operations_again(self.schedule, self.stage, self.value, use_computed=False)
+            if self.schedule.R[self.stage, k] and first_runs(self.schedule)[k] < self.stage
+        )
+        read = life.next_reader(life.first)
+        purpose: Words = ("although nothing reads it",) if read is None else ("for ", self._reader(read))
+        words: Words = (f"Recomputed here ({self._work(operations)}) ", *purpose, ": ")
+        previous = lives[lives.index(life) - 1]
+        return self._explained(Kind.RECOMPUTED, (*words, *self._instead(previous, life)), read, operations)
+
+    def _instead(self, previous: Life, following: Life) -> Words:
+        """What keeping a value from one version to the next would have meant."""
+        timeline, size = self.plan.timeline, self.schedule.graph.values[self.value].bytes
+        since = mention_stage(previous.last_stage)
+        between = timeline.during[previous.last + 1 : following.first]
+        if not len(between):
+            return ("nothing runs since its last version was freed, so keeping it would have cost no memory.",)
+        at = previous.last + 1 + int(between.argmax())
+        reach, place = int(between.max()) + size, self._stage_of(at)
+        limit, name = (self.budget, "budget") if self.budget else (self.plan.peak, "peak of this plan")
+        if reach > limit:
+            more = format_bytes(reach - limit)
+            words: Words = ("keeping it from ", since, f" would hold {format_bytes(size)} more at ", place)
+            return (*words, f", which is {more} above the {name}, {format_bytes(limit)}.")
+        words = (
+            "keeping it from ",
+            since,
+            f" would hold {format_bytes(size)} more and reach {format_bytes(reach)} at ",
+        )
+        return (*words, place, f": by itself that is within the {name}, {format_bytes(limit)}.")
+
+    def _fate(self, life: Life, lives: tuple[Life, ...]) -> Words:
+        """What becomes of a version after it is written."""
+        if life.stays:
+            return (
+                f"{persistent_kind(self.schedule.graph.values[self.value].name).capitalize()}: it stays to the end.",
+            )
+        if not life.readers:
+            return ("Nothing reads it, so it is freed at once.",)
+        last = life.readers[-1]
+        words: Words = (self._reader(last), " is the last to read it, in ", self._stage_of(last))
+        place = lives.index(life) + 1
+        if place == len(lives):
+            return (*words, ".")
+        following = lives[place]
+        return (*words, "; then it is computed again in ", mention_stage(following.first_stage), ".")
+
+    def _idle_words(self, lives: tuple[Life, ...]) -> Words:
+        before = [life for life in lives if life.first_stage < self.stage]
+        following = next((life for life in lives if life.first_stage > self.stage), None)
+        words: Words = ("Held, but not needed again",)
+        if following is not None:
+            words = (*words, " before it is computed anew in ", mention_stage(following.first_stage))
+        if before:
+            words = (*words, ": the plan has freed it in ", mention_stage(before[-1].last_stage, self.stage))
+        return (*words, ", so that it takes no memory when the plan runs.")
+
+    def _absent(self, lives: tuple[Life, ...], begin: int) -> Explanation:
+        first = int(first_stages(self.schedule)[self.value]) if not lives else lives[0].first_stage
+        if first < 0:
+            return self._explained(Kind.NEVER, ("Never computed: nothing that must be computed needs it.",))
+        if first > self.stage:
+            words: Words = ("Not computed yet: ", self._producer(), " computes it in ", mention_stage(first), ".")
+            return self._explained(Kind.LATER, words)
+        before = [life for life in lives if life.first_stage < self.stage]
+        following = next((life for life in lives if life.first_stage > self.stage), None)
+        if not before:  # a persistent value whose later versions are dropped
+            return self._explained(Kind.NEVER, ("No version of it is kept.",))
+        last = before[-1]
+        freed = mention_stage(last.last_stage, self.stage)
+        if following is None:
+            words = ("Not needed any more: freed in ", freed)
+            if last.readers:
+                words = (
+                    "Not needed any more: ",
+                    self._reader(last.readers[-1]),
+                    " was the last to read it, in ",
+                    freed,
+                )
+            return self._explained(Kind.DONE, (*words, "."))
+        words = ("Not in memory now: freed in ", freed, ", computed again in ", mention_stage(following.first_stage))
+        read = following.next_reader(begin)
+        if read is not None:
+            words = (*words, " for ", self._reader(read))
+        operations = operations_again(self.schedule, following.first_stage, self.value, use_computed=False)
+        operations = tuple(k for k in operations if self.schedule.R[following.first_stage, k])
+        instead = self._instead(last, following)
+        words = (*words, f" ({self._work(operations)}): ", *instead)
+        return self._explained(Kind.BETWEEN, words, read, operations)
+
+
+@once
+def first_runs(schedule: Schedule) -> np.ndarray:
+    """The stage that first runs each operation, int64 of shape (n,)."""
+    return (schedule.R > 0).argmax(axis=0)

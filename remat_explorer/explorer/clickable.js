@@ -1,0 +1,62 @@
+// HTML from the kernel in which names, rows and buttons can be clicked, or reached with Tab and pressed with Enter.
+// What has data-value, data-stage or data-action sends them to the kernel. In an element of class "roving" the arrow
+// keys move between the names, and Tab enters it once.
+const NAMES = "button, [role=button]";
+const TARGET = "[data-value], [data-stage], [data-action]";
+
+function render({ model, el }) {
+  const root = document.createElement("div");
+  root.className = "remat-clickable";
+  root.tabIndex = -1;
+  root.dataset.lmSuppressShortcuts = "true"; // or JupyterLab takes Enter and the arrows for its cells
+  root.setAttribute("role", "region");
+  el.append(root);
+
+  const key = (target) => target && JSON.stringify([target.textContent, { ...target.dataset }]);
+
+  function draw() {
+    const focused = root.contains(document.activeElement) ? key(document.activeElement) : null;
+    const before = root.firstElementChild?.dataset.scroll;
+    const top = root.scrollTop;
+    root.innerHTML = model.get("html");
+    root.setAttribute("aria-label", model.get("label"));
+    for (const list of root.querySelectorAll(".roving"))
+      list.querySelectorAll(NAMES).forEach((name, place) => (name.tabIndex = place === 0 ? 0 : -1));
+    root.scrollTop = before !== undefined && root.firstElementChild?.dataset.scroll === before ? top : 0;
+    if (focused === null) return; // what was pressed keeps the focus, so that keys go on from there
+    const again = [...root.querySelectorAll(NAMES)].find((name) => key(name) === focused);
+    if (again) again.tabIndex = 0;
+    (again ?? root).focus({ preventScroll: true });
+  }
+
+  root.addEventListener("click", (event) => {
+    const target = event.target.closest(TARGET);
+    if (!target || !root.contains(target)) return;
+    const number = (name) => (target.dataset[name] === undefined ? null : Number(target.dataset[name]));
+    model.send({ value: number("value"), stage: number("stage"), action: target.dataset.action ?? "" });
+  });
+
+  root.addEventListener("keydown", (event) => {
+    if (event.target.getAttribute("role") === "button" && (event.key === "Enter" || event.key === " ")) {
+      event.preventDefault();
+      event.target.click();
+      return;
+    }
+    const list = event.target.closest(".roving");
+    const step = { ArrowDown: 1, ArrowUp: -1, Home: -Infinity, End: Infinity }[event.key];
+    if (!list || step === undefined) return;
+    const names = [...list.querySelectorAll(NAMES)];
+    const place = names.indexOf(event.target);
+    if (place < 0) return;
+    const next = names[Math.min(Math.max(place + step, 0), names.length - 1)];
+    event.target.tabIndex = -1;
+    next.tabIndex = 0;
+    next.focus();
+    event.preventDefault();
+  });
+
+  model.on("change:html", draw);
+  draw();
+}
+
+export default { render };
