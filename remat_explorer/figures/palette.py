@@ -24,6 +24,7 @@ class Palette:
         cursor: the selected stage and value.
         empty, ground, ink, grid: an empty cell, the figure's background, its text and its lines.
         scale: memory from lowest to highest, a sequence of one hue and rising contrast.
+        hues: colours for things that have no other meaning, such as strategies, in the order of their use.
     """
 
     forward: str
@@ -42,6 +43,7 @@ class Palette:
     ink: str
     grid: str
     scale: tuple[str, ...]
+    hues: tuple[str, ...]
 
 
 LIGHT = Palette(
@@ -61,6 +63,7 @@ LIGHT = Palette(
     ink="#333333",
     grid="#E3E5E8",
     scale=("#EAF2F8", "#A9CCE3", "#5499C7", "#1F618D", "#0B2F4A"),
+    hues=("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#A89800"),
 )
 DARK = Palette(
     forward="#56B4E9",
@@ -79,6 +82,7 @@ DARK = Palette(
     ink="#D8DADD",
     grid="#3A3E44",
     scale=("#1E2A36", "#1F4E79", "#2E86C1", "#85C1E9", "#EAF4FB"),
+    hues=("#2A8FD0", "#F0792B", "#00B386", "#E59CC5", "#E69F00", "#56B4E9", "#F0E442"),
 )
 
 
