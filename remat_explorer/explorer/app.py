@@ -16,11 +16,11 @@ from remat_explorer.explorer.executing import execute
 from remat_explorer.explorer.loading import NO_MODULE, Source, from_graph, from_module, from_zoo, load
 from remat_explorer.explorer.matrices import MatrixView
 from remat_explorer.explorer.plan_view import PlanView
+from remat_explorer.explorer.plots import PlotsView
 from remat_explorer.explorer.scrubber import Scrubber
 from remat_explorer.explorer.solving import solve
 from remat_explorer.explorer.state import State
 from remat_explorer.explorer.status_line import StatusLine
-from remat_explorer.explorer.timeline import TimelineView
 from remat_explorer.graph import Graph
 
 DEFAULT_MODEL = "residual_net"
@@ -79,12 +79,12 @@ class Explorer(w.VBox):
             StatusLine(self.state),
             Scrubber(self.state),
             MatrixView(self.state),
-            TimelineView(self.state),
+            PlotsView(self.state),
             PlanView(self.state),
         )
-        controls, budget_row, status, scrubber, matrices, timeline, plan = (view.widget for view in self._views)
+        controls, budget_row, status, scrubber, matrices, plots, plan = (view.widget for view in self._views)
         style = w.HTML(f"<style>{STYLE.read_text()}</style>", layout=w.Layout(display="none"))
-        below = w.HBox([timeline, plan], layout=w.Layout(width="100%", flex_flow="row wrap"))
+        below = w.HBox([plots, plan], layout=w.Layout(width="100%", flex_flow="row wrap"))
         super().__init__([style, controls, budget_row, status, scrubber, matrices, below])
         self.add_class("remat-explorer")
         self._adopting = False

@@ -21,6 +21,7 @@ class Palette:
         kept: a value held across the end of a stage (a checkpoint).
         resident, temporaries, gradients: the other parts of the memory timeline.
         predicted, measured, budget: the lines over it.
+        compared: another plan's memory; others: values without a colour of their own.
         cursor: the selected stage and value.
         empty, ground, ink, grid: an empty cell, the figure's background, its text and its lines.
         scale: memory from lowest to highest, a sequence of one hue and rising contrast.
@@ -37,6 +38,8 @@ class Palette:
     predicted: str
     measured: str
     budget: str
+    compared: str
+    others: str
     cursor: str
     empty: str
     ground: str
@@ -57,6 +60,8 @@ LIGHT = Palette(
     predicted="#222222",
     measured="#D55E00",
     budget="#CC3311",
+    compared="#9C4DCC",
+    others="#DADDE1",
     cursor="#CC79A7",
     empty="#F3F4F6",
     ground="#FFFFFF",
@@ -76,6 +81,8 @@ DARK = Palette(
     predicted="#F2F2F2",
     measured="#F0792B",
     budget="#FF6B57",
+    compared="#C9A0F0",
+    others="#4A4E55",
     cursor="#E59CC5",
     empty="#24272B",
     ground="#111111",
