@@ -16,7 +16,8 @@ EMPTY = "The trade-off curve appears here<br>while budgets are planned"
 NONE_FITS = "No strategy has a schedule<br>within these budgets"
 CURVE = (0.0, 0.355)  # shares of the width
 TIMELINE = (0.455, 1.0)
-NARROW = (0.455, 0.84)  # with the names of values beside it
+LINES = 0.51  # where the names of the lines begin, behind those of the layers
+NARROW = (0.455, 0.795)  # with the names of values beside it
 
 
 def arrange(
@@ -41,12 +42,13 @@ def arrange(
     left, right = tradeoff_axes(extent, theme), timeline_axes(reach, theme)
     message = EMPTY if frontier is None or not frontier.solutions else NONE_FITS if not frontier.points else ""
     names = {"font": {"size": 10}, "bgcolor": "rgba(0,0,0,0)", "itemclick": False, "itemdoubleclick": False}
-    across = {"orientation": "h", "x": 1, "xanchor": "right", "y": 1.0, "yanchor": "bottom", "traceorder": "normal"}
-    beside = {"orientation": "v", "x": 1, "xanchor": "right", "y": 1.0, "yanchor": "top", "traceorder": "reversed"}
+    above = {"orientation": "h", "x": LINES, "xanchor": "right", "y": 1.0, "yanchor": "bottom", "traceorder": "normal"}
+    beside = {"orientation": "v", "x": NARROW[1], "xanchor": "left", "y": 1.13, "yanchor": "top"}
+    beside["traceorder"] = "reversed"
     return {
         "width": WIDTH,
         "height": HEIGHT,
-        "margin": {"l": 50, "r": 8, "t": 20, "b": 34},
+        "margin": {"l": 50, "r": 8, "t": 20, "b": 34, "autoexpand": False},
         "font": {"size": 11, "color": colours.ink},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": colours.empty,
@@ -56,7 +58,8 @@ def arrange(
         "yaxis": {**_beside(left[1], 4), "nticks": 5},
         "xaxis2": {**_beside(right[0], 4), "domain": NARROW if stacking == "value" else TIMELINE, "anchor": "y2"},
         "yaxis2": {**_beside(right[1], 6), "anchor": "x2", "nticks": 6},
-        "legend": {**names, **(beside if stacking == "value" else across)},
+        "legend": {**names, **(beside if stacking == "value" else above), "maxheight": HEIGHT},
+        "legend3": {**names, "orientation": "h", "x": LINES, "y": 1.0, "yanchor": "bottom", "traceorder": "normal"},
         "legend2": {
             **names,
             "font": {"size": 9},

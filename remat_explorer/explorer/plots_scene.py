@@ -68,7 +68,9 @@ class Scene:
         else:
             pointers = pointer_traces(extent, theme=theme)
         timeline[HITS - 1]["name"] = "budget"  # the field above has the number, and the names fit into one row
-        traces = [{**trace, "xaxis": "x2", "yaxis": "y2"} for trace in timeline]
+        right = {"xaxis": "x2", "yaxis": "y2"}
+        traces = [{**trace, **right, "legend": "legend"} for trace in timeline[:LAYERS]]
+        traces += [{**trace, **right, "legend": "legend3"} for trace in timeline[LAYERS:]]
         traces += [{**trace, "showlegend": False} for trace in (*curve[:2], *pointers)]
         traces += [{**trace, "legend": "legend2"} for trace in curve[2:]]
         return traces, arrange(frontier, extent, reach, layers.span(state.stage), theme, state.stacking)
