@@ -71,8 +71,9 @@ class Scene:
         right = {"xaxis": "x2", "yaxis": "y2"}
         traces = [{**trace, **right, "legend": "legend"} for trace in timeline[:LAYERS]]
         traces += [{**trace, **right, "legend": "legend3"} for trace in timeline[LAYERS:]]
-        traces += [{**trace, "showlegend": False} for trace in (*curve[:2], *pointers)]
-        traces += [{**trace, "legend": "legend2"} for trace in curve[2:]]
+        left = {"xaxis": "x", "yaxis": "y"}
+        traces += [{**trace, **left, "showlegend": False} for trace in (*curve[:2], *pointers)]
+        traces += [{**trace, **left, "legend": "legend2"} for trace in curve[2:]]
         return traces, arrange(frontier, extent, reach, layers.span(state.stage), theme, state.stacking)
 
     def span(self, stage: int) -> tuple[float, float]:

@@ -124,7 +124,8 @@ class State(t.HasTraits):
         if self.schedule is None:
             return None
         if self._plan_of is None or self._plan_of[0] is not self.schedule:
-            self._plan_of = (self.schedule, Plan.of(self.schedule))
+            known = self.solution.plan if self.solution and self.solution.schedule is self.schedule else None
+            self._plan_of = (self.schedule, known or Plan.of(self.schedule))
         return self._plan_of[1]
 
     def say(self, status: str, tone: str = "plain") -> None:

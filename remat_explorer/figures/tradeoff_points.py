@@ -9,6 +9,7 @@ import numpy as np
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import Frontier
+from remat_explorer.solvers.sweeps.own_points import OwnPoint
 from remat_explorer.solvers.sweeps.sharing import bound_at
 
 COMPLETE = ("optimal", "checkmate-ilp")  # what these call infeasible, no schedule with stages can do
@@ -26,7 +27,7 @@ def points_of(frontier: Frontier, strategy: str) -> tuple[Solution, ...]:
     [(4, 4, 26.0), (5, 5, 22.0), (10, 10, 17.0)]
     """
     chosen: dict[tuple[int, float], Solution] = {}
-    for point in frontier.points:  # by budget
+    for point in sorted(frontier.points, key=lambda point: (point.budget, not isinstance(point, OwnPoint))):
         if point.strategy == strategy and point.peak is not None and point.cost is not None:
             chosen.setdefault((point.peak, point.cost), point)
     return tuple(chosen[place] for place in sorted(chosen))
@@ -73,7 +74,7 @@ def describe(point: Solution) -> str:
     >>> describe(solve(linear(8), 4))
     '<b>optimal</b>, optimal<br>budget 4 B<br>predicted peak 4 B<br>overhead +52.9 %<br>gap 0 %'
     """
-    label = getattr(point, "label", "")
+    label = point.label if isinstance(point, OwnPoint) else ""
     return "<br>".join(
         [
             f"<b>{point.strategy}</b>{f' ({label})' if label else ''}, {point.status}",
