@@ -27,7 +27,7 @@ def solutions() -> dict[int, Any]:
 
 
 @pytest.fixture(scope="module")
-def frontier(solutions: dict[int, Any]) -> Frontier:
+def frontier(solutions: dict[int, Any]) -> Any:
     others = [solve(GRAPH, budget, strategy="chen-sqrt-n") for budget in (6, 8)]
     return Frontier(GRAPH, (*solutions.values(), *others))
 
@@ -76,7 +76,7 @@ def test_there_is_no_figure_before_there_is_a_schedule(state: State, solutions: 
     assert view.figure is not None
 
 
-def test_the_trade_off_says_when_it_will_appear(view: PlotsView, state: State, frontier: Frontier) -> None:
+def test_the_trade_off_says_when_it_will_appear(view: PlotsView, state: State, frontier: Any) -> None:
     said = view.figure.layout.annotations[0]
     assert said.visible
     assert "The trade-off curve appears here<br>while budgets are planned" in said.text
@@ -90,7 +90,7 @@ def test_the_trade_off_says_when_it_will_appear(view: PlotsView, state: State, f
 
 
 def test_a_click_on_the_curve_makes_the_point_the_current_solution(
-    view: PlotsView, state: State, frontier: Frontier
+    view: PlotsView, state: State, frontier: Any
 ) -> None:
     state.frontier = frontier
     for strategy in ("chen-sqrt-n", "optimal"):
@@ -105,7 +105,7 @@ def test_a_click_on_the_curve_makes_the_point_the_current_solution(
 
 
 def test_points_of_a_strategy_that_came_later_can_be_clicked_and_go_again(
-    view: PlotsView, state: State, solutions: dict[int, Any], frontier: Frontier
+    view: PlotsView, state: State, solutions: dict[int, Any], frontier: Any
 ) -> None:
     state.frontier = Frontier(GRAPH, (solutions[4],))
     before = len(view.figure.data)
@@ -118,7 +118,8 @@ def test_points_of_a_strategy_that_came_later_can_be_clicked_and_go_again(
 
 
 def test_a_click_on_the_timeline_selects_the_stage(view: PlotsView, state: State) -> None:
-    layers = stack(state.plan)  # type: ignore[arg-type]
+    plan: Any = state.plan
+    layers = stack(plan)
     places = hits(layers, 1.08 * 5)
     place = int(np.flatnonzero(places.computation == 20)[0])
     click(view, trace(view, "places", "x2"), place)
@@ -130,7 +131,8 @@ def test_a_click_on_the_timeline_selects_the_stage(view: PlotsView, state: State
 
 def test_a_click_on_a_layer_of_one_value_selects_the_value_too(view: PlotsView, state: State) -> None:
     state.stacking = "value"
-    layers = stack(state.plan, "value")  # type: ignore[arg-type]
+    plan: Any = state.plan
+    layers = stack(plan, "value")
     places = hits(layers, 1.08 * 5)
     place = int(np.flatnonzero(places.layer == 3)[0])
     click(view, trace(view, "places", "x2"), place)
@@ -138,7 +140,7 @@ def test_a_click_on_a_layer_of_one_value_selects_the_value_too(view: PlotsView, 
     assert state.stage == layers.stage[places.computation[place]]
 
 
-def test_events_without_points_change_nothing(view: PlotsView, state: State, frontier: Frontier) -> None:
+def test_events_without_points_change_nothing(view: PlotsView, state: State, frontier: Any) -> None:
     state.frontier = frontier
     before = state.solution, state.stage
     view.figure._js2py_pointsCallback = {
@@ -151,7 +153,7 @@ def test_events_without_points_change_nothing(view: PlotsView, state: State, fro
 
 
 def test_what_changes_at_once_is_one_message(
-    view: PlotsView, state: State, frontier: Frontier, solutions: dict[int, Any]
+    view: PlotsView, state: State, frontier: Any, solutions: dict[int, Any]
 ) -> None:
     state.frontier = frontier
     sent = messages(view)
@@ -162,14 +164,14 @@ def test_what_changes_at_once_is_one_message(
     assert max(trace(view, "predicted", "x2").y) == 8
 
 
-def test_a_new_budget_sends_lines_and_axes_and_no_layers(view: PlotsView, state: State, frontier: Frontier) -> None:
+def test_a_new_budget_sends_lines_and_axes_and_no_layers(view: PlotsView, state: State, frontier: Any) -> None:
     state.frontier = frontier
     state.budget = 7
     sent = messages(view)
     state.budget = 6
     assert tuple(trace(view, "budget", "x2").y) == (6, 6)
     assert tuple(trace(view, "budget 6 B").x) == (6, 6)
-    names = {view.figure.data[i].name for i in sent[0]["style_trace_indexes"]}
+    names = {view.figure.data[i].name for i in sent[0]["style_traces"]}
     assert names == {"budget", "budget 6 B", "places"}
 
 
@@ -196,7 +198,7 @@ def test_the_compared_solution_has_a_line_of_its_own(view: PlotsView, state: Sta
     assert not line.visible
 
 
-def test_a_measurement_appears_in_both_plots(view: PlotsView, state: State, frontier: Frontier) -> None:
+def test_a_measurement_appears_in_both_plots(view: PlotsView, state: State, frontier: Any) -> None:
     state.frontier = frontier
     plan: Any = state.plan
     state.measurement = SimpleNamespace(during=plan.timeline.during + 2, peak=7, overhead=1.5)
@@ -207,7 +209,7 @@ def test_a_measurement_appears_in_both_plots(view: PlotsView, state: State, fron
     assert not trace(view, "measured", "x2").visible
 
 
-def test_an_incumbent_without_a_solution_is_drawn(view: PlotsView, state: State, frontier: Frontier) -> None:
+def test_an_incumbent_without_a_solution_is_drawn(view: PlotsView, state: State, frontier: Any) -> None:
     state.frontier = frontier
     schedule = solve(GRAPH, 4).schedule
     with state.at_once():
@@ -216,7 +218,7 @@ def test_an_incumbent_without_a_solution_is_drawn(view: PlotsView, state: State,
 
 
 def test_the_figure_that_a_reloaded_page_asks_for_is_the_present_one(
-    view: PlotsView, state: State, frontier: Frontier, solutions: dict[int, Any]
+    view: PlotsView, state: State, frontier: Any, solutions: dict[int, Any]
 ) -> None:
     state.frontier = frontier
     choose(state, solutions[8])

@@ -17,7 +17,7 @@ def tight() -> Any:
 
 
 @pytest.fixture(scope="session")
-def frontier() -> Frontier:
+def frontier() -> Any:
     """The eight-layer chain at five budgets, one of them too small, with a heuristic that no other needs."""
     graph = linear(8)
     solutions = [solve(graph, budget) for budget in (2, 4, 6, 8)]

@@ -19,6 +19,8 @@ from remat_explorer.instances import linear
 from remat_explorer.plan import Compute
 from remat_explorer.solvers import solve
 
+draw: Any = memory_timeline
+
 
 def trace(figure: Any, name: str) -> Any:
     return next(trace for trace in figure.data if trace.name.startswith(name))
@@ -92,20 +94,20 @@ def test_layers_by_value_are_the_values_that_take_most_memory_for_longest(captur
 
 
 def test_the_figure_has_the_same_traces_however_it_is_stacked(captured: Any) -> None:
-    kind, value = (memory_timeline(captured.plan, by=by) for by in ("kind", "value"))
+    kind, value = (draw(captured.plan, by=by) for by in ("kind", "value"))
     assert len(kind.data) == len(value.data)
     assert [t.name for t in kind.data[-4:]] == [t.name for t in value.data[-4:]]
     assert sum(t.stackgroup is not None and bool(t.visible) for t in value.data) == LARGEST + 2
 
 
 def test_timeline_draws_budget_and_measurement_only_when_given(tight: Any) -> None:
-    bare: Any = memory_timeline(tight.plan)
+    bare = draw(tight.plan)
     assert not trace(bare, "measured").visible
     assert not trace(bare, "budget").visible
     assert not trace(bare, "compared").visible
     during = tight.plan.timeline.during + 1
     measurement: Any = SimpleNamespace(during=during)
-    full: Any = memory_timeline(tight.plan, budget=6, measurement=measurement)
+    full = draw(tight.plan, budget=6, measurement=measurement)
     assert len(full.data) == len(bare.data)
     assert max(trace(full, "measured").y) == 5
     assert tuple(trace(full, "budget").y) == (6, 6)
@@ -117,14 +119,14 @@ def test_timeline_highlights_the_computations_of_a_stage(tight: Any) -> None:
     start, end = layers.span(16)
     assert end == len(layers.stage)
     assert end - start == (layers.stage == 16).sum()
-    shape = memory_timeline(tight.plan, stage=16).layout.shapes[0]
+    shape = draw(tight.plan, stage=16).layout.shapes[0]
     assert (shape.x0, shape.x1) == (start, end)
 
 
 def test_a_compared_plan_lies_stage_by_stage_over_the_first(tight: Any) -> None:
     other = solve(linear(8), budget=8).plan
     assert other is not None
-    line = trace(memory_timeline(tight.plan, other=other), "compared")
+    line = trace(draw(tight.plan, other=other), "compared")
     layers, compared = stack(tight.plan), stack(other)
     assert len(compared.stage) < len(layers.stage)
     assert np.asarray(line.y)[:-1].tolist() == compared.total.tolist()
@@ -136,7 +138,7 @@ def test_a_compared_plan_lies_stage_by_stage_over_the_first(tight: Any) -> None:
 
 def test_a_compared_plan_with_other_stages_starts_at_the_first_computation(tight: Any) -> None:
     other = solve(linear(7), "100%", strategy="checkpoint-all").plan
-    line = trace(memory_timeline(tight.plan, other=other), "compared")
+    line = trace(draw(tight.plan, other=other), "compared")
     assert np.asarray(line.x).tolist() == list(range(15 + 1))
 
 
@@ -144,7 +146,7 @@ def test_long_plans_are_drawn_at_fewer_places_and_keep_their_peaks(long: Any) ->
     during = long.plan.timeline.during.copy()
     computations = [i for i, statement in enumerate(long.plan.statements) if isinstance(statement, Compute)]
     during[computations[701]] += 10_000  # a peak of a single computation
-    figure: Any = memory_timeline(long.plan, measurement=SimpleNamespace(during=during))
+    figure = draw(long.plan, measurement=SimpleNamespace(during=during))
     predicted, unit = trace(figure, "predicted"), 1024
     assert len(computations) == 2 * MOST + 1
     assert len(predicted.x) <= MOST + 1
