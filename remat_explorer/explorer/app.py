@@ -14,11 +14,11 @@ from remat_explorer.explorer.driving import Driver
 from remat_explorer.explorer.loading import NO_MODULE
 from remat_explorer.explorer.matrices import MatrixView
 from remat_explorer.explorer.panels import Panels
+from remat_explorer.explorer.plots import PlotsView
 from remat_explorer.explorer.scrubber import Scrubber
 from remat_explorer.explorer.sources import Sources
 from remat_explorer.explorer.state import State
 from remat_explorer.explorer.status_line import StatusLine
-from remat_explorer.explorer.timeline import TimelineView
 from remat_explorer.explorer.tour import Tour, TourView
 from remat_explorer.graph import Graph
 
@@ -97,13 +97,13 @@ class Explorer(Driver, w.VBox):
             StatusLine(state),
             Scrubber(state),
             MatrixView(state),
-            TimelineView(state),
+            PlotsView(state),
             Panels(state),
         )
-        controls, budget_row, status, scrubber, matrices, timeline, panels = (view.widget for view in self._views)
+        controls, budget_row, status, scrubber, matrices, plots, panels = (view.widget for view in self._views)
         tour = TourView(state, self._tour).widget
         style = w.HTML(f"<style>{STYLE.read_text()}</style>", layout=w.Layout(display="none"))
-        below = w.HBox([timeline, panels], layout=w.Layout(width="100%", flex_flow="row wrap"))
+        below = w.HBox([plots, panels], layout=w.Layout(width="100%", flex_flow="row wrap"))
         w.VBox.__init__(self, [style, controls, budget_row, tour, status, scrubber, matrices, below])
         self.add_class("remat-explorer")
         Driver.__init__(self, state, sources, budget)

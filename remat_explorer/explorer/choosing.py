@@ -1,4 +1,4 @@
-"""Put a known solution on the screen, such as a point of the trade-off curve that was clicked."""
+"""Make a solution that is known already the current one."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from remat_explorer.solution import Solution
 
 
 def choose(state: State, solution: Solution) -> None:
-    """Show a solution and make its budget the state's.
+    """Put a solution of the state's graph on the screen, with its budget and strategy; views hear of it once.
 
     Args:
-        state: its schedule, solution and budget change.
-        solution: of the state's graph; one without a schedule changes nothing.
+        state: what the explorer knows.
+        solution: any with a schedule, such as a point of the trade-off curve; one without changes nothing.
 
     >>> import remat_explorer as rx
-    >>> chain = rx.linear(8)
-    >>> state = State(graph=chain)
-    >>> choose(state, rx.solve(chain, 4))
-    >>> state.budget, state.schedule.cost
-    (4, 26.0)
+    >>> state = State(graph=rx.linear(8))
+    >>> choose(state, rx.solve(rx.linear(8), budget=4))
+    >>> state.budget, state.strategy, state.schedule.cost
+    (4, 'optimal', 26.0)
     """
     if solution.schedule is None or state.busy:
         return
-    with state.lock:
+    text, _ = describe(solution)
+    with state.at_once():
+        state.budget, state.strategy = solution.budget, solution.strategy
         show_schedule(state, solution.schedule, solution)
-        state.budget = solution.budget  # after the solution: who sets a budget alone is shown the best known for it
-        state.say(*describe(solution))
+        state.say(f"Chosen: {text[0].lower()}{text[1:]}")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import traitlets as t
 
 from remat_explorer.errors import QuantityError, UnknownNameError
+from remat_explorer.figures.memory_stack import Stacking
 from remat_explorer.figures.palette import Theme
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
@@ -68,7 +71,7 @@ class State(t.HasTraits):
     picture = t.Enum(("matrices", "model"), "matrices", help="The upper picture: R, S and U, or the model's graph.")
     panel = t.Enum(PANELS, "explain", help="The panel beside the plots.")
     legend = t.Bool(False, help="Whether the panel beside the plots shows what terms and colours mean.")
-    stacking = t.Enum(("kind", "value"), "kind", help="What the memory timeline is stacked by.")
+    stacking: t.Enum[Stacking] = t.Enum(("kind", "value"), "kind", help="What the memory timeline is stacked by.")
     zoom = t.Tuple(default_value=(), help="Part of the matrices: first and last stage, first and last operation.")
     search = t.Unicode("", help="Words that a name must contain for an operation to be found.")
     found = t.Tuple(default_value=(), help="Operations that `search` finds, ascending.")
@@ -114,6 +117,12 @@ class State(t.HasTraits):
         """Tell the observers, one change at a time: workers and clicks change the state from different threads."""
         with self.lock:
             super().notify_change(change)
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Changes made inside reach the observers together, once all of them are made."""
+        with self.lock, self.hold_trait_notifications():
+            yield
 
     @property
     def plan(self) -> Plan | None:

@@ -8,8 +8,21 @@
 'linear2'
 """
 
+from remat_explorer.figures.compare import compare
+from remat_explorer.figures.difference import Difference, difference
 from remat_explorer.figures.memory_heatmap import memory_heatmap
 from remat_explorer.figures.memory_timeline import memory_timeline
 from remat_explorer.figures.schedule_heatmap import schedule_heatmap
+from remat_explorer.figures.solver_progress import solver_progress
+from remat_explorer.figures.tradeoff import tradeoff
 
-__all__ = ["memory_heatmap", "memory_timeline", "schedule_heatmap"]
+__all__ = [
+    "Difference",
+    "compare",
+    "difference",
+    "memory_heatmap",
+    "memory_timeline",
+    "schedule_heatmap",
+    "solver_progress",
+    "tradeoff",
+]

@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from remat_explorer.figures.byte_axis import ByteAxis
-from remat_explorer.figures.holdings import Holdings, holdings
-from remat_explorer.figures.palette import Palette, Theme, palette
-from remat_explorer.plan import Compute, Plan
-from remat_explorer.quantities import format_bytes
+from remat_explorer.figures.memory_stack import Stack, Stacking, stack
+from remat_explorer.figures.palette import Theme, palette
+from remat_explorer.figures.timeline_hits import hits
+from remat_explorer.figures.timeline_traces import Measured, hit_trace, layer_traces, line_traces, measured_bytes
+from remat_explorer.plan import Plan
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-LAYERS = ("resident", "kept", "temporaries", "gradients")
+ROOM = 1.08  # of the largest number, up to which the memory axis goes
 
 
-class Measured(Protocol):
-    """The part of a measurement that is drawn."""
+@dataclass(frozen=True)
+class Reach:
+    """How far the timeline's axes go: the unit of memory, its largest number in bytes, the number of computations."""
+
+    axis: ByteAxis
+    largest: int
+    computations: int
+
+    @staticmethod
+    def of(layers: Stack, budget: int | None, measured: np.ndarray | None, other: Stack | None) -> Reach:
+        """Room for everything that is drawn."""
+        peaks = [int(array.max()) for array in (layers.total, measured, other and other.total) if array is not None]
+        largest = max(*peaks, budget or 0, 1)
+        return Reach(ByteAxis.up_to(largest), largest, len(layers.stage))
 
     @property
-    def during(self) -> np.ndarray:
-        """Highest memory while each statement runs, total bytes."""
-        ...
+    def top(self) -> float:
+        """Bytes at the upper end of the memory axis."""
+        return ROOM * self.largest
 
 
 def memory_timeline(
@@ -33,10 +47,13 @@ def memory_timeline(
     measurement: Measured | None = None,
     stage: int | None = None,
     theme: Theme = "light",
+    by: Stacking = "kind",
+    other: Plan | None = None,
 ) -> Figure:
-    """Memory while each computation of ``plan`` runs, stacked by kind, resident bytes included.
+    """Memory while each computation of ``plan`` runs, stacked by kind or value, resident bytes included.
 
-    The figure always has the same traces in the same order, so that a live figure can take over their data.
+    The figure always has the same traces in the same order, so that a live figure can take over their data. Of long
+    plans it draws neighbouring computations together, at the highest of them.
 
     Args:
         plan: c computations.
@@ -44,119 +61,47 @@ def memory_timeline(
         measurement: measured bytes per statement of the plan, or None.
         stage: the stage to highlight, or None.
         theme: ground of the figure, "light" or "dark".
+        by: "kind" for resident, kept, temporaries and gradients; "value" for the values that take most memory.
+        other: a plan of the same graph whose memory is drawn as a line, each of its stages over the same stage of
+            ``plan``, or None.
 
-    >>> import numpy as np
     >>> from remat_explorer.instances import linear
     >>> figure = memory_timeline(Plan.from_sequence(linear(1), [(0, 0, 1), (1, 1, 1), (2, 2, 1)]), budget=4)
     >>> [trace.name for trace in figure.data if trace.visible]
-    ['resident', 'kept', 'temporaries', 'gradients', 'predicted', 'budget 4 B']
+    ['resident', 'kept', 'temporaries', 'gradients', 'predicted', 'budget 4 B', 'places']
     """
     from plotly import graph_objects as go
 
-    colours, parts = palette(theme), holdings(plan)
-    measured = None if measurement is None else np.asarray(measurement.during)[parts.statement]
-    largest = max(int(parts.total.max()), budget or 0, 0 if measured is None else int(measured.max()))
-    axis = ByteAxis.up_to(largest)
-    figure = go.Figure()
-    _add_layers(figure, parts, axis, colours)
-    _add_lines(figure, plan, parts, axis, colours, budget, measured)
-    span = stage_span(parts, stage)
-    figure.add_vrect(*span, fillcolor=colours.cursor, opacity=0.35, line_width=0, layer="above")
-    figure.update_xaxes(
-        title_text="computation", range=[0, len(parts.stage)], gridcolor=colours.grid, zeroline=False, tickformat="d"
-    )
-    figure.update_yaxes(
-        title_text=f"memory ({axis.unit})",
-        range=[0, 1.08 * largest / axis.bytes],
-        gridcolor=colours.grid,
-        zeroline=False,
-    )
+    colours, layers = palette(theme), stack(plan, by)
+    compared = None if other is None else stack(other)
+    measured = measured_bytes(layers, measurement)
+    reach = Reach.of(layers, budget, measured, compared)
+    traces = [
+        *layer_traces(layers, reach.axis, theme),
+        *line_traces(layers, reach.axis, budget, measured, compared, theme),
+        hit_trace(layers, hits(layers, reach.top), reach.axis, measured),
+    ]
+    x, y = timeline_axes(reach, theme)
+    figure = go.Figure(traces, {"xaxis": x, "yaxis": y})
+    figure.add_vrect(*layers.span(stage), fillcolor=colours.cursor, opacity=0.35, line_width=0, layer="above")
+    across = {"orientation": "h", "x": 0, "y": 1.01, "yanchor": "bottom", "traceorder": "normal"}
     figure.update_layout(
         height=320,
         margin={"l": 60, "r": 12, "t": 32, "b": 40},
         paper_bgcolor=colours.ground,
         plot_bgcolor=colours.empty,
         font_color=colours.ink,
-        hovermode="x",
+        hovermode="closest",
         hoverlabel={"bgcolor": colours.ground, "font_color": colours.ink},
-        legend={"orientation": "h", "x": 0, "y": 1.01, "yanchor": "bottom", "traceorder": "normal"},
+        legend=across if by == "kind" else {"traceorder": "reversed"},
     )
     return figure
 
 
-def stage_span(parts: Holdings, stage: int | None) -> tuple[float, float]:
-    """Where a stage's computations begin and end on the timeline's axis; (0, 0) when it has none."""
-    inside = np.flatnonzero(parts.stage == stage)
-    return (float(inside[0]), float(inside[-1] + 1)) if len(inside) else (0.0, 0.0)
-
-
-def _steps(counts: np.ndarray, axis: ByteAxis) -> np.ndarray:
-    """One more point than computations, so that the last step has a width, too."""
-    return np.append(counts, counts[-1:]) / axis.bytes
-
-
-def _add_layers(figure: Figure, parts: Holdings, axis: ByteAxis, colours: Palette) -> None:
-    x = np.arange(len(parts.stage) + 1)
-    for name in LAYERS:
-        figure.add_scatter(
-            x=x,
-            y=_steps(getattr(parts, name), axis),
-            name=name,
-            visible=True,
-            stackgroup="memory",
-            mode="lines",
-            line={"width": 0, "shape": "hv"},
-            fillcolor=getattr(colours, name),
-            hoverinfo="skip",
-        )
-
-
-def _add_lines(
-    figure: Figure,
-    plan: Plan,
-    parts: Holdings,
-    axis: ByteAxis,
-    colours: Palette,
-    budget: int | None,
-    measured: np.ndarray | None,
-) -> None:
-    x = np.arange(len(parts.stage) + 1)
-    texts = _descriptions(plan, parts)
-    line: dict[str, Any] = {"shape": "hv", "width": 1.2}
-    figure.add_scatter(
-        x=x,
-        y=_steps(parts.total, axis),
-        name="predicted",
-        visible=True,
-        mode="lines",
-        line={**line, "color": colours.predicted},
-        text=[*texts, texts[-1]],
-        hovertemplate="%{text}<extra></extra>",
+def timeline_axes(reach: Reach, theme: Theme = "light") -> tuple[dict[str, Any], dict[str, Any]]:
+    """Both axes as plotly's layout takes them."""
+    look = {"gridcolor": palette(theme).grid, "zeroline": False}
+    return (
+        {**look, "title": {"text": "computation"}, "range": [0, reach.computations], "tickformat": "d"},
+        {**look, "title": {"text": f"memory ({reach.axis.unit})"}, "range": [0, reach.top / reach.axis.bytes]},
     )
-    figure.add_scatter(
-        x=[] if measured is None else x,
-        y=[] if measured is None else _steps(measured, axis),
-        name="measured",
-        visible=measured is not None,
-        mode="lines",
-        line={**line, "color": colours.measured, "width": 1.8, "dash": "dot"},
-        text=[] if measured is None else [format_bytes(count) for count in (*measured, measured[-1])],
-        hovertemplate="measured %{text}<extra></extra>",
-    )
-    figure.add_scatter(
-        x=[] if budget is None else [0, len(parts.stage)],
-        y=[] if budget is None else [budget / axis.bytes] * 2,
-        name="budget" if budget is None else f"budget {format_bytes(budget)}",
-        visible=budget is not None,
-        mode="lines",
-        line={"color": colours.budget, "width": 1.5, "dash": "dash"},
-        hoverinfo="skip",
-    )
-
-
-def _descriptions(plan: Plan, parts: Holdings) -> list[str]:
-    computations = [statement for statement in plan.statements if isinstance(statement, Compute)]
-    return [
-        f"stage {statement.stage}: {plan.text(statement)}<br>predicted {format_bytes(int(total))}"
-        for statement, total in zip(computations, parts.total, strict=True)
-    ]

@@ -21,9 +21,11 @@ class Palette:
         kept: a value held across the end of a stage (a checkpoint).
         resident, temporaries, gradients: the other parts of the memory timeline.
         predicted, measured, budget: the lines over it.
+        compared: another plan's memory; others: values without a colour of their own.
         cursor: the selected stage and value.
         empty, ground, ink, grid: an empty cell, the figure's background, its text and its lines.
         scale: memory from lowest to highest, a sequence of one hue and rising contrast.
+        hues: colours for things that have no other meaning, such as strategies, in the order of their use.
     """
 
     forward: str
@@ -36,12 +38,15 @@ class Palette:
     predicted: str
     measured: str
     budget: str
+    compared: str
+    others: str
     cursor: str
     empty: str
     ground: str
     ink: str
     grid: str
     scale: tuple[str, ...]
+    hues: tuple[str, ...]
 
 
 LIGHT = Palette(
@@ -55,12 +60,15 @@ LIGHT = Palette(
     predicted="#222222",
     measured="#D55E00",
     budget="#CC3311",
+    compared="#9C4DCC",
+    others="#DADDE1",
     cursor="#CC79A7",
     empty="#F3F4F6",
     ground="#FFFFFF",
     ink="#333333",
     grid="#E3E5E8",
     scale=("#EAF2F8", "#A9CCE3", "#5499C7", "#1F618D", "#0B2F4A"),
+    hues=("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#A89800"),
 )
 DARK = Palette(
     forward="#56B4E9",
@@ -73,12 +81,15 @@ DARK = Palette(
     predicted="#F2F2F2",
     measured="#F0792B",
     budget="#FF6B57",
+    compared="#C9A0F0",
+    others="#4A4E55",
     cursor="#E59CC5",
     empty="#24272B",
     ground="#111111",
     ink="#D8DADD",
     grid="#3A3E44",
     scale=("#1E2A36", "#1F4E79", "#2E86C1", "#85C1E9", "#EAF4FB"),
+    hues=("#2A8FD0", "#F0792B", "#00B386", "#E59CC5", "#E69F00", "#56B4E9", "#F0E442"),
 )
 
 

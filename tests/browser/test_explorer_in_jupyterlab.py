@@ -14,7 +14,7 @@ ON_SCREEN = """() => {
     const matrices = document.querySelector('.remat-matrices');
     const figure = document.querySelector('.js-plotly-plot');
     return matrices && Number(matrices.dataset.rows) > 0 && figure && figure._fullData
-        && figure._fullData[4].x.length > 1
+        && figure._fullData.find((trace) => trace.name === 'predicted').x.length > 1
 }"""
 PAINTED = """() => [...document.querySelectorAll('.remat-canvas canvas:first-child')].map((canvas) => {
     if (canvas.width * canvas.height === 0) return 0;

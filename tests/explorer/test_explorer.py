@@ -151,10 +151,10 @@ def test_memory_travels_with_three_exact_digits(chain: Any) -> None:
 
 
 def test_the_figure_survives_a_reload_of_the_page(chain: Any) -> None:
-    figure = chain._views[5]._figure
+    figure = chain._views[5].figure
     chain.state.schedule = rx.solve(rx.linear(8), budget=3).schedule
-    sent = figure.get_state()["_widget_data"]
-    assert sent[4]["y"]["shape"] == (45 + 1,)
+    sent = {trace["name"]: trace for trace in figure.get_state()["_widget_data"]}
+    assert sent["predicted"]["y"]["shape"] == (45 + 1,)
 
 
 def test_cancel_ends_a_solve_of_ten_minutes_at_once_and_keeps_the_incumbent(

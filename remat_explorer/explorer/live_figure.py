@@ -1,0 +1,92 @@
+"""A plotly figure that lives in the page: it survives a reload, and takes over only what has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+
+Trace = dict[str, Any]
+
+
+def live_figure(traces: Sequence[Trace], layout: dict[str, Any]) -> Any:
+    """Traces and layout as a widget that survives a reload of the page.
+
+    plotly freezes `_widget_data` and `_widget_layout` when it constructs the widget, so that a page that is loaded
+    again would show the figure as it was in the beginning; they are refreshed whenever the whole state is asked for.
+    """
+    from plotly.graph_objects import Figure, FigureWidget
+
+    class LiveFigure(FigureWidget):
+        def get_state(self, key: Any = None, drop_defaults: bool = False) -> Any:
+            if key is None and "_widget_data" in self._trait_values and getattr(self, "_layout_obj", None) is not None:
+                self._trait_values["_widget_data"] = deepcopy(self._data)
+                self._trait_values["_widget_layout"] = deepcopy(self._layout_obj._props)
+            return super().get_state(key=key, drop_defaults=drop_defaults)
+
+    live = LiveFigure(Figure(list(traces), layout))
+    live._config = {"displaylogo": False, "displayModeBar": False, "responsive": False}
+    return live
+
+
+class Canvas:
+    """A live figure that is drawn anew with as few changes as possible, all of them in one message.
+
+    Args:
+        traces: what the figure shows at first; the first ``fixed`` of them stay, those behind may come and go.
+        layout: plotly's layout; later ones have the same keys.
+        fixed: how many traces are always there.
+    """
+
+    def __init__(self, traces: Sequence[Trace], layout: dict[str, Any], fixed: int) -> None:
+        self.figure = live_figure(traces, layout)
+        self._fixed = fixed
+        self._traces, self._layout = list(traces), layout
+
+    def draw(self, traces: Sequence[Trace], layout: dict[str, Any]) -> bool:
+        """Take over what differs from what is drawn; returns whether traces came or went."""
+        renewed = self._names(traces) != self._names(self._traces)
+        if renewed:
+            self.figure.data = self.figure.data[: self._fixed]
+            self._traces = self._traces[: self._fixed]
+            if len(traces) > self._fixed:
+                self.figure.add_traces(list(traces[self._fixed :]))
+                self._traces += traces[self._fixed :]
+        changes = [changed(old, new) for old, new in zip(self._traces, traces, strict=True)]
+        moved = changed(self._layout, layout)
+        if moved or any(changes):
+            with self.figure.batch_update():
+                for trace, change in zip(self.figure.data, changes, strict=True):
+                    if change:
+                        trace.update(change)
+                if moved:
+                    self.figure.layout.update(moved)
+        self._traces, self._layout = list(traces), layout
+        return renewed
+
+    def move(self, start: float, end: float) -> None:
+        """Let the layout's first shape reach from ``start`` to ``end``."""
+        with self.figure.batch_update():
+            self.figure.layout.shapes[0].update(x0=start, x1=end)
+
+    def _names(self, traces: Sequence[Trace]) -> list[str]:
+        return [trace["name"] for trace in traces[self._fixed :]]
+
+
+def changed(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """The entries of ``new`` that are not the same in ``old``.
+
+    >>> changed({"x": np.arange(2), "name": "a"}, {"x": np.arange(2), "name": "b"})
+    {'name': 'b'}
+    """
+    return {key: value for key, value in new.items() if not _same(old.get(key), value)}
+
+
+def _same(old: Any, new: Any) -> bool:
+    if old is new:
+        return True
+    if isinstance(old, np.ndarray) or isinstance(new, np.ndarray):
+        return np.array_equal(old, new) if old is not None and new is not None else False
+    return bool(old == new)

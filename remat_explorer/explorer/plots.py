@@ -1,0 +1,87 @@
+"""Trade-off and memory timeline: the one plotly figure of the explorer, alive, and the switch of its layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ipywidgets as w
+
+from remat_explorer.explorer.choosing import choose
+from remat_explorer.explorer.live_figure import Canvas
+from remat_explorer.explorer.plots_layout import HEIGHT, WIDTH
+from remat_explorer.explorer.plots_scene import FIXED, HITS, Scene
+from remat_explorer.explorer.state import State
+
+SHOWN = ["schedule", "solution", "measurement", "budget", "theme", "stacking", "other", "frontier"]
+
+
+class PlotsView:
+    """Keeps the figure and the state together, both ways; what changes at once is drawn once."""
+
+    def __init__(self, state: State) -> None:
+        self._state, self._scene = state, Scene()
+        self._canvas: Canvas | None = None
+        self._switch = w.ToggleButtons(
+            options=["kind", "value"],
+            value=state.stacking,
+            tooltips=[
+                "Layers of the timeline: resident bytes, values kept for later stages, temporaries, gradients",
+                "Layers of the timeline: the values that take most memory for longest, and all others together",
+            ],
+            style={"button_width": "52px"},
+        )
+        self._switch.observe(lambda change: setattr(state, "stacking", change["new"]), "value")
+        row = w.HBox([w.Label("Memory stacked by"), self._switch])
+        row.add_class("remat-stacking")
+        # The first touch of plotly costs seconds, so the figure comes with the first schedule.
+        self._place = w.Box(layout=w.Layout(width=f"{WIDTH}px", height=f"{HEIGHT}px", overflow="hidden"))
+        self.widget = w.VBox([row, self._place], layout=w.Layout(flex="0 0 auto", width=f"{WIDTH}px"))
+        self.widget.add_class("remat-plots")
+        state.observe(self._draw, SHOWN)
+        state.observe(self._move, "stage")
+        self._draw()
+
+    @property
+    def figure(self) -> Any:
+        """The FigureWidget, or None as long as there is no schedule."""
+        return self._canvas.figure if self._canvas else None
+
+    def _draw(self, change: Any = None) -> None:
+        self._switch.value = self._state.stacking
+        if self._state.plan is None:
+            return
+        traces, layout = self._scene.compose(self._state)
+        if self._canvas is None:
+            self._canvas = Canvas(traces, layout, FIXED)
+            self._canvas.figure.data[HITS].on_click(self._point)
+            self._listen()
+            self._place.children = (self._canvas.figure,)
+        elif self._canvas.draw(traces, layout):
+            self._listen()
+
+    def _listen(self) -> None:
+        """A click on a strategy's point chooses it; this is for strategies that have just come."""
+        for trace in self.figure.data[FIXED:]:
+            trace.on_click(self._choose)
+
+    def _move(self, change: Any = None) -> None:
+        if self._canvas is not None:
+            self._canvas.move(*self._scene.span(self._state.stage))
+
+    def _point(self, trace: Any, points: Any, selector: Any) -> None:
+        """A click on the timeline selects the stage, and the value where there is a single one."""
+        if not points.point_inds:  # plotly also calls for sibling traces, with no points
+            return
+        stage, value = self._scene.pointed(points.point_inds[0])
+        with self._state.at_once():
+            self._state.stage = stage
+            if value >= 0:
+                self._state.value = value
+
+    def _choose(self, trace: Any, points: Any, selector: Any) -> None:
+        """A click on the trade-off makes the point the current solution."""
+        if not points.point_inds:
+            return
+        solution = self._scene.solution(trace.name, points.point_inds[0])
+        if solution is not None:
+            choose(self._state, solution)

@@ -1,0 +1,251 @@
+"""Trade-off and timeline follow the state, hear clicks, and send what changed at once in one message."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import remat_explorer as rx
+from remat_explorer.explorer.choosing import choose
+from remat_explorer.explorer.plots import PlotsView
+from remat_explorer.explorer.state import State
+from remat_explorer.figures.memory_stack import stack
+from remat_explorer.figures.timeline_hits import hits
+from remat_explorer.figures.tradeoff_points import points_of
+from remat_explorer.solvers import Frontier, solve
+
+GRAPH = rx.linear(8)
+
+
+@pytest.fixture(scope="module")
+def solutions() -> dict[int, Any]:
+    return {budget: solve(GRAPH, budget) for budget in (4, 5, 6, 8)}
+
+
+@pytest.fixture(scope="module")
+def frontier(solutions: dict[int, Any]) -> Any:
+    others = [solve(GRAPH, budget, strategy="chen-sqrt-n") for budget in (6, 8)]
+    return Frontier(GRAPH, (*solutions.values(), *others))
+
+
+@pytest.fixture
+def state(solutions: dict[int, Any]) -> State:
+    state = State(graph=GRAPH, checkpoint_all_peak=10)
+    choose(state, solutions[5])
+    return state
+
+
+@pytest.fixture
+def view(state: State) -> PlotsView:
+    return PlotsView(state)
+
+
+def trace(view: PlotsView, name: str, axis: str = "x") -> Any:
+    return next(t for t in view.figure.data if t.name == name and t.xaxis == axis)
+
+
+def click(view: PlotsView, clicked: Any, point: int) -> None:
+    """What the browser sends when a point is clicked."""
+    index = [t.uid for t in view.figure.data].index(clicked.uid)
+    points = {"trace_indexes": [index], "point_indexes": [point], "xs": [0.0], "ys": [0.0]}
+    view.figure._js2py_pointsCallback = {
+        "event_type": "plotly_click",
+        "points": points,
+        "device_state": None,
+        "selector": None,
+    }
+
+
+def messages(view: PlotsView) -> list[Any]:
+    """What is sent to the browser from now on."""
+    sent: list[Any] = []
+    names = ["_py2js_update", "_py2js_restyle", "_py2js_relayout", "_py2js_addTraces", "_py2js_deleteTraces"]
+    view.figure.observe(lambda change: sent.append(change["new"]) if change["new"] else None, names)
+    return sent
+
+
+def test_there_is_no_figure_before_there_is_a_schedule(state: State, solutions: dict[int, Any]) -> None:
+    fresh = State(graph=GRAPH)
+    view = PlotsView(fresh)
+    assert view.figure is None
+    choose(fresh, solutions[4])
+    assert view.figure is not None
+
+
+def test_the_trade_off_says_when_it_will_appear(view: PlotsView, state: State, frontier: Any) -> None:
+    said = view.figure.layout.annotations[0]
+    assert said.visible
+    assert "The trade-off curve appears here<br>while budgets are planned" in said.text
+    state.frontier = Frontier(GRAPH, ())
+    assert said.visible
+    state.frontier = frontier
+    assert not said.visible
+    state.frontier = Frontier(GRAPH, (solve(GRAPH, 2),))
+    assert said.visible
+    assert "No strategy has a schedule" in said.text
+
+
+def test_a_click_on_the_curve_makes_the_point_the_current_solution(
+    view: PlotsView, state: State, frontier: Any
+) -> None:
+    state.frontier = frontier
+    for strategy in ("chen-sqrt-n", "optimal"):
+        click(view, trace(view, strategy), 0)
+        point = points_of(frontier, strategy)[0]
+        assert state.solution is point
+        assert state.schedule is point.schedule
+        assert (state.budget, state.strategy) == (point.budget, strategy)
+        ring = trace(view, "selected")
+        assert (ring.x[0], ring.y[0]) == (point.peak, pytest.approx(100 * ((point.overhead or 0) - 1)))
+        assert state.status.startswith("Chosen: ")
+
+
+def test_points_of_a_strategy_that_came_later_can_be_clicked_and_go_again(
+    view: PlotsView, state: State, solutions: dict[int, Any], frontier: Any
+) -> None:
+    state.frontier = Frontier(GRAPH, (solutions[4],))
+    before = len(view.figure.data)
+    state.frontier = frontier
+    assert len(view.figure.data) == before + 1
+    click(view, trace(view, "chen-sqrt-n"), 0)
+    assert state.strategy == "chen-sqrt-n"
+    state.frontier = None
+    assert len(view.figure.data) == before - 1
+
+
+def test_a_click_on_the_timeline_selects_the_stage(view: PlotsView, state: State) -> None:
+    plan: Any = state.plan
+    layers = stack(plan)
+    places = hits(layers, 1.08 * 5)
+    place = int(np.flatnonzero(places.computation == 20)[0])
+    click(view, trace(view, "places", "x2"), place)
+    assert state.stage == layers.stage[20]
+    assert state.value == 0
+    cursor = view.figure.layout.shapes[0]
+    assert (cursor.x0, cursor.x1) == layers.span(state.stage)
+
+
+def test_a_click_on_a_layer_of_one_value_selects_the_value_too(view: PlotsView, state: State) -> None:
+    state.stacking = "value"
+    plan: Any = state.plan
+    layers = stack(plan, "value")
+    places = hits(layers, 1.08 * 5)
+    place = int(np.flatnonzero(places.layer == 3)[0])
+    click(view, trace(view, "places", "x2"), place)
+    assert state.value == layers.values[3] != 0
+    assert state.stage == layers.stage[places.computation[place]]
+
+
+def test_events_without_points_change_nothing(view: PlotsView, state: State, frontier: Any) -> None:
+    state.frontier = frontier
+    before = state.solution, state.stage
+    view.figure._js2py_pointsCallback = {
+        "event_type": "plotly_click",
+        "points": {"trace_indexes": [], "point_indexes": [], "xs": [], "ys": []},
+        "device_state": None,
+        "selector": None,
+    }
+    assert (state.solution, state.stage) == before
+
+
+def test_what_changes_at_once_is_one_message(
+    view: PlotsView, state: State, frontier: Any, solutions: dict[int, Any]
+) -> None:
+    state.frontier = frontier
+    sent = messages(view)
+    choose(state, solutions[8])
+    assert len(sent) == 1
+    choose(state, solutions[8])
+    assert len(sent) == 1
+    assert max(trace(view, "predicted", "x2").y) == 8
+
+
+def test_a_new_budget_sends_lines_and_axes_and_no_layers(view: PlotsView, state: State, frontier: Any) -> None:
+    state.frontier = frontier
+    state.budget = 7
+    sent = messages(view)
+    state.budget = 6
+    assert tuple(trace(view, "budget", "x2").y) == (6, 6)
+    assert tuple(trace(view, "budget 6 B").x) == (6, 6)
+    names = {view.figure.data[i].name for i in sent[0]["style_traces"]}
+    assert names == {"budget", "budget 6 B", "places"}
+
+
+def test_the_switch_and_the_state_agree_on_the_layers(view: PlotsView, state: State) -> None:
+    switch = view._switch
+    switch.value = "value"
+    assert state.stacking == "value"
+    named = [t.name for t in view.figure.data if t.stackgroup and t.visible]
+    assert named[0] == "resident"
+    assert named[1].startswith("v")
+    state.stacking = "kind"
+    assert switch.value == "kind"
+    assert [t.name for t in view.figure.data if t.stackgroup and t.visible][1] == "kept"
+    assert all(switch.tooltips)
+
+
+def test_the_compared_solution_has_a_line_of_its_own(view: PlotsView, state: State, solutions: dict[int, Any]) -> None:
+    line = trace(view, "compared", "x2")
+    assert not line.visible
+    state.other = solutions[8]
+    assert line.visible
+    assert max(line.y) == 8
+    state.other = None
+    assert not line.visible
+
+
+def test_a_measurement_appears_in_both_plots(view: PlotsView, state: State, frontier: Any) -> None:
+    state.frontier = frontier
+    plan: Any = state.plan
+    state.measurement = SimpleNamespace(during=plan.timeline.during + 2, peak=7, overhead=1.5)
+    assert max(trace(view, "measured", "x2").y) == 7
+    assert (trace(view, "measured").x[0], trace(view, "measured").y[0]) == (7, pytest.approx(50))
+    state.measurement = None
+    assert not trace(view, "measured").visible
+    assert not trace(view, "measured", "x2").visible
+
+
+def test_an_incumbent_without_a_solution_is_drawn(view: PlotsView, state: State, frontier: Any) -> None:
+    state.frontier = frontier
+    schedule = solve(GRAPH, 4).schedule
+    with state.at_once():
+        state.solution, state.schedule = None, schedule
+    assert trace(view, "selected").x[0] == 4
+
+
+def test_the_figure_that_a_reloaded_page_asks_for_is_the_present_one(
+    view: PlotsView, state: State, frontier: Any, solutions: dict[int, Any]
+) -> None:
+    state.frontier = frontier
+    choose(state, solutions[8])
+    sent = view.figure.get_state()
+    assert [t["name"] for t in sent["_widget_data"]][-2:] == ["optimal", "chen-sqrt-n"]
+    assert sent["_widget_layout"]["annotations"][0]["visible"] is False
+
+
+def test_another_theme_changes_colours_and_no_numbers(view: PlotsView, state: State) -> None:
+    before = [None if t.y is None else list(t.y) for t in view.figure.data]
+    ink = view.figure.layout.font.color
+    state.theme = "dark"
+    assert view.figure.layout.font.color != ink
+    assert [None if t.y is None else list(t.y) for t in view.figure.data] == before
+
+
+def test_a_solution_without_a_schedule_is_not_chosen(state: State) -> None:
+    shown = state.schedule
+    choose(state, solve(GRAPH, 2))
+    assert state.schedule is shown
+    assert state.budget == 5
+
+
+def test_choosing_reaches_observers_when_everything_is_in_place(state: State, solutions: dict[int, Any]) -> None:
+    seen: list[tuple[Any, ...]] = []
+    names = ["budget", "strategy", "solution", "schedule"]
+    state.observe(lambda change: seen.append((state.budget, state.strategy, state.solution)), names)
+    chosen = dataclasses.replace(solutions[8], strategy="checkmate-ilp")
+    choose(state, chosen)
+    assert set(seen) == {(8, "checkmate-ilp", chosen)}

@@ -1,0 +1,25 @@
+"""Schedules that several figures are drawn of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from remat_explorer.instances import linear
+from remat_explorer.solvers import Frontier, solve
+
+
+@pytest.fixture(scope="session")
+def tight() -> Any:
+    """The eight-layer chain within 4 units: nine recomputations."""
+    return solve(linear(8), budget=4)
+
+
+@pytest.fixture(scope="session")
+def frontier() -> Any:
+    """The eight-layer chain at five budgets, one of them too small, with a heuristic that no other needs."""
+    graph = linear(8)
+    solutions = [solve(graph, budget) for budget in (2, 4, 6, 8)]
+    solutions += [solve(graph, budget, strategy="chen-sqrt-n") for budget in (4, 6, 8)]
+    return Frontier(graph, tuple(solutions))
