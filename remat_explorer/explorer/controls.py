@@ -61,7 +61,7 @@ class Controls:
             [self.solve, self.cancel, self.execute], layout=w.Layout(margin="17px 0 0 auto", flex="0 0 auto")
         )
         columns = [_labelled(*field) for field in self._fields.values()]
-        self.refresh.layout.margin = "17px 6px 0 -4px"
+        self.refresh.layout.margin, self.refresh.layout.padding = "17px 6px 0 -4px", "0"
         self.widget = w.HBox([columns[0], self.refresh, *columns[1:], buttons], layout=w.Layout(flex_flow="row wrap"))
         self.widget.add_class("remat-controls")
         state.observe(self._explain_strategy, "strategy")
