@@ -37,17 +37,18 @@ class Controls:
 
     def __init__(self, state: State, actions: Actions, models: Models) -> None:
         self._state, self._actions, self._models = state, actions, models
+        self._listing = False
         number = {"continuous_update": False}
         self._fields: dict[str, tuple[str, Any, int]] = {
-            "model": ("Model", w.Dropdown(options=_with(models.names(), state.model)), 118),
-            "batch": ("Batch", w.BoundedIntText(min=0, max=100_000, **number), 58),
-            "image": ("Image", w.Text(placeholder="none", **number), 64),
-            "device": ("Device", w.Dropdown(options=devices(state)), 66),
-            "measured_costs": ("Costs", w.Dropdown(options=COSTS), 92),
-            "strategy": ("Strategy", w.Dropdown(options=_with(list(STRATEGIES), state.strategy)), 136),
-            "options": ("Options", w.Text(**number), 96),
-            "solver": ("Solver", w.Dropdown(options=_with(list(BACKENDS), state.solver)), 70),
-            "time_limit": ("Time limit (s)", w.BoundedFloatText(min=0, max=1e6, **number), 76),
+            "model": ("Model", w.Dropdown(options=_with(models.names(), state.model)), 112),
+            "batch": ("Batch", w.BoundedIntText(min=0, max=100_000, **number), 54),
+            "image": ("Image", w.Text(placeholder="none", **number), 60),
+            "device": ("Device", w.Dropdown(options=devices(state)), 60),
+            "measured_costs": ("Costs", w.Dropdown(options=COSTS), 90),
+            "strategy": ("Strategy", w.Dropdown(options=_with(list(STRATEGIES), state.strategy)), 130),
+            "options": ("Options", w.Text(**number), 92),
+            "solver": ("Solver", w.Dropdown(options=_with(list(BACKENDS), state.solver)), 66),
+            "time_limit": ("Time limit (s)", w.BoundedFloatText(min=0, max=1e6, **number), 70),
         }
         for name, (_, field, _) in self._fields.items():
             field.tooltip = TOOLTIPS[name]
@@ -55,12 +56,12 @@ class Controls:
         self.refresh = self._button("", "refresh", self._look_again, "", TOOLTIPS["refresh"], "28px")
         self.solve = self._button("Solve", "play", actions.solve, "primary")
         self.cancel = self._button("Cancel", "stop", actions.cancel, "")
-        self.execute = self._button("Execute", "bolt", actions.execute, "success")
+        self.execute = self._button("Execute", "bolt", actions.execute, "success", width="90px")
         buttons = w.HBox(
             [self.solve, self.cancel, self.execute], layout=w.Layout(margin="17px 0 0 auto", flex="0 0 auto")
         )
         columns = [_labelled(*field) for field in self._fields.values()]
-        self.refresh.layout.margin = "17px 8px 0 -6px"
+        self.refresh.layout.margin, self.refresh.layout.padding = "17px 6px 0 -4px", "0"
         self.widget = w.HBox([columns[0], self.refresh, *columns[1:], buttons], layout=w.Layout(flex_flow="row wrap"))
         self.widget.add_class("remat-controls")
         state.observe(self._explain_strategy, "strategy")
@@ -77,6 +78,8 @@ class Controls:
     def _take(self, name: str, field: Any, entered: Any) -> None:
         """What was entered goes to the state; what cannot be read is said, and the field shows the state again."""
         state = self._state
+        if self._listing:
+            return
         if isinstance(field, w.Text):
             if entered == _text(getattr(state, name)):
                 return
@@ -98,8 +101,9 @@ class Controls:
         field, chosen = self._fields["model"][1], self._state.model
         names = _with(self._models.names(), chosen)
         if tuple(names) != tuple(field.options):
-            with field.hold_trait_notifications():
-                field.options, field.value = names, chosen
+            self._listing = True  # a new list selects its first entry, which nobody chose
+            field.options, field.value = names, chosen
+            self._listing = False
         self._actions.load()
 
     def _button(
@@ -142,7 +146,7 @@ def _with(names: list[str], chosen: str) -> list[str]:
 def _labelled(text: str, field: Any, width: int) -> w.VBox:
     field.layout = w.Layout(width=f"{width}px", margin="0")
     label = w.Label(text, layout=w.Layout(height="17px", margin="0"))
-    return w.VBox([label, field], layout=w.Layout(margin="0 8px 0 0", flex="0 0 auto"))
+    return w.VBox([label, field], layout=w.Layout(margin="0 6px 0 0", flex="0 0 auto"))
 
 
 def _show(field: Any, value: Any) -> None:

@@ -68,6 +68,10 @@ class Improver:
         self.show()
         self._begin()
 
+    def _is_ours(self) -> bool:
+        """Whether nobody has put another solution on the screen."""
+        return self._shown is None or self._state.solution is self._shown
+
     def _is_chosen(self) -> bool:
         """Whether the solution on the screen was chosen or solved for exactly this budget."""
         solution = self._state.solution
@@ -112,7 +116,7 @@ class Improver:
             failure = f"Improving failed: {error}"
         finally:
             state.improving = False
-        if not (stop.is_set() or state.busy):  # else something else is to be said
+        if not state.busy and state.budget == budget and self._is_ours():
             self.show()
             if failure:
                 state.say(failure, "warning")
@@ -128,7 +132,8 @@ class Improver:
     def _improve(self, graph: Graph, budget: int, stop: threading.Event) -> None:
         state = self._state
         limit = min(state.time_limit, LONGEST)
-        self.show()
+        if self._is_ours():
+            self.show()
         job = SolveJob.start(graph, budget, "optimal", time_limit=limit, solver=state.solver, cache=True)
         while not job.done:
             if stop.wait(POLL):
@@ -151,5 +156,5 @@ class Improver:
         if not (cheaper or tighter or (best is None and found.status is Status.INFEASIBLE)):
             return
         join(state, graph, [found])
-        if best is None and not (stop.is_set() or state.busy):
+        if best is None and self._is_ours() and not (stop.is_set() or state.busy):
             self.show()

@@ -35,7 +35,7 @@ class Sources:
     >>> from remat_explorer.instances import linear
     >>> sources = Sources(graph=linear(8))
     >>> sources.names()[0], "vgg16" in sources.names(), sources.has_sizes("vgg16"), sources.has_sizes(sources.first)
-    ('linear-8', True, True, False)
+    ('linear8', True, True, False)
     """
 
     def __init__(

@@ -123,7 +123,10 @@ class Sweeper:
         smallest = self._state.smallest
         if smallest is None:
             return BUDGETS
-        return list(spaced_budgets(smallest.known_feasible, smallest.checkpoint_all_peak, BUDGETS))
+        least, most = smallest.known_feasible, smallest.checkpoint_all_peak
+        if least >= most:  # nothing better than keeping everything was found in the time there was
+            least = smallest.lower_bound
+        return spaced_budgets(least, most, BUDGETS)
 
     def _methods(self, graph: Graph) -> list[str]:
         """The optimal strategy first: its first answers come before the others' curves, its better ones after."""

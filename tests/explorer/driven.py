@@ -12,7 +12,7 @@ from remat_explorer.explorer.sources import Sources
 from remat_explorer.explorer.state import State
 
 
-def driver_of(graph: rx.Graph, budget: Any = None, **settings: Any) -> Driver:
+def driver_of(graph: rx.Graph, budget: Any = None, **settings: Any) -> Any:
     """A driver with a loaded graph; there are no widgets. Nothing works by itself unless ``settings`` say so."""
     state = State(**{"improve": False, "sweep": False} | settings)
     return settled(Driver(state, Sources(graph=graph), budget))

@@ -27,7 +27,7 @@ def settled(explorer: Any) -> Any:
 @pytest.fixture(scope="module")
 def chain() -> Any:
     """The eight-layer chain, loaded; tests leave it idle."""
-    return settled(rx.Explorer(graph=rx.linear(8)))
+    return settled(rx.Explorer(graph=rx.linear(8), sweep=False, improve=False))
 
 
 @pytest.fixture
@@ -53,7 +53,8 @@ def test_solving_shows_the_optimum_and_says_so(chain: Any) -> None:
     assert "Optimal (optimal) · overhead +52.9 % · predicted peak 4 B of 4 B" in chain.state.status
 
 
-def test_what_was_solved_before_is_found_in_the_cache(chain: Any) -> None:
+def test_what_was_solved_before_is_found_in_the_cache(chain: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path))
     chain.state.set_budget("50%")
     chain.solve()
     settled(chain)

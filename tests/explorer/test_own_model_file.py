@@ -19,7 +19,7 @@ from torch import nn
 def make_model():
     return nn.Sequential(*[nn.Linear(8, 8) for _ in range({layers})]), (torch.ones(4, 8),)
 """
-QUIET = {"measured_costs": False, "sweep": False, "improve": False}
+QUIET: Any = {"measured_costs": False, "sweep": False, "improve": False}
 
 
 @pytest.fixture(autouse=True)
@@ -74,8 +74,8 @@ def test_a_file_is_chosen_edited_and_loaded_again(folder: Path) -> None:
         ("import torch\ndef make_model(:\n", "at line 2: SyntaxError"),
         ("def make_model():\n    return 3\n", "gave one int; return (model, args)"),
         (
-            "import torch\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        return x.view(17)\n"
-            "def make_model():\n    return Net(), (torch.ones(3, requires_grad=True),)\n",
+            "import torch\nclass Net(torch.nn.Linear):\n    def forward(self, x):\n        return x.view(17)\n"
+            "def make_model():\n    return Net(3, 3), (torch.ones(3),)\n",
             "net.py:4",
         ),
     ],

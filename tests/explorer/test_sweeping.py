@@ -86,11 +86,12 @@ def test_a_sweep_that_fails_is_said_where_nothing_else_is_going_on(monkeypatch: 
 
 def test_a_solution_joins_the_curve_of_its_own_graph_only() -> None:
     chain, other = rx.linear(8), rx.linear(8)
-    state = State(graph=chain)
+    state: Any = State(graph=chain)
     frontiers.join(state, other, [rx.solve(other, 4)])
     assert state.frontier is None
     frontiers.join(state, chain, [rx.solve(chain, 4)])
-    assert state.frontier.best(4).cost == 26
+    joined: Any = state.frontier  # type checkers remember that it was None
+    assert joined.best(4).cost == 26
 
 
 def test_a_better_answer_replaces_a_worse_one_and_a_worse_one_changes_nothing() -> None:
@@ -98,9 +99,9 @@ def test_a_better_answer_replaces_a_worse_one_and_a_worse_one_changes_nothing() 
     found = rx.solve(chain, 6)
     smaller = rx.solve(chain, 4)
     worse = Solution(chain, "optimal", Status.FEASIBLE, 6, smaller.schedule, 17.0, 1.0)
-    first = frontiers.joined(chain, None, [worse])
+    first: Any = frontiers.joined(chain, None, [worse])
     second = frontiers.joined(chain, first, [found])
-    third = frontiers.joined(chain, second, [worse])
+    third: Any = frontiers.joined(chain, second, [worse])
     assert [(s.cost, s.lower_bound) for s in first.points] == [(26, 17)]
     assert [(s.cost, s.lower_bound) for s in second.points] == [(21, 21)]
     assert [(s.cost, s.lower_bound) for s in third.points] == [(21, 21)]

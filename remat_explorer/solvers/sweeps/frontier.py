@@ -87,7 +87,8 @@ class Frontier:
         Raises:
             QuantityError: if the budget cannot be read.
         """
-        budget_bytes = parse_budget(budget, checkpoint_all_peak(self.graph))
+        # that peak takes longer than all the rest, and bytes do not need it
+        budget_bytes = parse_budget(budget, checkpoint_all_peak(self.graph) if isinstance(budget, str) else 0)
         found = best_within(budget_bytes, self.points)
         if found is None or found.schedule is None:
             return None
