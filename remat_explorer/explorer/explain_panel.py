@@ -54,8 +54,11 @@ def explanation_html(schedule: Schedule, plan: Plan, found: Explanation) -> str:
                 ["written by", _name(writer.name, _first(writer.outputs), writer.stages)],
                 ["", text(" · ".join(part for part in origin if part))],
                 ["", text(writer.sentence)],
-                ["it reads", _names([Mention(graph.values[v].name, v) for v in writer.inputs])],
-                ["read by", _names(readers)],
+                [
+                    "it reads",
+                    _names([Mention(graph.values[v].name, v) for v in writer.inputs], "parameters and inputs only"),
+                ],
+                ["read by", _names(readers, "no operation")],
             ],
             kind="facts",
         )
@@ -102,9 +105,9 @@ def _name(name: str, value: int | None, stages: tuple[int, ...]) -> str:
     return link(Mention(name, value, stages[0] if stages else None))
 
 
-def _names(mentions: list[Mention]) -> str:
+def _names(mentions: list[Mention], none: str) -> str:
     if not mentions:
-        return '<span class="quiet">nothing that is scheduled</span>'
+        return f'<span class="quiet">{text(none)}</span>'
     more = f" and {len(mentions) - SHOWN} more" if len(mentions) > SHOWN else ""
     return ", ".join(link(mention) for mention in mentions[:SHOWN]) + more
 
