@@ -16,7 +16,9 @@ from torch.overrides import TorchFunctionMode
 
 from remat_explorer.capture.step import TrainingStep
 
-_PASSED_OVER = (str(Path(torch.__file__).parent), str(Path(__file__).parent), "<")
+_OWN = Path(__file__).parent
+# torch, the capture, the wrapper around a model of the zoo, and code that is in no file
+_PASSED_OVER = (str(Path(torch.__file__).parent), str(_OWN), str(_OWN.parent / "models" / "loaded.py"), "<")
 
 
 class SourceLines(TorchFunctionMode):
@@ -51,7 +53,7 @@ class SourceLines(TorchFunctionMode):
 
 
 def line_of(frame: FrameType | None) -> str:
-    """The innermost line of model or loss that belongs neither to torch nor to the capture, without the file's folder.
+    """The innermost line of model or loss that is the person's own, the file without its folder.
 
     Nothing is found outside of `TrainingStep.results_of`, as for what the export itself calls.
     """

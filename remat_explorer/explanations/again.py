@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from remat_explorer.explanations.once import once
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
 
@@ -45,3 +46,9 @@ def first_stages(schedule: Schedule) -> np.ndarray:
     """
     computed = schedule.computed
     return np.where(computed.any(axis=0), computed.argmax(axis=0), -1)
+
+
+@once
+def first_runs(schedule: Schedule) -> np.ndarray:
+    """The stage that first runs each operation, int64 of shape (n,)."""
+    return (schedule.R > 0).argmax(axis=0)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from remat_explorer.explanations.values import first_runs
+from remat_explorer.explanations.again import first_runs
 from remat_explorer.explanations.wording import count, listed
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes

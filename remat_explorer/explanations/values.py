@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-import numpy as np
-
-from remat_explorer.explanations.again import cost_of, first_stages, operations_again
+from remat_explorer.explanations.again import cost_of, first_runs, first_stages, operations_again
 from remat_explorer.explanations.lives import Life, lives_of
-from remat_explorer.explanations.once import once
 from remat_explorer.explanations.wording import (
     Mention,
     Words,
@@ -77,6 +74,7 @@ def explain_value(schedule: Schedule, plan: Plan, stage: int, value: int, budget
         value: the value.
         budget: bytes that the schedule had to fit; keeping more is judged by it, else by the plan's own peak.
 
+    >>> import numpy as np
     >>> from remat_explorer.instances import linear
     >>> keep = Schedule(linear(2), np.eye(5), np.tril(np.ones((5, 5)), -1))
     >>> explain_value(keep, Plan.of(keep), 3, 0).sentence
@@ -115,7 +113,7 @@ class _Question:
 
     def _begin(self, stage: int) -> int:
         """The first statement of a stage, or of the next that has any."""
-        return int(np.searchsorted(self.plan.timeline.stage, stage))
+        return int(self.plan.timeline.stage.searchsorted(stage))
 
     def _reader(self, statement: int) -> Mention:
         found = self.plan.statements[statement]
@@ -257,9 +255,3 @@ class _Question:
         instead = self._instead(last, following)
         words = (*words, f" ({self._work(operations)}): ", *instead)
         return self._explained(Kind.BETWEEN, words, read, operations)
-
-
-@once
-def first_runs(schedule: Schedule) -> np.ndarray:
-    """The stage that first runs each operation, int64 of shape (n,)."""
-    return (schedule.R > 0).argmax(axis=0)

@@ -10,6 +10,7 @@ from remat_explorer.quantities import format_bytes
 from remat_explorer.schedule import Schedule
 
 SHOWN = 8  # names in a list
+SPANS = 3  # versions that are named
 READS = 24  # reads that are marked in the strip of a life
 
 
@@ -53,8 +54,11 @@ def explanation_html(schedule: Schedule, plan: Plan, found: Explanation) -> str:
                 ["written by", _name(writer.name, _first(writer.outputs), writer.stages)],
                 ["", text(" · ".join(part for part in origin if part))],
                 ["", text(writer.sentence)],
-                ["it reads", _names([Mention(graph.values[v].name, v) for v in writer.inputs])],
-                ["read by", _names(readers)],
+                [
+                    "it reads",
+                    _names([Mention(graph.values[v].name, v) for v in writer.inputs], "parameters and inputs only"),
+                ],
+                ["read by", _names(readers, "no operation")],
             ],
             kind="facts",
         )
@@ -68,21 +72,23 @@ def life_strip(plan: Plan, lives: tuple[Life, ...], stage: int) -> str:
         return ""
     stages, total = plan.timeline.stage, len(plan.statements)
     begin, end = (int(place) for place in stages.searchsorted((stage, stage + 1)))
-    bars = [
-        f'<rect class="cursor" x="{begin}" y="0" width="{max(end - begin, total / 200):g}" height="16"/>',
-        *(
-            f'<rect class="life" x="{life.first}" y="4" width="{max(life.last - life.first + 1, total / 300):g}" '
-            f'height="8"><title>{text(_span(life))}</title></rect>'
-            for life in lives
-        ),
-    ]
+    cursor = max(end - begin, total / 200)
+    bars = [f'<rect class="cursor" x="{begin}" y="0" width="{cursor:g}" height="16"/>']
+    for life in lives:
+        width = max(life.last - life.first + 1, total / 300)
+        bars.append(
+            f'<rect class="life" data-stage="{life.first_stage}" x="{life.first}" y="4" width="{width:g}" height="8">'
+            f"<title>{text(_span(life))}</title></rect>"
+        )
     reads = [read for life in lives for read in life.readers][:READS]
     bars += [f'<rect class="read" x="{read}" y="2" width="{total / 400:g}" height="12"/>' for read in reads]
-    spans = "; ".join(_span(life) for life in lives[:3]) + (f"; {len(lives) - 3} more" if len(lives) > 3 else "")
+    more = f"; {len(lives) - SPANS} more" if len(lives) > SPANS else ""
+    spans = "; ".join(_span(life) for life in lives[:SPANS]) + more
+    links = "; ".join(link(Mention(_span(life), stage=life.first_stage)) for life in lives[:SPANS]) + more
     return (
         f'<svg class="strip" viewBox="0 0 {total} 16" preserveAspectRatio="none" role="img" '
         f'aria-label="In memory: {text(spans)}">{"".join(bars)}</svg>'
-        f'<p class="quiet small">In memory: {text(spans)}.</p>'
+        f'<p class="quiet small">In memory: {links}.</p>'
     )
 
 
@@ -99,9 +105,9 @@ def _name(name: str, value: int | None, stages: tuple[int, ...]) -> str:
     return link(Mention(name, value, stages[0] if stages else None))
 
 
-def _names(mentions: list[Mention]) -> str:
+def _names(mentions: list[Mention], none: str) -> str:
     if not mentions:
-        return '<span class="quiet">nothing that is scheduled</span>'
+        return f'<span class="quiet">{text(none)}</span>'
     more = f" and {len(mentions) - SHOWN} more" if len(mentions) > SHOWN else ""
     return ", ".join(link(mention) for mention in mentions[:SHOWN]) + more
 

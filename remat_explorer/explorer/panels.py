@@ -30,7 +30,6 @@ class Panels:
         self.tabs = w.ToggleButtons(
             options=[(TABS[name][0], name) for name in PANELS],
             tooltips=[TABS[name][1] for name in PANELS],
-            value=state.panel,
             style={"button_width": "auto"},
         )
         self.legend = w.ToggleButton(description="?", tooltip=LEGEND, layout=w.Layout(width="24px"))
@@ -48,12 +47,14 @@ class Panels:
         self._show()
 
     def _choose(self, change: Any) -> None:
-        self._state.panel = change["new"]
-        self._state.legend = False
+        if change["new"] is not None:
+            self._state.legend = False
+            self._state.panel = change["new"]
 
     def _show(self, change: Any = None) -> None:
         state = self._state
-        self.tabs.value, self.legend.value = state.panel, state.legend
+        self.legend.value = state.legend
+        self.tabs.value = None if state.legend else state.panel  # so that any tab leaves the legend
         if state.legend:
             style = colours(state.theme)
             self._meanings.html = f'<div class="remat-panel legend" style="{style}">{legend_html()}</div>'

@@ -4,56 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import threading
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
-import numpy as np
 import pytest
+from panel_tools import html, measurement, message, plain
 
 import remat_explorer as rx
-from remat_explorer.errors import OutOfMemoryError
-from remat_explorer.explorer import executing
 from remat_explorer.explorer.clickable import Click
-from remat_explorer.explorer.comparing import open_other, pin, swap
-from remat_explorer.explorer.execution_panel import card_html
-from remat_explorer.explorer.loading import Inputs
 from remat_explorer.explorer.panels import Panels
 from remat_explorer.explorer.progress_chart import progress_svg
 from remat_explorer.explorer.solving import show_schedule
 from remat_explorer.explorer.state import PANELS, Moment, State
 from remat_explorer.graph import Graph, Value
-from remat_explorer.plan import Plan
-
-
-@pytest.fixture
-def state() -> State:
-    """The eight-layer chain with its optimum within 4 bytes on the screen."""
-    solution = rx.solve(rx.linear(8), budget=4)
-    found = State(graph=solution.graph, budget=4, checkpoint_all_peak=10)
-    show_schedule(found, solution.schedule, solution)
-    return found
-
-
-@pytest.fixture
-def panels(state: State) -> Panels:
-    return Panels(state)
-
-
-def html(panels: Panels, name: str) -> str:
-    panels._state.panel = name
-    return panels.views[name].content.html
-
-
-def plain(content: str) -> str:
-    """What a person reads."""
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", content))
-
-
-def message(panels: Panels, name: str, **content: Any) -> None:
-    """What a click in the browser sends."""
-    panels.views[name].content._custom({"value": None, "stage": None, "action": "", **content}, [])
 
 
 def test_there_is_one_tab_with_a_tooltip_for_each_panel(panels: Panels) -> None:
@@ -161,151 +122,6 @@ def test_steps_of_the_chart_hold_until_the_next_one(state: State) -> None:
     assert "+100.0 %" in chart
     assert "+50.0 %" in chart
     assert progress_svg((Moment(1, None, None),), 10.0) == ""
-
-
-def test_two_solutions_are_compared_swapped_and_parted(panels: Panels, state: State) -> None:
-    assert "disabled" in html(panels, "compare")
-    message(panels, "compare", action="pin")
-    first = state.solution
-    assert state.other is first
-    second = rx.solve(rx.linear(8), budget=5)
-    show_schedule(state, second.schedule, second)
-    shown = plain(panels.views["compare"].content.html)
-    assert "4 B of 4 B" in shown
-    assert "5 B of 5 B" in shown
-    message(panels, "compare", action="swap")
-    assert (state.solution, state.other) == (first, second)
-    assert first is not None
-    assert state.schedule is first.schedule
-    message(panels, "compare", action="stop")
-    assert state.other is None
-
-
-def test_cells_of_only_one_schedule_are_counted(panels: Panels, state: State) -> None:
-    keep = rx.solve(rx.linear(8), budget=10, strategy="checkpoint-all")
-    state.other = keep
-    assert state.schedule is not None
-    assert keep.schedule is not None
-    more = int(((state.schedule.R > 0) & (keep.schedule.R == 0)).sum())
-    assert more == state.schedule.recomputations
-    assert f"computed only here {more} 0" in plain(html(panels, "compare"))
-
-
-def test_a_solution_file_is_opened_as_the_other(panels: Panels, state: State, tmp_path: Path) -> None:
-    path = rx.solve(rx.linear(8), budget=5).save(tmp_path / "five.json")
-    state.panel = "compare"
-    compare: Any = panels.views["compare"]
-    compare.path.value = str(path)
-    compare.open.click()
-    assert state.other is not None
-    assert state.other.budget == 5
-    assert "five.json" in state.status
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"), [(None, "No such file"), ("[]", "is not a JSON object"), ("other graph", "another graph")]
-)
-def test_a_file_that_cannot_be_compared_is_a_sentence(
-    state: State, tmp_path: Path, content: str | None, reason: str
-) -> None:
-    path = tmp_path / "solution.json"
-    if content == "other graph":
-        rx.solve(rx.linear(3), budget=5).save(path)
-    elif content is not None:
-        path.write_text(content)
-    open_other(state, str(path))
-    assert state.other is None
-    assert state.tone == "error"
-    assert reason in state.status
-
-
-def test_nothing_to_compare_is_a_sentence() -> None:
-    empty = State()
-    for action in (pin, swap):
-        action(empty)
-        assert empty.tone == "warning"
-
-
-def test_the_other_solution_goes_with_its_graph(panels: Panels, state: State) -> None:
-    pin(state)
-    state.schedule = state.solution = None
-    state.graph = rx.linear(3)
-    assert state.other is None
-
-
-def measurement(state: State, more: int = 0) -> Any:
-    """A measurement of the solution on the screen, with ``more`` bytes of workspace at statement 3."""
-    plan = state.plan
-    assert plan is not None
-    during = plan.timeline.during.copy()
-    during[3] += more
-    compared = SimpleNamespace(
-        gradients_equal=True, gradient_difference=0.0, loss_difference=0.0, buffers_equal=True, random_state_equal=True
-    )
-    return SimpleNamespace(
-        plan=plan,
-        during=during,
-        after=np.asarray(plan.timeline.after),
-        peak=int(during.max()),
-        predicted_peak=plan.peak,
-        resident_bytes=0,
-        generated_peak=int(during.max()),
-        error=(int(during.max()) - plan.peak) / plan.peak,
-        dynamic_error=0.0,
-        budget=4,
-        within_budget=int(during.max()) <= 4,
-        predicted_overhead=1.5,
-        overhead=1.6,
-        seconds=0.2,
-        checkpoint_all_seconds=0.125,
-        eager=SimpleNamespace(peak=10, seconds=0.1, comparison=compared),
-        allocator=SimpleNamespace(requested=100, allocated=200, reserved=300),
-        device="cuda",
-        missing="",
-    )
-
-
-def test_the_validation_card_has_predicted_beside_measured(panels: Panels, state: State) -> None:
-    state.measurement = measurement(state)
-    shown = plain(html(panels, "execution"))
-    for part in (
-        "peak 4 B 4 B +0.00 %",
-        "overhead +50.0 % +60.0 % 200 ms against 125 ms",
-        "held : at most 4 B of 4 B",
-        "equal : max difference 0",
-        "plain PyTorch 10 B, 100 ms",
-        "requested 100 B · allocated 200 B · reserved 300 B",
-        "measured and predicted memory are equal at every statement",
-    ):
-        assert part in shown
-
-
-def test_the_card_says_where_prediction_and_measurement_differ_most_and_why(state: State) -> None:
-    shown = card_html(measurement(state, 7))
-    assert "exceeded" in shown
-    assert "+7 B at statement 3, compute v2 : the workspace of v2 was 7 B larger than predicted" in plain(shown)
-    assert 'data-stage="2"' in shown
-
-
-def test_running_out_of_memory_is_shown_as_a_result(panels: Panels, state: State, monkeypatch: Any) -> None:
-    import remat_explorer.runtime as runtime
-
-    def run_out(*args: Any, **kwargs: Any) -> None:
-        raise OutOfMemoryError("memory ran out at 'compute v3' (statement 6 of 52)", statement=5)
-
-    monkeypatch.setattr(runtime, "measure", run_out)
-    state.inputs = Inputs(None, ())
-    executing.execute(state, threading.Event())
-    assert state.shortage.startswith("memory ran out at")
-    assert state.tone == "warning"
-    assert state.stage == Plan.of(state.schedule).statements[5].stage  # type: ignore[arg-type]
-    assert state.panel == "execution"
-    shown = plain(panels.views["execution"].content.html)
-    assert "Out of memory on cpu. Predicted: 4 B. Memory ran out at" in shown
-    other = rx.solve(rx.linear(8), budget=5)
-    show_schedule(state, other.schedule, other)
-    assert state.shortage == ""
-    assert "Out of memory" not in panels.views["execution"].content.html
 
 
 def test_the_legend_explains_terms_and_strategies_until_a_tab_is_chosen(panels: Panels, state: State) -> None:

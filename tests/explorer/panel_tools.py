@@ -1,0 +1,59 @@
+"""What tests of the panels read and send, and a measurement that none was made for."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from remat_explorer.explorer.panels import Panels
+from remat_explorer.explorer.state import State
+
+
+def html(panels: Panels, name: str) -> str:
+    panels._state.panel = name
+    return panels.views[name].content.html
+
+
+def plain(content: str) -> str:
+    """What a person reads."""
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", content))
+
+
+def message(panels: Panels, name: str, **content: Any) -> None:
+    """What a click in the browser sends."""
+    panels.views[name].content._custom({"value": None, "stage": None, "action": "", **content}, [])
+
+
+def measurement(state: State, more: int = 0) -> Any:
+    """A measurement of the solution on the screen, with ``more`` bytes of workspace at statement 3."""
+    plan = state.plan
+    assert plan is not None
+    during = plan.timeline.during.copy()
+    during[3] += more
+    compared = SimpleNamespace(
+        gradients_equal=True, gradient_difference=0.0, loss_difference=0.0, buffers_equal=True, random_state_equal=True
+    )
+    return SimpleNamespace(
+        plan=plan,
+        during=during,
+        after=np.asarray(plan.timeline.after),
+        peak=int(during.max()),
+        predicted_peak=plan.peak,
+        resident_bytes=0,
+        generated_peak=int(during.max()),
+        error=(int(during.max()) - plan.peak) / plan.peak,
+        dynamic_error=0.0,
+        budget=4,
+        within_budget=int(during.max()) <= 4,
+        predicted_overhead=1.5,
+        overhead=1.6,
+        seconds=0.2,
+        checkpoint_all_seconds=0.125,
+        eager=SimpleNamespace(peak=10, seconds=0.1, comparison=compared),
+        allocator=SimpleNamespace(requested=100, allocated=200, reserved=300),
+        device="cuda",
+        missing="",
+    )
