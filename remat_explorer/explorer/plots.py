@@ -9,6 +9,7 @@ import ipywidgets as w
 from remat_explorer.explorer.choosing import choose
 from remat_explorer.explorer.live_figure import Canvas
 from remat_explorer.explorer.plots_layout import HEIGHT, WIDTH
+from remat_explorer.explorer.plots_legend import legend_html
 from remat_explorer.explorer.plots_scene import FIXED, HITS, Scene
 from remat_explorer.explorer.state import State
 
@@ -31,7 +32,8 @@ class PlotsView:
             style={"button_width": "52px"},
         )
         self._switch.observe(lambda change: setattr(state, "stacking", change["new"]), "value")
-        row = w.HBox([w.Label("Memory stacked by"), self._switch])
+        self._marks = w.HTML(layout=w.Layout(flex="1 1 0", min_width="0"))
+        row = w.HBox([self._marks, w.Label("Memory stacked by"), self._switch])
         row.add_class("remat-stacking")
         # The first touch of plotly costs seconds, so the figure comes with the first schedule.
         self._place = w.Box(layout=w.Layout(width=f"{WIDTH}px", height=f"{HEIGHT}px", overflow="hidden"))
@@ -50,6 +52,7 @@ class PlotsView:
         self._switch.value = self._state.stacking
         if self._state.plan is None:
             return
+        self._marks.value = legend_html(self._state.frontier, self._state.theme)
         traces, layout = self._scene.compose(self._state)
         if self._canvas is None:
             self._canvas = Canvas(traces, layout, FIXED)

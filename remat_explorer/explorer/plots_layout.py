@@ -59,17 +59,7 @@ def arrange(
         "xaxis2": {**_beside(right[0], 4), "domain": NARROW if stacking == "value" else TIMELINE, "anchor": "y2"},
         "yaxis2": {**_beside(right[1], 6), "anchor": "x2", "nticks": 6},
         "legend": {**names, **(beside if stacking == "value" else above), "maxheight": HEIGHT},
-        "legend3": {**names, "orientation": "h", "x": LINES, "y": 1.0, "yanchor": "bottom", "traceorder": "normal"},
-        "legend2": {
-            **names,
-            "font": {"size": 9},
-            "orientation": "v",
-            "x": CURVE[1],
-            "xanchor": "right",
-            "y": 1.0,
-            "yanchor": "top",
-            "tracegroupgap": 0,
-        },
+        "legend2": {**names, "orientation": "h", "x": LINES, "y": 1.0, "yanchor": "bottom", "traceorder": "normal"},
         "shapes": [
             {
                 "type": "rect",

@@ -70,10 +70,9 @@ class Scene:
         timeline[HITS - 1]["name"] = "budget"  # the field above has the number, and the names fit into one row
         right = {"xaxis": "x2", "yaxis": "y2"}
         traces = [{**trace, **right, "legend": "legend"} for trace in timeline[:LAYERS]]
-        traces += [{**trace, **right, "legend": "legend3"} for trace in timeline[LAYERS:]]
+        traces += [{**trace, **right, "legend": "legend2"} for trace in timeline[LAYERS:]]
         left = {"xaxis": "x", "yaxis": "y"}
-        traces += [{**trace, **left, "showlegend": False} for trace in (*curve[:2], *pointers)]
-        traces += [{**trace, **left, "legend": "legend2"} for trace in curve[2:]]
+        traces += [{**trace, **left, "showlegend": False} for trace in (*curve[:2], *pointers, *curve[2:])]
         return traces, arrange(frontier, extent, reach, layers.span(state.stage), theme, state.stacking)
 
     def span(self, stage: int) -> tuple[float, float]:

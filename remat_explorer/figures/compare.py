@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 MOST_NAMED = 250  # operations or values up to which the hover names each cell
-MATRICES, BELOW = (0.4, 0.93), (0.0, 0.26)  # shares of the height
+MATRICES, BELOW = (0.44, 0.97), (0.0, 0.32)  # shares of the height
 
 
 def compare(first: Solution, second: Solution, theme: Theme = "light") -> Figure:
@@ -73,7 +73,8 @@ def compare(first: Solution, second: Solution, theme: Theme = "light") -> Figure
     lined = {"gridcolor": colours.grid, "zeroline": False}
     figure.update_layout(
         title=f"{graph.name}: A is {_called(first)}, B is {_called(second)}",
-        height=640,
+        height=680,
+        margin={"t": 60, "b": 50},
         paper_bgcolor=colours.ground,
         plot_bgcolor=colours.empty,
         font_color=colours.ink,
@@ -137,6 +138,7 @@ def _table(first: Solution, second: Solution, colours: Palette) -> dict[str, Any
         "type": "table",
         "name": "in numbers",
         "domain": {"x": (0.66, 1.0), "y": BELOW},
+        "columnwidth": [1.3, 1, 1.3],
         "header": {**look, "values": ["", "<b>A</b>", "<b>B</b>"], "align": "left"},
         "cells": {**look, "values": columns, "align": "left", "height": 22},
     }

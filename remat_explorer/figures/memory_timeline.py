@@ -86,7 +86,7 @@ def memory_timeline(
     figure.add_vrect(*layers.span(stage), fillcolor=colours.cursor, opacity=0.35, line_width=0, layer="above")
     across = {"orientation": "h", "x": 0, "y": 1.01, "yanchor": "bottom", "traceorder": "normal"}
     figure.update_layout(
-        height=320,
+        height=320 if by == "kind" else 380,
         margin={"l": 60, "r": 12, "t": 32, "b": 40},
         paper_bgcolor=colours.ground,
         plot_bgcolor=colours.empty,

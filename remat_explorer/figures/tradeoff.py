@@ -40,7 +40,7 @@ def tradeoff(
     >>> frontier = Frontier(linear(8), tuple(solve(linear(8), budget) for budget in (4, 6, 8)))
     >>> figure = tradeoff(frontier, budget=6, selected=frontier.best(6))
     >>> [trace.name for trace in figure.data if trace.visible]
-    ['nothing below', 'best', 'optimal', 'budget 6 B', 'selected']
+    ['proven: none below', 'best', 'optimal', 'budget 6 B', 'selected']
     """
     from plotly import graph_objects as go
 
@@ -51,6 +51,8 @@ def tradeoff(
     figure.update_layout(
         title=f"{frontier.graph.name}: overhead against peak memory (predicted)",
         height=420,
+        margin={"t": 56, "b": 56},
+        legend={"title": {"text": "filled: proven optimal"}},
         paper_bgcolor=colours.ground,
         plot_bgcolor=colours.empty,
         font_color=colours.ink,

@@ -11,7 +11,7 @@ from remat_explorer.figures.byte_axis import ByteAxis
 from remat_explorer.figures.tradeoff_points import overheads
 from remat_explorer.solvers import Frontier
 
-LEAST = 5.0  # % of overhead that there is always room for
+LEAST = 2.0  # % of overhead that there is always room for
 
 
 class Placed(Protocol):
@@ -63,7 +63,7 @@ class Extent:
         most three times the dearest point that no other beats.
 
         >>> Extent.around(None, 100).top
-        5.0
+        2.0
         """
         points = frontier.points if frontier else ()
         memory = [float(point.peak or 0) for point in points]
@@ -74,7 +74,7 @@ class Extent:
         every = overheads(points)
         top = 0.0
         if frontier is not None and len(every):
-            top = float(min(every.max(), max(3 * overheads(frontier.nondominated()).max(), 30.0)))
+            top = float(min(every.max(), max(3 * overheads(frontier.nondominated()).max(), LEAST)))
         elif found:
             top = max(found)
         left, right = (min(memory), max(memory)) if memory else (0.0, 1.0)

@@ -37,7 +37,7 @@ def curve_traces(frontier: Frontier | None, extent: Extent, theme: Theme = "ligh
     >>> from remat_explorer.solvers import solve
     >>> frontier = Frontier(linear(8), tuple(solve(linear(8), budget) for budget in (4, 6)))
     >>> [trace["name"] for trace in curve_traces(frontier, Extent.around(frontier))]
-    ['nothing below', 'best', 'optimal']
+    ['proven: none below', 'best', 'optimal']
     """
     strategies = frontier.strategies if frontier else ()
     bound_x, bound_y = _proven_line(frontier, extent) if frontier else (NO_DATA, NO_DATA)
@@ -45,7 +45,7 @@ def curve_traces(frontier: Frontier | None, extent: Extent, theme: Theme = "ligh
     colours = palette(theme)
     traces: list[Trace] = [
         {
-            "name": "nothing below",
+            "name": "proven: none below",
             "x": bound_x,
             "y": bound_y,
             "mode": "lines",
@@ -69,10 +69,11 @@ def curve_traces(frontier: Frontier | None, extent: Extent, theme: Theme = "ligh
 
 def _strategy_trace(frontier: Frontier, strategy: str, extent: Extent, theme: Theme) -> Trace:
     points, look = points_of(frontier, strategy), mark(strategy, theme)
+    heights, beyond = overheads(points), "<br>(beyond the upper edge)"
     return {
         "name": strategy,
         "x": np.array([point.peak or 0 for point in points]) / extent.axis.bytes,
-        "y": np.minimum(overheads(points), extent.top),
+        "y": np.minimum(heights, extent.top),
         "mode": "markers",
         "marker": {
             "symbol": symbols(points, look.shape) or look.shape,
@@ -81,7 +82,9 @@ def _strategy_trace(frontier: Frontier, strategy: str, extent: Extent, theme: Th
             "line": {"width": 1.2, "color": look.colour},
         },
         "cliponaxis": False,
-        "text": [describe(point) for point in points],
+        "text": [
+            describe(point) + (beyond if y > extent.top else "") for point, y in zip(points, heights, strict=True)
+        ],
         "hovertemplate": "%{text}<extra></extra>",
     }
 

@@ -175,6 +175,15 @@ def test_a_new_budget_sends_lines_and_axes_and_no_layers(view: PlotsView, state:
     assert names == {"budget", "budget 6 B", "places"}
 
 
+def test_the_legend_names_strategies_that_have_points(view: PlotsView, state: State, frontier: Any) -> None:
+    marks = view._marks
+    assert marks.value == ""
+    state.frontier = Frontier(GRAPH, (*frontier.solutions, solve(GRAPH, 4, strategy="checkpoint-all")))
+    assert "optimal" in marks.value
+    assert "chen-sqrt-n" in marks.value
+    assert "checkpoint-all" not in marks.value
+
+
 def test_the_switch_and_the_state_agree_on_the_layers(view: PlotsView, state: State) -> None:
     switch = view._switch
     switch.value = "value"

@@ -66,7 +66,7 @@ def test_no_schedule_lies_below_the_proven_line(frontier: Any) -> None:
         assert (100 * ((solution.overhead or 0) - 1) >= holding - 1e-6).all()
     assert (np.diff(bounds) <= 0).all()
     assert largest_infeasible(frontier) == 2
-    proven = trace(draw(frontier), "nothing below")
+    proven = trace(draw(frontier), "proven: none below")
     assert max(proven.y) > max(trace(draw(frontier), "best").y)  # where nothing fits, to the top and beyond
 
 
@@ -85,17 +85,16 @@ def test_a_measurement_without_its_overhead_is_not_drawn(frontier: Any) -> None:
 
 
 def test_dear_methods_do_not_press_the_others_onto_the_axis() -> None:
-    everything = solve(linear(16), "100%", strategy="checkpoint-all")
-    dear = solve(linear(16), 3, strategy="griewank")
-    best = dataclasses.replace(solve(linear(16), 3), budget=3)
-    assert (best.cost or 0) <= (dear.cost or 0)
-    small = Frontier(linear(16), (everything, dataclasses.replace(dear, budget=20)))
-    figure = draw(small)
+    solutions = tuple(solve(linear(16), budget) for budget in (8, 18))
+    dear = dataclasses.replace(solve(linear(16), 3, strategy="griewank"), budget=17)
+    named = dataclasses.replace(dear, schedule=None)
+    figure = draw(Frontier(linear(16), (*solutions, named), own=(OwnPoint.of(dear, ""),)))
     top = figure.layout.yaxis.range[1]
     for t in figure.data:
         if t.mode == "markers":
             assert all(y <= top for y in t.y)
     assert f"overhead +{100 * ((dear.overhead or 0) - 1):.1f} %" in trace(figure, "griewank").text[0]
+    assert "beyond the upper edge" in trace(figure, "griewank").text[0]
 
 
 def test_the_same_strategies_have_the_same_traces_in_the_same_order(frontier: Any) -> None:
