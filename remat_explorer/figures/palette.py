@@ -1,6 +1,7 @@
 """One palette for every figure: colours that colour-blind people can tell apart, on light and on dark ground.
 
-Source: Okabe and Ito, "Color Universal Design" (2008); the same seven hues serve both grounds.
+Source: Okabe and Ito, "Color Universal Design" (2008); the same seven hues serve both grounds. A comparison sets their
+orange against a purple, a pair that differs in lightness as well.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ class Palette:
         resident, temporaries, gradients: the other parts of the memory timeline.
         predicted, measured, budget: the lines over it.
         cursor: the selected stage and value.
+        found: marks of what a search has found.
+        only_first, only_second, both: cells of two schedules that are compared.
         empty, ground, ink, grid: an empty cell, the figure's background, its text and its lines.
         scale: memory from lowest to highest, a sequence of one hue and rising contrast.
     """
@@ -37,6 +40,10 @@ class Palette:
     measured: str
     budget: str
     cursor: str
+    found: str
+    only_first: str
+    only_second: str
+    both: str
     empty: str
     ground: str
     ink: str
@@ -56,6 +63,10 @@ LIGHT = Palette(
     measured="#D55E00",
     budget="#CC3311",
     cursor="#CC79A7",
+    found="#F0E442",
+    only_first="#E69F00",
+    only_second="#5D3A9B",
+    both="#B4B8BD",
     empty="#F3F4F6",
     ground="#FFFFFF",
     ink="#333333",
@@ -74,6 +85,10 @@ DARK = Palette(
     measured="#F0792B",
     budget="#FF6B57",
     cursor="#E59CC5",
+    found="#F0E442",
+    only_first="#F2A900",
+    only_second="#A68CE8",
+    both="#5B6067",
     empty="#24272B",
     ground="#111111",
     ink="#D8DADD",
