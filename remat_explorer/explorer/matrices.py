@@ -17,7 +17,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
 
 HERE = Path(__file__).parent
-SCRIPTS = ("quantities", "matrix_panels", "matrix_raster", "matrix_axes", "matrix_zoom", "matrix_parts", "matrix")
+SCRIPTS = ("quantities", "matrix_panels", "matrix_raster", "matrix_axes", "matrix_zoom", "matrix_parts", "matrix_input", "matrix")
 BOTH_WAYS = ("stage", "value", "zoom", "playing")  # traits that the browser changes too
 
 
@@ -123,7 +123,7 @@ class MatrixView:
             return
         first, last, left, right = state.zoom
         if change["name"] == "stage":
-            first, last = follow(first, last, state.stage, schedule.stages)
+            first, last = follow(first, last, state.stage, self.widget.rows)
         else:
             left, right = follow(left, right, int(schedule.graph.producer[state.value]), schedule.graph.n)
         state.zoom = (first, last, left, right)

@@ -43,7 +43,7 @@ class Cells:
         >>> from remat_explorer.instances import linear
         >>> cells = Cells.of(Schedule(linear(1), np.eye(3), np.tril(np.ones((3, 3)), -1)))
         >>> np.frombuffer(cells.lengths, "<u4").tolist(), list(cells.R), list(cells.S), cells.largest
-        ([1, 2, 3], [5, 0, 5, 0, 0, 6], [0, 128, 192], 3.0)
+        ([1, 2, 3], [5, 0, 6, 0, 0, 6], [0, 128, 192], 3.0)
         """
         U = memory_in_stages(schedule)
         inside = ~np.ma.getmaskarray(U)
