@@ -1,5 +1,5 @@
 // What stands around and over the cells: ticks, names where they fit, marks of the search, and the cursor.
-const MARGIN = { left: 44, right: 6, top: 10, bottom: 32, names: 88 };
+const MARGIN = { left: 44, right: 6, top: 10, bottom: 32, names: 96 };
 const NAMED = 9; // pixels that a column needs to carry its name
 const FONT = "system-ui, sans-serif";
 

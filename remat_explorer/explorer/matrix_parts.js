@@ -2,7 +2,7 @@
 const TITLES = {
   R: ["R", "computed in the stage", "What each stage computes (rows are stages, columns operations)."],
   S: ["S", "kept into the stage", "The values that are kept in memory from one stage into the next (columns are values)."],
-  U: ["U", "memory in use, predicted", "The memory in use while each operation of a stage runs."],
+  U: ["U", "memory, predicted", "The predicted memory in use while each operation of a stage runs."],
 };
 const KEYS =
   "Click or arrow keys: select a stage and a value; Page up, Page down, Home, End: further; Space: play the stages; " +
@@ -11,7 +11,7 @@ const BUTTONS = {
   brush: ["Zoom", "Drag a rectangle over the cells to zoom in, also without holding Shift."],
   out: ["−", "Zoom out around the cursor (key -)."],
   in: ["+", "Zoom in around the cursor (key +)."],
-  whole: ["Whole", "Show every stage and operation (Escape, or a double click on the cells)."],
+  whole: ["All", "Show every stage and operation (Escape, or a double click on the cells)."],
 };
 
 function element(kind, name, text = "") {

@@ -5,13 +5,14 @@ const LEAST = 4; // stages or operations that + stops at
 function partOf(data, zoom) {
   const { rows, operations, values } = data;
   const inside = (edge, count) => Math.max(0, Math.min(count - 1, edge));
-  const [first, last, left, right] = zoom.length === 4 ? zoom : [0, rows - 1, 0, operations.length - 1];
+  const whole = zoom.length !== 4 || rows === 0;
+  const [first, last, left, right] = !whole ? zoom : [0, rows - 1, 0, operations.length - 1];
   const part = {
     first: inside(first, rows),
     last: inside(last, rows),
     left: inside(left, operations.length),
     right: inside(right, operations.length),
-    whole: zoom.length !== 4,
+    whole,
     column: new Int32Array(values.length).fill(-1), // of each value
   };
   part.operations = Int32Array.from({ length: operations.length && part.right - part.left + 1 }, (_, i) => part.left + i);

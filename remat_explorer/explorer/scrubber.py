@@ -26,15 +26,16 @@ class Scrubber:
     def __init__(self, state: State) -> None:
         self._state = state
         self.picture = w.ToggleButtons(options=PICTURES, description="Show", tooltips=PICTURE_HINTS)
-        self.picture.style.button_width = "62px"
+        self.picture.style.button_width = "66px"
+        self.picture.layout = w.Layout(width="180px", flex="0 0 auto")
         self.back = _button("step-backward", "Previous stage", lambda: self._step(-1))
         self.play = _button("play", "", self._toggle)
         self.forward = _button("step-forward", "Next stage", lambda: self._step(1))
-        self.slider = w.IntSlider(min=0, max=0, readout=False, layout=w.Layout(width="190px"))
+        self.slider = w.IntSlider(min=0, max=0, readout=False, layout=w.Layout(width="156px"))
         self.slider.tooltip = "The selected stage; arrow keys, Page up and Page down move it"
         self.clock = w.Play(min=0, max=0, interval=INTERVAL, show_repeat=False, layout=w.Layout(display="none"))
         w.jslink((self.clock, "value"), (self.slider, "value"))
-        self.label = w.Label(tooltip="Stages count from 0", layout=w.Layout(width="112px", flex="0 0 auto"))
+        self.label = w.Label(tooltip="Stages count from 0", layout=w.Layout(width="104px", flex="0 0 auto"))
         self.speed = w.Dropdown(options=[(f"{s}×", s) for s in (1, 2, 4)], description="Speed")
         self.speed.tooltip = "How fast the stages play"
         self.speed.layout = w.Layout(width="92px", flex="0 0 auto")

@@ -24,8 +24,8 @@ class SearchField:
         self._state = state
         self.field = w.Text(placeholder="conv backward >10MiB", description="Search", tooltip=HINT)
         self.field.style.description_width = "initial"
-        self.field.layout = w.Layout(width="208px", flex="0 0 auto")
-        self.counter = w.HTML(layout=w.Layout(width="62px", flex="0 0 auto", margin="0 2px"))
+        self.field.layout = w.Layout(width="204px", flex="0 0 auto")
+        self.counter = w.HTML(layout=w.Layout(width="58px", flex="0 0 auto", margin="0 2px"))
         self.previous = self._button("chevron-up", "Previous operation found (N in the matrices)", -1)
         self.next = self._button("chevron-down", "Next operation found (Enter here, n in the matrices)", 1)
         self.widget = w.HBox([self.field, self.counter, self.previous, self.next], layout=w.Layout(flex="0 0 auto"))
