@@ -17,7 +17,11 @@ from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
 
 HERE = Path(__file__).parent
-SCRIPTS = ("quantities", "matrix_panels", "matrix_raster", "matrix_axes", "matrix_zoom", "matrix_parts", "matrix_input", "matrix")
+SCRIPTS = (  # in the order in which they build on one another
+    "quantities",
+    *(f"matrix_{part}" for part in ("cells", "panels", "raster", "axes", "zoom", "parts", "input")),
+    "matrix",
+)
 BOTH_WAYS = ("stage", "value", "zoom", "playing")  # traits that the browser changes too
 
 
@@ -26,7 +30,7 @@ class Matrices(anywidget.AnyWidget):
 
     Attributes:
         rows: stages on the screen, of both schedules when two are compared.
-        lengths, R, S, U, largest: the attributes of `Cells`.
+        lengths, runs, R, S, U, largest: the attributes of `Cells`.
         difference_R, difference_S: what `difference_planes` says; empty when nothing is compared.
         found: operations that are marked.
         zoom: first and last stage, first and last operation on the screen; empty is everything.
@@ -36,6 +40,7 @@ class Matrices(anywidget.AnyWidget):
     _css = HERE / "matrix.css"
     rows = t.Int(0).tag(sync=True)
     lengths = t.Bytes(b"").tag(sync=True)
+    runs = t.Bytes(b"").tag(sync=True)
     R = t.Bytes(b"").tag(sync=True)
     S = t.Bytes(b"").tag(sync=True)
     U = t.Bytes(b"").tag(sync=True)
@@ -93,8 +98,8 @@ class MatrixView:
             widget.resident = schedule.graph.resident_bytes
         if schedule is not self._drawn[0]:
             cells = Cells.of(schedule)
-            widget.lengths, widget.R, widget.S, widget.U = cells.lengths, cells.R, cells.S, cells.U
-            widget.largest = cells.largest
+            widget.runs, widget.R, widget.S = cells.runs, cells.R, cells.S
+            widget.lengths, widget.U, widget.largest = cells.lengths, cells.U, cells.largest
         if other is None:
             widget.difference_R, widget.difference_S, widget.rows = b"", b"", schedule.stages
         else:

@@ -1,5 +1,5 @@
 // R, S and U on canvases with one cursor. Hover never asks the kernel; clicks and keys set `stage`, `value`, `zoom`.
-const CELLS = ["lengths", "R", "S", "U", "difference_R", "difference_S", "rows", "operations", "values"];
+const CELLS = ["lengths", "runs", "R", "S", "U", "difference_R", "difference_S", "rows", "operations", "values"];
 const SHOWN = ["zoom", "found", "budget", "largest", "resident"];
 
 function render({ model, el }) {
@@ -30,7 +30,7 @@ function render({ model, el }) {
       context.clearRect(0, 0, view.overlay.width, view.overlay.height);
       const [panel, area] = [shown[view.name], box(view)];
       const id = panel.idOf(value);
-      view.picked.textContent = stage < data.stages && id >= 0 && id < panel.stride ? panel.picked(stage, id) : "";
+      view.picked.textContent = stage < data.stages && id >= 0 && id < panel.count ? panel.picked(stage, id) : "";
       if (data.rows === 0) continue;
       band(context, panel, part, area, stage, value, colours.cursor, { width: 1.5, dash: [] });
       if (hovered) band(context, panel, part, area, hovered.stage, hovered.value, colours.ink, { width: 0.75, dash: [3, 3] });
@@ -59,11 +59,12 @@ function render({ model, el }) {
     const marked = new Set(model.get("found"));
     foot = data.rows && views.some((view) => namesFit(shown[view.name], box(view).width)) ? MARGIN.names : MARGIN.bottom;
     for (const view of views) {
-      for (const canvas of [view.cells, view.overlay]) {
-        canvas.width = Math.round(view.frame.clientWidth * ratio);
-        canvas.height = Math.round(view.frame.clientHeight * ratio);
-      }
       const [panel, area, context] = [shown[view.name], box(view), view.cells.getContext("2d")];
+      const [width, height] = [(area.width + MARGIN.left + MARGIN.right) * ratio, area.foot * ratio].map(Math.round);
+      for (const canvas of [view.cells, view.overlay])
+        if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
+      context.setTransform(1, 0, 0, 1, 0, 0);
+      context.clearRect(0, 0, width, height);
       view.legend.innerHTML = data.rows ? legend(view.name, palette(), model, data.comparedR !== null) : "";
       if (data.rows === 0) continue;
       context.setTransform(ratio, 0, 0, ratio, 0, 0);

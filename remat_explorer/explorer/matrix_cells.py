@@ -20,19 +20,21 @@ KINDS = 4  # of computation; a cell of R is its kind plus 4 times the number of 
 
 @dataclass(frozen=True)
 class Cells:
-    """The matrices of a schedule. Rows of R and U end with the last computation of their stage: behind it all is empty.
+    """The matrices of a schedule, as small as they get without losing anything: bits, and bytes where something is.
 
     Attributes:
-        lengths: little-endian 32-bit, the number of cells in each row of R and U.
-        R: one byte per cell, the kind of `computation_kinds` plus `KINDS` times the implementation.
-        S: bits, most significant first, rows padded to bytes.
-        U: little-endian 16-bit levels, the share of ``largest`` times `LEVELS`, at least 1.
+        runs: bits, most significant first, rows padded to bytes: which cells of R compute.
+        R: one byte for each of these in order, the kind of `computation_kinds` plus `KINDS` times the implementation.
+        S: bits like ``runs``.
+        lengths: little-endian 32-bit, the number of cells of U in each row up to the stage's last computation.
+        U: of these cells, little-endian 16-bit, the share of ``largest`` times `LEVELS`, at least 1.
         largest: bytes of the highest level.
     """
 
-    lengths: bytes
+    runs: bytes
     R: bytes
     S: bytes
+    lengths: bytes
     U: bytes
     largest: float
 
@@ -42,19 +44,19 @@ class Cells:
 
         >>> from remat_explorer.instances import linear
         >>> cells = Cells.of(Schedule(linear(1), np.eye(3), np.tril(np.ones((3, 3)), -1)))
-        >>> np.frombuffer(cells.lengths, "<u4").tolist(), list(cells.R), list(cells.S), cells.largest
-        ([1, 2, 3], [5, 0, 6, 0, 0, 6], [0, 128, 192], 3.0)
+        >>> list(cells.runs), list(cells.R), list(cells.S), np.frombuffer(cells.lengths, "<u4").tolist()
+        ([128, 64, 32], [5, 6, 6], [0, 128, 192], [1, 2, 3])
         """
-        U = memory_in_stages(schedule)
+        runs, U = schedule.R > 0, memory_in_stages(schedule)
         inside = ~np.ma.getmaskarray(U)
         shown = U.data[inside]
         largest = float(shown.max()) if shown.size else 0.0
         levels = np.maximum(1, np.rint(shown * (LEVELS / max(largest, 1.0))))
-        R = computation_kinds(schedule) + schedule.R * np.uint8(KINDS)
         return Cells(
-            lengths=inside.sum(axis=1).astype("<u4").tobytes(),
-            R=R[inside].tobytes(),
+            runs=np.packbits(runs, axis=1).tobytes(),
+            R=(computation_kinds(schedule)[runs] + schedule.R[runs] * np.uint8(KINDS)).tobytes(),
             S=np.packbits(schedule.S, axis=1).tobytes(),
+            lengths=inside.sum(axis=1).astype("<u4").tobytes(),
             U=levels.astype("<u2").tobytes(),
             largest=largest,
         )

@@ -10,23 +10,45 @@ function edges(count, pixels, least, gap) {
   return { from, to };
 }
 
+// The levels of the rows `first` to `last`, put over one another into a line of pixels: the highest is seen.
+function traceLayers(layers, ids, across, first, last, line) {
+  for (const { bits, width, level } of layers) {
+    const end = Math.min(bits.length, (last + 1) * width);
+    const merged = bits.slice(first * width, (first + 1) * width);
+    for (let start = (first + 1) * width; start < end; start += width)
+      for (let byte = 0; byte < width; byte++) merged[byte] |= bits[start + byte];
+    if (merged.length === 0) continue;
+    for (let column = 0; column < ids.length; column++) {
+      if ((merged[ids[column] >> 3] & (128 >> (ids[column] & 7))) === 0) continue;
+      for (let x = across.from[column]; x < across.to[column]; x++) if (level > line[x]) line[x] = level;
+    }
+  }
+}
+
+function traceLevels({ cells, lengths, starts }, ids, across, first, last, line) {
+  for (let t = first; t <= last && t < lengths.length; t++)
+    for (let column = 0, end = Math.min(ids.length, lengths[t] - ids[0]); column < end; column++) {
+      const level = cells[starts[t] + ids[column]];
+      for (let x = across.from[column]; x < across.to[column]; x++) if (level > line[x]) line[x] = level;
+    }
+}
+
 // The highest level under every device pixel: nothing thin disappears, and large cells keep sharp edges.
 function raster(panel, part, width, height, ratio) {
-  const { ids, cells, stride, mask } = panel;
+  const { ids } = panel;
   const rows = part.last - part.first + 1;
   const gap = ids.length * 9 < width && rows * 9 < height ? 1 : 0;
   const least = panel.sparse ? Math.round(2 * ratio) : 1;
   const [across, down] = [edges(ids.length, width, least, gap), edges(rows, height, least, gap)];
-  const levels = new Uint16Array(width * height);
-  for (let row = 0; row < rows; row++) {
-    const start = (part.first + row) * stride;
-    for (let column = 0; column < ids.length; column++) {
-      const level = cells[start + ids[column]] & mask;
-      if (level === 0) continue;
-      for (let y = down.from[row]; y < down.to[row]; y++)
-        for (let at = y * width + across.from[column]; at < y * width + across.to[column]; at++)
-          if (level > levels[at]) levels[at] = level;
-    }
+  const [levels, line] = [new Uint16Array(width * height), new Uint16Array(width)];
+  for (let row = 0, next = 0; row < rows; row = next) {
+    for (next = row + 1; next < rows && down.from[next] === down.from[row] && down.to[next] === down.to[row]; ) next++;
+    const [first, last] = [part.first + row, part.first + next - 1];
+    line.fill(0);
+    if (panel.layers) traceLayers(panel.layers, ids, across, first, last, line);
+    else traceLevels(panel.levels, ids, across, first, last, line);
+    for (let y = down.from[row]; y < down.to[row]; y++)
+      for (let x = 0, at = y * width; x < width; x++, at++) if (line[x] > levels[at]) levels[at] = line[x];
   }
   return levels;
 }

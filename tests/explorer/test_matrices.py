@@ -35,29 +35,35 @@ def state(tight: Any) -> State:
     return State(graph=tight.graph, schedule=tight.schedule, solution=tight)
 
 
-def spread(cells: Cells, raw: bytes, kind: str, shape: tuple[int, ...]) -> np.ndarray:
-    """The rows of R or U with what lies behind their ends, as the browser makes them."""
-    lengths = np.frombuffer(cells.lengths, "<u4")
-    inside = np.arange(shape[1]) < lengths[:, None]
-    spread = np.zeros(shape, dtype=kind)
-    spread[inside] = np.frombuffer(raw, kind)
-    return spread
+def spread_R(cells: Cells, shape: tuple[int, ...]) -> np.ndarray:
+    """R as the browser makes it from what it is sent."""
+    packed = np.frombuffer(cells.runs, np.uint8).reshape(shape[0], -1)
+    R = np.unpackbits(packed, axis=1, count=shape[1])
+    R[R > 0] = np.frombuffer(cells.R, np.uint8)
+    return R
+
+
+def spread_U(cells: Cells, shape: tuple[int, ...]) -> np.ndarray:
+    """U as the browser makes it from what it is sent."""
+    U = np.zeros(shape, dtype="<u2")
+    U[np.arange(shape[1]) < np.frombuffer(cells.lengths, "<u4")[:, None]] = np.frombuffer(cells.U, "<u2")
+    return U
 
 
 def test_memory_travels_with_three_exact_digits(tight: Any) -> None:
     schedule = tight.schedule
     cells = Cells.of(schedule)
-    U = spread(cells, cells.U, "<u2", schedule.R.shape)
+    U = spread_U(cells, schedule.R.shape)
     assert cells.largest == schedule.U.max()
     ran = schedule.R > 0
     assert np.allclose(U[ran] / LEVELS * cells.largest, schedule.U[ran], rtol=1e-3)
     assert (U.argmin(axis=1)[:-1] == np.frombuffer(cells.lengths, "<u4")[:-1]).all()  # nothing behind the last that runs
 
 
-def test_computations_travel_with_their_kind_and_nothing_is_lost_behind_the_ends(tight: Any) -> None:
+def test_computations_travel_with_their_kind_and_implementation(tight: Any) -> None:
     schedule = tight.schedule
     cells = Cells.of(schedule)
-    R = spread(cells, cells.R, "u1", schedule.R.shape)
+    R = spread_R(cells, schedule.R.shape)
     assert (R % KINDS == computation_kinds(schedule)).all()
     assert (R // KINDS == schedule.R).all()
 
@@ -68,7 +74,7 @@ def test_an_operation_with_several_implementations_travels_with_the_chosen_one()
     graph = Graph("pair", (Value("x", 4), Value("y", 4)), (Operation("make", "forward", ways), last))
     schedule = Schedule(graph, [[2, 0], [0, 1]], [[0, 0], [1, 0]])
     cells = Cells.of(schedule)
-    assert spread(cells, cells.R, "u1", (2, 2)).tolist() == [[2 * KINDS + 1, 0], [0, KINDS + 2]]
+    assert spread_R(cells, (2, 2)).tolist() == [[2 * KINDS + 1, 0], [0, KINDS + 2]]
     operations, values = labels(graph)
     assert [operation[4] for operation in operations] == [["fast", "small"], []]
     assert values == [["x", 4, 0], ["y", 4, 1]]
