@@ -31,7 +31,7 @@ class Matrices(anywidget.AnyWidget):
     Attributes:
         rows: stages on the screen, of both schedules when two are compared.
         lengths, runs, R, S, U, largest: the attributes of `Cells`.
-        difference_R, difference_S: what `difference_planes` says; empty when nothing is compared.
+        compared_computed, compared_kept: what `difference_planes` says; empty when nothing is compared.
         found: operations that are marked.
         zoom: first and last stage, first and last operation on the screen; empty is everything.
     """
@@ -45,8 +45,8 @@ class Matrices(anywidget.AnyWidget):
     S = t.Bytes(b"").tag(sync=True)
     U = t.Bytes(b"").tag(sync=True)
     largest = t.Float(0).tag(sync=True)
-    difference_R = t.Bytes(b"").tag(sync=True)
-    difference_S = t.Bytes(b"").tag(sync=True)
+    compared_computed = t.Bytes(b"").tag(sync=True)
+    compared_kept = t.Bytes(b"").tag(sync=True)
     resident = t.Float(0).tag(sync=True)
     budget = t.Float(0).tag(sync=True)
     operations = t.List([]).tag(sync=True)
@@ -101,9 +101,9 @@ class MatrixView:
             widget.runs, widget.R, widget.S = cells.runs, cells.R, cells.S
             widget.lengths, widget.U, widget.largest = cells.lengths, cells.U, cells.largest
         if other is None:
-            widget.difference_R, widget.difference_S, widget.rows = b"", b"", schedule.stages
+            widget.compared_computed, widget.compared_kept, widget.rows = b"", b"", schedule.stages
         else:
-            widget.difference_R, widget.difference_S, widget.rows = difference_planes(schedule, other)
+            widget.compared_computed, widget.compared_kept, widget.rows = difference_planes(schedule, other)
 
     def _compared(self) -> Schedule | None:
         """The other schedule, where it is one of the same graph."""

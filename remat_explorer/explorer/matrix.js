@@ -1,5 +1,5 @@
 // R, S and U on canvases with one cursor. Hover never asks the kernel; clicks and keys set `stage`, `value`, `zoom`.
-const CELLS = ["lengths", "runs", "R", "S", "U", "difference_R", "difference_S", "rows", "operations", "values"];
+const CELLS = ["lengths", "runs", "R", "S", "U", "compared_computed", "compared_kept", "rows", "operations", "values"];
 const SHOWN = ["zoom", "found", "budget", "largest", "resident"];
 
 function render({ model, el }) {

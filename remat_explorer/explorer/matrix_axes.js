@@ -55,7 +55,9 @@ function axes(context, panel, part, palette, box, marked) {
     context.textBaseline = "top";
     const step = tickStep(count, box.width, 34);
     panel.ids.forEach((id, column) => {
-      if (id % step === 0) context.fillText(id, middle(column), bottom + 4);
+      if (id % step !== 0) return;
+      const last = box.left + box.width + MARGIN.right - context.measureText(id).width / 2;
+      context.fillText(id, Math.min(middle(column), last), bottom + 4);
     });
   }
   context.font = `11px ${FONT}`;

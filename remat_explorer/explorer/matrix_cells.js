@@ -67,8 +67,8 @@ function unpack(model) {
     R: layers,
     S: [S],
     U,
-    comparedR: differenceOf(model, "difference_R", widthR),
-    comparedS: differenceOf(model, "difference_S", widthS),
+    comparedR: differenceOf(model, "compared_computed", widthR),
+    comparedS: differenceOf(model, "compared_kept", widthS),
     // What the stage computes: 0, or the kind plus 4 times the number of the implementation.
     codeAt(t, k) {
       if (t >= lengths.length || !hasBit(runs, t, k)) return 0;

@@ -14,7 +14,10 @@ from remat_explorer.quantities import format_bytes
 
 INTERVAL = 150  # milliseconds that a stage is shown for while playing at speed 1
 PICTURES = (("Matrices", "matrices"), ("Model", "model"))
-PICTURE_HINTS = ("R, S and U: what each stage computes, keeps and needs", "The model's operations and values as a graph")
+PICTURE_HINTS = (
+    "R, S and U: what each stage computes, keeps and needs",
+    "The graph of operations and values",
+)
 
 
 class Scrubber:
@@ -35,7 +38,7 @@ class Scrubber:
         self.slider.tooltip = "The selected stage; arrow keys, Page up and Page down move it"
         self.clock = w.Play(min=0, max=0, interval=INTERVAL, show_repeat=False, layout=w.Layout(display="none"))
         w.jslink((self.clock, "value"), (self.slider, "value"))
-        self.label = w.Label(tooltip="Stages count from 0", layout=w.Layout(width="104px", flex="0 0 auto"))
+        self.label = w.Label(tooltip="Stages count from 0", layout=w.Layout(width="118px", flex="0 0 auto"))
         self.speed = w.Dropdown(options=[(f"{s}×", s) for s in (1, 2, 4)], description="Speed")
         self.speed.tooltip = "How fast the stages play"
         self.speed.layout = w.Layout(width="92px", flex="0 0 auto")

@@ -1,4 +1,4 @@
-"""The part of the matrices on the screen: first and last stage, first and last operation, inclusive; () is everything."""
+"""The part of the matrices on the screen: first and last stage, first and last operation; () is everything."""
 
 from __future__ import annotations
 
