@@ -160,9 +160,7 @@ def test_playing_stops_at_the_end_and_begins_again(lab: tuple[str, Path], page: 
     page.keyboard.press("Escape")
     page.locator(".remat-matrices").focus()
     page.keyboard.press("Space")
-    page.wait_for_function(
-        "() => document.querySelector('.remat-matrices').dataset.stage < 40"
-    )
+    page.wait_for_function("() => document.querySelector('.remat-matrices').dataset.stage < 40")
     page.keyboard.press("Space")
     page.wait_for_selector(".remat-scrubber .fa-play", timeout=20_000)
     stopped = int(attribute(page, "stage"))

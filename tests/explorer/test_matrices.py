@@ -72,7 +72,7 @@ def test_an_operation_with_several_implementations_travels_with_the_chosen_one()
     ways = (Implementation((), (0,), 1.0, name="fast"), Implementation((), (0,), 2.0, name="small"))
     last = Operation("read", "backward", (Implementation((0,), (1,), 1.0),))
     graph = Graph("pair", (Value("x", 4), Value("y", 4)), (Operation("make", "forward", ways), last))
-    schedule = Schedule(graph, [[2, 0], [0, 1]], [[0, 0], [1, 0]])
+    schedule = Schedule(graph, np.array([[2, 0], [0, 1]]), np.array([[0, 0], [1, 0]]))
     cells = Cells.of(schedule)
     assert spread_R(cells, (2, 2)).tolist() == [[2 * KINDS + 1, 0], [0, KINDS + 2]]
     operations, values = labels(graph)
@@ -92,7 +92,7 @@ def test_a_comparison_tells_both_schedules_apart(tight: Any, keep: Any) -> None:
 def test_schedules_of_different_lengths_compare_as_if_the_shorter_one_went_on_empty(tight: Any) -> None:
     graph = rx.linear(1)
     keep = Schedule(graph, np.eye(3), np.tril(np.ones((3, 3)), -1))
-    single = Schedule(graph, [[1, 1, 1]], [[0, 0, 0]])
+    single = Schedule(graph, np.ones((1, 3)), np.zeros((1, 3)))
     assert difference(single, keep)[0].tolist() == [
         [BOTH, ONLY_FIRST, ONLY_FIRST],
         [NEITHER, ONLY_SECOND, NEITHER],

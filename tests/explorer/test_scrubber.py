@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import remat_explorer as rx
@@ -78,7 +79,7 @@ def test_without_a_schedule_nothing_plays() -> None:
 def test_the_sentence_of_a_stage_says_what_it_does_and_is_escaped() -> None:
     values = (Value("x", 4), Value("y", 4))
     nodes = (operation("<f>", "forward", [], [0], 1.0), operation("g", "backward", [0], [1], 1.0))
-    schedule = rx.Schedule(Graph("pair", values, nodes), [[1, 0], [1, 1]], [[0, 0], [0, 0]])
+    schedule = rx.Schedule(Graph("pair", values, nodes), np.tril(np.ones((2, 2))), np.zeros((2, 2)))
     state = State(graph=schedule.graph, schedule=schedule)
     assert stage_sentence(state) == "computes <f> · starts with 0 kept values · peaks at 4 B"
     assert "<f>" not in stage_html(state)

@@ -48,10 +48,9 @@ def test_a_value_is_found_by_the_operation_that_writes_it(network: rx.Graph) -> 
 
 def test_no_words_find_nothing_and_no_size_is_an_error(network: rx.Graph) -> None:
     assert find(network, "  ") == find(network, "there_is_none") == ()
-    for words in (">", "conv >much", "< 10 apples"):
-        if words != "< 10 apples":
-            with pytest.raises(QuantityError):
-                find(network, words)
+    for words in (">", "conv >much"):
+        with pytest.raises(QuantityError):
+            find(network, words)
     assert find(network, "< 10 apples") == ()  # ten bytes, and a word that no operation has
 
 
@@ -80,7 +79,7 @@ def test_the_state_finds_what_is_searched_for_in_the_graph_of_the_moment(network
 
 def test_choosing_a_found_operation_selects_what_it_writes_and_where_it_first_runs() -> None:
     solution: Any = rx.solve(rx.linear(8), budget=4)
-    state = State(graph=solution.graph, schedule=solution.schedule, search="backward")
+    state: Any = State(graph=solution.graph, schedule=solution.schedule, search="backward")
     for k in state.found:
         state.select_found()
         assert solution.graph.producer[state.value] == k
