@@ -147,9 +147,7 @@ class Driver:
         if graph is None:
             return
         if operation is not None:
-            k = _place("operation", operation, [node.name for node in graph.operations])
-            stage = k if stage is None else stage
-            value = graph.outputs(k)[0] if value is None and graph.outputs(k) else value
+            state.select_operation(_place("operation", operation, [node.name for node in graph.operations]))
         if value is not None:
             state.value = _place("value", value, [entry.name for entry in graph.values])
         if stage is not None:

@@ -7,37 +7,46 @@ from pathlib import Path
 from typing import Any
 
 import anywidget
-import numpy as np
 import traitlets as t
 
+from remat_explorer.explorer.matrix_cells import Cells, difference_planes, labels
 from remat_explorer.explorer.state import State
-from remat_explorer.figures.memory_heatmap import memory_in_stages
+from remat_explorer.explorer.zooming import follow
 from remat_explorer.figures.palette import DARK, LIGHT
-from remat_explorer.figures.schedule_heatmap import computation_kinds
 from remat_explorer.graph import Graph
-from remat_explorer.quantities import format_seconds
 from remat_explorer.schedule import Schedule
 
 HERE = Path(__file__).parent
-LEVELS = 65535  # U travels as 16 bits per cell: fine enough for three digits, a quarter of int64
+SCRIPTS = (  # in the order in which they build on one another
+    "quantities",
+    *(f"matrix_{part}" for part in ("cells", "panels", "raster", "axes", "zoom", "parts", "input")),
+    "matrix",
+)
+BOTH_WAYS = ("stage", "value", "zoom", "playing")  # traits that the browser changes too
 
 
 class Matrices(anywidget.AnyWidget):
-    """The widget: matrices as bytes, names, and the cursor.
+    """The widget: matrices as bytes, names, the cursor, and what is marked.
 
     Attributes:
-        R: kinds of `computation_kinds`, one byte per cell.
-        S: bits, most significant first, rows padded to bytes.
-        U: little-endian 16-bit levels, 0 where nothing runs, else share of ``largest`` times `LEVELS`.
+        rows: stages on the screen, of both schedules when two are compared.
+        lengths, runs, R, S, U, largest: the attributes of `Cells`.
+        compared_computed, compared_kept: what `difference_planes` says; empty when nothing is compared.
+        found: operations that are marked.
+        zoom: first and last stage, first and last operation on the screen; empty is everything.
     """
 
-    _esm = "".join((HERE / name).read_text() for name in ("quantities.js", "matrix_panels.js", "matrix.js"))
+    _esm = "".join((HERE / f"{name}.js").read_text() for name in SCRIPTS)
     _css = HERE / "matrix.css"
     rows = t.Int(0).tag(sync=True)
+    lengths = t.Bytes(b"").tag(sync=True)
+    runs = t.Bytes(b"").tag(sync=True)
     R = t.Bytes(b"").tag(sync=True)
     S = t.Bytes(b"").tag(sync=True)
     U = t.Bytes(b"").tag(sync=True)
     largest = t.Float(0).tag(sync=True)
+    compared_computed = t.Bytes(b"").tag(sync=True)
+    compared_kept = t.Bytes(b"").tag(sync=True)
     resident = t.Float(0).tag(sync=True)
     budget = t.Float(0).tag(sync=True)
     operations = t.List([]).tag(sync=True)
@@ -45,65 +54,95 @@ class Matrices(anywidget.AnyWidget):
     palettes = t.Dict({"light": asdict(LIGHT), "dark": asdict(DARK)}).tag(sync=True)
     stage = t.Int(0).tag(sync=True)
     value = t.Int(0).tag(sync=True)
+    zoom = t.List(t.Int(), []).tag(sync=True)
+    found = t.List(t.Int(), []).tag(sync=True)
+    playing = t.Bool(False).tag(sync=True)
     theme = t.Unicode("light").tag(sync=True)
 
 
 class MatrixView:
-    """Keeps the widget and the state's schedule, cursor, budget and theme together."""
+    """Keeps the widget together with the state: schedules, cursor, zoom, marks, budget, player and theme."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self.widget = Matrices()
         self._named: Graph | None = None
-        state.observe(self._draw, "schedule")
-        state.observe(self._move, ["stage", "value", "budget"])
-        self.widget.observe(self._select, ["stage", "value"])
+        self._drawn: tuple[Schedule | None, Schedule | None] = (None, None)
+        state.observe(self._draw, ["schedule", "other"])
+        state.observe(self._move, ["stage", "value", "budget", "zoom", "found", "playing"])
+        state.observe(self._follow, ["stage", "value"])
+        state.observe(self._switch, "picture")
+        self.widget.observe(self._take, BOTH_WAYS)
         self.widget.observe(lambda change: setattr(state, "theme", change["new"]), "theme")
+        self.widget.on_msg(self._asked)
         self._draw()
+        self._switch()
 
     def _draw(self, change: Any = None) -> None:
-        schedule, widget = self._state.schedule, self.widget
+        schedule, other, widget = self._state.schedule, self._compared(), self.widget
+        if (schedule, other) == self._drawn and change is not None:
+            return
         with widget.hold_sync():
             if schedule is None:
                 widget.rows = 0
-                return
-            if self._named is not schedule.graph:
-                self._named = schedule.graph
-                widget.operations, widget.values = labels(schedule.graph)
-                widget.resident = schedule.graph.resident_bytes
-            widget.rows = schedule.stages
-            widget.R = computation_kinds(schedule).tobytes()
-            widget.S = np.packbits(schedule.S, axis=1).tobytes()
-            widget.U, widget.largest = memory_levels(schedule)
-        self._move()
+            else:
+                self._fill(schedule, other)
+            self._drawn = (schedule, other)
+            self._move()
+
+    def _fill(self, schedule: Schedule, other: Schedule | None) -> None:
+        widget = self.widget
+        if self._named is not schedule.graph:
+            self._named = schedule.graph
+            widget.operations, widget.values = labels(schedule.graph)
+            widget.resident = schedule.graph.resident_bytes
+        if schedule is not self._drawn[0]:
+            cells = Cells.of(schedule)
+            widget.runs, widget.R, widget.S = cells.runs, cells.R, cells.S
+            widget.lengths, widget.U, widget.largest = cells.lengths, cells.U, cells.largest
+        if other is None:
+            widget.compared_computed, widget.compared_kept, widget.rows = b"", b"", schedule.stages
+        else:
+            widget.compared_computed, widget.compared_kept, widget.rows = difference_planes(schedule, other)
+
+    def _compared(self) -> Schedule | None:
+        """The other schedule, where it is one of the same graph."""
+        schedule, other = self._state.schedule, self._state.other
+        if schedule is None or other is None or other.schedule is None or other.schedule is schedule:
+            return None
+        same = [operation.name for operation in schedule.graph.operations] == [
+            operation.name for operation in other.schedule.graph.operations
+        ]
+        return other.schedule if same and schedule.S.shape[1] == other.schedule.S.shape[1] else None
 
     def _move(self, change: Any = None) -> None:
-        state = self._state
-        with self.widget.hold_sync():
-            self.widget.stage, self.widget.value, self.widget.budget = state.stage, state.value, state.budget
+        state, widget = self._state, self.widget
+        with widget.hold_sync():
+            widget.stage, widget.value, widget.budget = state.stage, state.value, state.budget
+            widget.zoom, widget.found, widget.playing = list(state.zoom), list(state.found), state.playing
 
-    def _select(self, change: Any) -> None:
-        setattr(self._state, change["name"], change["new"])
+    def _follow(self, change: Any) -> None:
+        """Where only a part is on the screen, it moves along when the cursor leaves it."""
+        state, schedule = self._state, self._state.schedule
+        if not state.zoom or schedule is None:
+            return
+        first, last, left, right = state.zoom
+        if change["name"] == "stage":
+            first, last = follow(first, last, state.stage, self.widget.rows)
+        else:
+            left, right = follow(left, right, int(schedule.graph.producer[state.value]), schedule.graph.n)
+        state.zoom = (first, last, left, right)
 
+    def _switch(self, change: Any = None) -> None:
+        self.widget.layout.display = "none" if self._state.picture == "model" else None
 
-def labels(graph: Graph) -> tuple[list[list[Any]], list[list[Any]]]:
-    """What the hover says: (name, phase, cost, first output) of operations, (name, bytes, producer) of values."""
-    operations = [
-        [node.name, node.phase, _cost(node.default.cost), node.default.outputs[0] if node.default.outputs else -1]
-        for node in graph.operations
-    ]
-    values = [[value.name, value.bytes, int(graph.producer[v])] for v, value in enumerate(graph.values)]
-    return operations, values
+    def _take(self, change: Any) -> None:
+        name, new = change["name"], change["new"]
+        setattr(self._state, name, tuple(new) if name == "zoom" else new)
+        if name == "zoom" and tuple(new) != self._state.zoom:
+            self.widget.zoom = list(self._state.zoom)  # the state has clipped it to what it was
 
-
-def _cost(cost: float) -> str:
-    """Costs of captured graphs are seconds; those of the teaching graphs are whole units."""
-    return f"cost {cost:g}" if cost == int(cost) and cost > 0 else format_seconds(cost)
-
-
-def memory_levels(schedule: Schedule) -> tuple[bytes, float]:
-    """U as little-endian 16-bit levels, and the bytes of the highest level."""
-    U = memory_in_stages(schedule)
-    largest = float(U.max())
-    levels = np.maximum(1, np.rint(U.data / max(largest, 1.0) * LEVELS))
-    return np.where(U.mask, 0, levels).astype("<u2").tobytes(), largest
+    def _asked(self, widget: Any, content: dict[str, Any], buffers: Any) -> None:
+        """The keys n and N of the browser."""
+        if "found" in content:
+            self._state.select_found(int(content["found"]))

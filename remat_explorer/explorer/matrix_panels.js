@@ -1,84 +1,91 @@
-// What the cells of R, S and U mean: their colours, their hover texts, and which value a column stands for.
+// What the cells of R, S and U mean: their colours, their texts, and which value a column stands for.
 const NEAR = 0.98; // share of the budget from which a cell of U is marked
+const HERE = ["in neither schedule", "in both schedules", "only in the schedule on the screen", "only in the compared schedule"];
 
 const rgb = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
 
 function ramp(colours, share) {
   const at = Math.min(Math.max(share, 0), 1) * (colours.length - 1);
   const low = Math.min(Math.floor(at), colours.length - 2);
-  const [from, to] = [rgb(colours[low]), rgb(colours[low + 1])];
+  const [from, to] = [colours[low], colours[low + 1]];
   return from.map((part, i) => Math.round(part + (to[i] - part) * (at - low)));
 }
 
-function panels(model) {
-  const get = (name) => model.get(name);
-  const bytes = (name) => {
-    const view = get(name);
-    return new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
-  };
-  const operations = get("operations");
-  const values = get("values");
-  const levels = () => {
-    const raw = bytes("U");
-    return new Uint16Array(raw.buffer.slice(raw.byteOffset, raw.byteOffset + raw.byteLength));
-  };
-  const memory = (level) => (level / 65535) * get("largest");
-  const describe = (k) => `${operations[k][0]} (operation ${k}, ${operations[k][1]}, ${operations[k][2]})`;
+function panels(model, data, part) {
+  const { operations, values, stages, comparedR, comparedS } = data;
+  const memory = (level) => (level / 65535) * model.get("largest");
   const kinds = ["not computed in this stage", "computed for the first time", "computed for the first time", "recomputed"];
-  const R = bytes("R");
-  const S = bytes("S");
-  const U = levels();
-  const width = Math.ceil(values.length / 8);
+  const differences = (palette) => [palette.empty, palette.both, palette.only_first, palette.only_second].map(rgb);
+  const describe = (k) => `${operations[k][0]} (operation ${k}, ${operations[k][1]}, ${operations[k][2]})`;
+  const none = (t) => (t < stages ? "" : "; the schedule on the screen has no such stage");
+  const operationOf = (v) => (values[v] ? values[v][2] : -1);
+  const withOperations = {
+    title: "operation",
+    ids: part.operations,
+    at: (k) => (k >= part.left && k <= part.right ? k - part.left : -1),
+    name: (k) => operations[k][0],
+    operation: (k) => k,
+    valueOf: (k) => operations[k][3],
+    idOf: operationOf,
+    count: operations.length,
+  };
   return {
     R: {
-      title: "operation",
+      ...withOperations,
       sparse: true, // single cells are drawn at least two pixels wide
-      columns: operations.length,
-      level: (t, c) => R[t * operations.length + c],
-      colours: (palette) => [palette.empty, palette.forward, palette.backward, palette.recompute].map(rgb),
+      layers: comparedR || data.R,
+      colours: (palette) =>
+        comparedR ? differences(palette) : [palette.empty, palette.forward, palette.backward, palette.recompute].map(rgb),
       colour: (level, colours) => colours[level],
-      valueOf: (c) => operations[c][3],
-      columnOf: (v) => (values[v] ? values[v][2] : -1),
-      text: (t, c) => `${describe(c)}: ${kinds[R[t * operations.length + c]]}`,
-      picked: (t, c) => operations[c][0],
+      text(t, k) {
+        const cell = data.codeAt(t, k);
+        const way = operations[k][4].length && cell ? ` by its implementation ${operations[k][4][(cell >> 2) - 1]}` : "";
+        const differs = comparedR ? levelIn(comparedR, t, k) : 0;
+        if (differs || t >= stages) return `${describe(k)}: computed ${HERE[differs]}${way}${none(t)}`;
+        return `${describe(k)}: ${kinds[cell & 3]}${way}`;
+      },
+      picked: (t, k) => operations[k][0],
     },
     S: {
       title: "value",
-      columns: values.length,
-      level: (t, c) => (S[t * width + (c >> 3)] >> (7 - (c & 7))) & 1,
-      colours: (palette) => [palette.empty, palette.kept].map(rgb),
+      ids: part.values,
+      at: (v) => part.column[v] ?? -1,
+      name: (v) => values[v][0],
+      operation: operationOf,
+      valueOf: (v) => v,
+      idOf: (v) => v,
+      count: values.length,
+      layers: comparedS || data.S,
+      colours: (palette) => (comparedS ? differences(palette) : [palette.empty, palette.kept].map(rgb)),
       colour: (level, colours) => colours[level],
-      valueOf: (c) => c,
-      columnOf: (v) => v,
-      text(t, c) {
-        const kept = this.level(t, c) ? "kept from the stage before" : "not in memory when the stage begins";
-        return `${values[c][0]} (value ${c}, ${formatBytes(values[c][1])}): ${kept}`;
+      text(t, v) {
+        const differs = comparedS ? levelIn(comparedS, t, v) : 0;
+        let kept = data.keptAt(t, v) ? "kept from the stage before" : "not in memory when the stage begins";
+        if (differs || t >= stages) kept = `kept ${HERE[differs]}${none(t)}`;
+        return `${values[v][0]} (value ${v}, ${formatBytes(values[v][1])}): ${kept}`;
       },
-      picked: (t, c) => `${formatBytes(values[c][1])} · ${values[c][0]}`,
+      picked: (t, v) => `${formatBytes(values[v][1])} · ${values[v][0]}`,
     },
     U: {
-      title: "operation",
-      columns: operations.length,
-      level: (t, c) => U[t * operations.length + c],
-      colours: (palette) => palette,
-      colour(level, palette) {
-        if (level === 0) return rgb(palette.empty);
-        const budget = get("budget");
-        if (budget && memory(level) >= NEAR * budget) return rgb(palette.budget);
-        const floor = get("resident");
-        return ramp(palette.scale, (memory(level) - floor) / Math.max(get("largest") - floor, 1));
+      ...withOperations,
+      levels: data.U,
+      colours: ({ empty, budget, scale }) => ({ empty: rgb(empty), budget: rgb(budget), scale: scale.map(rgb) }),
+      colour(level, colours) {
+        if (level === 0) return colours.empty;
+        const budget = model.get("budget");
+        if (budget && memory(level) >= NEAR * budget) return colours.budget;
+        const floor = model.get("resident");
+        return ramp(colours.scale, (memory(level) - floor) / Math.max(model.get("largest") - floor, 1));
       },
-      valueOf: (c) => operations[c][3],
-      columnOf: (v) => (values[v] ? values[v][2] : -1),
-      text(t, c) {
-        const level = this.level(t, c);
-        if (level === 0) return `${describe(c)}: the stage ends before it`;
-        const budget = get("budget");
+      text(t, k) {
+        const level = data.memoryAt(t, k);
+        if (level === 0) return `${describe(k)}: the stage ends before it${none(t)}`;
+        const budget = model.get("budget");
         const share = budget ? `, ${((100 * memory(level)) / budget).toFixed(0)} % of the budget` : "";
-        const when = R[t * operations.length + c] ? "in use while it runs" : "held while others run (it does not)";
-        return `${describe(c)}: ${formatBytes(memory(level))} ${when}${share}`;
+        const when = data.codeAt(t, k) ? "in use while it runs" : "held while others run (it does not)";
+        return `${describe(k)}: ${formatBytes(memory(level))} ${when}${share}`;
       },
-      picked: (t, c) => (U[t * operations.length + c] ? formatBytes(memory(U[t * operations.length + c])) : ""),
+      picked: (t, k) => (data.memoryAt(t, k) ? formatBytes(memory(data.memoryAt(t, k))) : ""),
     },
   };
 }

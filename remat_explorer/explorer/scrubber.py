@@ -1,4 +1,4 @@
-"""The stage: a slider, a player, and what the stage does in one sentence."""
+"""The row above the picture: which picture, the stage with its player, what the stage does, and the search."""
 
 from __future__ import annotations
 
@@ -8,39 +8,100 @@ from typing import Any
 import ipywidgets as w
 
 from remat_explorer.explanations import summarize_stage
+from remat_explorer.explorer.search_field import SearchField
 from remat_explorer.explorer.state import State
+
+INTERVAL = 150  # milliseconds that a stage is shown for while playing at speed 1
+PICTURES = (("Matrices", "matrices"), ("Model", "model"))
+PICTURE_HINTS = (
+    "R, S and U: what each stage computes, keeps and needs",
+    "The graph of operations and values",
+)
 
 
 class Scrubber:
-    """Keeps player, slider and the state's stage together."""
+    """Keeps switch, player, slider and search together with the state.
+
+    The browser is the clock of the player (a hidden `Play`), so that stages never come faster than they can be drawn.
+    """
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._play = w.Play(min=0, max=0, interval=150, show_repeat=False, layout=w.Layout(width="92px", height="28px"))
-        self._slider = w.IntSlider(min=0, max=0, readout=True, layout=w.Layout(width="330px"))
-        w.jslink((self._play, "value"), (self._slider, "value"))
-        self._summary = w.HTML(layout=w.Layout(flex="1 1 0", min_width="0", margin="0 0 0 8px"))
-        w.link((state, "playing"), (self._play, "playing"))
-        label = w.Label("Stage", layout=w.Layout(margin="0 2px 0 8px"))
-        self.widget = w.HBox([self._play, label, self._slider, self._summary])
+        self.picture = w.ToggleButtons(options=PICTURES, description="Show", tooltips=PICTURE_HINTS)
+        self.picture.style.button_width = "66px"
+        self.picture.layout = w.Layout(width="180px", flex="0 0 auto")
+        self.back = _button("step-backward", "Previous stage", lambda: self._step(-1))
+        self.play = _button("play", "", self._toggle)
+        self.forward = _button("step-forward", "Next stage", lambda: self._step(1))
+        self.slider = w.IntSlider(min=0, max=0, readout=False, layout=w.Layout(width="156px"))
+        self.slider.tooltip = "The selected stage; arrow keys, Page up and Page down move it"
+        self.clock = w.Play(min=0, max=0, interval=INTERVAL, show_repeat=False, layout=w.Layout(display="none"))
+        w.jslink((self.clock, "value"), (self.slider, "value"))
+        self.label = w.Label(tooltip="Stages count from 0", layout=w.Layout(width="118px", flex="0 0 auto"))
+        self.speed = w.Dropdown(options=[(f"{s}×", s) for s in (1, 2, 4)], description="Speed")
+        self.speed.tooltip = "How fast the stages play"
+        self.speed.layout = w.Layout(width="92px", flex="0 0 auto")
+        self.picture.style.description_width = self.speed.style.description_width = "initial"
+        self.summary = w.HTML(layout=w.Layout(flex="1 1 0", min_width="0", margin="0 6px"))
+        self.search = SearchField(state)
+        parts = (self.picture, self.back, self.play, self.forward, self.slider, self.clock, self.label, self.speed)
+        self.widget = w.HBox([*parts, self.summary, self.search.widget])
         self.widget.add_class("remat-scrubber")
-        self._slider.observe(lambda change: setattr(state, "stage", change["new"]), "value")
+        for name, field in (("stage", self.slider), ("speed", self.speed), ("picture", self.picture)):
+            self._bind(name, field)
+        self.clock.observe(lambda change: setattr(state, "playing", change["new"]), "playing")
         state.observe(self._resize, "schedule")
         state.observe(self._move, ["stage", "schedule"])
+        state.observe(self._show_player, ["playing", "speed", "schedule"])
         self._resize()
         self._move()
+        self._show_player()
+
+    def _bind(self, name: str, field: Any) -> None:
+        field.value = getattr(self._state, name)
+        field.observe(lambda change: setattr(self._state, name, change["new"]), "value")
+        if name != "stage":
+            self._state.observe(lambda change: setattr(field, "value", change["new"]), name)
+
+    def _step(self, by: int) -> None:
+        self._state.stage += by  # the state keeps it inside
+
+    def _toggle(self) -> None:
+        self._state.playing = not self._state.playing
 
     def _resize(self, change: Any = None) -> None:
         schedule = self._state.schedule
-        self._slider.max = self._play.max = max(0, schedule.stages - 1) if schedule else 0
+        self.slider.max = self.clock.max = max(0, schedule.stages - 1) if schedule else 0
+        self._state.playing = self._state.playing and schedule is not None
 
     def _move(self, change: Any = None) -> None:
-        self._slider.value = self._state.stage
-        self._summary.value = f'<div class="remat-summary">{stage_sentence(self._state)}</div>'
+        state, schedule = self._state, self._state.schedule
+        self.slider.value = state.stage
+        self.label.value = f"Stage {state.stage} of {schedule.stages}" if schedule else "No schedule yet"
+        self.summary.value = stage_html(state)
+        self.back.disabled = state.stage == 0
+        self.forward.disabled = schedule is None or state.stage == schedule.stages - 1
+
+    def _show_player(self, change: Any = None) -> None:
+        state = self._state
+        if state.playing and not self.clock.playing and state.stage == self.slider.max:
+            state.stage = 0  # played to the end before: from the beginning
+        self.clock.interval = INTERVAL // state.speed
+        self.clock.playing = state.playing
+        self.play.icon = "pause" if state.playing else "play"
+        doing = "Stop here" if state.playing else "Play the stages one after the other, up to the last"
+        self.play.tooltip = f"{doing} (Space in the matrices)"
+        self.play.disabled = state.schedule is None
+
+
+def _button(icon: str, tooltip: str, action: Any) -> w.Button:
+    button = w.Button(icon=icon, tooltip=tooltip, layout=w.Layout(width="28px", flex="0 0 auto", padding="0"))
+    button.on_click(lambda clicked: action())
+    return button
 
 
 def stage_sentence(state: State) -> str:
-    """What the selected stage computes, recomputes and keeps, as HTML.
+    """What the selected stage computes, recomputes and keeps.
 
     >>> stage_sentence(State())
     ''
@@ -48,5 +109,10 @@ def stage_sentence(state: State) -> str:
     schedule, plan = state.schedule, state.plan
     if schedule is None or plan is None:
         return ""
-    found = summarize_stage(schedule, plan, min(state.stage, schedule.stages - 1))
-    return html.escape(found.sentence)
+    return summarize_stage(schedule, plan, min(state.stage, schedule.stages - 1)).sentence
+
+
+def stage_html(state: State) -> str:
+    """`stage_sentence` for a place that may be too narrow for it: the tooltip has it in full."""
+    sentence = html.escape(stage_sentence(state), quote=True)
+    return f'<div class="remat-summary" title="{sentence}">{sentence}</div>'

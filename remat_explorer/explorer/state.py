@@ -11,6 +11,7 @@ from typing import Any
 import traitlets as t
 
 from remat_explorer.errors import QuantityError, UnknownNameError
+from remat_explorer.explorer import searching, zooming
 from remat_explorer.figures.memory_stack import Stacking
 from remat_explorer.figures.palette import Theme
 from remat_explorer.graph import Graph
@@ -72,9 +73,10 @@ class State(t.HasTraits):
     panel = t.Enum(PANELS, "explain", help="The panel beside the plots.")
     legend = t.Bool(False, help="Whether the panel beside the plots shows what terms and colours mean.")
     stacking: t.Enum[Stacking] = t.Enum(("kind", "value"), "kind", help="What the memory timeline is stacked by.")
-    zoom = t.Tuple(default_value=(), help="Part of the matrices: first and last stage, first and last operation.")
-    search = t.Unicode("", help="Words that a name must contain for an operation to be found.")
-    found = t.Tuple(default_value=(), help="Operations that `search` finds, ascending.")
+    zoom: Any = t.Tuple(default_value=(), help="Part of the matrices: first and last stage, first and last operation.")
+    search = t.Unicode("", help="Words that describe the operations to be found, as in `searching.find`.")
+    found: Any = t.Tuple(default_value=(), help="Operations that `search` finds, ascending.")
+    speed = t.Enum((1, 2, 4), 1, help="How many times faster than usual the stages play.")
     hint = t.Int(0, min=0, max=3, help="Step of the guided tour: 1 budget, 2 solve, 3 execute; 0 is closed.")
 
     # What is known about the model.
@@ -156,6 +158,44 @@ class State(t.HasTraits):
         """Options that the new strategy does not have go."""
         known = STRATEGIES[self.strategy].arguments if self.strategy in STRATEGIES else ()
         self.options = {name: value for name, value in self.options.items() if name in known}
+
+    def select_operation(self, k: int) -> None:
+        """Select what operation ``k`` writes first, and the stage in which it first runs."""
+        if self.schedule is None or not 0 <= k < self.schedule.graph.n:
+            return
+        outputs, runs = self.schedule.graph.outputs(k), self.schedule.R[:, k] > 0
+        if outputs:
+            self.value = outputs[0]
+        if runs.any():
+            self.stage = int(runs.argmax())
+
+    def select_found(self, by: int = 1) -> None:
+        """Select the next operation that `search` has found, or with ``by`` -1 the one before."""
+        current = int(self.graph.producer[self.value]) if self.graph and self.graph.values else 0
+        k = searching.next_found(self.found, current, by)
+        if k is not None:
+            self.select_operation(k)
+
+    @t.observe("search", "graph")
+    def _find(self, change: Any) -> None:
+        try:
+            self.found = searching.find(self.graph, self.search) if self.graph else ()
+        except QuantityError:  # a size that is still being typed; the search field says so
+            self.found = ()
+
+    @t.validate("zoom")
+    def _zoom_inside(self, proposal: Any) -> tuple[int, ...]:
+        if self.schedule is None:
+            return tuple(proposal["value"])  # clipped when there is a schedule
+        compared = self.other.schedule if self.other else None
+        stages = max(self.schedule.stages, compared.stages if compared else 0)
+        return zooming.clip(proposal["value"], stages, self.schedule.graph.n)
+
+    @t.observe("schedule", "other")
+    def _zoom_again(self, change: Any) -> None:
+        before, after = change["old"], change["new"]
+        another = change["name"] == "schedule" and before and (after is None or before.graph is not after.graph)
+        self.zoom = () if another else self.zoom  # validated again: there may be fewer stages
 
     @t.validate("stage")
     def _stage_inside(self, proposal: Any) -> int:

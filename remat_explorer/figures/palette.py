@@ -1,6 +1,7 @@
 """One palette for every figure: colours that colour-blind people can tell apart, on light and on dark ground.
 
-Source: Okabe and Ito, "Color Universal Design" (2008); the same seven hues serve both grounds.
+Source: Okabe and Ito, "Color Universal Design" (2008); the same seven hues serve both grounds. A comparison sets their
+orange against a purple, a pair that differs in lightness as well.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ class Palette:
         predicted, measured, budget: the lines over it.
         compared: another plan's memory; others: values without a colour of their own.
         cursor: the selected stage and value.
+        found: marks of what a search has found.
+        only_first, only_second, both: cells of two schedules that are compared.
         empty, ground, ink, grid: an empty cell, the figure's background, its text and its lines.
         scale: memory from lowest to highest, a sequence of one hue and rising contrast.
         hues: colours for things that have no other meaning, such as strategies, in the order of their use.
@@ -41,6 +44,10 @@ class Palette:
     compared: str
     others: str
     cursor: str
+    found: str
+    only_first: str
+    only_second: str
+    both: str
     empty: str
     ground: str
     ink: str
@@ -63,6 +70,10 @@ LIGHT = Palette(
     compared="#9C4DCC",
     others="#DADDE1",
     cursor="#CC79A7",
+    found="#F0E442",
+    only_first="#E69F00",
+    only_second="#5D3A9B",
+    both="#B4B8BD",
     empty="#F3F4F6",
     ground="#FFFFFF",
     ink="#333333",
@@ -84,6 +95,10 @@ DARK = Palette(
     compared="#C9A0F0",
     others="#4A4E55",
     cursor="#E59CC5",
+    found="#F0E442",
+    only_first="#F2A900",
+    only_second="#A68CE8",
+    both="#5B6067",
     empty="#24272B",
     ground="#111111",
     ink="#D8DADD",

@@ -26,9 +26,10 @@ def computation_kinds(schedule: Schedule) -> np.ndarray:
     [[1, 0, 0], [3, 2, 0], [3, 0, 2]]
     """
     runs = schedule.R > 0
-    first = runs & (runs.cumsum(axis=0) == 1)
-    kinds = np.where(runs, RECOMPUTE, EMPTY)
-    return np.where(first, np.where(schedule.graph.is_backward, BACKWARD, FORWARD), kinds).astype(np.uint8)
+    kinds = runs * np.uint8(RECOMPUTE)
+    ever = np.flatnonzero(runs.any(axis=0))
+    kinds[runs.argmax(axis=0)[ever], ever] = np.where(schedule.graph.is_backward, BACKWARD, FORWARD)[ever]
+    return kinds
 
 
 def schedule_heatmap(schedule: Schedule, theme: Theme = "light") -> Figure:

@@ -108,7 +108,7 @@ def test_solve_move_the_cursor_execute_and_reload(lab: tuple[str, Path], page: A
     page.locator(".remat-matrices").focus()
     moved = stage(page)
     page.keyboard.press("ArrowDown")
-    page.wait_for_selector(f".remat-scrubber :text-is('{moved + 1}')")
+    page.wait_for_selector(f".remat-scrubber :text('Stage {moved + 1} of')")
     matrix = page.locator(".remat-canvas").first.bounding_box()
     page.mouse.click(matrix["x"] + 60, matrix["y"] + 180)
     assert stage(page) > moved + 1

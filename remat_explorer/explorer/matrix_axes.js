@@ -1,0 +1,119 @@
+// What stands around and over the cells: ticks, names where they fit, marks of the search, and the cursor.
+const MARGIN = { left: 44, right: 6, top: 10, bottom: 32, names: 96 };
+const NAMED = 9; // pixels that a column needs to carry its name
+const FONT = "system-ui, sans-serif";
+
+function tickStep(count, pixels, apart) {
+  const least = (count * apart) / Math.max(pixels, 1);
+  let step = 1;
+  for (const factor of [2, 2.5, 2, 2, 2.5, 2, 2, 2.5, 2]) {
+    if (step >= least) break;
+    step *= factor;
+  }
+  return Math.round(step);
+}
+
+const namesFit = (panel, width) => panel.ids.length > 0 && width / panel.ids.length >= NAMED;
+
+// The end of a name tells more than its beginning, and is kept: "…batch_norm_backward_4".
+function fitted(context, name, width) {
+  if (context.measureText(name).width <= width) return name;
+  let cut = 1;
+  while (cut < name.length && context.measureText(`…${name.slice(cut)}`).width > width) cut += 1;
+  return `…${name.slice(cut)}`;
+}
+
+function upright(context, x, y, align, text) {
+  context.save();
+  context.translate(x, y);
+  context.rotate(-Math.PI / 2);
+  context.textAlign = align;
+  context.textBaseline = "middle";
+  context.fillText(text, 0, 0);
+  context.restore();
+}
+
+function axes(context, panel, part, palette, box, marked) {
+  const count = panel.ids.length;
+  const bottom = box.top + box.height;
+  const middle = (column) => box.left + ((column + 0.5) * box.width) / count;
+  context.font = `11px ${FONT}`;
+  context.fillStyle = palette.ink;
+  context.strokeStyle = palette.grid;
+  context.lineWidth = 1;
+  context.setLineDash([]);
+  context.strokeRect(box.left - 0.5, box.top - 0.5, box.width + 1, box.height + 1);
+  context.textAlign = "center";
+  context.textBaseline = "bottom";
+  context.fillText(count ? panel.title : "no values", box.left + box.width / 2, box.foot);
+  if (namesFit(panel, box.width)) {
+    context.font = `10px ${FONT}`;
+    panel.ids.forEach((id, column) =>
+      upright(context, middle(column), bottom + 4, "right", fitted(context, panel.name(id), box.foot - bottom - 20)),
+    );
+  } else {
+    context.textBaseline = "top";
+    const step = tickStep(count, box.width, 34);
+    panel.ids.forEach((id, column) => {
+      if (id % step !== 0) return;
+      const last = box.left + box.width + MARGIN.right - context.measureText(id).width / 2;
+      context.fillText(id, Math.min(middle(column), last), bottom + 4);
+    });
+  }
+  context.font = `11px ${FONT}`;
+  context.textAlign = "right";
+  context.textBaseline = "middle";
+  const rows = part.last - part.first + 1;
+  const step = tickStep(rows, box.height, 12.5);
+  for (let t = Math.ceil(part.first / step) * step; t <= part.last; t += step)
+    context.fillText(t, box.left - 4, box.top + ((t - part.first + 0.5) * box.height) / rows);
+  upright(context, 7, box.top + box.height / 2, "center", "stage");
+  if (marked.size) marks(context, panel, palette, box, marked);
+}
+
+// Columns of the operations that the search has found: a triangle at the top edge and a tint.
+function marks(context, panel, palette, box, marked) {
+  const width = box.width / panel.ids.length;
+  panel.ids.forEach((id, column) => {
+    if (!marked.has(panel.operation(id))) return;
+    const middle = box.left + (column + 0.5) * width;
+    context.beginPath();
+    context.moveTo(middle - 4, box.top - 8);
+    context.lineTo(middle + 4, box.top - 8);
+    context.lineTo(middle, box.top - 1);
+    context.closePath();
+    context.fillStyle = palette.found;
+    context.strokeStyle = palette.ink;
+    context.fill();
+    context.stroke();
+  });
+}
+
+function tint(context, panel, palette, box, marked) {
+  const width = box.width / panel.ids.length;
+  context.fillStyle = palette.found;
+  context.globalAlpha = 0.35;
+  panel.ids.forEach((id, column) => {
+    if (marked.has(panel.operation(id)))
+      context.fillRect(box.left + (column + 0.5) * width - Math.max(width, 1.5) / 2, box.top, Math.max(width, 1.5), box.height);
+  });
+  context.globalAlpha = 1;
+}
+
+// The row of a stage and the column of a value, outlined.
+function band(context, panel, part, box, stage, value, colour, style) {
+  const [rows, column] = [part.last - part.first + 1, panel.at(panel.idOf(value))];
+  context.strokeStyle = colour;
+  context.lineWidth = style.width;
+  context.setLineDash(style.dash);
+  if (stage >= part.first && stage <= part.last) {
+    const height = Math.max(box.height / rows, 3);
+    const middle = box.top + ((stage - part.first + 0.5) * box.height) / rows;
+    context.strokeRect(box.left, middle - height / 2, box.width, height);
+  }
+  if (column >= 0) {
+    const width = Math.max(box.width / panel.ids.length, 3);
+    const middle = box.left + ((column + 0.5) * box.width) / panel.ids.length;
+    context.strokeRect(middle - width / 2, box.top, width, box.height);
+  }
+}

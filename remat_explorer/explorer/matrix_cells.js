@@ -1,0 +1,82 @@
+// The matrices as they were sent: bits, most significant first, rows padded to bytes, and what the set bits mean.
+// They are never unpacked: 1,000 stages are drawn by merging the bytes of the rows that share a pixel.
+function bytesOf(model, name) {
+  const view = model.get(name);
+  return view && view.byteLength ? new Uint8Array(view.buffer, view.byteOffset, view.byteLength) : new Uint8Array(0);
+}
+
+function wordsOf(model, name, Words) {
+  const raw = bytesOf(model, name);
+  const aligned = raw.byteOffset % Words.BYTES_PER_ELEMENT === 0 ? raw : raw.slice();
+  return new Words(aligned.buffer, aligned.byteOffset, aligned.byteLength / Words.BYTES_PER_ELEMENT);
+}
+
+const hasBit = ({ bits, width }, t, c) => ((bits[t * width + (c >> 3)] >> (7 - (c & 7))) & 1) === 1;
+
+// Layers of bits, one for each kind of computation from 1 to 3, and how many computations come before each stage.
+function kindsOf(runs, codes, stages) {
+  const layers = [1, 2, 3].map((level) => ({ bits: new Uint8Array(runs.bits.length), width: runs.width, level }));
+  const before = new Uint32Array(stages + 1);
+  let next = 0;
+  for (let t = 0; t < stages; t++) {
+    before[t] = next;
+    for (let at = t * runs.width; at < (t + 1) * runs.width; at++) {
+      if (runs.bits[at] === 0) continue;
+      for (let bit = 128; bit; bit >>= 1) if (runs.bits[at] & bit) layers[(codes[next++] & 3) - 1].bits[at] |= bit;
+    }
+  }
+  return { layers, before };
+}
+
+// The planes of a comparison as layers: in both (1), only in the first (2), only in the second (3).
+function differenceOf(model, name, width) {
+  const packed = bytesOf(model, name);
+  if (packed.length === 0) return null;
+  const [low, high] = [packed.subarray(0, packed.length / 2), packed.subarray(packed.length / 2)];
+  const layers = [1, 2, 3].map((level) => ({ bits: new Uint8Array(low.length), width, level }));
+  const [both, first, second] = layers.map((layer) => layer.bits);
+  for (let at = 0; at < low.length; at++) {
+    if ((low[at] | high[at]) === 0) continue;
+    both[at] = low[at] & ~high[at];
+    first[at] = high[at] & ~low[at];
+    second[at] = low[at] & high[at];
+  }
+  return layers;
+}
+
+function levelIn(layers, t, c) {
+  const layer = layers.find((one) => hasBit(one, t, c));
+  return layer ? layer.level : 0;
+}
+
+function unpack(model) {
+  const [rows, operations, values] = [model.get("rows"), model.get("operations"), model.get("values")];
+  if (rows === 0) return { rows, stages: 0, operations: [], values: [], comparedR: null, comparedS: null };
+  const [n, widthR, widthS] = [operations.length, Math.ceil(operations.length / 8), Math.ceil(values.length / 8)];
+  const [lengths, codes] = [wordsOf(model, "lengths", Uint32Array), bytesOf(model, "R")];
+  const [runs, S] = [{ bits: bytesOf(model, "runs"), width: widthR }, { bits: bytesOf(model, "S"), width: widthS, level: 1 }];
+  const { layers, before } = kindsOf(runs, codes, lengths.length);
+  const starts = new Uint32Array(lengths.length);
+  for (let t = 1; t < lengths.length; t++) starts[t] = starts[t - 1] + lengths[t - 1];
+  const U = { cells: wordsOf(model, "U", Uint16Array), lengths, starts };
+  return {
+    rows,
+    stages: lengths.length,
+    operations,
+    values,
+    R: layers,
+    S: [S],
+    U,
+    comparedR: differenceOf(model, "compared_computed", widthR),
+    comparedS: differenceOf(model, "compared_kept", widthS),
+    // What the stage computes: 0, or the kind plus 4 times the number of the implementation.
+    codeAt(t, k) {
+      if (t >= lengths.length || !hasBit(runs, t, k)) return 0;
+      let at = before[t];
+      for (let c = 0; c < k; c++) at += hasBit(runs, t, c);
+      return codes[at];
+    },
+    keptAt: (t, v) => t < lengths.length && hasBit(S, t, v),
+    memoryAt: (t, k) => (t < lengths.length && k < lengths[t] && k < n ? U.cells[starts[t] + k] : 0),
+  };
+}

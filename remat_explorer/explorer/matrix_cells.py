@@ -1,0 +1,101 @@
+"""R, S and U as the bytes that the browser is sent, and the texts of its hover."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from remat_explorer.figures.difference import difference
+from remat_explorer.figures.memory_heatmap import memory_in_stages
+from remat_explorer.figures.schedule_heatmap import computation_kinds
+from remat_explorer.graph import Graph
+from remat_explorer.quantities import format_seconds
+from remat_explorer.schedule import Schedule
+
+LEVELS = 65535  # U travels as 16 bits per cell: fine enough for three digits, a quarter of int64
+KINDS = 4  # of computation; a cell of R is its kind plus 4 times the number of the implementation
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The matrices of a schedule, as small as they get without losing anything: bits, and bytes where something is.
+
+    Attributes:
+        runs: bits, most significant first, rows padded to bytes: which cells of R compute.
+        R: one byte for each of these in order, the kind of `computation_kinds` plus `KINDS` times the implementation.
+        S: bits like ``runs``.
+        lengths: little-endian 32-bit, the number of cells of U in each row up to the stage's last computation.
+        U: of these cells, little-endian 16-bit, the share of ``largest`` times `LEVELS`, at least 1.
+        largest: bytes of the highest level.
+    """
+
+    runs: bytes
+    R: bytes
+    S: bytes
+    lengths: bytes
+    U: bytes
+    largest: float
+
+    @staticmethod
+    def of(schedule: Schedule) -> Cells:
+        """The cells of a schedule.
+
+        >>> from remat_explorer.instances import linear
+        >>> cells = Cells.of(Schedule(linear(1), np.eye(3), np.tril(np.ones((3, 3)), -1)))
+        >>> list(cells.runs), list(cells.R), list(cells.S), np.frombuffer(cells.lengths, "<u4").tolist()
+        ([128, 64, 32], [5, 6, 6], [0, 128, 192], [1, 2, 3])
+        """
+        runs, U = schedule.R > 0, memory_in_stages(schedule)
+        inside = ~np.ma.getmaskarray(U)
+        shown = U.data[inside]
+        largest = float(shown.max()) if shown.size else 0.0
+        levels = np.maximum(1, np.rint(shown * (LEVELS / max(largest, 1.0))))
+        return Cells(
+            runs=np.packbits(runs, axis=1).tobytes(),
+            R=(computation_kinds(schedule)[runs] + schedule.R[runs] * np.uint8(KINDS)).tobytes(),
+            S=np.packbits(schedule.S, axis=1).tobytes(),
+            lengths=inside.sum(axis=1).astype("<u4").tobytes(),
+            U=levels.astype("<u2").tobytes(),
+            largest=largest,
+        )
+
+
+def difference_planes(first: Schedule, second: Schedule) -> tuple[bytes, bytes, int]:
+    """What `difference` says of R and of S, and the number of stages.
+
+    Each code from 0 to 3 is two bits in two planes, the low one first; rows are padded to bytes.
+    """
+    cells = difference(first, second)
+    return _planes(cells.R), _planes(cells.S), len(cells.R)
+
+
+def _planes(codes: np.ndarray) -> bytes:
+    return b"".join(np.packbits(codes >> bit & 1, axis=1).tobytes() for bit in (0, 1))
+
+
+def labels(graph: Graph) -> tuple[list[list[Any]], list[list[Any]]]:
+    """What the hover says: of operations and of values.
+
+    Returns:
+        Operations as (name, phase, cost, first output or -1, names of the implementations where there are several),
+        and values as (name, bytes, producer).
+    """
+    operations = [
+        [
+            node.name,
+            node.phase,
+            _cost(node.default.cost),
+            node.default.outputs[0] if node.default.outputs else -1,
+            [way.name for way in node.implementations] if len(node.implementations) > 1 else [],
+        ]
+        for node in graph.operations
+    ]
+    values = [[value.name, value.bytes, int(graph.producer[v])] for v, value in enumerate(graph.values)]
+    return operations, values
+
+
+def _cost(cost: float) -> str:
+    """Costs of captured graphs are seconds; those of the teaching graphs are whole units."""
+    return f"cost {cost:g}" if cost == int(cost) and cost > 0 else format_seconds(cost)

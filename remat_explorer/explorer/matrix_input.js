@@ -1,0 +1,125 @@
+// Pointer and keys of the matrices: select, hover, draw a rectangle to zoom.
+const MOVED = 4; // pixels from which a press is a rectangle and no click
+
+function listenToPointer({ root, views, tip, box, data, part, panel, select, zoomTo, brushing, drawCursor, hover, brush }) {
+  function placeOf(view, event) {
+    const [bounds, area] = [view.overlay.getBoundingClientRect(), box(view)];
+    return { x: event.clientX - bounds.left - area.left, y: event.clientY - bounds.top - area.top, area };
+  }
+
+  // The cell at a place, or the nearest one; null outside unless `nearest`.
+  function cellAt(view, event, nearest = false) {
+    const { x, y, area } = placeOf(view, event);
+    const [rows, ids] = [part().last - part().first + 1, panel(view).ids];
+    if (data().rows === 0 || ids.length === 0) return null;
+    if (!nearest && (x < 0 || y < 0 || x >= area.width || y >= area.height)) return null;
+    const inside = (share, count) => Math.max(0, Math.min(count - 1, Math.floor(share * count)));
+    const column = inside(x / area.width, ids.length);
+    return { stage: part().first + inside(y / area.height, rows), column, id: ids[column] };
+  }
+
+  function showTip(view, cell, event) {
+    const bounds = root.getBoundingClientRect();
+    const heading = element("b", "", `stage ${cell.stage}`);
+    tip.replaceChildren(heading, ` ${panel(view).text(cell.stage, cell.id)}`);
+    tip.style.display = "block";
+    const left = event.clientX - bounds.left + 14;
+    const top = event.clientY - bounds.top + 16;
+    tip.style.left = `${Math.max(0, Math.min(left, bounds.width - tip.offsetWidth - 4))}px`;
+    tip.style.top = `${top + tip.offsetHeight > bounds.height ? top - tip.offsetHeight - 26 : top}px`;
+  }
+
+  function clear() {
+    hover(null);
+    tip.style.display = "none";
+    drawCursor();
+  }
+
+  function drag(view, event) {
+    const { x, y, area } = placeOf(view, event);
+    const drawn = brush();
+    drawn.x[1] = area.left + Math.max(0, Math.min(area.width, x));
+    drawn.y[1] = area.top + Math.max(0, Math.min(area.height, y));
+    drawn.to = cellAt(view, event, true);
+    clear();
+  }
+
+  for (const view of views) {
+    view.overlay.addEventListener("pointerdown", (event) => {
+      const cell = cellAt(view, event);
+      root.focus({ preventScroll: true });
+      if (!cell || event.button !== 0) return;
+      if (!event.shiftKey && !brushing()) return select(cell.stage, panel(view).valueOf(cell.id));
+      event.preventDefault(); // else the browser selects text
+      const { x, y, area } = placeOf(view, event);
+      brush({ view, from: cell, to: cell, x: [x + area.left, x + area.left], y: [y + area.top, y + area.top] });
+      view.overlay.setPointerCapture(event.pointerId);
+    });
+    view.overlay.addEventListener("pointermove", (event) => {
+      if (brush()) return drag(view, event);
+      const cell = cellAt(view, event);
+      hover(cell && { stage: cell.stage, value: panel(view).valueOf(cell.id) });
+      if (cell) showTip(view, cell, event);
+      else tip.style.display = "none";
+      if (cell && event.buttons & 1) select(cell.stage, panel(view).valueOf(cell.id));
+      return drawCursor();
+    });
+    view.overlay.addEventListener("pointerup", () => {
+      const drawn = brush();
+      if (!drawn) return;
+      brush(null);
+      const moved = Math.max(Math.abs(drawn.x[1] - drawn.x[0]), Math.abs(drawn.y[1] - drawn.y[0]));
+      if (moved >= MOVED) zoomTo(brushed(panel(view), drawn.from, drawn.to));
+      else select(drawn.from.stage, panel(view).valueOf(drawn.from.id));
+      drawCursor();
+    });
+    view.overlay.addEventListener("pointercancel", () => {
+      brush(null);
+      drawCursor();
+    });
+    view.overlay.addEventListener("pointerleave", clear);
+    view.overlay.addEventListener("dblclick", () => zoomTo([]));
+  }
+}
+
+function listenToKeys({ model, root, data, part, select, zoomTo, scale, brushing, setBrushing, drawCursor, brush }) {
+  function escape() {
+    if (brush()) brush(null);
+    else if (brushing()) setBrushing(false);
+    else if (!part().whole) zoomTo([]);
+    else return false;
+    drawCursor();
+    return true;
+  }
+
+  function play() {
+    model.set("playing", !model.get("playing"));
+    model.save_changes();
+  }
+
+  root.addEventListener("keydown", (event) => {
+    const [stage, value] = [model.get("stage"), model.get("value")];
+    const keys = {
+      ArrowUp: () => select(stage - 1, value),
+      ArrowDown: () => select(stage + 1, value),
+      ArrowLeft: () => select(stage, value - 1),
+      ArrowRight: () => select(stage, value + 1),
+      PageUp: () => select(stage - 10, value),
+      PageDown: () => select(stage + 10, value),
+      Home: () => select(0, value),
+      End: () => select(data().stages - 1, value),
+      "+": () => scale(0.5),
+      "=": () => scale(0.5),
+      "-": () => scale(2),
+      Escape: escape,
+      n: () => model.send({ found: 1 }),
+      N: () => model.send({ found: -1 }),
+      " ": play,
+    };
+    if (!(event.key in keys) || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === " " && event.target !== root) return; // a button's own key
+    if (data().rows === 0 || keys[event.key]() === false) return;
+    event.preventDefault();
+    event.stopPropagation();
+  });
+}

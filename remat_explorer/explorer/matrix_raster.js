@@ -1,0 +1,73 @@
+// Cells to pixels: once for each change of the matrices, the zoom or the colours.
+
+// The pixels from which to which each of `count` cells reaches.
+function edges(count, pixels, least, gap) {
+  const [from, to] = [new Int32Array(count), new Int32Array(count)];
+  for (let i = 0; i < count; i++) {
+    from[i] = Math.floor((i * pixels) / count);
+    to[i] = Math.min(pixels, Math.max(from[i] + least, Math.floor(((i + 1) * pixels) / count) - gap));
+  }
+  return { from, to };
+}
+
+// The levels of the rows `first` to `last`, put over one another into a line of pixels: the highest is seen.
+function traceLayers(layers, ids, across, first, last, line) {
+  for (const { bits, width, level } of layers) {
+    const end = Math.min(bits.length, (last + 1) * width);
+    const merged = bits.slice(first * width, (first + 1) * width);
+    for (let start = (first + 1) * width; start < end; start += width)
+      for (let byte = 0; byte < width; byte++) merged[byte] |= bits[start + byte];
+    if (merged.length === 0) continue;
+    for (let column = 0; column < ids.length; column++) {
+      if ((merged[ids[column] >> 3] & (128 >> (ids[column] & 7))) === 0) continue;
+      for (let x = across.from[column]; x < across.to[column]; x++) if (level > line[x]) line[x] = level;
+    }
+  }
+}
+
+function traceLevels({ cells, lengths, starts }, ids, across, first, last, line) {
+  for (let t = first; t <= last && t < lengths.length; t++)
+    for (let column = 0, end = Math.min(ids.length, lengths[t] - ids[0]); column < end; column++) {
+      const level = cells[starts[t] + ids[column]];
+      for (let x = across.from[column]; x < across.to[column]; x++) if (level > line[x]) line[x] = level;
+    }
+}
+
+// The highest level under every device pixel: nothing thin disappears, and large cells keep sharp edges.
+function raster(panel, part, width, height, ratio) {
+  const { ids } = panel;
+  const rows = part.last - part.first + 1;
+  const gap = ids.length * 9 < width && rows * 9 < height ? 1 : 0;
+  const least = panel.sparse ? Math.round(2 * ratio) : 1;
+  const [across, down] = [edges(ids.length, width, least, gap), edges(rows, height, least, gap)];
+  const [levels, line] = [new Uint16Array(width * height), new Uint16Array(width)];
+  for (let row = 0, next = 0; row < rows; row = next) {
+    for (next = row + 1; next < rows && down.from[next] === down.from[row] && down.to[next] === down.to[row]; ) next++;
+    const [first, last] = [part.first + row, part.first + next - 1];
+    line.fill(0);
+    if (panel.layers) traceLayers(panel.layers, ids, across, first, last, line);
+    else traceLevels(panel.levels, ids, across, first, last, line);
+    for (let y = down.from[row]; y < down.to[row]; y++)
+      for (let x = 0, at = y * width; x < width; x++, at++) if (line[x] > levels[at]) levels[at] = line[x];
+  }
+  return levels;
+}
+
+function paint(context, panel, part, palette, box, ratio) {
+  const [width, height] = [Math.round(box.width * ratio), Math.round(box.height * ratio)];
+  if (width < 1 || height < 1) return;
+  const image = context.createImageData(width, height);
+  const pixels = new Uint32Array(image.data.buffer);
+  const colours = panel.colours(palette);
+  const known = new Uint32Array(65536); // the colours of the levels met so far; 0, which is transparent, is not yet
+  const levels = raster(panel, part, width, height, ratio);
+  for (let i = 0; i < levels.length; i++) {
+    let colour = known[levels[i]];
+    if (colour === 0) {
+      const [r, g, b] = panel.colour(levels[i], colours);
+      colour = known[levels[i]] = (255 << 24) | (b << 16) | (g << 8) | r;
+    }
+    pixels[i] = colour;
+  }
+  context.putImageData(image, Math.round(box.left * ratio), Math.round(box.top * ratio));
+}

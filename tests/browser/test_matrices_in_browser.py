@@ -1,0 +1,187 @@
+"""The matrices and the row above them as a person meets them: zoom, search, comparison, player, switch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab import open_notebook, run_cell, write_notebook
+
+pytestmark = pytest.mark.browser
+
+BEGIN = """import remat_explorer as rx
+explorer = rx.Explorer(graph=rx.linear(24), budget="60%")
+explorer.wait(60)
+keep = explorer.solution
+explorer"""
+SOLVE = "explorer.solve()\nexplorer.wait(60), explorer.solution.schedule.recomputations > 0"
+COLOURS = """(number) => {
+    const canvas = document.querySelectorAll('.remat-canvas canvas:first-child')[number];
+    const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+    const colours = new Set();
+    for (let i = 0; i < pixels.length; i += 4)
+        colours.add('#' + [0, 1, 2].map((c) => pixels[i + c].toString(16).padStart(2, '0')).join('').toUpperCase());
+    return [...colours];
+}"""
+
+
+def attribute(page: Any, name: str) -> str:
+    return page.locator(".remat-matrices").get_attribute(f"data-{name}")
+
+
+def await_attribute(page: Any, name: str, value: Any) -> None:
+    page.wait_for_selector(f'.remat-matrices[data-{name}="{value}"]', timeout=20_000)
+
+
+def begin(lab: tuple[str, Path], page: Any, name: str, *cells: str) -> None:
+    address, root = lab
+    write_notebook(root / name, [BEGIN, *cells])
+    open_notebook(page, address, name)
+    run_cell(page, 0)
+    await_attribute(page, "rows", 49)
+    page.keyboard.press("Escape")
+
+
+def drag(page: Any, number: int, start: tuple[float, float], end: tuple[float, float], shift: bool) -> None:
+    """Drag over a matrix, from and to a share of its width and height."""
+    area = page.locator(".remat-canvas").nth(number).bounding_box()
+    places = [
+        (area["x"] + 44 + x * (area["width"] - 50), area["y"] + 10 + y * (area["height"] - 42)) for x, y in (start, end)
+    ]
+    if shift:
+        page.keyboard.down("Shift")
+    page.mouse.move(*places[0])
+    page.mouse.down()
+    page.mouse.move(*places[1], steps=4)
+    page.mouse.up()
+    if shift:
+        page.keyboard.up("Shift")
+
+
+def test_zoom_by_rectangle_keys_buttons_and_script(lab: tuple[str, Path], page: Any) -> None:
+    begin(lab, page, "zoom.ipynb", "print(explorer.state.zoom)", "explorer.state.zoom = (30, 20, 3, 12)")
+    drag(page, 0, (0.25, 0.25), (0.5, 0.5), shift=True)
+    first, last, left, right = map(int, attribute(page, "zoom").split(","))
+    assert abs(first - 12) <= 1
+    assert abs(last - 24) <= 1
+    assert abs(left - 12) <= 1
+    assert abs(right - 24) <= 1
+    assert f"computed in stages {first}–{last} of 49" in page.locator(".remat-matrices figcaption").first.inner_text()
+    run_cell(page, 1)
+    page.wait_for_selector(f".jp-OutputArea-output:has-text('({first}, {last}, {left}, {right})')", timeout=20_000)
+    page.keyboard.press("Escape")
+
+    page.locator(".remat-matrices").focus()
+    page.keyboard.press("+")
+    page.wait_for_function(
+        f"() => document.querySelector('.remat-matrices').dataset.zoom !== '{first},{last},{left},{right}'"
+    )
+    inner = [int(edge) for edge in attribute(page, "zoom").split(",")]
+    assert inner[1] - inner[0] < last - first
+    page.keyboard.press("Escape")
+    await_attribute(page, "zoom", "")
+
+    page.get_by_role("button", name="Drag a rectangle").click()
+    drag(page, 1, (0.5, 0.5), (0.75, 0.75), shift=False)
+    page.wait_for_function("() => document.querySelector('.remat-matrices').dataset.zoom !== ''")
+    page.get_by_role("button", name="Show every stage").click()
+    await_attribute(page, "zoom", "")
+
+    run_cell(page, 2)
+    await_attribute(page, "zoom", "20,30,3,12")
+    page.keyboard.press("Escape")
+    page.locator(".remat-matrices").focus()
+    page.keyboard.press("End")  # the part moves along with the cursor
+    await_attribute(page, "zoom", "38,48,3,12")
+    page.locator(".remat-canvas").nth(2).dblclick(position={"x": 100, "y": 60})
+    await_attribute(page, "zoom", "")
+    assert page.failures == []
+
+
+def test_search_marks_counts_and_goes_from_one_to_the_next(lab: tuple[str, Path], page: Any) -> None:
+    begin(lab, page, "search.ipynb")
+    before = page.evaluate(COLOURS, 0)
+    field = page.get_by_role("textbox", name="Search", exact=True)
+    field.fill("backward >=1B")
+    page.wait_for_selector(".remat-count:has-text('25 found')", timeout=20_000)
+    page.wait_for_function(f"(colours) => ({COLOURS})(0).length > colours", arg=len(before))
+    field.press("Enter")
+    page.wait_for_selector(".remat-count:has-text('1 of 25')", timeout=20_000)
+    await_attribute(page, "stage", 24)
+    page.locator(".remat-matrices").focus()
+    page.keyboard.press("n")
+    page.wait_for_selector(".remat-count:has-text('2 of 25')", timeout=20_000)
+    page.keyboard.press("Shift+N")
+    page.keyboard.press("Shift+N")
+    page.wait_for_selector(".remat-count:has-text('25 of 25')", timeout=20_000)
+    await_attribute(page, "stage", 48)
+    assert "Stage 48." in page.locator(".remat-live").inner_text()
+    assert page.failures == []
+
+
+def test_a_comparison_has_its_legend_and_its_colours(lab: tuple[str, Path], page: Any) -> None:
+    begin(lab, page, "compare.ipynb", SOLVE, "explorer.state.other = keep", "explorer.state.other = None")
+    run_cell(page, 1)
+    page.wait_for_selector(".jp-OutputArea-output:has-text('(True, True)')", timeout=60_000)
+    legends = page.locator(".remat-legend")
+    assert "recompute" in legends.first.inner_text()
+    run_cell(page, 2)
+    await_attribute(page, "compared", "true")
+    for number in (0, 1):
+        assert "only in the compared" in legends.nth(number).inner_text()
+    shown = page.evaluate("() => document.querySelector('.remat-matrices').dataset.theme")
+    assert shown == "light"
+    assert {"#B4B8BD", "#E69F00"} <= set(page.evaluate(COLOURS, 0))  # in both, and what only this one recomputes
+    assert {"#B4B8BD", "#5D3A9B"} <= set(page.evaluate(COLOURS, 1))  # in both, and what only checkpoint-all keeps
+    run_cell(page, 3)
+    await_attribute(page, "compared", "false")
+    assert "recompute" in legends.first.inner_text()
+    assert page.failures == []
+
+
+def test_playing_stops_at_the_end_and_begins_again(lab: tuple[str, Path], page: Any) -> None:
+    begin(
+        lab,
+        page,
+        "play.ipynb",
+        "explorer.state.speed, explorer.state.stage = 4, 44",
+        "print('playing', explorer.state.playing)",
+    )
+    run_cell(page, 1)
+    await_attribute(page, "stage", 44)
+    page.keyboard.press("Escape")
+    page.locator(".remat-matrices").focus()
+    page.keyboard.press("Space")
+    await_attribute(page, "stage", 48)
+    page.wait_for_selector(".remat-scrubber .fa-play", timeout=20_000)  # the button offers to play again
+    run_cell(page, 2)
+    page.wait_for_selector(".jp-OutputArea-output:has-text('playing False')", timeout=20_000)
+    page.keyboard.press("Escape")
+    page.locator(".remat-matrices").focus()
+    page.keyboard.press("Space")
+    page.wait_for_function("() => document.querySelector('.remat-matrices').dataset.stage < 40")
+    page.keyboard.press("Space")
+    page.wait_for_selector(".remat-scrubber .fa-play", timeout=20_000)
+    stopped = int(attribute(page, "stage"))
+    page.wait_for_timeout(500)
+    assert int(attribute(page, "stage")) <= stopped + 1  # one may have been on its way
+    assert int(attribute(page, "stage")) < 48
+    assert page.failures == []
+
+
+def test_the_matrices_come_back_at_their_size_when_they_are_shown_again(lab: tuple[str, Path], page: Any) -> None:
+    begin(lab, page, "switch.ipynb")
+    before = page.evaluate(COLOURS, 0)
+    page.get_by_role("button", name="Model", exact=True).click()
+    page.wait_for_selector(".remat-matrices", state="hidden", timeout=20_000)
+    page.set_viewport_size({"width": 1500, "height": 800})
+    page.get_by_role("button", name="Matrices", exact=True).click()
+    page.wait_for_selector(".remat-matrices", state="visible", timeout=20_000)
+    page.wait_for_function(
+        """() => [...document.querySelectorAll('.remat-canvas')].every((frame) =>
+            frame.clientWidth > 400 && frame.querySelector('canvas').width === frame.clientWidth)"""
+    )
+    assert "#56B4E9" in before
+    assert "#56B4E9" in page.evaluate(COLOURS, 0)
+    assert page.failures == []
