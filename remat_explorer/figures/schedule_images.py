@@ -1,0 +1,90 @@
+"""R, S and U as three pictures side by side: small at any number of operations, for files that are sent around."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from remat_explorer.figures.byte_axis import ByteAxis
+from remat_explorer.figures.memory_heatmap import memory_in_stages
+from remat_explorer.figures.palette import Theme, palette
+from remat_explorer.figures.png import png_address, shades
+from remat_explorer.figures.schedule_heatmap import computation_kinds
+from remat_explorer.schedule import Schedule
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+LEVELS = 254  # shades of memory; with the one for empty cells and a black one, a PNG's palette is full
+TITLES = ("R: computed in the stage", "S: retained into the stage", "U: memory in use (predicted)")
+
+
+def schedule_images(schedule: Schedule, theme: Theme = "light") -> Figure:
+    """What each stage computes, what it starts with, and the memory in use, one pixel per cell.
+
+    A thousand operations take some hundred kilobytes, where `schedule_heatmap` would take many megabytes.
+
+    Args:
+        schedule: R of shape (stages, operations) and S of shape (stages, values).
+        theme: ground of the figure, "light" or "dark".
+
+    >>> from remat_explorer.instances import linear
+    >>> figure = schedule_images(Schedule(linear(1), np.eye(3), np.tril(np.ones((3, 3)), -1)))
+    >>> [trace.type for trace in figure.data[:3]]
+    ['image', 'image', 'image']
+    """
+    from plotly import graph_objects as go
+    from plotly.subplots import make_subplots
+
+    colours = palette(theme)
+    kinds = (colours.empty, colours.forward, colours.backward, colours.recompute)
+    U = memory_in_stages(schedule)
+    largest = max(float(U.max()), 1.0)
+    levels = np.where(U.mask, 0, 1 + np.rint(U.data / largest * (LEVELS - 1)).astype(int))
+    pictures = (
+        png_address(computation_kinds(schedule), kinds),
+        png_address(schedule.S, (colours.empty, colours.kept)),
+        png_address(levels, [colours.empty, *shades(colours.scale, LEVELS)]),
+    )
+    figure = make_subplots(rows=1, cols=3, shared_yaxes=True, horizontal_spacing=0.02, subplot_titles=TITLES)
+    across = ("operation", "value", "operation")
+    for column, (picture, name) in enumerate(zip(pictures, across, strict=True), start=1):
+        hover = f"stage %{{y}}, {name} %{{x}}<extra></extra>"
+        figure.add_trace(go.Image(source=picture, hovertemplate=hover, name=TITLES[column - 1][0]), 1, column)
+        width = schedule.S.shape[1] if name == "value" else schedule.graph.n
+        figure.update_xaxes(title_text=name, range=[-0.5, width - 0.5], row=1, col=column)
+    for name, colour in zip(("forward", "backward", "recompute", "kept"), (*kinds[1:], colours.kept), strict=True):
+        figure.add_trace(go.Scatter(x=[None], y=[None], mode="markers", name=name, marker=_square(colour)), 1, 1)
+    figure.add_trace(_scale(go, colours.scale, largest), 1, 3)
+    figure.update_xaxes(showgrid=False, zeroline=False)
+    figure.update_yaxes(range=[schedule.stages - 0.5, -0.5], scaleanchor=False, showgrid=False, zeroline=False)
+    figure.update_yaxes(title_text="stage", row=1, col=1)
+    figure.update_layout(
+        height=440,
+        margin={"l": 60, "r": 12, "t": 40, "b": 70},
+        paper_bgcolor=colours.ground,
+        plot_bgcolor=colours.empty,
+        font_color=colours.ink,
+        legend={"orientation": "h", "y": -0.2},
+    )
+    return figure
+
+
+def _square(colour: str) -> dict[str, Any]:
+    return {"color": colour, "symbol": "square"}
+
+
+def _scale(go: Any, scale: tuple[str, ...], largest: float) -> Any:
+    """No point, but the colour bar of the memory."""
+    axis = ByteAxis.up_to(largest)
+    steps = [(i / (len(scale) - 1), colour) for i, colour in enumerate(scale)]
+    marker = {
+        "color": [0],
+        "cmin": 0,
+        "cmax": largest / axis.bytes,
+        "colorscale": steps,
+        "showscale": True,
+        "colorbar": {"title": {"text": axis.unit}, "thickness": 12},
+    }
+    return go.Scatter(x=[None], y=[None], mode="markers", showlegend=False, hoverinfo="skip", marker=marker)
