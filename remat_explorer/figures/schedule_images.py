@@ -16,6 +16,7 @@ from remat_explorer.schedule import Schedule
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+PIXELS = 340  # about as many as a picture is wide: larger ones are averaged, so that no thin line is lost
 LEVELS = 254  # shades of memory; with the one for empty cells and a black one, a PNG's palette is full
 TITLES = ("R: computed in the stage", "S: retained into the stage", "U: memory in use (predicted)")
 
@@ -51,8 +52,10 @@ def schedule_images(schedule: Schedule, theme: Theme = "light") -> Figure:
     across = ("operation", "value", "operation")
     for column, (picture, name) in enumerate(zip(pictures, across, strict=True), start=1):
         hover = f"stage %{{y}}, {name} %{{x}}<extra></extra>"
-        figure.add_trace(go.Image(source=picture, hovertemplate=hover, name=TITLES[column - 1][0]), 1, column)
         width = schedule.S.shape[1] if name == "value" else schedule.graph.n
+        smooth = "fast" if max(width, schedule.stages) > PIXELS else False
+        trace = go.Image(source=picture, hovertemplate=hover, name=TITLES[column - 1][0], zsmooth=smooth)
+        figure.add_trace(trace, 1, column)
         figure.update_xaxes(title_text=name, range=[-0.5, width - 0.5], row=1, col=column)
     for name, colour in zip(("forward", "backward", "recompute", "kept"), (*kinds[1:], colours.kept), strict=True):
         figure.add_trace(go.Scatter(x=[None], y=[None], mode="markers", name=name, marker=_square(colour)), 1, 1)
@@ -61,7 +64,7 @@ def schedule_images(schedule: Schedule, theme: Theme = "light") -> Figure:
     figure.update_yaxes(range=[schedule.stages - 0.5, -0.5], scaleanchor=False, showgrid=False, zeroline=False)
     figure.update_yaxes(title_text="stage", row=1, col=1)
     figure.update_layout(
-        height=440,
+        height=420,
         margin={"l": 60, "r": 12, "t": 40, "b": 70},
         paper_bgcolor=colours.ground,
         plot_bgcolor=colours.empty,

@@ -87,8 +87,8 @@ def described(plan: Plan, statement: int) -> list[tuple[str, str, str, str]]:
     """A row for each value in memory: name, bytes, share of what is not resident, reason."""
     found = alive_at(plan, statement)
     total = sum(one.bytes for one in found) or 1
-    values = plan.graph.values
-    return [
-        (values[one.value].name, format_bytes(one.bytes), f"{100 * one.bytes / total:.1f} %", reason(plan, one, statement))
-        for one in found
-    ]
+    rows = []
+    for one in found:
+        share = f"{100 * one.bytes / total:.1f} %"
+        rows.append((plan.graph.values[one.value].name, format_bytes(one.bytes), share, reason(plan, one, statement)))
+    return rows

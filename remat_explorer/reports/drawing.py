@@ -23,7 +23,7 @@ def drawing(identity: str, draw: Callable[[Theme], Figure], label: str) -> str:
         draw: makes the figure for a theme.
         label: what the figure shows, for those who do not see it.
     """
-    light, dark = (json.loads(_without_template(draw(theme)).to_json()) for theme in ("light", "dark"))
+    light, dark = (json.loads(str(_without_template(draw(theme)).to_json())) for theme in ("light", "dark"))
     entry = {"light": light, "dark": [[list(path), value] for path, value in differences(light, dark)]}
     height = light["layout"].get("height", 400)
     place = f'<div class="figure" id="{identity}" role="img" aria-label="{label}" style="min-height:{height}px"></div>'

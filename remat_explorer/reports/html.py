@@ -34,9 +34,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     marks = [' class="number"' if head.startswith(" ") else "" for head in heads]
     top = "".join(f"<th{mark}>{escape(head.strip())}</th>" for head, mark in zip(heads, marks, strict=True))
     body = "".join(
-        "<tr>"
-        + "".join(f"<td{mark}>{escape(cell)}</td>" for cell, mark in zip(row, marks, strict=True))
-        + "</tr>"
+        "<tr>" + "".join(f"<td{mark}>{escape(cell)}</td>" for cell, mark in zip(row, marks, strict=True)) + "</tr>"
         for row in rows
     )
     return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'

@@ -12,10 +12,8 @@ def versions() -> list[tuple[str, str]]:
     >>> [name for name, _ in versions()]
     ['python', 'torch', 'plotly', 'remat_explorer']
     """
-    from remat_explorer import __version__
-
-    found = [(name, importlib.metadata.version(name)) for name in ("torch", "plotly")]
-    return [("python", platform.python_version()), *found, ("remat_explorer", __version__)]
+    found = [(name, importlib.metadata.version(name)) for name in ("torch", "plotly", "remat_explorer")]
+    return [("python", platform.python_version()), *found]
 
 
 def devices() -> list[tuple[str, str]]:

@@ -89,6 +89,19 @@ function fillPlan(graph) {
   input.addEventListener("input", show);
 }
 
+// A large matrix is averaged as a whole, and has sharp cells once it is zoomed into.
+function sharpenZoomed() {
+  const place = document.getElementById("matrices");
+  place?.on("plotly_relayout", () => {
+    const { xaxis, xaxis2, xaxis3, yaxis } = place._fullLayout;
+    const span = ({ range: [from, to] }) => Math.abs(to - from);
+    const smooth = [xaxis, xaxis2, xaxis3].map((axis) => (Math.max(span(axis), span(yaxis)) > 340 ? "fast" : false));
+    if (smooth.some((wanted, i) => place._fullData[i].zsmooth !== wanted)) {
+      Plotly.restyle(place, { zsmooth: smooth }, [0, 1, 2]);
+    }
+  });
+}
+
 function explainCells(graph, solution) {
   const place = document.getElementById("matrices");
   if (!place) return;
@@ -120,6 +133,7 @@ async function begin() {
   addEventListener("beforeprint", () => darkness.matches && drawAll(false));
   addEventListener("afterprint", () => darkness.matches && drawAll(true));
   offerFiles();
+  sharpenZoomed();
   const graph = JSON.parse(await unpacked("graph-file"));
   fillPlan(graph);
   explainCells(graph, JSON.parse(await unpacked("solution-file")));

@@ -50,7 +50,9 @@ def _quality(contents: Contents) -> str:
         return "The schedule is proven optimal: no schedule of this graph within the budget costs less."
     if solution.gap is None:
         return f"It is the best that {solution.strategy!r} found; nothing is proven about how far from optimal it is."
-    return f"It is the best that was found; a proven bound says that it is at most {format_share(solution.gap)} too dear."
+    return (
+        f"It is the best that was found; it is proven that none is cheaper by more than {format_share(solution.gap)}."
+    )
 
 
 def _executed(contents: Contents) -> str:
@@ -61,7 +63,10 @@ def _executed(contents: Contents) -> str:
         f"Executed on {measured.device}, it needed {format_bytes(measured.peak)}, {verdict} the budget and "
         f"{100 * measured.error:+.2f} % from the prediction"
     )
-    equal = {True: ", with the gradients of plain PyTorch bit for bit", False: ", with OTHER results than plain PyTorch"}
+    equal = {
+        True: ", with the gradients of plain PyTorch bit for bit",
+        False: ", with OTHER results than plain PyTorch",
+    }
     return words + (equal[measured.equal] if measured.equal is not None else "") + "."
 
 

@@ -27,7 +27,7 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-LOCAL = ("http://127.0.0.1", "ws://127.0.0.1", "data:", "blob:")
+LOCAL = ("http://127.0.0.1", "ws://127.0.0.1", "data:", "blob:", "file://")
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 MEND = "apt-get install -y chromium (or, without root: playwright install chromium)"
 
