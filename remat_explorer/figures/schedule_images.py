@@ -10,13 +10,14 @@ from remat_explorer.figures.byte_axis import ByteAxis
 from remat_explorer.figures.memory_heatmap import memory_in_stages
 from remat_explorer.figures.palette import Theme, palette
 from remat_explorer.figures.png import png_address, shades
-from remat_explorer.figures.schedule_heatmap import computation_kinds
+from remat_explorer.figures.schedule_heatmap import BACKWARD, FORWARD, RECOMPUTE, computation_kinds
 from remat_explorer.schedule import Schedule
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 PIXELS = 340  # about as many as a picture is wide: larger ones are averaged, so that no thin line is lost
+MARK, MARKS = 3, 8000  # pixels of a mark on a computation in a larger one, and at most how many of them
 LEVELS = 254  # shades of memory; with the one for empty cells and a black one, a PNG's palette is full
 TITLES = ("R: computed in the stage", "S: retained into the stage", "U: memory in use (predicted)")
 
@@ -57,25 +58,34 @@ def schedule_images(schedule: Schedule, theme: Theme = "light") -> Figure:
         trace = go.Image(source=picture, hovertemplate=hover, name=TITLES[column - 1][0], zsmooth=smooth)
         figure.add_trace(trace, 1, column)
         figure.update_xaxes(title_text=name, range=[-0.5, width - 0.5], row=1, col=column)
+    marks = _marks(schedule)
     for name, colour in zip(("forward", "backward", "recompute", "kept"), (*kinds[1:], colours.kept), strict=True):
-        figure.add_trace(go.Scatter(x=[None], y=[None], mode="markers", name=name, marker=_square(colour)), 1, 1)
+        rows, columns = marks.get(name, ([None], [None]))
+        squares = {"color": colour, "symbol": "square", "size": MARK}
+        trace = go.Scatter(x=columns, y=rows, mode="markers", name=name, marker=squares, hoverinfo="skip")
+        figure.add_trace(trace, 1, 1)
     figure.add_trace(_scale(go, colours.scale, largest), 1, 3)
     figure.update_xaxes(showgrid=False, zeroline=False)
     figure.update_yaxes(range=[schedule.stages - 0.5, -0.5], scaleanchor=False, showgrid=False, zeroline=False)
     figure.update_yaxes(title_text="stage", row=1, col=1)
     figure.update_layout(
-        height=420,
-        margin={"l": 60, "r": 12, "t": 40, "b": 70},
+        height=436,
+        margin={"l": 60, "r": 12, "t": 56, "b": 70},
         paper_bgcolor=colours.ground,
         plot_bgcolor=colours.empty,
         font_color=colours.ink,
-        legend={"orientation": "h", "y": -0.2},
+        legend={"orientation": "h", "y": -0.2, "itemsizing": "constant"},
     )
     return figure
 
 
-def _square(colour: str) -> dict[str, Any]:
-    return {"color": colour, "symbol": "square"}
+def _marks(schedule: Schedule) -> dict[str, tuple[np.ndarray, ...]]:
+    """Rows and columns of each kind of computation, where single cells are too small to be seen, and not too many."""
+    kinds = computation_kinds(schedule)
+    if max(kinds.shape) <= PIXELS or np.count_nonzero(kinds) > MARKS:
+        return {}
+    named = {"forward": FORWARD, "backward": BACKWARD, "recompute": RECOMPUTE}
+    return {name: np.nonzero(kinds == kind) for name, kind in named.items()}
 
 
 def _scale(go: Any, scale: tuple[str, ...], largest: float) -> Any:

@@ -2,6 +2,7 @@
 // Draws the figures, fills the plan, says what is under the pointer, and offers the files inside of the page.
 
 const SHOWN = 500; // statements at a time
+const CONFIG = { responsive: true, displaylogo: false, modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]] };
 const darkness = matchMedia("(prefers-color-scheme: dark)");
 const parsed = (id) => JSON.parse(document.getElementById(id).textContent);
 
@@ -18,7 +19,7 @@ function themed({ light, dark }, isDark) {
 function drawAll(isDark) {
   for (const place of document.querySelectorAll(".figure")) {
     const { data, layout } = themed(parsed(`${place.id}-data`), isDark);
-    Plotly.react(place, data, layout, { responsive: true, displaylogo: false });
+    Plotly.react(place, data, layout, CONFIG);
   }
 }
 

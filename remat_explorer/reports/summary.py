@@ -23,7 +23,7 @@ def sentences(contents: Contents) -> list[str]:
     >>> for sentence in sentences(Contents(solve(linear(8), 4))):
     ...     print(sentence)
     A training step of linear8 fits into 4 B: its predicted peak is 4 B, where keeping everything needs 10 B (-60.0 %).
-    That costs +52.9 % over computing everything once: 9 of 17 operations run again, 9 recomputations in all.
+    That costs +52.9 % over computing everything once: 6 of 17 operations run again, 9 recomputations in all.
     The schedule is proven optimal: no schedule of this graph within the budget costs less.
     """
     solution, schedule = contents.solution, contents.solution.schedule
@@ -65,7 +65,7 @@ def _executed(contents: Contents) -> str:
     )
     equal = {
         True: ", with the gradients of plain PyTorch bit for bit",
-        False: ", with OTHER results than plain PyTorch",
+        False: ", with OTHER results",
     }
     return words + (equal[measured.equal] if measured.equal is not None else "") + "."
 
