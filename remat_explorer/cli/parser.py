@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 import remat_explorer as rx
+from remat_explorer.cli.app import app
 from remat_explorer.cli.cache import KINDS, cache
 from remat_explorer.cli.capture import capture
 from remat_explorer.cli.lab import lab
@@ -41,6 +42,7 @@ EXAMPLES = """examples:
   remat-explorer run residual_net --batch 32 --budget 60% --device cpu
   remat-explorer report residual_net --batch 32 --budget 60% --execute --sweep -o report.html
   remat-explorer cache list
+  remat-explorer app --theme dark
   remat-explorer lab
 
 A MODEL is a name that `models` lists, or path/to/file.py:function. The function takes no arguments and returns
@@ -87,6 +89,7 @@ def make_parser() -> argparse.ArgumentParser:
     to_run = command("run", run, "Profile, solve, execute on the device, and compare with the prediction.")
     to_report = command("report", report, "Solve, and write one HTML file that shows everything about the answer.")
     to_cache = command("cache", cache, "List or clear what is kept from earlier solves and profiles.")
+    _app_options(command("app", app, "Serve the explorer alone, as a page of this machine, without code."))
     _lab_options(command("lab", lab, "Open JupyterLab on the explorer."))
     _model_options(to_capture, to_show, to_solve, to_sweep, to_enlarge, to_bound, to_run, to_report)
     to_capture.add_argument("-o", "--output", required=True, metavar="GRAPH.json")
@@ -197,6 +200,13 @@ def _run_options(child: argparse.ArgumentParser) -> None:
     child.add_argument("--hard-cap", action="store_true", help="refuse more memory than the budget (CUDA: enforced)")
     child.add_argument("--trace", metavar="TRACE.json", help="write the run as a trace for ui.perfetto.dev")
     child.add_argument("--snapshot", metavar="FILE", help="write PyTorch's memory snapshot of the run (CUDA)")
+
+
+def _app_options(child: argparse.ArgumentParser) -> None:
+    child.add_argument("--port", type=_count, default=8866, help="or the next free one (default: 8866)")
+    child.add_argument("--theme", choices=("light", "dark"), default="light", help="default: light")
+    child.add_argument("--no-browser", action="store_true", help="print the URL only")
+    child.add_argument("--without-token", action="store_true", help="let everybody on this machine open the page")
 
 
 def _lab_options(child: argparse.ArgumentParser) -> None:

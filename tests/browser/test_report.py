@@ -12,7 +12,10 @@ import remat_explorer as rx
 pytestmark = pytest.mark.browser
 
 DRAWN = "() => [...document.querySelectorAll('.figure')].map((place) => place._fullData ? place._fullData.length : 0)"
-PAINTED = "() => [...document.querySelectorAll('#matrices image')].map((image) => image.href.baseVal.length > 100)"
+PAINTED = """() => {
+    const images = [...document.querySelectorAll('#matrices image')];
+    return images.length === 3 && images.every((image) => image.href.baseVal.length > 100)
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +35,7 @@ def test_figures_are_drawn_without_any_request(report: tuple[Any, Path], page: A
     page.context.on("request", lambda request: requests.append(request.url))
     open_report(page, report[1])
     assert page.evaluate(DRAWN) == [8, 7]
-    page.wait_for_function(
-        f"() => {{ const drawn = ({PAINTED})(); return drawn.length === 3 && drawn.every(Boolean) }}"
-    )
+    page.wait_for_function(PAINTED)
     assert [address for address in requests if not address.startswith(("data:", "blob:"))] == [report[1].as_uri()]
     assert page.leaks == []
     assert page.failures == []
