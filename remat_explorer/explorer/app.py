@@ -13,6 +13,7 @@ from remat_explorer.explorer.background import Background
 from remat_explorer.explorer.budget_view import BudgetView
 from remat_explorer.explorer.controls import Controls
 from remat_explorer.explorer.executing import execute
+from remat_explorer.explorer.export_view import ExportView
 from remat_explorer.explorer.loading import NO_MODULE, Source, from_graph, from_module, from_zoo, load
 from remat_explorer.explorer.matrices import MatrixView
 from remat_explorer.explorer.plan_view import PlanView
@@ -82,10 +83,12 @@ class Explorer(w.VBox):
             TimelineView(self.state),
             PlanView(self.state),
         )
+        self._export = ExportView(self.state, self._background)
         controls, budget_row, status, scrubber, matrices, timeline, plan = (view.widget for view in self._views)
+        head = w.HBox([controls, self._export.widget]).add_class("remat-head")
         style = w.HTML(f"<style>{STYLE.read_text()}</style>", layout=w.Layout(display="none"))
         below = w.HBox([timeline, plan], layout=w.Layout(width="100%", flex_flow="row wrap"))
-        super().__init__([style, controls, budget_row, status, scrubber, matrices, below])
+        super().__init__([style, head, budget_row, status, scrubber, matrices, below])
         self.add_class("remat-explorer")
         self._adopting = False
         self.state.observe(self._chosen, ["model", "batch", "image", "device", "measured_costs"])
@@ -139,6 +142,24 @@ class Explorer(w.VBox):
     def execute(self) -> None:
         """Execute the solution on the screen and measure it, in the background."""
         self._background.start("executing", partial(execute, self.state))
+
+    def export(self, kind: str, path: str | Path | None = None) -> Path:
+        """Save one kind of file (report, solution, graph, sweep, trace, snapshot, matrices-png, plots-png, plots-svg).
+
+        What takes long is written in the background, and pictures by the browser that shows the explorer.
+
+        Args:
+            kind: what to save.
+            path: where; by default a name of its own in the working directory. Nothing is replaced: where there is
+                such a file already, a numbered name beside it is taken.
+
+        Returns:
+            Where it is, or will be, written.
+
+        Raises:
+            RematError: if there is no such kind, something is missing for it, or the file cannot be written.
+        """
+        return self._export.export(kind, path)
 
     def cancel(self) -> None:
         """Stop what is under way; a solve keeps the best schedule it has found."""
