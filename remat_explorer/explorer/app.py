@@ -85,10 +85,10 @@ class Explorer(w.VBox):
         )
         self._export = ExportView(self.state, self._background)
         controls, budget_row, status, scrubber, matrices, timeline, plan = (view.widget for view in self._views)
-        head = w.HBox([controls, self._export.widget]).add_class("remat-head")
+        said = w.HBox([status, self._export.widget]).add_class("remat-said")
         style = w.HTML(f"<style>{STYLE.read_text()}</style>", layout=w.Layout(display="none"))
         below = w.HBox([timeline, plan], layout=w.Layout(width="100%", flex_flow="row wrap"))
-        super().__init__([style, head, budget_row, status, scrubber, matrices, below])
+        super().__init__([style, controls, budget_row, said, scrubber, matrices, below])
         self.add_class("remat-explorer")
         self._adopting = False
         self.state.observe(self._chosen, ["model", "batch", "image", "device", "measured_costs"])

@@ -35,7 +35,16 @@ function paintWords(context, node, corner) {
   context.font = `${style.fontStyle} ${style.fontWeight} ${style.fontSize} ${style.fontFamily}`;
   context.fillStyle = style.color;
   context.textBaseline = "middle";
-  context.fillText(node.data.trim(), box.x - corner.x, box.y - corner.y + box.height / 2, box.width + 2);
+  context.fillText(node.data.replace(/\s+/g, " "), box.x - corner.x, box.y - corner.y + box.height / 2, box.width + 2);
+}
+
+// A gradient from left to right, as under the colour bar of U; nothing where there is none.
+function gradient(context, image, [x, , width]) {
+  const colours = image.match(/rgba?\([^)]*\)/g) ?? [];
+  if (!image.startsWith("linear-gradient") || colours.length < 2) return "transparent";
+  const fill = context.createLinearGradient(x, 0, x + width, 0);
+  colours.forEach((colour, i) => fill.addColorStop(i / (colours.length - 1), colour));
+  return fill;
 }
 
 // Canvases, grounds and words of an element, where they are in the page.
@@ -52,9 +61,11 @@ async function canvasPicture(root) {
     const box = node.getBoundingClientRect();
     if (!box.width || !box.height || getComputedStyle(node).visibility === "hidden") continue;
     const place = [box.x - corner.x, box.y - corner.y, box.width, box.height];
-    const { backgroundColor } = getComputedStyle(node);
-    context.fillStyle = backgroundColor;
-    context.fillRect(...place);
+    const { backgroundColor, backgroundImage } = getComputedStyle(node);
+    for (const fill of [backgroundColor, gradient(context, backgroundImage, place)]) {
+      context.fillStyle = fill;
+      context.fillRect(...place);
+    }
     if (node instanceof HTMLCanvasElement && node.width && node.height) context.drawImage(node, ...place);
   }
   return blobOf(canvas);

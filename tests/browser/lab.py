@@ -159,6 +159,9 @@ def run_cell(page: Any, number: int, timeout: float = 90) -> None:
     prompt = cell(page, number).locator(".jp-InputArea-prompt").first
     before, deadline = prompt.inner_text(), time.monotonic() + timeout
     while time.monotonic() < deadline:
+        question = page.locator(".jp-Dialog .jp-mod-accept")  # on a busy machine it sometimes asks for the kernel
+        if question.count():
+            question.first.click()
         if "*" not in prompt.inner_text():
             cell(page, number).locator(".cm-content").click()
             page.keyboard.press("Control+Enter")
