@@ -18,7 +18,7 @@ from remat_explorer.cli.watching import watch
 
 if TYPE_CHECKING:
     from remat_explorer.graph import Graph
-    from remat_explorer.reports import Origin
+    from remat_explorer.report import Origin
     from remat_explorer.runtime.measurement import Measurement
     from remat_explorer.solvers import Frontier
 
@@ -102,7 +102,7 @@ def _swept(options: argparse.Namespace, graph: Graph) -> Frontier:
 
 
 def _origin(options: argparse.Namespace, source: Source | None) -> Origin:
-    from remat_explorer.reports import Origin
+    from remat_explorer.report import Origin
 
     if source is None:
         return Origin("graph", Path(options.model).name, costs="as the graph file has them")

@@ -20,19 +20,27 @@ function button(text, title, action) {
   return made;
 }
 
-function fill(menu, model) {
-  const rows = model.get("entries").map(([kind, label, missing]) => {
+// A row for each kind; what changes later is which of them can be chosen.
+function rowsOf(menu, model) {
+  return model.get("entries").map(([kind, label]) => {
     const choose = (download) => () => {
       menu.hidePopover();
       model.send({ did: "choose", kind, download });
     };
     const row = document.createElement("div");
-    row.append(button(label, missing || SAVE, choose(false)), button("↓", missing || DOWNLOAD, choose(true)));
+    row.append(button(label, SAVE, choose(false)), button("↓", DOWNLOAD, choose(true)));
     row.lastChild.setAttribute("aria-label", `${label}: download`);
-    for (const one of row.children) one.disabled = Boolean(missing);
     return row;
   });
-  menu.replaceChildren(...rows);
+}
+
+function enable(menu, model) {
+  model.get("entries").forEach(([, , missing], i) => {
+    [...menu.children[i].children].forEach((one, download) => {
+      one.disabled = Boolean(missing);
+      one.title = missing || (download ? DOWNLOAD : SAVE);
+    });
+  });
 }
 
 export default () => {
@@ -82,13 +90,14 @@ export default () => {
         const row = event.target.parentElement.firstChild;
         all[(all.indexOf(row) + step + all.length) % all.length].focus();
       });
-      const refill = () => fill(menu, model);
-      model.on("change:entries", refill);
-      refill();
+      menu.append(...rowsOf(menu, model));
+      const update = () => enable(menu, model);
+      model.on("change:entries", update);
+      update();
       el.append(opener, menu);
       return () => {
         places.delete(el);
-        model.off("change:entries", refill);
+        model.off("change:entries", update);
       };
     },
   };

@@ -12,7 +12,7 @@ from remat_explorer.errors import RematError, UnknownNameError
 from remat_explorer.explorer.loading import BEGIN
 from remat_explorer.explorer.state import State
 from remat_explorer.quantities import format_bytes
-from remat_explorer.reports import Origin, write_report
+from remat_explorer.report import Origin, write_report
 
 NOT_SOLVED = "There is no solution yet: solve first."
 NOT_EXECUTED = "This needs an execution: execute the schedule first."

@@ -34,7 +34,9 @@ def executed() -> Any:
     layers = [layer for _ in range(6) for layer in (nn.Linear(64, 64), nn.Tanh())]
     explorer = rx.Explorer(nn.Sequential(*layers), (torch.randn(512, 64),), loss=lambda out: out.square().mean())
     assert explorer.wait(120)
-    explorer.state.budget = (explorer.state.smallest.known_feasible + explorer.state.checkpoint_all_peak) // 2
+    smallest = explorer.state.smallest
+    assert smallest is not None
+    explorer.state.budget = (smallest.known_feasible + explorer.state.checkpoint_all_peak) // 2
     explorer.solve()
     assert explorer.wait(60)
     explorer.execute()

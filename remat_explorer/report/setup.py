@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from remat_explorer.quantities import format_bytes
-from remat_explorer.reports.contents import Contents
-from remat_explorer.reports.html import facts
-from remat_explorer.reports.machine import devices, versions
+from remat_explorer.report.contents import Contents
+from remat_explorer.report.html import facts
+from remat_explorer.report.machine import devices, versions
 
 
 def setup(contents: Contents) -> str:

@@ -16,11 +16,11 @@ import pytest
 import remat_explorer as rx
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute, Plan
-from remat_explorer.reports import Origin
-from remat_explorer.reports.alive import alive_at
-from remat_explorer.reports.contents import Contents
-from remat_explorer.reports.drawing import differences
-from remat_explorer.reports.usage import program
+from remat_explorer.report import Origin
+from remat_explorer.report.alive import alive_at
+from remat_explorer.report.contents import Contents
+from remat_explorer.report.drawing import differences
+from remat_explorer.report.usage import program
 
 LIMIT = 8_000_000  # bytes
 

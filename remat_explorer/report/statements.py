@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from remat_explorer.plan import Compute, Plan
-from remat_explorer.reports.contents import Contents
-from remat_explorer.reports.html import data, paragraph
+from remat_explorer.report.contents import Contents
+from remat_explorer.report.html import data, paragraph
 
 FREE, COMPUTE, RECOMPUTE = range(3)
 

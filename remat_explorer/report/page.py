@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remat_explorer.documents import write_text
-from remat_explorer.reports.contents import Contents, Origin
-from remat_explorer.reports.peak import peak
-from remat_explorer.reports.schedule import matrices, timeline
-from remat_explorer.reports.setup import setup
-from remat_explorer.reports.statements import statements
-from remat_explorer.reports.summary import summary
-from remat_explorer.reports.usage import usage
-from remat_explorer.reports.validation import validation
+from remat_explorer.report.contents import Contents, Origin
+from remat_explorer.report.peak import peak
+from remat_explorer.report.schedule import matrices, timeline
+from remat_explorer.report.setup import setup
+from remat_explorer.report.statements import statements
+from remat_explorer.report.summary import summary
+from remat_explorer.report.usage import usage
+from remat_explorer.report.validation import validation
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import Frontier
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
-from remat_explorer.reports.contents import Contents
-from remat_explorer.reports.html import facts, paragraph
+from remat_explorer.report.contents import Contents
+from remat_explorer.report.html import facts, paragraph
 from remat_explorer.solution import Status
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from remat_explorer.quantities import format_bytes
-from remat_explorer.reports.alive import described
-from remat_explorer.reports.contents import Contents
-from remat_explorer.reports.html import paragraph, table
+from remat_explorer.report.alive import described
+from remat_explorer.report.contents import Contents
+from remat_explorer.report.html import paragraph, table
 
 SHOWN = 30  # rows; the rest is counted
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from remat_explorer.figures.palette import Theme
-from remat_explorer.reports.html import data
+from remat_explorer.report.html import data
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -6,8 +6,8 @@ import json
 from pathlib import PurePath
 
 from remat_explorer.graph_file import dump_graph
-from remat_explorer.reports.contents import Contents
-from remat_explorer.reports.html import code, packed, paragraph
+from remat_explorer.report.contents import Contents
+from remat_explorer.report.html import code, packed, paragraph
 
 
 def usage(contents: Contents) -> str:

@@ -6,9 +6,9 @@ from functools import partial
 
 from remat_explorer.figures.memory_timeline import memory_timeline
 from remat_explorer.figures.schedule_images import schedule_images
-from remat_explorer.reports.contents import Contents
-from remat_explorer.reports.drawing import drawing
-from remat_explorer.reports.html import paragraph
+from remat_explorer.report.contents import Contents
+from remat_explorer.report.drawing import drawing
+from remat_explorer.report.html import paragraph
 
 
 def matrices(contents: Contents) -> str:
