@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from remat_explorer.graph import Graph as Graph
     from remat_explorer.instances import linear as linear
     from remat_explorer.plan import Plan as Plan
+    from remat_explorer.report import report as report
     from remat_explorer.runtime import measure as measure
     from remat_explorer.runtime import rematerialize as rematerialize
     from remat_explorer.runtime.peers import compare_peers as compare_peers
@@ -58,6 +59,7 @@ _HOMES = {
     "profile": "remat_explorer.capture",
     "rematerialize": "remat_explorer.runtime",
     "relax": "remat_explorer.solvers",
+    "report": "remat_explorer.report",
     "solve": "remat_explorer.solvers",
     "sweep": "remat_explorer.solvers",
 }
@@ -82,6 +84,7 @@ __all__ = [
     "profile",
     "relax",
     "rematerialize",
+    "report",
     "solve",
     "sweep",
 ]

@@ -95,11 +95,20 @@ def write_text(path: str | Path, text: str) -> Path:
     Raises:
         OSError: if the folder does not exist or cannot be written.
     """
+    return write_bytes(path, text.encode())
+
+
+def write_bytes(path: str | Path, content: bytes) -> Path:
+    """Write a file atomically, as `write_text` does.
+
+    Raises:
+        OSError: if the folder does not exist or cannot be written.
+    """
     path = Path(path)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from remat_explorer.capture_options import CaptureOptions
@@ -26,6 +26,7 @@ class Source:
         kwargs: keyword inputs.
         loss: from the model's output to a scalar; None as for `remat_explorer.capture`.
         name: what to call its graph; None for the name of the model's class.
+        sizes: batch, image and sequence of the inputs, as far as they are known.
     """
 
     module: nn.Module
@@ -33,6 +34,7 @@ class Source:
     kwargs: dict[str, Any] | None = None
     loss: Callable[[Any], torch.Tensor] | None = None
     name: str | None = None
+    sizes: Mapping[str, Any] = field(default_factory=dict)
 
 
 def capture_source(source: Source, costs: str = "cpu", options: CaptureOptions | None = None) -> Graph:

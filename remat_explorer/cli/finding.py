@@ -45,7 +45,8 @@ def find_source(options: argparse.Namespace, device: str = "cpu") -> Source:
     from remat_explorer import models
 
     loaded = models.load(options.model, options.batch, options.image, options.sequence, device)
-    return Source(loaded.module, loaded.make_args, name=loaded.name)
+    sizes = {name: getattr(loaded, name) for name in SIZES}
+    return Source(loaded.module, loaded.make_args, name=loaded.name, sizes=sizes)
 
 
 def capture_options(options: argparse.Namespace) -> CaptureOptions:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 import remat_explorer as rx
+from remat_explorer.cli.app import app
 from remat_explorer.cli.cache import KINDS, cache
 from remat_explorer.cli.capture import capture
 from remat_explorer.cli.lab import lab
@@ -16,6 +17,7 @@ from remat_explorer.cli.max_batch import max_batch
 from remat_explorer.cli.minimum_budget import minimum_budget
 from remat_explorer.cli.models import models
 from remat_explorer.cli.output import BAD_INPUT
+from remat_explorer.cli.report import report
 from remat_explorer.cli.run import run
 from remat_explorer.cli.show import show
 from remat_explorer.cli.solve import solve
@@ -38,7 +40,9 @@ EXAMPLES = """examples:
   remat-explorer max-batch vgg16 --vary image --batch 8 --memory "16 GB"
   remat-explorer minimum-budget vgg16.json
   remat-explorer run residual_net --batch 32 --budget 60% --device cpu
+  remat-explorer report residual_net --batch 32 --budget 60% --execute --sweep -o report.html
   remat-explorer cache list
+  remat-explorer app --theme dark
   remat-explorer lab
 
 A MODEL is a name that `models` lists, or path/to/file.py:function. The function takes no arguments and returns
@@ -83,21 +87,24 @@ def make_parser() -> argparse.ArgumentParser:
     to_enlarge = command("max-batch", max_batch, "Find the largest batch, or image, that fits into a memory.")
     to_bound = command("minimum-budget", minimum_budget, "Find the smallest budget with a schedule, and what needs it.")
     to_run = command("run", run, "Profile, solve, execute on the device, and compare with the prediction.")
+    to_report = command("report", report, "Solve, and write one HTML file that shows everything about the answer.")
     to_cache = command("cache", cache, "List or clear what is kept from earlier solves and profiles.")
+    _app_options(command("app", app, "Serve the explorer alone, as a page of this machine, without code."))
     _lab_options(command("lab", lab, "Open JupyterLab on the explorer."))
-    _model_options(to_capture, to_show, to_solve, to_sweep, to_enlarge, to_bound, to_run)
+    _model_options(to_capture, to_show, to_solve, to_sweep, to_enlarge, to_bound, to_run, to_report)
     to_capture.add_argument("-o", "--output", required=True, metavar="GRAPH.json")
     to_show.add_argument("--top", type=_count, default=10, metavar="N", help="rows of each list (default: 10)")
-    _cost_options(to_capture, to_show, to_solve, to_sweep, to_enlarge, to_bound)
-    _capture_options(to_capture, to_show, to_solve, to_sweep, to_enlarge, to_bound, to_run)
-    _solver_options(to_solve, to_run)
+    _cost_options(to_capture, to_show, to_solve, to_sweep, to_enlarge, to_bound, to_report)
+    _capture_options(to_capture, to_show, to_solve, to_sweep, to_enlarge, to_bound, to_run, to_report)
+    _solver_options(to_solve, to_run, to_report)
     _sweep_options(to_sweep)
     _max_batch_options(to_enlarge)
     to_bound.add_argument("--time-limit", type=_seconds, default=10.0, metavar="SECONDS", help="default: 10")
     _run_options(to_run)
+    _report_options(to_report)
     to_cache.add_argument("action", choices=("list", "clear"))
     to_cache.add_argument("kind", nargs="?", choices=tuple(KINDS), help="default: both")
-    working = (to_capture, to_show, to_solve, to_sweep, to_enlarge, to_bound, to_run, to_cache)
+    working = (to_capture, to_show, to_solve, to_sweep, to_enlarge, to_bound, to_run, to_report, to_cache)
     for child in (list_models, list_strategies, *working):
         child.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
@@ -105,7 +112,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _model_options(*children: argparse.ArgumentParser) -> None:
     for child in children:
-        graph_too = child.prog.endswith(("show", "solve", "sweep", "max-batch", "minimum-budget"))
+        graph_too = child.prog.endswith(("show", "solve", "sweep", "max-batch", "minimum-budget", "report"))
         child.add_argument("model", metavar="MODEL|GRAPH.json" if graph_too else "MODEL")
         child.add_argument("--batch", type=_count, help="batch size (default: the model's own)")
         child.add_argument("--image", type=_count, help="side of the square input image in pixels")
@@ -129,7 +136,10 @@ def _capture_options(*children: argparse.ArgumentParser) -> None:
 
 def _solver_options(*children: argparse.ArgumentParser) -> None:
     for child in children:
-        child.add_argument("-o", "--output", metavar="SOLUTION.json", help="write the schedule")
+        if child.prog.endswith("report"):
+            child.add_argument("-o", "--output", required=True, metavar="REPORT.html")
+        else:
+            child.add_argument("-o", "--output", metavar="SOLUTION.json", help="write the schedule")
         child.add_argument("--budget", required=True, help='bytes, "1.5 GiB" or "60%%"')
         child.add_argument("--strategy", default="optimal", help="a name that `strategies` lists (default: optimal)")
         child.add_argument(
@@ -171,13 +181,32 @@ def _max_batch_options(child: argparse.ArgumentParser) -> None:
     child.add_argument("-o", "--output", metavar="SOLUTION.json", help="write the schedule")
 
 
-def _run_options(child: argparse.ArgumentParser) -> None:
-    child.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
+def _report_options(child: argparse.ArgumentParser) -> None:
+    points = "add a trade-off curve of N budgets (default: 12)"
+    child.add_argument("--execute", action="store_true", help="measure costs, execute the schedule, and validate it")
+    _execution_options(child)
+    child.add_argument("--sweep", nargs="?", type=_count, const=12, default=0, metavar="N", help=points)
+    child.add_argument("--open", action="store_true", help="open the report in a browser")
+
+
+def _execution_options(child: argparse.ArgumentParser) -> None:
+    child.add_argument("--device", default="auto", help="where to execute: auto, cpu or cuda (default: auto)")
     child.add_argument("--repeats", type=_count, default=3, help="timed repeats, median shown (default: 3)")
+    child.add_argument("--refresh", action="store_true", help="measure costs again instead of taking cached ones")
+
+
+def _run_options(child: argparse.ArgumentParser) -> None:
+    _execution_options(child)
     child.add_argument("--hard-cap", action="store_true", help="refuse more memory than the budget (CUDA: enforced)")
     child.add_argument("--trace", metavar="TRACE.json", help="write the run as a trace for ui.perfetto.dev")
     child.add_argument("--snapshot", metavar="FILE", help="write PyTorch's memory snapshot of the run (CUDA)")
-    child.add_argument("--refresh", action="store_true", help="measure costs again instead of taking cached ones")
+
+
+def _app_options(child: argparse.ArgumentParser) -> None:
+    child.add_argument("--port", type=_count, default=8866, help="or the next free one (default: 8866)")
+    child.add_argument("--theme", choices=("light", "dark"), default="light", help="default: light")
+    child.add_argument("--no-browser", action="store_true", help="print the URL only")
+    child.add_argument("--without-token", action="store_true", help="let everybody on this machine open the page")
 
 
 def _lab_options(child: argparse.ArgumentParser) -> None:

@@ -28,11 +28,13 @@ class Watched:
         solution: the answer, or the best until the interruption.
         interrupted: whether a person pressed Ctrl-C.
         from_cache: whether the answer was kept from an earlier solve.
+        history: what the solve reported on its way.
     """
 
     solution: Solution
     interrupted: bool = False
     from_cache: bool = False
+    history: tuple[Progress, ...] = ()
 
 
 def watch(options: argparse.Namespace, graph: Graph) -> Watched:
@@ -46,11 +48,13 @@ def watch(options: argparse.Namespace, graph: Graph) -> Watched:
     chosen = strategy_options(options)
     budget = parse_budget(options.budget, checkpoint_all_peak(graph))
     choices = {"time_limit": options.time_limit, "solver": options.solver, "threads": options.threads}
-    started, interrupted, known = time.monotonic(), False, None
+    started, interrupted = time.monotonic(), False
+    history: list[Progress] = []
     job = SolveJob.start(graph, budget, options.strategy, **choices, cache=not options.no_cache, **chosen)
     try:
         while not job.wait(TICK):
-            known = (job.poll() or [known])[-1]
+            history += job.poll()
+            known = history[-1] if history else None
             say(options, progress_line(time.monotonic() - started, options.time_limit, known, graph))
     except KeyboardInterrupt:
         interrupted = True
@@ -59,7 +63,8 @@ def watch(options: argparse.Namespace, graph: Graph) -> Watched:
         say(options, "")
     for remark in job.remarks:
         print(f"remat-explorer: {remark}", file=sys.stderr)
-    return Watched(job.solution(), interrupted, job.from_cache)
+    history += job.poll()
+    return Watched(job.solution(), interrupted, job.from_cache, tuple(history))
 
 
 def progress_line(seconds: float, time_limit: float, known: Progress | None, graph: Graph) -> str:

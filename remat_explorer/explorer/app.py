@@ -11,8 +11,10 @@ from remat_explorer.errors import UnknownNameError
 from remat_explorer.explorer.budget_view import BudgetView
 from remat_explorer.explorer.controls import Controls
 from remat_explorer.explorer.driving import Driver
+from remat_explorer.explorer.export_view import ExportView
 from remat_explorer.explorer.loading import NO_MODULE
 from remat_explorer.explorer.matrices import MatrixView
+from remat_explorer.explorer.model_view import ModelView
 from remat_explorer.explorer.panels import Panels
 from remat_explorer.explorer.plots import PlotsView
 from remat_explorer.explorer.scrubber import Scrubber
@@ -99,11 +101,33 @@ class Explorer(Driver, w.VBox):
             MatrixView(state),
             PlotsView(state),
             Panels(state),
+            ModelView(state),
         )
-        controls, budget_row, status, scrubber, matrices, plots, panels = (view.widget for view in self._views)
+        controls, budget_row, status, scrubber, matrices, plots, panels, model_graph = (v.widget for v in self._views)
+        Driver.__init__(self, state, sources, budget)
+        self._export = ExportView(state, self._background)
+        said = w.HBox([status, self._export.widget]).add_class("remat-said")
         tour = TourView(state, self._tour).widget
         style = w.HTML(f"<style>{STYLE.read_text()}</style>", layout=w.Layout(display="none"))
         below = w.HBox([plots, panels], layout=w.Layout(width="100%", flex_flow="row wrap"))
-        w.VBox.__init__(self, [style, controls, budget_row, tour, status, scrubber, matrices, below])
+        rows = [style, controls, budget_row, tour, said, scrubber, matrices, model_graph, below]
+        w.VBox.__init__(self, rows)
         self.add_class("remat-explorer")
-        Driver.__init__(self, state, sources, budget)
+
+    def export(self, kind: str, path: str | Path | None = None) -> Path:
+        """Save one kind of file (report, solution, graph, sweep, trace, snapshot, matrices-png, plots-png, plots-svg).
+
+        What takes long is written in the background, and pictures by the browser that shows the explorer.
+
+        Args:
+            kind: what to save.
+            path: where; by default a name of its own in the working directory. Nothing is replaced: where there is
+                such a file already, a numbered name beside it is taken.
+
+        Returns:
+            Where it is, or will be, written.
+
+        Raises:
+            RematError: if there is no such kind, something is missing for it, or the file cannot be written.
+        """
+        return self._export.export(kind, path)

@@ -27,7 +27,7 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-LOCAL = ("http://127.0.0.1", "ws://127.0.0.1", "data:", "blob:")
+LOCAL = ("http://127.0.0.1", "ws://127.0.0.1", "data:", "blob:", "file://")
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 MEND = "apt-get install -y chromium (or, without root: playwright install chromium)"
 
@@ -162,6 +162,9 @@ def run_cell(page: Any, number: int, timeout: float = 90) -> None:
     prompt = cell(page, number).locator(".jp-InputArea-prompt").first
     before, deadline = prompt.inner_text(), time.monotonic() + timeout
     while time.monotonic() < deadline:
+        question = page.locator(".jp-Dialog .jp-mod-accept")  # on a busy machine it sometimes asks for the kernel
+        if question.count():
+            question.first.click()
         if "*" not in prompt.inner_text():
             cell(page, number).locator(".cm-content").click()
             page.keyboard.press("Control+Enter")

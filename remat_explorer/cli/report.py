@@ -1,0 +1,130 @@
+"""`remat-explorer report`: solve, and write one HTML file that shows everything about the answer."""
+
+from __future__ import annotations
+
+import argparse
+import webbrowser
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import remat_explorer as rx
+from remat_explorer.cli.finding import capture_options, find_graph, find_source, is_graph_file
+from remat_explorer.cli.model_file import is_model_file
+from remat_explorer.cli.output import CONTRADICTED, DONE, INFEASIBLE, NOT_IN_TIME, put, say
+from remat_explorer.cli.solve import remarks, report_interrupted, require_folder, without_matrices
+from remat_explorer.cli.source import Source, capture_source
+from remat_explorer.cli.watching import watch
+
+if TYPE_CHECKING:
+    from remat_explorer.graph import Graph
+    from remat_explorer.report import Origin
+    from remat_explorer.runtime.measurement import Measurement
+    from remat_explorer.solvers import Frontier
+
+
+def report(options: argparse.Namespace) -> int:
+    """Solve, execute and sweep as far as that was asked for, and write the report; infeasible is a report, too.
+
+    Raises:
+        RematError: if the model cannot be found, captured, solved or executed.
+        OSError: if the file cannot be written.
+    """
+    require_folder(options)
+    source, graph = _found(options)
+    found = watch(options, graph)
+    solution = found.solution
+    if solution.schedule is None and found.interrupted:
+        return report_interrupted()
+    measured, frontier = None, None
+    if not found.interrupted:  # who interrupts wants the report now
+        if options.execute and solution.schedule is not None:
+            measured = _executed(options, source, solution)
+        if options.sweep:
+            frontier = _swept(options, graph)
+    path = rx.report(
+        solution,
+        options.output,
+        measurement=measured,
+        frontier=frontier,
+        history=found.history,
+        source=_origin(options, source),
+    )
+    document = without_matrices(solution) | {
+        "report": str(path),
+        "measurement": measured.to_document() if measured else None,
+        "interrupted": found.interrupted,
+    }
+    lines = [str(solution), *remarks(found), *([str(measured)] if measured else []), f"written to {path}"]
+    put(options, document, "\n".join(lines))
+    if options.open:
+        webbrowser.open(Path(path).resolve().as_uri())
+    if measured is not None and not measured.sound:
+        return CONTRADICTED
+    return {"optimal": DONE, "infeasible": INFEASIBLE}.get(solution.status, NOT_IN_TIME)
+
+
+def _found(options: argparse.Namespace) -> tuple[Source | None, Graph]:
+    """The model, if there is one, and its graph, profiled if it shall be executed."""
+    if is_graph_file(options.model) and not options.execute:
+        return None, find_graph(options)
+    device = options.device if options.execute else "cpu"
+    source = find_source(options, device)  # of a graph file it says that there is nothing to execute
+    graph = capture_source(source, options.costs or "cpu", capture_options(options))
+    if options.execute:
+        progress, refresh = _counting(options, "profiling operation"), options.refresh
+        graph = rx.profile(graph, *_inputs(source), device=device, on_progress=progress, refresh=refresh)
+    return source, graph
+
+
+def _executed(options: argparse.Namespace, source: Source | None, solution: rx.Solution) -> Measurement:
+    assert source is not None
+    progress = _counting(options, "executing run")
+    measured = rx.measure(
+        solution, *_inputs(source), device=options.device, repeats=options.repeats, on_progress=progress
+    )
+    say(options, "")
+    return measured
+
+
+def _swept(options: argparse.Namespace, graph: Graph) -> Frontier:
+    """The trade-off curve; Ctrl-C ends it with what it has."""
+    run = rx.Sweep(graph, budgets=options.sweep, cache=not options.no_cache)
+    try:
+        with run:
+            for _ in run:
+                progress = run.progress()
+                say(options, f"trade-off: {progress.done} of {progress.points} points")
+    except KeyboardInterrupt:
+        run.cancel()
+    say(options, "")
+    return run.frontier()
+
+
+def _origin(options: argparse.Namespace, source: Source | None) -> Origin:
+    from remat_explorer.report import Origin
+
+    if source is None:
+        return Origin("graph", Path(options.model).name, costs="as the graph file has them")
+    device = _device(options) if options.execute else ""
+    costs = f"measured on {device}" if device else f"estimated for {options.costs or 'cpu'}, without workspace"
+    if is_model_file(options.model):
+        file, _, function = options.model.rpartition(":")
+        return Origin("file", f"{Path(file).name}:{function}", device=device, costs=costs)
+    sizes = dict(source.sizes)
+    return Origin("zoo", options.model, sizes["batch"], sizes["image"], sizes["sequence"], device, costs)
+
+
+def _device(options: argparse.Namespace) -> str:
+    import torch
+
+    automatic = "cuda" if torch.cuda.is_available() else "cpu"
+    return automatic if options.device == "auto" else options.device
+
+
+def _inputs(source: Source) -> tuple[Any, ...]:
+    return source.module, source.make_args(), source.kwargs, source.loss
+
+
+def _counting(options: argparse.Namespace, what: str) -> Callable[[int, int], None]:
+    return lambda done, total: say(options, f"{what} {done} of {total}")

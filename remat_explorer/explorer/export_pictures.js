@@ -1,0 +1,116 @@
+// Pictures of what is on the screen: canvases with the words around them, and plotly's layers as one drawing.
+
+const SHARPNESS = 2; // pixels of a picture per pixel of the page
+
+function groundOf(element) {
+  for (let at = element; at; at = at.parentElement) {
+    const colour = getComputedStyle(at).backgroundColor;
+    if (!/^(transparent|rgba\(.*, 0\))$/.test(colour)) return colour;
+  }
+  return "white";
+}
+
+function blobOf(canvas) {
+  return new Promise((resolve, reject) =>
+    canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("the picture is too large"))), "image/png"),
+  );
+}
+
+function sheet(width, height, ground) {
+  const canvas = document.createElement("canvas");
+  [canvas.width, canvas.height] = [Math.ceil(width * SHARPNESS), Math.ceil(height * SHARPNESS)];
+  const context = canvas.getContext("2d");
+  context.scale(SHARPNESS, SHARPNESS);
+  context.fillStyle = ground;
+  context.fillRect(0, 0, width, height);
+  return [canvas, context];
+}
+
+function paintWords(context, node, corner) {
+  const range = document.createRange();
+  range.selectNodeContents(node);
+  const box = range.getBoundingClientRect();
+  if (!box.width || !node.data.trim()) return;
+  const style = getComputedStyle(node.parentElement);
+  context.font = `${style.fontStyle} ${style.fontWeight} ${style.fontSize} ${style.fontFamily}`;
+  context.fillStyle = style.color;
+  context.textBaseline = "middle";
+  context.fillText(node.data.replace(/\s+/g, " "), box.x - corner.x, box.y - corner.y + box.height / 2, box.width + 2);
+}
+
+// A gradient from left to right, as under the colour bar of U; nothing where there is none.
+function gradient(context, image, [x, , width]) {
+  const colours = image.match(/rgba?\([^)]*\)/g) ?? [];
+  if (!image.startsWith("linear-gradient") || colours.length < 2) return "transparent";
+  const fill = context.createLinearGradient(x, 0, x + width, 0);
+  colours.forEach((colour, i) => fill.addColorStop(i / (colours.length - 1), colour));
+  return fill;
+}
+
+// Canvases, grounds and words of an element, where they are in the page.
+async function canvasPicture(root) {
+  const corner = root.getBoundingClientRect();
+  const [canvas, context] = sheet(corner.width, corner.height, groundOf(root));
+  const walker = document.createTreeWalker(root, NodeFilter.SHOW_ELEMENT | NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const node = walker.currentNode;
+    if (node.nodeType === Node.TEXT_NODE) {
+      paintWords(context, node, corner);
+      continue;
+    }
+    const box = node.getBoundingClientRect();
+    if (!box.width || !box.height || getComputedStyle(node).visibility === "hidden") continue;
+    const place = [box.x - corner.x, box.y - corner.y, box.width, box.height];
+    const { backgroundColor, backgroundImage } = getComputedStyle(node);
+    for (const fill of [backgroundColor, gradient(context, backgroundImage, place)]) {
+      context.fillStyle = fill;
+      context.fillRect(...place);
+    }
+    if (node instanceof HTMLCanvasElement && node.width && node.height) context.drawImage(node, ...place);
+  }
+  return blobOf(canvas);
+}
+
+// plotly draws in several layers, one above the other.
+function plotDrawing(plot) {
+  const { width, height } = plot.getBoundingClientRect();
+  const name = "http://www.w3.org/2000/svg";
+  const drawing = document.createElementNS(name, "svg");
+  for (const [key, value] of Object.entries({ width, height, viewBox: `0 0 ${width} ${height}` })) {
+    drawing.setAttribute(key, value);
+  }
+  const ground = document.createElementNS(name, "rect");
+  ground.setAttribute("width", width);
+  ground.setAttribute("height", height);
+  ground.setAttribute("fill", groundOf(plot));
+  drawing.append(ground, ...[...plot.querySelectorAll("svg.main-svg")].map((layer) => layer.cloneNode(true)));
+  for (const drag of drawing.querySelectorAll(".drag, .hoverlayer")) drag.remove();
+  return new XMLSerializer().serializeToString(drawing);
+}
+
+async function drawingPicture(drawing) {
+  const address = URL.createObjectURL(new Blob([drawing], { type: "image/svg+xml" }));
+  try {
+    const image = new Image();
+    image.src = address;
+    await image.decode();
+    const [canvas, context] = sheet(image.width, image.height, "white");
+    context.drawImage(image, 0, 0);
+    return await blobOf(canvas);
+  } finally {
+    URL.revokeObjectURL(address);
+  }
+}
+
+async function picture(explorer, kind) {
+  const shown = (selector) => [...explorer.querySelectorAll(selector)].find((found) => found.offsetWidth);
+  if (kind === "matrices-png") {
+    const matrices = shown(".remat-matrices");
+    if (!matrices) throw new Error("the matrices are not on the screen");
+    return canvasPicture(matrices);
+  }
+  const plot = shown(".js-plotly-plot");
+  if (!plot) throw new Error("the plots are not on the screen");
+  const drawing = plotDrawing(plot);
+  return kind === "plots-png" ? drawingPicture(drawing) : new Blob([drawing], { type: "image/svg+xml" });
+}

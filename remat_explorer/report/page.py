@@ -1,0 +1,98 @@
+"""The page: its sections, its style and its script, in one file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from remat_explorer.documents import write_text
+from remat_explorer.report.contents import Contents, Origin
+from remat_explorer.report.peak import peak
+from remat_explorer.report.schedule import matrices, timeline
+from remat_explorer.report.setup import setup
+from remat_explorer.report.statements import statements
+from remat_explorer.report.summary import summary
+from remat_explorer.report.usage import usage
+from remat_explorer.report.validation import validation
+from remat_explorer.solution import Solution
+from remat_explorer.solvers import Frontier
+
+if TYPE_CHECKING:
+    from remat_explorer.runtime.measurement import Measurement
+
+HERE = Path(__file__).parent
+
+# A section is a function from the contents to HTML, or to "" where it has nothing to show.
+SECTIONS: tuple[tuple[str, Callable[[Contents], str]], ...] = (
+    ("Summary", summary),
+    ("Set-up", setup),
+    ("Validation", validation),
+    ("Schedule", matrices),
+    ("Memory", timeline),
+    ("At the peak", peak),
+    ("Plan", statements),
+    ("Use it", usage),
+)
+
+
+def write_report(
+    solution: Solution,
+    path: str | Path,
+    *,
+    measurement: Measurement | None = None,
+    frontier: Frontier | None = None,
+    history: Sequence[Any] | None = None,
+    other: Solution | None = None,
+    source: Origin | None = None,
+) -> Path:
+    """Write one HTML file, atomically, that shows a solution and holds its graph and its schedule.
+
+    It needs no network and nothing beside it: figures can be hovered over and zoomed into, and the files in it saved.
+
+    Args:
+        solution: what the report is about; without a schedule the report says why there is none.
+        path: where to write it; what is there is replaced.
+        measurement: of that solution, as `remat_explorer.measure` gives it.
+        frontier: the trade-off curve, as `remat_explorer.sweep` gives it.
+        history: steps of the solve, each with ``seconds``, ``cost`` and ``lower_bound``.
+        other: a solution of the same graph to compare with.
+        source: where the graph comes from; it makes the set-up and the program complete.
+
+    Returns:
+        ``path``.
+
+    Raises:
+        OSError: if the folder does not exist or cannot be written.
+    """
+    contents = Contents(solution, measurement, frontier, tuple(history or ()), other, source or Origin())
+    return write_text(path, page(contents))
+
+
+def page(contents: Contents) -> str:
+    """The whole page as HTML; plotly's JavaScript is in it once."""
+    from plotly.offline import get_plotlyjs
+
+    shown = [(title, body) for title, section in SECTIONS if (body := section(contents))]
+    contents_list = "".join(f'<a href="#{_identity(title)}">{title}</a>' for title, _ in shown)
+    sections = "".join(f'<section id="{_identity(title)}"><h2>{title}</h2>{body}</section>' for title, body in shown)
+    heading = escape(f"{contents.name}: rematerialization report")
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" '
+        f'content="light dark"><link rel="icon" href="data:,"><title>{heading}</title>'
+        f"<style>{(HERE / 'report.css').read_text(encoding='utf-8')}</style></head><body><header><h1>{heading}</h1>"
+        f"<nav>{contents_list}</nav></header><main>{sections}</main>"
+        f"<script>{get_plotlyjs()}</script><script>{(HERE / 'report.js').read_text(encoding='utf-8')}</script>"
+        "</body></html>\n"
+    )
+
+
+def _identity(title: str) -> str:
+    """A section's anchor.
+
+    >>> _identity("At the peak")
+    'section-at-the-peak'
+    """
+    return "section-" + title.lower().replace(" ", "-")

@@ -1,0 +1,144 @@
+"use strict";
+// Draws the figures, fills the plan, says what is under the pointer, and offers the files inside of the page.
+
+const SHOWN = 500; // statements at a time
+const CONFIG = { responsive: true, displaylogo: false, modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]] };
+const darkness = matchMedia("(prefers-color-scheme: dark)");
+const parsed = (id) => JSON.parse(document.getElementById(id).textContent);
+
+function themed({ light, dark }, isDark) {
+  const figure = structuredClone(light);
+  for (const [path, value] of isDark ? dark : []) {
+    const last = path.at(-1);
+    const holder = path.slice(0, -1).reduce((at, key) => at[key], figure);
+    holder[last] = value;
+  }
+  return figure;
+}
+
+function drawAll(isDark) {
+  for (const place of document.querySelectorAll(".figure")) {
+    const { data, layout } = themed(parsed(`${place.id}-data`), isDark);
+    Plotly.react(place, data, layout, CONFIG);
+  }
+}
+
+async function unpacked(id) {
+  const packed = document.getElementById(id).textContent;
+  const bytes = Uint8Array.from(atob(packed), (character) => character.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).text();
+}
+
+function offerFiles() {
+  for (const link of document.querySelectorAll("a[data-file]")) {
+    link.addEventListener("click", async (event) => {
+      if (link.href.startsWith("blob:")) return; // already unpacked: the browser saves it
+      event.preventDefault();
+      const text = await unpacked(link.dataset.file);
+      link.href = URL.createObjectURL(new Blob([text], { type: "application/json" }));
+      link.click();
+    });
+  }
+}
+
+function formatted(bytes) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let power = 0;
+  while (power < 4 && bytes / 1024 ** power >= 999.5) power += 1;
+  const scaled = bytes / 1024 ** power;
+  return `${scaled.toFixed(power === 0 || scaled >= 99.95 ? 0 : scaled >= 9.995 ? 1 : 2)} ${units[power]}`;
+}
+
+function statementText([, kind, index, , over], graph) {
+  if (kind === 0) return `free ${graph.values[index].name}`;
+  const place = over === undefined ? "" : ` in place of ${graph.values[over].name}`;
+  return `${kind === 1 ? "compute" : "recompute"} ${graph.operations[index].name}${place}`;
+}
+
+function fillPlan(graph) {
+  const details = document.getElementById("plan");
+  if (!details) return;
+  const rows = parsed("plan-data");
+  const texts = rows.map((row) => statementText(row, graph));
+  const wanted = rows.map((row, i) => `${texts[i]} stage ${row[0]}`.toLowerCase());
+  const peak = rows.reduce((best, row, i) => (row[3] > rows[best][3] ? i : best), 0);
+  const [input, said, body] = ["input", ".under", "tbody"].map((selector) => details.querySelector(selector));
+
+  function cells(i) {
+    const row = document.createElement("tr");
+    row.className = `${["free", "first", "again"][rows[i][1]]}${i === peak ? " peak" : ""}`;
+    for (const [text, kind] of [[i, "number"], [rows[i][0], "number"], [texts[i], ""], [formatted(rows[i][3]), "number"]]) {
+      const cell = row.insertCell();
+      cell.className = kind;
+      cell.textContent = text;
+    }
+    return row;
+  }
+
+  function show() {
+    const words = input.value.toLowerCase().trim();
+    const stage = /^stage \d+$/.test(words); // "stage 1" is not stage 12
+    const fits = (text) => (stage ? text.endsWith(` ${words}`) : text.includes(words));
+    const found = [...rows.keys()].filter((i) => fits(wanted[i]));
+    body.replaceChildren(...found.slice(0, SHOWN).map(cells));
+    const more = found.length > SHOWN ? `; the first ${SHOWN} are shown` : "";
+    said.textContent = `${found.length} of ${rows.length} statements${more}`;
+  }
+
+  details.addEventListener("toggle", () => details.open && body.childElementCount === 0 && show());
+  input.addEventListener("input", show);
+}
+
+// A large matrix is averaged as a whole, and has sharp cells once it is zoomed into.
+function sharpenZoomed() {
+  const place = document.getElementById("matrices");
+  place?.on("plotly_relayout", () => {
+    const { xaxis, xaxis2, xaxis3, yaxis } = place._fullLayout;
+    const span = ({ range: [from, to] }) => Math.abs(to - from);
+    const smooth = [xaxis, xaxis2, xaxis3].map((axis) => (Math.max(span(axis), span(yaxis)) > 340 ? "fast" : false));
+    if (smooth.some((wanted, i) => place._fullData[i].zsmooth !== wanted)) {
+      Plotly.restyle(place, { zsmooth: smooth }, [0, 1, 2]);
+    }
+  });
+}
+
+function explainCells(graph, solution) {
+  const place = document.getElementById("matrices");
+  if (!place) return;
+  const line = document.getElementById("cell");
+  const firstRun = graph.operations.map((_, k) => solution.R.findIndex((row) => row[k] !== "0"));
+  const meaning = {
+    R: (t, k) => {
+      const { name, phase } = graph.operations[k];
+      const runs = solution.R[t][k] !== "0";
+      const what = !runs ? "does not run" : firstRun[k] === t ? `runs first (${phase})` : "runs again";
+      return `operation ${k}, ${name}, ${what}`;
+    },
+    S: (t, v) => {
+      const { name, bytes } = graph.values[v];
+      return `value ${v}, ${name} (${formatted(bytes)}), is ${solution.S[t][v] === "1" ? "" : "not "}kept into the stage`;
+    },
+    U: (t, k) => `operation ${k}, ${graph.operations[k].name}`,
+  };
+  place.on("plotly_hover", ({ points: [point] }) => {
+    const matrix = place.data[point.curveNumber].name;
+    const [column, row] = [Math.round(point.x), Math.round(point.y)];
+    if (matrix in meaning) line.textContent = `${matrix}, stage ${row}: ${meaning[matrix](row, column)}`;
+  });
+}
+
+async function begin() {
+  drawAll(darkness.matches);
+  darkness.addEventListener("change", () => drawAll(darkness.matches));
+  addEventListener("beforeprint", () => darkness.matches && drawAll(false));
+  addEventListener("afterprint", () => darkness.matches && drawAll(true));
+  offerFiles();
+  sharpenZoomed();
+  const graph = JSON.parse(await unpacked("graph-file"));
+  fillPlan(graph);
+  explainCells(graph, JSON.parse(await unpacked("solution-file")));
+  document.body.dataset.ready = "yes";
+}
+
+begin();

@@ -1,0 +1,108 @@
+"""The first section: what was asked, what was found, and how good that is, in words."""
+
+from __future__ import annotations
+
+from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
+from remat_explorer.report.contents import Contents
+from remat_explorer.report.html import facts, paragraph
+from remat_explorer.solution import Status
+
+
+def summary(contents: Contents) -> str:
+    """A few sentences, and the numbers behind them."""
+    if contents.solution.schedule is None:
+        return paragraph(without_schedule(contents))
+    return "".join(map(paragraph, sentences(contents))) + _numbers(contents)
+
+
+def sentences(contents: Contents) -> list[str]:
+    """What was found, how good it is, and what came of executing it.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.solvers import solve
+    >>> for sentence in sentences(Contents(solve(linear(8), 4))):
+    ...     print(sentence)
+    A training step of linear8 fits into 4 B: its predicted peak is 4 B, where keeping everything needs 10 B (-60.0 %).
+    That costs +52.9 % over computing everything once: 6 of 17 operations run again, 9 recomputations in all.
+    The schedule is proven optimal: no schedule of this graph within the budget costs less.
+    """
+    solution, schedule = contents.solution, contents.solution.schedule
+    assert schedule is not None
+    assert solution.peak is not None
+    saved = format_overhead(solution.peak / contents.keep_all) if contents.keep_all else "0 %"
+    again = int(((schedule.R > 0).sum(axis=0) > 1).sum())
+    count = schedule.recomputations
+    words = [
+        f"A training step of {contents.name} fits into {format_bytes(solution.budget)}: its predicted peak is "
+        f"{format_bytes(solution.peak)}, where keeping everything needs {format_bytes(contents.keep_all)} ({saved}).",
+        f"That costs {format_overhead(schedule.overhead)} over computing everything once: {again} of "
+        f"{contents.graph.n} operations run again, {count} recomputation{'' if count == 1 else 's'} in all.",
+        _quality(contents),
+    ]
+    if contents.measurement is not None:
+        words.append(_executed(contents))
+    return words
+
+
+def _quality(contents: Contents) -> str:
+    solution = contents.solution
+    if solution.status is Status.OPTIMAL:
+        return "The schedule is proven optimal: no schedule of this graph within the budget costs less."
+    if solution.gap is None:
+        return f"It is the best that {solution.strategy!r} found; nothing is proven about how far from optimal it is."
+    return (
+        f"It is the best that was found; it is proven that none is cheaper by more than {format_share(solution.gap)}."
+    )
+
+
+def _executed(contents: Contents) -> str:
+    measured = contents.measurement
+    assert measured is not None
+    verdict = "within" if measured.within_budget else "ABOVE"
+    words = (
+        f"Executed on {measured.device}, it needed {format_bytes(measured.peak)}, {verdict} the budget and "
+        f"{100 * measured.error:+.2f} % from the prediction"
+    )
+    equal = {
+        True: ", with the gradients of plain PyTorch bit for bit",
+        False: ", with OTHER results",
+    }
+    return words + (equal[measured.equal] if measured.equal is not None else "") + "."
+
+
+def without_schedule(contents: Contents) -> str:
+    """Why there is no schedule, and the smallest budget worth trying."""
+    solution, budget = contents.solution, format_bytes(contents.solution.budget)
+    if solution.status is Status.INFEASIBLE:
+        text = contents.smallest.explain_infeasible(solution.strategy, solution.budget)
+        return f"There is no schedule of {contents.name} within {budget}: {text}."
+    return (
+        f"{solution.strategy!r} found no schedule of {contents.name} within {budget} in "
+        f"{format_seconds(solution.seconds)}. The smallest budget with a known schedule is "
+        f"{format_bytes(contents.smallest.known_feasible)}: give it more time, or more memory."
+    )
+
+
+def _numbers(contents: Contents) -> str:
+    solution, schedule = contents.solution, contents.solution.schedule
+    assert schedule is not None
+    assert solution.peak is not None
+    bound = solution.lower_bound
+    return facts(
+        [
+            ("status", str(solution.status)),
+            ("strategy", solution.strategy + (f", with {solution.solver}" if solution.solver else "")),
+            ("budget", _bytes(solution.budget)),
+            ("predicted peak", _bytes(solution.peak)),
+            ("keeping everything", _bytes(contents.keep_all)),
+            ("cost", f"{schedule.cost:.6g} ({format_overhead(schedule.overhead)})"),
+            ("lower bound of the cost", "none proven" if bound is None else f"{bound:.6g}"),
+            ("gap", "unknown" if solution.gap is None else format_share(solution.gap)),
+            ("recomputations", str(schedule.recomputations)),
+            ("solved in", format_seconds(solution.seconds)),
+        ]
+    )
+
+
+def _bytes(count: int) -> str:
+    return f"{format_bytes(count)} ({count} bytes)" if count >= 1000 else format_bytes(count)

@@ -1,0 +1,65 @@
+"""Predicted and measured, side by side."""
+
+from __future__ import annotations
+
+from remat_explorer.quantities import format_bytes, format_overhead, format_seconds
+from remat_explorer.report.contents import Contents
+from remat_explorer.report.html import facts, paragraph, table
+
+NOT_EXECUTED = "This schedule was not executed: peaks and costs in this report are predictions."
+
+
+def validation(contents: Contents) -> str:
+    """What was promised beside what came of it."""
+    measured = contents.measurement
+    if measured is None:
+        return paragraph(NOT_EXECUTED) if contents.solution.schedule else ""
+    overhead = "unknown" if measured.overhead is None else format_overhead(measured.overhead)
+    rows = [
+        ("peak", format_bytes(measured.predicted_peak), format_bytes(measured.peak), f"{100 * measured.error:+.3f} %"),
+        (
+            "peak without resident bytes",
+            format_bytes(measured.predicted_peak - measured.resident_bytes),
+            format_bytes(measured.peak - measured.resident_bytes),
+            f"{100 * measured.dynamic_error:+.3f} %",
+        ),
+        ("peak of the generated code", "", format_bytes(measured.generated_peak), ""),
+        ("overhead", format_overhead(measured.predicted_overhead), overhead, ""),
+    ]
+    verdict = "kept to" if measured.within_budget else "EXCEEDED"
+    times = [
+        ("device", measured.device),
+        ("budget", f"{format_bytes(measured.budget)}: {verdict}"),
+        ("time of a step", format_seconds(measured.seconds)),
+        ("time of keeping everything", _time(measured.checkpoint_all_seconds)),
+    ]
+    return table(["", " predicted", " measured", " error"], rows) + facts([*times, *_against(measured)])
+
+
+def _against(measured) -> list[tuple[str, str]]:
+    """Plain PyTorch beside it, and CUDA's own counts."""
+    found = []
+    if measured.eager:
+        compared = measured.eager.comparison
+        equal = "equal bit for bit" if compared.gradients_equal else "DIFFER"
+        found = [
+            ("plain PyTorch", f"{format_bytes(measured.eager.peak)}, {format_seconds(measured.eager.seconds)}"),
+            ("gradients", f"{equal}: max difference {compared.gradient_difference:g}"),
+            ("loss", f"difference {compared.loss_difference:g}"),
+            ("buffers", "equal" if compared.buffers_equal else "DIFFER"),
+            ("random state", "equal" if compared.random_state_equal else "DIFFERS"),
+        ]
+    if measured.allocator:
+        counts = measured.allocator
+        found.append(
+            (
+                "CUDA, the whole process",
+                f"requested {format_bytes(counts.requested)}, allocated {format_bytes(counts.allocated)}, reserved "
+                f"{format_bytes(counts.reserved)}",
+            )
+        )
+    return [*found, ("not compared", measured.missing)]
+
+
+def _time(seconds: float | None) -> str:
+    return "unknown" if seconds is None else format_seconds(seconds)

@@ -1,0 +1,109 @@
+"""`remat-explorer app`: the explorer alone, as a page, for who has the token."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+pytestmark = pytest.mark.browser
+
+PACKAGE = Path(__file__).parents[2]
+PAINTED = """() => {
+    const canvases = [...document.querySelectorAll('.remat-canvas canvas:first-child')];
+    return canvases.length > 0 && canvases.every((canvas) => {
+        if (canvas.width * canvas.height === 0) return false;
+        const context = canvas.getContext('2d');
+        const image = context.getImageData(0, 0, canvas.width, canvas.height);
+        return new Set(new Uint32Array(image.data.buffer)).size >= 3;
+    });
+}"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which the app is started."""
+    return tmp_path_factory.mktemp("app")
+
+
+@pytest.fixture(scope="module")
+def address(chromium: str, folder: Path) -> Iterator[str]:
+    """The address that the app prints, with its token; its favourite port is taken."""
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE)}
+    for name in ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR"):
+        environment[f"JUPYTER_{name}"] = str(folder / name)
+    environment["IPYTHONDIR"] = str(folder / "ipython")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        command = [sys.executable, "-m", "remat_explorer.cli", "app", "--no-browser", f"--port={port}", "--theme=dark"]
+        log = folder / "app.log"
+        with log.open("w") as stream:
+            server = subprocess.Popen(
+                command, cwd=folder, env=environment, stdout=stream, stderr=stream, start_new_session=True
+            )
+        try:
+            found = _printed(log, server)
+            assert urlsplit(found).port != port
+            yield found
+        finally:
+            os.killpg(server.pid, signal.SIGTERM)
+            server.wait(30)
+
+
+def _printed(log: Path, server: subprocess.Popen[bytes]) -> str:
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline and server.poll() is None:
+        if found := re.search(r"http://127\.0\.0\.1:\d+/\?token=\w{20,}", log.read_text()):
+            return found[0]
+        time.sleep(0.2)
+    raise RuntimeError(f"the app printed no address: {log.read_text()[-2000:]}")
+
+
+def test_without_the_token_nothing_is_served(address: str) -> None:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    bare = address.partition("?")[0]
+    answer = opener.open(bare, timeout=30)
+    assert urlsplit(answer.url).path == "/login"
+    assert b"REMAT_EXPLORER_FOLDER" not in answer.read()
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        opener.open(f"{bare}api/kernels/00000000-0000-0000-0000-000000000000", timeout=30)
+    assert refused.value.code == 403
+
+
+def test_the_page_paints_solves_and_saves_without_a_request_to_the_outside(
+    address: str, page: Any, folder: Path
+) -> None:
+    page.goto(address)
+    page.wait_for_selector(".js-plotly-plot .main-svg", timeout=120_000)
+    page.wait_for_selector('.remat-status[data-busy=""]', timeout=120_000)
+    page.wait_for_function(PAINTED)
+    page.wait_for_selector('.remat-matrices[data-theme="dark"]')
+    assert page.locator(".jp-InputArea:visible, .jp-CodeMirrorEditor:visible").count() == 0  # no code
+    box = page.locator(".remat-explorer").bounding_box()
+    assert box["width"] > 0.95 * page.viewport_size["width"]
+
+    page.locator(".remat-controls").get_by_role("button", name="Solve").click()
+    page.wait_for_selector(".remat-status:has-text('overhead +')", timeout=120_000)
+    page.wait_for_selector('.remat-status[data-busy=""]', timeout=120_000)
+
+    page.locator(".remat-export > button").click()
+    page.locator(".remat-export-menu").get_by_role("button", name="Solution (JSON)", exact=True).click()
+    page.wait_for_selector(".remat-status:has-text('Saved residual_net-solution.json (')", timeout=60_000)
+    assert (folder / "residual_net-solution.json").is_file()  # where the app was started
+
+    assert page.leaks == []
+    assert page.failures == []

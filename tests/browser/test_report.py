@@ -1,0 +1,94 @@
+"""A report as a person opens it: a file in a browser, with no network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import remat_explorer as rx
+
+pytestmark = pytest.mark.browser
+
+DRAWN = "() => [...document.querySelectorAll('.figure')].map((place) => place._fullData ? place._fullData.length : 0)"
+PAINTED = """() => {
+    const images = [...document.querySelectorAll('#matrices image')];
+    return images.length === 3 && images.every((image) => image.href.baseVal.length > 100)
+}"""
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+    """A solution with recomputations, and its report."""
+    solution = rx.solve(rx.linear(8), budget=4)
+    return solution, rx.report(solution, tmp_path_factory.mktemp("report") / "report.html")
+
+
+def open_report(page: Any, path: Path) -> None:
+    page.goto(path.as_uri())
+    page.wait_for_selector("body[data-ready]", timeout=60_000)
+
+
+def test_figures_are_drawn_without_any_request(report: tuple[Any, Path], page: Any) -> None:
+    requests: list[str] = []
+    page.context.on("request", lambda request: requests.append(request.url))
+    open_report(page, report[1])
+    assert page.evaluate(DRAWN) == [8, 7]
+    page.wait_for_function(PAINTED)
+    assert [address for address in requests if not address.startswith(("data:", "blob:"))] == [report[1].as_uri()]
+    assert page.leaks == []
+    assert page.failures == []
+
+
+def test_both_files_can_be_saved_and_loaded(report: tuple[Any, Path], page: Any, tmp_path: Path) -> None:
+    solution, path = report
+    open_report(page, path)
+    for what in ("graph", "solution"):
+        with page.expect_download() as download:
+            page.locator(f"a[data-file='{what}-file']").click()
+        assert download.value.suggested_filename == f"linear8-{what}.json"
+        download.value.save_as(tmp_path / f"{what}.json")
+    loaded = rx.Solution.load(tmp_path / "solution.json", rx.Graph.load(str(tmp_path / "graph.json")))
+    assert loaded.cost == solution.cost
+
+
+def test_the_plan_opens_and_is_searched(report: tuple[Any, Path], page: Any) -> None:
+    solution, path = report
+    open_report(page, path)
+    assert page.locator("#plan tbody tr").count() == 0
+    page.locator("#plan summary").click()
+    rows = page.locator("#plan tbody tr")
+    texts = [solution.plan.text(statement) for statement in solution.plan.statements]
+    assert rows.locator("td:nth-child(3)").all_inner_texts() == texts
+    page.locator("#plan input").fill("recompute")
+    again = sum(text.startswith("recompute") for text in texts)
+    assert again > 0
+    assert rows.count() == again
+    page.locator("#plan input").fill("stage 1")
+    assert set(rows.locator("td:nth-child(2)").all_inner_texts()) == {"1"}
+
+
+def test_hovering_names_the_cell(report: tuple[Any, Path], page: Any) -> None:
+    solution, path = report
+    open_report(page, path)
+    page.locator("#matrices").scroll_into_view_if_needed()
+    box = page.locator("#matrices .nsewdrag").first.bounding_box()
+    page.mouse.move(box["x"] + 0.5 / 17 * box["width"], box["y"] + 0.5 / 17 * box["height"])
+    page.wait_for_selector("#cell:has-text('runs first (forward)')", timeout=10_000)
+    assert page.locator("#cell").inner_text().startswith("R, stage 0: operation 0, ")
+    assert solution.graph.operations[0].name in page.locator("#cell").inner_text()
+
+
+def test_the_page_follows_the_theme_and_prints_on_light_ground(report: tuple[Any, Path], page: Any) -> None:
+    ground = "() => document.getElementById('timeline')._fullLayout.paper_bgcolor"
+    page.emulate_media(color_scheme="dark")
+    open_report(page, report[1])
+    assert page.evaluate(ground) == "#111111"
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate(ground) == "#FFFFFF"
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    page.emulate_media(color_scheme="light")
+    page.wait_for_function(f"() => ({ground})() === '#FFFFFF'")
+    assert page.pdf()[:4] == b"%PDF"
+    assert page.failures == []

@@ -1,0 +1,155 @@
+"""A report without a browser: what is in the file, what is not, and that its program and its files work."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import os
+import re
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import remat_explorer as rx
+from remat_explorer.graph import Graph
+from remat_explorer.plan import Compute, Plan
+from remat_explorer.report import Origin
+from remat_explorer.report.alive import alive_at
+from remat_explorer.report.contents import Contents
+from remat_explorer.report.drawing import differences
+from remat_explorer.report.usage import program
+
+LIMIT = 8_000_000  # bytes
+
+
+@pytest.fixture(scope="module")
+def chain() -> Any:
+    """A solved chain with a budget that takes recomputation."""
+    return rx.solve(rx.linear(8), budget=4)
+
+
+def unpacked(page: str, identity: str) -> str:
+    found = re.search(rf'<script type="application/gzip" id="{identity}"[^>]*>([^<]*)<', page)
+    assert found
+    return gzip.decompress(base64.b64decode(found[1])).decode()
+
+
+def test_the_files_in_the_page_load_back_and_belong_together(chain: Any, tmp_path: Path) -> None:
+    page = rx.report(chain, tmp_path / "report.html").read_text(encoding="utf-8")
+    for identity in ("graph-file", "solution-file"):
+        (tmp_path / identity).write_text(unpacked(page, identity), encoding="utf-8")
+    graph = rx.Graph.load(str(tmp_path / "graph-file"))
+    loaded = rx.Solution.load(tmp_path / "solution-file", graph)
+    assert graph.sha256 == chain.graph.sha256
+    assert (loaded.cost, loaded.peak, loaded.status) == (chain.cost, chain.peak, "optimal")
+
+
+def test_plotly_is_in_the_page_once_and_nothing_is_fetched(chain: Any, tmp_path: Path) -> None:
+    from plotly.offline import get_plotlyjs
+
+    page = rx.report(chain, tmp_path / "report.html").read_text(encoding="utf-8")
+    own = page.replace(get_plotlyjs(), "", 1)
+    assert len(page) - len(own) == len(get_plotlyjs())
+    assert get_plotlyjs()[:2000] not in own
+    assert not re.search(r"<(script|link|img|iframe)[^>]*(src|href)=\"(?!data:)", own)
+    assert not re.search(r"https?://", own)
+
+
+def test_neither_host_nor_folders_are_named(chain: Any, tmp_path: Path) -> None:
+    page = rx.report(chain, tmp_path / "report.html", source=Origin("file", "net.py:make_model")).read_text("utf-8")
+    for secret in {str(tmp_path), str(Path.cwd()), str(Path.home()) + os.sep, str(Path(rx.__file__).parent)}:
+        assert secret not in page
+    if len(socket.gethostname()) > 4:
+        assert socket.gethostname() not in page
+
+
+def test_names_of_models_and_operations_cannot_break_the_page(chain: Any, tmp_path: Path) -> None:
+    import dataclasses
+
+    evil = "</script><b>&\"'"
+    nodes = tuple(dataclasses.replace(node, name=evil + node.name) for node in chain.graph.operations)
+    graph = dataclasses.replace(chain.graph, name=evil, operations=nodes)
+    page = rx.report(rx.solve(graph, budget=4), tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<b>&" not in page
+    assert Contents(rx.solve(graph, budget=4)).file_name("graph").count("/") == 0
+
+
+def test_a_thousand_operations_stay_below_the_limit(data: Path, tmp_path: Path) -> None:
+    graph = Graph.load(str(data / "captured" / "densenet161.json"))
+    solution = rx.solve(graph, budget="100%", strategy="checkpoint-all")
+    assert graph.n > 1000
+    path = rx.report(solution, tmp_path / "report.html")
+    assert path.stat().st_size < LIMIT
+
+
+def test_without_a_schedule_the_report_says_what_the_smallest_budget_is(tmp_path: Path) -> None:
+    solution = rx.solve(rx.linear(8), budget=2)
+    page = rx.report(solution, tmp_path / "report.html").read_text(encoding="utf-8")
+    assert solution.status == "infeasible"
+    assert "There is no schedule of linear8 within 2 B" in page
+    smallest = rx.minimum_budget(solution.graph)
+    assert f"The smallest budget worth trying is {smallest.known_feasible} B" in page
+    assert 'id="section-schedule"' not in page
+
+
+def test_a_solve_that_ran_out_of_time_is_a_report_too(tmp_path: Path) -> None:
+    from remat_explorer.solution import Solution, Status
+
+    solution = Solution(rx.linear(8), "optimal", Status.UNKNOWN, 4, None, None, 1.0)
+    page = rx.report(solution, tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "found no schedule of linear8 within 4 B in 1.0 s" in page
+
+
+def test_an_execution_stands_beside_its_prediction_and_the_program_trains(tmp_path: Path, monkeypatch: Any) -> None:
+    net = rx.models.load("residual_net", batch=2)
+    graph = rx.profile(net.graph, net.module, net.args)
+    solution = rx.solve(graph, budget="90%", time_limit=20)
+    measured = rx.measure(solution, net.module, net.args, repeats=1)
+    origin = Origin("zoo", "residual_net", batch=2, image=net.image, device="cpu", costs="measured on cpu")
+    path = rx.report(solution, tmp_path / "report.html", measurement=measured, source=origin)
+    page = path.read_text(encoding="utf-8")
+    assert "with the gradients of plain PyTorch bit for bit" in page
+    assert "not executed" not in page
+
+    contents = Contents(solution, origin=origin)
+    for what in ("graph", "solution"):
+        (tmp_path / contents.file_name(what)).write_text(unpacked(page, f"{what}-file"), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(program(contents), names)
+    assert names["trained"].rematerialization.solution.strategy == "optimal"
+    assert all(parameter.grad is not None for parameter in names["net"].module.parameters())
+
+
+def test_what_is_alive_adds_up_to_the_predicted_memory(data: Path) -> None:
+    graph = Graph.load(str(data / "captured" / "unet.json"))
+    plan = rx.solve(graph, budget="70%", time_limit=10).plan
+    assert isinstance(plan, Plan)
+    computations = [i for i, statement in enumerate(plan.statements) if isinstance(statement, Compute)]
+    for i in [*computations[::7], plan.timeline.peak_statement]:
+        statement = plan.statements[i]
+        assert isinstance(statement, Compute)
+        way = graph.operations[statement.operation].implementations[statement.implementation - 1]
+        held = graph.resident_bytes + way.workspace + sum(one.bytes for one in alive_at(plan, i))
+        assert held == plan.timeline.during[i]
+        for one in alive_at(plan, i):
+            reader = None if one.reader is None else plan.statements[one.reader]
+            if isinstance(reader, Compute):
+                assert one.value in graph.inputs(reader.operation, reader.implementation)
+            else:
+                assert reader is None
+
+
+def test_differences_of_two_figures_lead_from_one_to_the_other() -> None:
+    old = {"data": [{"x": [1, 2], "line": {"color": "a"}}], "layout": {"title": None}}
+    new = {"data": [{"x": [1, 2, 3], "line": {"color": "b"}}], "layout": {"title": {"text": "t"}}}
+    patched = json.loads(json.dumps(old))
+    for path, value in differences(old, new):
+        holder = patched
+        for key in path[:-1]:
+            holder = holder[key]
+        holder[path[-1]] = value
+    assert patched == new
