@@ -11,7 +11,7 @@ from remat_explorer.errors import ScheduleError
 from remat_explorer.figures.palette import Palette, Theme, palette
 from remat_explorer.figures.schedule_heatmap import BACKWARD, EMPTY, FORWARD, RECOMPUTE, computation_kinds
 from remat_explorer.figures.snake_layout import snake_layout
-from remat_explorer.figures.snake_picture import SnakePicture, arc, kept_share, snake_picture
+from remat_explorer.figures.snake_picture import SnakePicture, arc, extent, kept_share, snake_picture, turns
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_seconds
 from remat_explorer.schedule import Schedule
@@ -19,7 +19,9 @@ from remat_explorer.schedule import Schedule
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-WIDTH, MARGIN = 1100, 24  # pixels for which names are chosen
+WIDTH, MARGIN = 1100, 24  # pixels for which names are chosen, and beside the rails
+ASPECT = 3.0  # higher than in the explorer: a figure has the page to itself
+MANY = 60  # arcs from which on they are drawn thin
 PALE = 0.25  # opacity of what does not run in the stage
 
 
@@ -48,10 +50,11 @@ def model_graph(
     from plotly import graph_objects as go
 
     _check(schedule, stage)
-    colours, layout = palette(theme), snake_layout(graph)
+    colours, layout = palette(theme), snake_layout(graph, aspect=ASPECT)
     height = 130 * layout.rows + 40 if layout.rows < 4 else 90 * layout.rows
     picture = snake_picture(graph, layout, WIDTH, height)
     figure = go.Figure()
+    _add_rails(figure, picture, colours)
     _add_arcs(figure, picture, colours)
     texts = _descriptions(graph)
     if schedule is None or stage is None:
@@ -90,11 +93,8 @@ def _title(graph: Graph, schedule: Schedule | None, stage: int | None) -> str:
     if schedule is None or stage is None:
         return f"{graph.name}: height is bytes written, depth of colour is cost"
     kinds = computation_kinds(schedule)[stage]
-    again, kept = int((kinds == RECOMPUTE).sum()), int(schedule.S[stage].sum())
-    return (
-        f"{graph.name}, stage {stage}: computes {int((kinds != EMPTY).sum())} operations, {again} of them again, "
-        f"and starts with {kept} kept values"
-    )
+    new, again, kept = int((kinds != EMPTY).sum()), int((kinds == RECOMPUTE).sum()), int(schedule.S[stage].sum())
+    return f"{graph.name}, stage {stage}: {new - again} computed first, {again} recomputed, {kept} values kept into it"
 
 
 def _descriptions(graph: Graph) -> np.ndarray:
@@ -151,19 +151,33 @@ def _add_kept(figure: Figure, picture: SnakePicture, graph: Graph, kept: np.ndar
 
 def _add_arcs(figure: Figure, picture: SnakePicture, colours: Palette) -> None:
     """Every edge that passes over operations, as one trace."""
-    t = np.linspace(0, 1, 17)[:, None]
+    curves = [arc(picture, a, b) for a, b in picture.layout.skips.tolist()]
+    many = len(curves) > MANY
+    _add_curves(figure, curves, colours.ink, 0.8 if many else 1.4, 0.3 if many else 0.6)
+
+
+def _add_rails(figure: Figure, picture: SnakePicture, colours: Palette) -> None:
+    """The two lines that the boxes stand on, and their turns."""
+    bulge = 0.7 * MARGIN * picture.layout.columns / WIDTH
+    bends = turns(picture, bulge)
+    for rail, (y, colour) in enumerate(((picture.lanes[1], colours.forward), (picture.lanes[2], colours.backward))):
+        ends = [(row, *extent(picture, row)) for row in range(picture.layout.rows)]
+        lines = [np.linspace((start, row + y), (end, row + y), 4) for row, start, end in ends]
+        _add_curves(figure, lines + [bend for on, bend in bends if on == rail], colour, 1.6, 0.8)
+
+
+def _add_curves(figure: Figure, curves: list[np.ndarray], colour: str, width: float, opacity: float) -> None:
+    """Cubic Bezier curves, each float of shape (4, 2), as one trace."""
+    t = np.linspace(0, 1, 25)[:, None]
     weights = np.hstack([(1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t**2 * (1 - t), t**3])
     gap = np.full((1, 2), np.nan)
-    pieces = [np.vstack([weights @ arc(picture, a, b), gap]) for a, b in picture.layout.skips.tolist()]
-    points = np.vstack(pieces) if pieces else gap
-    many = len(pieces) > 60
+    points = np.vstack([part for curve in curves for part in (weights @ curve, gap)] or [gap])
     figure.add_scatter(
         x=points[:, 0],
         y=points[:, 1],
         mode="lines",
-        line={"color": colours.ink, "width": 0.7 if many else 1.3},
-        opacity=0.3 if many else 0.6,
-        name="passes over operations",
+        line={"color": colour, "width": width},
+        opacity=opacity,
         hoverinfo="skip",
         showlegend=False,
     )
@@ -186,16 +200,17 @@ def _add_names(figure: Figure, picture: SnakePicture, colours: Palette) -> None:
 
 def _style(figure: Figure, picture: SnakePicture, colours: Palette, height: int, title: str) -> None:
     hidden = {"visible": False, "showgrid": False, "zeroline": False}
-    figure.update_xaxes(range=[-0.2, picture.layout.columns + 0.2], **hidden)
-    figure.update_yaxes(range=[picture.layout.rows, 0], **hidden)
+    beside = MARGIN * picture.layout.columns / WIDTH
+    figure.update_xaxes(range=[-beside, picture.layout.columns + beside], **hidden)
+    figure.update_yaxes(range=[picture.layout.rows + 0.02, -0.02], **hidden)
     figure.update_layout(
-        title={"text": title, "font": {"size": 15}},
+        title={"text": title, "font": {"size": 15}, "x": 0.02},
         barmode="overlay",
         height=height + 90,
-        margin={"l": MARGIN, "r": MARGIN, "t": 50, "b": 40},
+        margin={"l": 8, "r": 8, "t": 50, "b": 40},
         paper_bgcolor=colours.ground,
         plot_bgcolor=colours.ground,
         font_color=colours.ink,
         hoverlabel={"bgcolor": colours.ground, "font_color": colours.ink},
-        legend={"orientation": "h", "x": 0, "y": -0.02, "yanchor": "top", "traceorder": "normal"},
+        legend={"orientation": "h", "x": 0.02, "y": -0.02, "yanchor": "top", "traceorder": "normal"},
     )

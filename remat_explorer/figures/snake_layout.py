@@ -15,6 +15,7 @@ import numpy as np
 from remat_explorer.graph import Graph
 
 SHAPE = 5.0  # a row is about this many times as high as a column is wide: two rails, their arcs and names
+LONG = 22.5  # a row is at most about this many times as wide as it is high
 NEAR = 2  # an edge that reaches as many slots or more passes over an operation, and is worth drawing
 
 
@@ -72,8 +73,8 @@ def snake_layout(graph: Graph, columns: int | None = None, aspect: float = 4.5) 
     count = max(1, len(forward))
     widths = np.maximum(1, np.bincount(slot[backward], minlength=count))
     if columns is None:
-        wanted = max(1, round((int(widths.sum()) / (SHAPE * aspect)) ** 0.5))
-        columns = _least_columns(widths, wanted)
+        wanted = min((int(widths.sum()) / (SHAPE * aspect)) ** 0.5, LONG / aspect)
+        columns = _least_columns(widths, max(1, round(wanted)))
     columns = max(columns, int(widths.max()))
     row_of, start = _wrap(widths, columns)
 
@@ -152,7 +153,10 @@ def _least_columns(widths: np.ndarray, rows: int) -> int:
 
 def _skips(graph: Graph, slot: np.ndarray) -> np.ndarray:
     """One edge for each value that is read far away on its own rail: to the last reader there."""
-    slots, producer, backward = slot.tolist(), graph.producer.tolist(), graph.is_backward.tolist()
+    producer, backward = graph.producer.tolist(), graph.is_backward.tolist()
+    for pass_ in (graph.is_backward, ~graph.is_backward):  # slots that are empty on the rail do not count
+        slot = np.where(pass_, np.searchsorted(np.unique(slot[pass_]), slot), slot)
+    slots = slot.tolist()
     found = set()
     for v, readers in enumerate(graph.readers):
         maker = producer[v]

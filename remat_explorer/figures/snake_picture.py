@@ -87,7 +87,7 @@ def _lanes(layout: SnakeLayout, band: float) -> tuple[float, float, float, float
     """Room for arcs only on the sides that have some."""
     same = layout.row[layout.skips[:, 0]] == layout.row[layout.skips[:, 1]]
     rails = set(layout.rail[layout.skips[same, 0]].tolist())
-    above, below = 0.17 if 0 in rails else 0.05, 0.15 if 1 in rails else 0.05
+    above, below = 0.16 if 0 in rails else 0.05, 0.13 if 1 in rails else 0.05
     each = (1 - above - below - band) / 2
     return above, above + each, above + each + band, 1 - below
 
@@ -112,6 +112,38 @@ def arc(picture: SnakePicture, a: int, b: int) -> np.ndarray:
     from_y, to_y = (box[3], other[1]) if down else (box[1], other[3])
     middle = (from_y + to_y) / 2
     return np.array([(x, from_y), (x, middle), (end, middle), (end, to_y)])
+
+
+def turns(picture: SnakePicture, bulge: float) -> list[tuple[int, np.ndarray]]:
+    """Where the rails turn into the next row, and at the end of the forward pass into each other.
+
+    Args:
+        picture: of a layout with some rows.
+        bulge: how far a turn reaches beyond the boxes, in columns.
+
+    Returns:
+        For each turn its rail and the control points of a cubic Bezier curve, float of shape (4, 2).
+    """
+    layout, (_, upper, lower, _) = picture.layout, picture.lanes
+    found = []
+    for row in range(layout.rows - 1):
+        edge, outwards = (layout.columns, 1) if row % 2 == 0 else (0, -1)
+        for rail, y in enumerate((upper, lower)):
+            x = edge + outwards * bulge * 4 / 3 * (1 if rail == 0 else 0.6)
+            found.append((rail, np.array([(edge, row + y), (x, row + y), (x, row + 1 + y), (edge, row + 1 + y)])))
+    row, (start, end) = layout.rows - 1, extent(picture, layout.rows - 1)
+    edge, x = (end, end + bulge * 2 / 3) if row % 2 == 0 else (start, start - bulge * 2 / 3)
+    found.append((0, np.array([(edge, row + upper), (x, row + upper), (x, row + lower), (edge, row + lower)])))
+    return found
+
+
+def extent(picture: SnakePicture, row: int) -> tuple[float, float]:
+    """The columns between which the rails of ``row`` run: its whole width, but in the last row."""
+    layout = picture.layout
+    if row < layout.rows - 1:
+        return 0.0, float(layout.columns)
+    left, _, right, _ = picture.boxes[layout.row == row].T
+    return (0.0, float(right.max())) if row % 2 == 0 else (float(left.min()), float(layout.columns))
 
 
 def kept_share(graph: Graph, kept: np.ndarray) -> np.ndarray:
