@@ -15,6 +15,7 @@ from remat_explorer.explorer.controls import Controls
 from remat_explorer.explorer.executing import execute
 from remat_explorer.explorer.loading import NO_MODULE, Source, from_graph, from_module, from_zoo, load
 from remat_explorer.explorer.matrices import MatrixView
+from remat_explorer.explorer.model_view import ModelView
 from remat_explorer.explorer.plan_view import PlanView
 from remat_explorer.explorer.scrubber import Scrubber
 from remat_explorer.explorer.solving import solve
@@ -81,11 +82,12 @@ class Explorer(w.VBox):
             MatrixView(self.state),
             TimelineView(self.state),
             PlanView(self.state),
+            ModelView(self.state),
         )
-        controls, budget_row, status, scrubber, matrices, timeline, plan = (view.widget for view in self._views)
+        controls, budget_row, status, scrubber, matrices, timeline, plan, graph_view = (view.widget for view in self._views)
         style = w.HTML(f"<style>{STYLE.read_text()}</style>", layout=w.Layout(display="none"))
         below = w.HBox([timeline, plan], layout=w.Layout(width="100%", flex_flow="row wrap"))
-        super().__init__([style, controls, budget_row, status, scrubber, matrices, below])
+        super().__init__([style, controls, budget_row, status, scrubber, matrices, graph_view, below])
         self.add_class("remat-explorer")
         self._adopting = False
         self.state.observe(self._chosen, ["model", "batch", "image", "device", "measured_costs"])

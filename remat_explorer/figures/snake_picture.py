@@ -61,7 +61,7 @@ def snake_picture(graph: Graph, layout: SnakeLayout, width: float = 1120, height
     >>> from remat_explorer.instances import linear
     >>> graph = linear(3)
     >>> [label.text for label in snake_picture(graph, snake_layout(graph)).labels]
-    ['f0', 'f1', 'f2']
+    ['v0', 'v1', 'v2']
     """
     labels = _labels(graph, layout, width / layout.columns)
     lines = 2 if {label.line for label in labels} == {0, 1} else 1 if labels else 0
