@@ -13,7 +13,7 @@ function legendOf(palette) {
     `<span><i class="pale" style="background:${palette.forward}"></i>not in this stage</span>` +
     line("solid", "reads") +
     line("dashed", "read by") +
-    "<span>height: bytes</span>"
+    `<span title="The square root of the bytes written; each rail has its own scale.">height: bytes</span>`
   );
 }
 
@@ -22,7 +22,6 @@ function render({ model, el }) {
   root.className = "remat-model";
   root.tabIndex = 0;
   root.setAttribute("role", "group");
-  root.title = "";
   root.dataset.lmSuppressShortcuts = "true"; // JupyterLab keeps its hands off the arrow keys in here
   root.innerHTML =
     `<div class="remat-model-caption"><span><b>Model</b> <span class="what"></span></span><span class="picked"></span></div>` +

@@ -58,9 +58,11 @@ function describeOperation(data, bits, t, k) {
   if (bits && t < bits.stages) {
     const done = ["not computed", "computed for the first time", "recomputed"][bits.kind(t, k)];
     const [before, after] = [keptBytes(data, bits, t, k), keptBytes(data, bits, t + 1, k)];
-    const held = before ? `${formatBytes(before)} kept from the stage before` : "nothing of it is kept from the stage before";
-    const next = t + 1 < bits.stages ? (after ? `; ${formatBytes(after)} kept into the next` : "; not kept into the next") : "";
-    lines.push(`stage ${t}: ${done}; ${held}${next}`);
+    const amount = (count) => (count === data.written[k] ? "all" : `${formatBytes(count)} of it`);
+    lines.push(`stage ${t}: ${done}`);
+    if (before || after)
+      lines.push(`kept from the stage before: ${before ? amount(before) : "nothing"}; into the next: ${after ? amount(after) : "nothing"}`);
+    else lines.push("not kept, neither from the stage before nor into the next");
   }
   return lines;
 }

@@ -150,6 +150,22 @@ function outline(context, scale, k, colour, width, dash = []) {
   context.setLineDash([]);
 }
 
+// An edge of the selection. Within a row the two rails face each other: there the outlines say enough, and names stay
+// legible.
+function link(context, data, scale, palette, a, b, { dash, thin }) {
+  if (data.row[a] === data.row[b] && data.rail[a] !== data.rail[b]) return;
+  const strokes = thin ? [[palette.cursor, 1, dash]] : [[palette.ground, 3.6, []], [palette.cursor, 1.8, dash]];
+  for (const [colour, width, pattern] of strokes) {
+    context.strokeStyle = colour;
+    context.lineWidth = width;
+    context.setLineDash(pattern);
+    context.beginPath();
+    curve(context, scale, arcOf(data, a, b));
+    context.stroke();
+  }
+  context.setLineDash([]);
+}
+
 // The selected value's operation with what it reads (solid) and who reads the value (dashed); what is found and hovered.
 function drawCursor(context, data, scale, palette, { value, found, hovered }) {
   for (const k of found) {
@@ -165,19 +181,9 @@ function drawCursor(context, data, scale, palette, { value, found, hovered }) {
   if (!data.values[value]) return;
   const chosen = data.values[value][2];
   const makers = [...new Set(data.operations[chosen][5].map((v) => data.values[v][2]))];
-  const link = (a, b, dash) => {
-    for (const [colour, width] of [[palette.ground, 4], [palette.cursor, 1.8]]) {
-      context.strokeStyle = colour;
-      context.lineWidth = width;
-      context.setLineDash(colour === palette.cursor ? dash : []);
-      context.beginPath();
-      curve(context, scale, arcOf(data, a, b));
-      context.stroke();
-    }
-    context.setLineDash([]);
-  };
-  for (const k of makers) link(k, chosen, []);
-  for (const k of data.readers[value]) link(chosen, k, [4, 3]);
+  const thin = makers.length + data.readers[value].length > 12;
+  for (const k of makers) link(context, data, scale, palette, k, chosen, { dash: [], thin });
+  for (const k of data.readers[value]) link(context, data, scale, palette, chosen, k, { dash: [4, 3], thin });
   for (const k of makers) outline(context, scale, k, palette.cursor, 1.5);
   for (const k of data.readers[value]) outline(context, scale, k, palette.cursor, 1.5, [4, 3]);
   outline(context, scale, chosen, palette.cursor, 3);

@@ -15,7 +15,8 @@ import numpy as np
 from remat_explorer.figures.snake_layout import SnakeLayout
 from remat_explorer.graph import Graph
 
-LEAST = 0.16  # height of the smallest box, as a share of the highest
+LEAST = 0.18  # height of the smallest box, as a share of the highest
+MANY_ROWS = 5  # from which on rows are low, and arcs leave more of them to the boxes
 LETTER, LINE = 5.5, 11.5  # width of a letter and height of a line of names, pixels
 ENOUGH = 0.7  # share of a line of names that has to fit before the line is drawn
 
@@ -55,7 +56,8 @@ def snake_picture(graph: Graph, layout: SnakeLayout, width: float = 1120, height
     """Boxes and names for a picture of ``width`` x ``height`` pixels.
 
     The height of a box is the square root of the bytes that its operation writes, from a least height on, so that
-    small operations can be seen and large ones compared.
+    small operations can be seen and large ones compared. Each rail has its own scale: where the gradients of large
+    parameters dwarf everything, the features can still be compared.
 
     >>> from remat_explorer.figures.snake_layout import snake_layout
     >>> from remat_explorer.instances import linear
@@ -68,9 +70,10 @@ def snake_picture(graph: Graph, layout: SnakeLayout, width: float = 1120, height
     band = min(0.34, max(lines * LINE + 3, 4) * layout.rows / height)
     lanes = _lanes(layout, band)
     written = np.array([graph.value_bytes[list(node.default.outputs)].sum() for node in graph.operations], dtype=float)
-    size = LEAST + (1 - LEAST) * np.sqrt(written / max(written.max(initial=0), 1.0))
     top, upper, lower, bottom = lanes
     forward = layout.rail == 0
+    largest = np.where(forward, written.max(where=forward, initial=1.0), written.max(where=~forward, initial=1.0))
+    size = LEAST + (1 - LEAST) * np.sqrt(written / largest)
     boxes = np.stack(
         [
             layout.left,
@@ -87,7 +90,8 @@ def _lanes(layout: SnakeLayout, band: float) -> tuple[float, float, float, float
     """Room for arcs only on the sides that have some."""
     same = layout.row[layout.skips[:, 0]] == layout.row[layout.skips[:, 1]]
     rails = set(layout.rail[layout.skips[same, 0]].tolist())
-    above, below = 0.16 if 0 in rails else 0.05, 0.13 if 1 in rails else 0.05
+    room = 0.15 if layout.rows < MANY_ROWS else 0.11
+    above, below = room if 0 in rails else 0.05, room if 1 in rails else 0.05
     each = (1 - above - below - band) / 2
     return above, above + each, above + each + band, 1 - below
 
