@@ -84,7 +84,9 @@ class Explorer(w.VBox):
             PlanView(self.state),
             ModelView(self.state),
         )
-        controls, budget_row, status, scrubber, matrices, timeline, plan, graph_view = (view.widget for view in self._views)
+        controls, budget_row, status, scrubber, matrices, timeline, plan, graph_view = (
+            view.widget for view in self._views
+        )
         style = w.HTML(f"<style>{STYLE.read_text()}</style>", layout=w.Layout(display="none"))
         below = w.HBox([timeline, plan], layout=w.Layout(width="100%", flex_flow="row wrap"))
         super().__init__([style, controls, budget_row, status, scrubber, matrices, graph_view, below])

@@ -25,7 +25,7 @@ function arcOf(data, a, b) {
   const [box, other] = [data.boxes.subarray(4 * a, 4 * a + 4), data.boxes.subarray(4 * b, 4 * b + 4)];
   const [x, end, row] = [(box[0] + box[2]) / 2, (other[0] + other[2]) / 2, data.row[a]];
   if (data.row[a] === data.row[b] && data.rail[a] === data.rail[b]) {
-    const reach = Math.min(1, 0.35 + (2 * Math.abs(end - x)) / data.columns);
+    const reach = Math.min(0.9, 0.35 + (2 * Math.abs(end - x)) / data.columns);
     const side = data.rail[a] === 0 ? 1 : 3;
     const peak = data.rail[a] === 0 ? row + top * (1 - reach) : row + bottom + (1 - bottom) * reach;
     const control = (4 * peak - (box[side] + other[side]) / 2) / 3;
@@ -93,7 +93,7 @@ function drawGround(context, data, scale, palette) {
   context.globalAlpha = 1;
 }
 
-// What runs in the stage, and what was kept into it: a box is filled from its rail outwards.
+// What runs in the stage, framed, and what was kept into it: a box is filled from its rail outwards.
 function drawStage(context, data, bits, scale, palette, t) {
   const colours = [[], [palette.forward, palette.backward], [palette.recompute, palette.recompute]];
   for (let k = 0; k < data.operations.length; k++) {
@@ -104,6 +104,7 @@ function drawStage(context, data, bits, scale, palette, t) {
     if (kind !== IDLE) {
       context.fillStyle = colours[kind][data.rail[k]];
       context.fillRect(x, y, width, height);
+      if (width > 3) outline(context, scale, k, palette.ink, 0.9); // told from what is kept by more than its hue
     }
     if (kept === 0) continue;
     const share = Math.max(kind === IDLE ? 2 : 3, (height * kept) / Math.max(data.written[k], 1));

@@ -116,7 +116,7 @@ def picture_of(graph: Graph) -> tuple[dict[str, Any], bytes]:
         ]
         for node in graph.operations
     ]
-    values = zip((value.name for value in graph.values), graph.value_bytes.tolist(), graph.producer.tolist())
+    producer = graph.producer.tolist()
     picture = {
         "columns": layout.columns,
         "rows": layout.rows,
@@ -125,7 +125,7 @@ def picture_of(graph: Graph) -> tuple[dict[str, Any], bytes]:
         "labels": [[label.left, label.right, label.row, label.line, label.text] for label in drawn.labels],
         "skips": layout.skips.tolist(),
         "operations": operations,
-        "values": [list(value) for value in values],
+        "values": [[value.name, value.bytes, producer[v]] for v, value in enumerate(graph.values)],
     }
     return picture, drawn.boxes.astype("<f4").tobytes()
 

@@ -8,8 +8,10 @@
 'linear2'
 """
 
+from remat_explorer.figures.memory_breakdown import memory_breakdown
 from remat_explorer.figures.memory_heatmap import memory_heatmap
 from remat_explorer.figures.memory_timeline import memory_timeline
+from remat_explorer.figures.model_graph import model_graph
 from remat_explorer.figures.schedule_heatmap import schedule_heatmap
 
-__all__ = ["memory_heatmap", "memory_timeline", "schedule_heatmap"]
+__all__ = ["memory_breakdown", "memory_heatmap", "memory_timeline", "model_graph", "schedule_heatmap"]

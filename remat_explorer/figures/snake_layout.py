@@ -97,7 +97,7 @@ def _slots_of_backward(graph: Graph, slot: np.ndarray) -> np.ndarray:
     would pull all later ones with it. The longest sequence that never rises keeps its slots; others join the last.
     """
     producer_slot = slot[graph.producer] if len(graph.values) else slot[:0]
-    operations = np.flatnonzero(graph.is_backward)
+    operations = np.flatnonzero(graph.is_backward).tolist()
     last = max(0, int(slot.max(initial=0)))
     read = [max((int(producer_slot[v]) for v in graph.inputs(k)), default=-1) for k in operations]
     known = [i for i, s in enumerate(read) if s >= 0]

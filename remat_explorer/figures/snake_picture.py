@@ -105,7 +105,7 @@ def arc(picture: SnakePicture, a: int, b: int) -> np.ndarray:
     box, other, row = picture.boxes[a], picture.boxes[b], float(layout.row[a])
     x, end = (box[0] + box[2]) / 2, (other[0] + other[2]) / 2
     if layout.row[a] == layout.row[b] and layout.rail[a] == layout.rail[b]:
-        reach = min(1.0, 0.35 + 2.0 * abs(end - x) / layout.columns)
+        reach = min(0.9, 0.35 + 2.0 * abs(end - x) / layout.columns)  # of the room outside the boxes
         if layout.rail[a] == 0:
             from_y, to_y, peak = box[1], other[1], row + top * (1 - reach)
         else:
@@ -212,7 +212,7 @@ def _fits(label: Label, column: float) -> bool:
 
 def _fitting(labels: list[Label], column: float) -> float:
     """Share of the columns under labels with a text whose label fits."""
-    columns = {fits: 0.0 for fits in (True, False)}
+    columns = dict.fromkeys((True, False), 0.0)
     for label in labels:
         columns[_fits(label, column)] += (label.right - label.left) * bool(label.text)
     return columns[True] / max(sum(columns.values()), 1.0)
