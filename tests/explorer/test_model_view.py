@@ -49,7 +49,7 @@ def test_a_schedule_found_while_hidden_is_shown_later(state: State) -> None:
     state.picture = "matrices"
     other: Any = solve(state.graph, budget=10, strategy="checkpoint-all")  # type: ignore[arg-type]
     state.schedule = other.schedule
-    assert view.widget.R == sent
+    assert sent == view.widget.R
     state.picture = "model"
     assert view.widget.R == np.packbits(other.schedule.R > 0, axis=1).tobytes() != sent
 
