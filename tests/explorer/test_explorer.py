@@ -121,7 +121,7 @@ def test_stage_and_value_stay_inside_the_matrices(chain: Any) -> None:
 
 
 def test_the_cursor_reaches_matrices_scrubber_and_plan_and_back(chain: Any) -> None:
-    _, _, _, scrubber, matrices, _, plan = chain._views
+    _, _, _, scrubber, matrices, _, plan, *_ = chain._views
     chain.state.stage = 7
     assert matrices.widget.stage == scrubber._slider.value == 7
     assert "t=7" in plan.widget.value
