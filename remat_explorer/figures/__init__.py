@@ -10,8 +10,10 @@
 
 from remat_explorer.figures.compare import compare
 from remat_explorer.figures.difference import Difference, difference
+from remat_explorer.figures.memory_breakdown import memory_breakdown
 from remat_explorer.figures.memory_heatmap import memory_heatmap
 from remat_explorer.figures.memory_timeline import memory_timeline
+from remat_explorer.figures.model_graph import model_graph
 from remat_explorer.figures.schedule_heatmap import schedule_heatmap
 from remat_explorer.figures.solver_progress import solver_progress
 from remat_explorer.figures.tradeoff import tradeoff
@@ -20,8 +22,10 @@ __all__ = [
     "Difference",
     "compare",
     "difference",
+    "memory_breakdown",
     "memory_heatmap",
     "memory_timeline",
+    "model_graph",
     "schedule_heatmap",
     "solver_progress",
     "tradeoff",

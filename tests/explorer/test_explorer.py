@@ -122,7 +122,7 @@ def test_stage_and_value_stay_inside_the_matrices(chain: Any) -> None:
 
 
 def test_the_cursor_reaches_matrices_scrubber_and_plan_and_back(chain: Any) -> None:
-    _, _, _, scrubber, matrices, _, panels = chain._views
+    _, _, _, scrubber, matrices, _, panels, *_ = chain._views
     chain.state.panel, chain.state.stage = "plan", 7
     assert matrices.widget.stage == scrubber.slider.value == 7
     assert "t=7" in panels.views["plan"].content.html

@@ -1,0 +1,196 @@
+// The model's graph on four canvases. A move of the stage or the cursor draws its own layer only; hover never asks the
+// kernel; a click or a key sets `value`, and the page keys `stage`.
+const LAYERS = ["ground", "stage", "lines", "cursor"];
+
+function legendOf(palette) {
+  const swatch = (colour, text) => `<span><i style="background:${colour}"></i>${text}</span>`;
+  const line = (style, text) => `<span><i class="line" style="border-top:2px ${style} ${palette.cursor}"></i>${text}</span>`;
+  return (
+    swatch(palette.forward, "forward") +
+    swatch(palette.backward, "backward") +
+    swatch(palette.recompute, "recomputed") +
+    swatch(palette.kept, "kept into the stage") +
+    `<span><i class="pale" style="background:${palette.forward}"></i>not in this stage</span>` +
+    line("solid", "reads") +
+    line("dashed", "read by") +
+    `<span title="The square root of the bytes written; each rail has its own scale.">height: bytes</span>`
+  );
+}
+
+function render({ model, el }) {
+  const root = document.createElement("div");
+  root.className = "remat-model";
+  root.tabIndex = 0;
+  root.setAttribute("role", "group");
+  root.dataset.lmSuppressShortcuts = "true"; // JupyterLab keeps its hands off the arrow keys in here
+  root.innerHTML =
+    `<div class="remat-model-caption"><span><b>Model</b> <span class="what"></span></span><span class="picked"></span></div>` +
+    `<div class="remat-model-canvas">${LAYERS.map((name) => `<canvas data-layer="${name}"></canvas>`).join("")}</div>` +
+    `<div class="remat-model-legend"></div><div class="remat-model-tip"></div>`;
+  el.append(root);
+  const part = (name) => root.querySelector(name);
+  const [frame, tip, what, picked] = [".remat-model-canvas", ".remat-model-tip", ".what", ".picked"].map(part);
+  const canvases = Object.fromEntries(LAYERS.map((name) => [name, part(`[data-layer=${name}]`)]));
+
+  let data = modelData(model);
+  let bits = scheduleBits(model, data);
+  let hovered = -1;
+  const palette = () => model.get("palettes")[model.get("theme")];
+  const scale = () => scaleOf(data, frame.clientWidth, frame.clientHeight);
+
+  function layer(name) {
+    const ratio = window.devicePixelRatio || 1;
+    const context = canvases[name].getContext("2d");
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.clearRect(0, 0, frame.clientWidth, frame.clientHeight);
+    return context;
+  }
+
+  function moveStage() {
+    const t = model.get("stage");
+    root.dataset.stage = t;
+    const context = layer("stage");
+    if (data && bits && t < bits.stages) drawStage(context, data, bits, scale(), palette(), t);
+    say();
+  }
+
+  function moveCursor() {
+    root.dataset.value = model.get("value");
+    const context = layer("cursor");
+    if (data) drawCursor(context, data, scale(), palette(), { value: model.get("value"), found: model.get("found"), hovered });
+    say();
+  }
+
+  function say() {
+    const chosen = data && data.values[model.get("value")];
+    what.textContent = data ? "forward above, backward below; arrow keys follow the order of execution" : "";
+    picked.textContent = chosen ? `${formatBytes(chosen[1])} · ${chosen[0]}` : "";
+    root.setAttribute(
+      "aria-label",
+      `Model graph, stage ${model.get("stage")}, value ${chosen ? chosen[0] : "none"}. Left and right: the operation before ` +
+        "and after; up and down: the other rail; Page Up and Page Down: the stage.",
+    );
+  }
+
+  function draw() {
+    const ratio = window.devicePixelRatio || 1;
+    root.dataset.operations = data ? data.operations.length : 0;
+    root.dataset.theme = model.get("theme");
+    for (const canvas of Object.values(canvases)) {
+      canvas.width = Math.round(frame.clientWidth * ratio);
+      canvas.height = Math.round(frame.clientHeight * ratio);
+    }
+    part(".remat-model-legend").innerHTML = data ? legendOf(palette()) : "";
+    if (data) {
+      drawGround(layer("ground"), data, scale(), palette());
+      drawArcsAndNames(layer("lines"), data, scale(), palette());
+    }
+    moveStage();
+    moveCursor();
+  }
+
+  let waiting = false;
+  function redraw() {
+    if (waiting) return;
+    waiting = true; // several traits arrive in one message: draw once
+    requestAnimationFrame(() => {
+      waiting = false;
+      if (root.isConnected && frame.clientWidth > 0) draw();
+    });
+  }
+
+  function operationAt(event) {
+    if (!data) return -1;
+    const bounds = frame.getBoundingClientRect();
+    const [x, y] = [event.clientX - bounds.left, event.clientY - bounds.top];
+    const column = Math.floor((x - BESIDE) / scale().column);
+    const row = Math.floor(y / scale().line);
+    if (column < 0 || column >= data.columns || row < 0 || row >= data.rows) return -1;
+    const rail = y / scale().line - row < (data.lanes[1] + data.lanes[2]) / 2 ? 0 : 1;
+    return data.places[(2 * row + rail) * data.columns + column];
+  }
+
+  function select(k) {
+    const writes = k >= 0 ? data.operations[k][6] : [];
+    if (writes.length === 0 || writes.includes(model.get("value"))) return;
+    model.set("value", writes[0]);
+    model.save_changes();
+  }
+
+  function showTip(event) {
+    const bounds = root.getBoundingClientRect();
+    tip.replaceChildren(
+      ...describeOperation(data, bits, model.get("stage"), hovered).map((text, i) => {
+        const line = document.createElement(i ? "div" : "b");
+        line.textContent = text;
+        return line;
+      }),
+    );
+    tip.style.display = "block";
+    const [left, top] = [event.clientX - bounds.left + 14, event.clientY - bounds.top + 16];
+    tip.style.left = `${Math.max(0, Math.min(left, bounds.width - tip.offsetWidth - 4))}px`;
+    tip.style.top = `${top + tip.offsetHeight > bounds.height ? top - tip.offsetHeight - 26 : top}px`;
+  }
+
+  function hover(k, event) {
+    if (k >= 0) {
+      const before = hovered;
+      hovered = k;
+      showTip(event);
+      if (before === k) return;
+    } else {
+      tip.style.display = "none";
+      if (hovered === -1) return;
+      hovered = -1;
+    }
+    moveCursor();
+  }
+  frame.addEventListener("pointermove", (event) => hover(operationAt(event), event));
+  frame.addEventListener("pointerleave", (event) => hover(-1, event));
+  frame.addEventListener("pointerdown", (event) => {
+    root.focus({ preventScroll: true });
+    select(operationAt(event));
+  });
+
+  const PAGES = { PageUp: -1, PageDown: 1 };
+  root.addEventListener("keydown", (event) => {
+    const known = event.key in PAGES || ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End"].includes(event.key);
+    if (!data || !known || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    event.stopPropagation();
+    if (event.key in PAGES) {
+      model.set("stage", Math.max(0, Math.min(model.get("stages") - 1, model.get("stage") + PAGES[event.key])));
+      model.save_changes();
+    } else {
+      const chosen = data.values[model.get("value")];
+      select(neighbour(data, chosen ? chosen[2] : 0, event.key));
+    }
+  });
+
+  const renew = () => {
+    data = modelData(model);
+    bits = scheduleBits(model, data);
+    hovered = -1;
+    tip.style.display = "none";
+    redraw();
+  };
+  let renewing = false;
+  for (const name of ["picture", "boxes", "R", "S", "stages"])
+    model.on(`change:${name}`, () => {
+      if (renewing) return;
+      renewing = true; // after the last of the traits that one message brings
+      queueMicrotask(() => {
+        renewing = false;
+        renew();
+      });
+    });
+  model.on("change:theme", redraw);
+  model.on("change:stage", moveStage);
+  for (const name of ["value", "found"]) model.on(`change:${name}`, moveCursor);
+  const sizes = new ResizeObserver(redraw);
+  sizes.observe(root);
+  draw();
+  return () => sizes.disconnect();
+}
+
+export default { render };

@@ -1,0 +1,82 @@
+// What the picture of the model knows: where operations stand, who reads what, and what a stage does with each.
+const IDLE = 0;
+const FIRST = 1;
+const AGAIN = 2;
+
+function modelData(model) {
+  const view = (name) => model.get(name);
+  const raw = (name) => new Uint8Array(view(name).buffer, view(name).byteOffset, view(name).byteLength);
+  const picture = view("picture");
+  if (!picture.operations) return null;
+  const { operations, values, columns, rows } = picture;
+  const buffer = raw("boxes");
+  const boxes = new Float32Array(buffer.buffer.slice(buffer.byteOffset, buffer.byteOffset + buffer.byteLength));
+  const rail = operations.map((operation) => (operation[1] === "backward" ? 1 : 0));
+  const row = operations.map((_, k) => Math.floor((boxes[4 * k + 1] + boxes[4 * k + 3]) / 2));
+  const readers = values.map(() => []);
+  operations.forEach((operation, k) => operation[5].forEach((v) => readers[v].push(k)));
+  const written = operations.map((operation) => operation[6].reduce((sum, v) => sum + values[v][1], 0));
+  const places = new Int32Array(2 * rows * columns).fill(-1); // the operation at each column of each rail
+  operations.forEach((_, k) => {
+    const [left, right] = [Math.round(boxes[4 * k]), Math.round(boxes[4 * k + 2])];
+    places.fill(k, (2 * row[k] + rail[k]) * columns + left, (2 * row[k] + rail[k]) * columns + right);
+  });
+  return { ...picture, boxes, rail, row, readers, written, places };
+}
+
+// The bits of the schedule, or null while there is none of this graph.
+function scheduleBits(model, data) {
+  const stages = model.get("stages");
+  if (!data || stages === 0) return null;
+  const raw = (name) => new Uint8Array(model.get(name).buffer, model.get(name).byteOffset, model.get(name).byteLength);
+  const [R, S] = [raw("R"), raw("S")];
+  const n = data.operations.length;
+  const [across, along] = [Math.ceil(n / 8), Math.ceil(data.values.length / 8)];
+  if (R.length !== stages * across || S.length !== stages * along) return null;
+  const runs = (t, k) => (R[t * across + (k >> 3)] >> (7 - (k & 7))) & 1;
+  const kept = (t, v) => t < stages && (S[t * along + (v >> 3)] >> (7 - (v & 7))) & 1;
+  const first = new Int32Array(n).fill(stages);
+  for (let t = stages - 1; t >= 0; t--) for (let k = 0; k < n; k++) if (runs(t, k)) first[k] = t;
+  return { stages, runs, kept, kind: (t, k) => (runs(t, k) ? (first[k] === t ? FIRST : AGAIN) : IDLE) };
+}
+
+// Bytes of an operation's results that are kept into a stage.
+function keptBytes(data, bits, t, k) {
+  let sum = 0;
+  for (const v of data.operations[k][6]) if (bits.kept(t, v)) sum += data.values[v][1];
+  return sum;
+}
+
+// What the hover says, one line each: its name, what it is, and what this stage does with it.
+function describeOperation(data, bits, t, k) {
+  const [name, phase, cost, , workspace, reads, writes] = data.operations[k];
+  const extra = workspace ? `, ${formatBytes(workspace)} of workspace` : "";
+  const lines = [name, `operation ${k}, ${phase}: ${cost}, writes ${formatBytes(data.written[k])}${extra}`];
+  const from = new Set(reads.map((v) => data.values[v][2])).size;
+  const to = new Set(writes.flatMap((v) => data.readers[v])).size;
+  lines.push(`reads from ${from} operation${from === 1 ? "" : "s"}, read by ${to}`);
+  if (bits && t < bits.stages) {
+    const done = ["not computed", "computed for the first time", "recomputed"][bits.kind(t, k)];
+    const [before, after] = [keptBytes(data, bits, t, k), keptBytes(data, bits, t + 1, k)];
+    const amount = (count) => (count === data.written[k] ? "all" : `${formatBytes(count)} of it`);
+    lines.push(`stage ${t}: ${done}`);
+    if (before || after)
+      lines.push(`kept from the stage before: ${before ? amount(before) : "nothing"}; into the next: ${after ? amount(after) : "nothing"}`);
+    else lines.push("not kept, neither from the stage before nor into the next");
+  }
+  return lines;
+}
+
+// The operation beside another: along the order of execution, or on the rail above or below.
+function neighbour(data, k, key) {
+  const last = data.operations.length - 1;
+  const steps = { ArrowLeft: k - 1, ArrowRight: k + 1, Home: 0, End: last };
+  if (key in steps) return Math.max(0, Math.min(last, steps[key]));
+  const step = key === "ArrowUp" ? -1 : 1;
+  const column = Math.floor((data.boxes[4 * k] + data.boxes[4 * k + 2]) / 2);
+  for (let at = 2 * data.row[k] + data.rail[k] + step; at >= 0 && at < 2 * data.rows; at += step)
+    for (let away = 0; away < data.columns; away++)
+      for (const c of [column - away, column + away])
+        if (c >= 0 && c < data.columns && data.places[at * data.columns + c] >= 0) return data.places[at * data.columns + c];
+  return k;
+}

@@ -1,0 +1,191 @@
+// The layers of the model's picture, from the ground up: rails and pale boxes; the stage; arcs and names; the cursor.
+const BESIDE = 20; // pixels on either side, for the turns of the rails
+const CROWDED = 60; // arcs from which on they are drawn thin
+
+// From columns and rows to pixels.
+function scaleOf(data, width, height) {
+  const column = (width - 2 * BESIDE) / data.columns;
+  const line = height / data.rows;
+  const gap = column > 12 ? 2 : column > 5 ? 1 : 0.4;
+  return {
+    column,
+    line,
+    x: (u) => BESIDE + u * column,
+    y: (u) => u * line,
+    box(k) {
+      const [left, top, right, bottom] = data.boxes.subarray(4 * k, 4 * k + 4);
+      return [BESIDE + left * column + gap / 2, top * line, (right - left) * column - gap, (bottom - top) * line];
+    },
+  };
+}
+
+// Control points of the curve from one operation to another: the same as `arc` in snake_picture.py.
+function arcOf(data, a, b) {
+  const [top, , , bottom] = data.lanes;
+  const [box, other] = [data.boxes.subarray(4 * a, 4 * a + 4), data.boxes.subarray(4 * b, 4 * b + 4)];
+  const [x, end, row] = [(box[0] + box[2]) / 2, (other[0] + other[2]) / 2, data.row[a]];
+  if (data.row[a] === data.row[b] && data.rail[a] === data.rail[b]) {
+    const reach = Math.min(0.9, 0.35 + (2 * Math.abs(end - x)) / data.columns);
+    const side = data.rail[a] === 0 ? 1 : 3;
+    const peak = data.rail[a] === 0 ? row + top * (1 - reach) : row + bottom + (1 - bottom) * reach;
+    const control = (4 * peak - (box[side] + other[side]) / 2) / 3;
+    return [x, box[side], x, control, end, control, end, other[side]];
+  }
+  const down = box[1] + box[3] < other[1] + other[3];
+  const [from, to] = down ? [box[3], other[1]] : [box[1], other[3]];
+  return [x, from, x, (from + to) / 2, end, (from + to) / 2, end, to];
+}
+
+function curve(context, scale, points) {
+  const [x, y] = [scale.x, scale.y];
+  context.moveTo(x(points[0]), y(points[1]));
+  context.bezierCurveTo(x(points[2]), y(points[3]), x(points[4]), y(points[5]), x(points[6]), y(points[7]));
+}
+
+function drawRails(context, data, scale, palette) {
+  const bulge = (0.8 * BESIDE) / scale.column;
+  context.lineWidth = 1.6;
+  [palette.forward, palette.backward].forEach((colour, rail) => {
+    const y = data.lanes[1 + rail];
+    context.strokeStyle = colour;
+    context.globalAlpha = 0.8;
+    context.beginPath();
+    for (let row = 0; row < data.rows; row++) {
+      const [start, end] = extentOf(data, row);
+      context.moveTo(scale.x(start), scale.y(row + y));
+      context.lineTo(scale.x(end), scale.y(row + y));
+      if (row + 1 === data.rows) continue;
+      const edge = row % 2 === 0 ? data.columns : 0;
+      const x = edge + ((row % 2 === 0 ? 1 : -1) * bulge * (rail === 0 ? 1 : 0.6) * 4) / 3;
+      curve(context, scale, [edge, row + y, x, row + y, x, row + 1 + y, edge, row + 1 + y]);
+    }
+    context.stroke();
+  });
+  const row = data.rows - 1;
+  const edge = extentOf(data, row)[row % 2 === 0 ? 1 : 0];
+  const x = edge + ((row % 2 === 0 ? 2 : -2) * bulge) / 3;
+  context.strokeStyle = palette.forward;
+  context.beginPath();
+  curve(context, scale, [edge, row + data.lanes[1], x, row + data.lanes[1], x, row + data.lanes[2], edge, row + data.lanes[2]]);
+  context.stroke();
+  context.globalAlpha = 1;
+}
+
+function extentOf(data, row) {
+  if (row < data.rows - 1) return [0, data.columns];
+  let [start, end] = [data.columns, 0];
+  data.row.forEach((at, k) => {
+    if (at !== row) return;
+    start = Math.min(start, data.boxes[4 * k]);
+    end = Math.max(end, data.boxes[4 * k + 2]);
+  });
+  return row % 2 === 0 ? [0, end] : [start, data.columns];
+}
+
+// Pale boxes; the deeper, the more they cost.
+function drawGround(context, data, scale, palette) {
+  drawRails(context, data, scale, palette);
+  data.operations.forEach((operation, k) => {
+    context.globalAlpha = 0.16 + 0.22 * Math.sqrt(operation[3]);
+    context.fillStyle = data.rail[k] ? palette.backward : palette.forward;
+    context.fillRect(...scale.box(k));
+  });
+  context.globalAlpha = 1;
+}
+
+// What runs in the stage, framed, and what was kept into it: a box is filled from its rail outwards.
+function drawStage(context, data, bits, scale, palette, t) {
+  const colours = [[], [palette.forward, palette.backward], [palette.recompute, palette.recompute]];
+  for (let k = 0; k < data.operations.length; k++) {
+    const kind = bits.kind(t, k);
+    const kept = keptBytes(data, bits, t, k);
+    if (kind === IDLE && kept === 0) continue;
+    const [x, y, width, height] = scale.box(k);
+    if (kind !== IDLE) {
+      context.fillStyle = colours[kind][data.rail[k]];
+      context.fillRect(x, y, width, height);
+      if (width > 3) outline(context, scale, k, palette.ink, 0.9); // told from what is kept by more than its hue
+    }
+    if (kept === 0) continue;
+    const share = Math.max(kind === IDLE ? 2 : 3, (height * kept) / Math.max(data.written[k], 1));
+    const part = Math.min(kind === IDLE ? height : height / 2, share);
+    context.fillStyle = palette.kept;
+    context.fillRect(x, data.rail[k] ? y : y + height - part, width, part);
+  }
+}
+
+function drawArcsAndNames(context, data, scale, palette) {
+  const crowded = data.skips.length > CROWDED;
+  const passes = crowded ? [[palette.ink, 0.8, 0.28]] : [[palette.ground, 3.6, 0.75], [palette.ink, 1.4, 0.75]];
+  for (const [colour, width, alpha] of passes) {
+    context.strokeStyle = colour;
+    context.lineWidth = width;
+    context.globalAlpha = alpha;
+    for (const [a, b] of data.skips) {
+      context.beginPath();
+      curve(context, scale, arcOf(data, a, b));
+      context.stroke();
+    }
+  }
+  context.globalAlpha = 1;
+  context.fillStyle = palette.ink;
+  context.font = "10px system-ui, sans-serif";
+  context.textAlign = "center";
+  context.textBaseline = "middle";
+  const [, upper, lower] = data.lanes;
+  const least = Math.min(1, ...data.labels.map((label) => label[3]));
+  const step = ((lower - upper) * scale.line) / Math.max(data.lines, 1);
+  for (const [left, right, row, line, text] of data.labels) {
+    if (context.measureText(text).width > (right - left) * scale.column) continue;
+    const y = scale.y(row + upper) + (line - least + 0.5) * step;
+    context.fillText(text, scale.x((left + right) / 2), y + 0.5);
+  }
+}
+
+function outline(context, scale, k, colour, width, dash = []) {
+  const [x, y, across, down] = scale.box(k);
+  context.strokeStyle = colour;
+  context.lineWidth = width;
+  context.setLineDash(dash);
+  context.strokeRect(x - width / 2, y - width / 2, across + width, down + width);
+  context.setLineDash([]);
+}
+
+// An edge of the selection. Within a row the two rails face each other: there the outlines say enough, and names stay
+// legible.
+function link(context, data, scale, palette, a, b, { dash, thin }) {
+  if (data.row[a] === data.row[b] && data.rail[a] !== data.rail[b]) return;
+  const strokes = thin ? [[palette.cursor, 1, dash]] : [[palette.ground, 3.6, []], [palette.cursor, 1.8, dash]];
+  for (const [colour, width, pattern] of strokes) {
+    context.strokeStyle = colour;
+    context.lineWidth = width;
+    context.setLineDash(pattern);
+    context.beginPath();
+    curve(context, scale, arcOf(data, a, b));
+    context.stroke();
+  }
+  context.setLineDash([]);
+}
+
+// The selected value's operation with what it reads (solid) and who reads the value (dashed); what is found and hovered.
+function drawCursor(context, data, scale, palette, { value, found, hovered }) {
+  for (const k of found) {
+    if (k >= data.operations.length) continue;
+    const [x, y, across, down] = scale.box(k);
+    outline(context, scale, k, palette.ink, 1.2);
+    context.fillStyle = palette.ink;
+    context.beginPath();
+    context.arc(x + across / 2, data.rail[k] ? y + down + 5 : y - 5, 2.6, 0, 7);
+    context.fill();
+  }
+  if (hovered >= 0) outline(context, scale, hovered, palette.ink, 1, [3, 2]);
+  if (!data.values[value]) return;
+  const chosen = data.values[value][2];
+  const makers = [...new Set(data.operations[chosen][5].map((v) => data.values[v][2]))];
+  const thin = makers.length + data.readers[value].length > 12;
+  for (const k of makers) link(context, data, scale, palette, k, chosen, { dash: [], thin });
+  for (const k of data.readers[value]) link(context, data, scale, palette, chosen, k, { dash: [4, 3], thin });
+  for (const k of makers) outline(context, scale, k, palette.cursor, 1.5);
+  for (const k of data.readers[value]) outline(context, scale, k, palette.cursor, 1.5, [4, 3]);
+  outline(context, scale, chosen, palette.cursor, 3);
+}
