@@ -177,7 +177,7 @@ STRATEGIES: dict[str, Method] = {
     "checkpoint-sequential": Method(
         solve_checkpoint_sequential,
         "PyTorch's checkpoint_sequential: a chain of blocks in equal segments, of which all but the last run twice",
-        "torch.utils.checkpoint; Chen et al. 2016, section 3",
+        "torch.utils.checkpoint; Chen et al. 2016, section 4",
         general_graphs=PARTLY,
         cost_aware=NO,
         memory_aware=NO,

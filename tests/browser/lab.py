@@ -103,14 +103,17 @@ def _await(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
 
 
 @contextmanager
-def browse(playwright: Any, folder: Path, chromium: str) -> Iterator[Any]:
+def browse(
+    playwright: Any, folder: Path, chromium: str, width: int = 1280, height: int = 800, dark: bool = False
+) -> Iterator[Any]:
     """A page in a fresh ``chromium``; ``page.leaks`` and ``page.failures`` list outside requests and page errors."""
     context = playwright.chromium.launch_persistent_context(
         folder,
         executable_path=chromium,
         headless=True,
         args=list(FLAGS),
-        viewport={"width": 1280, "height": 800},
+        viewport={"width": width, "height": height},
+        color_scheme="dark" if dark else "light",
     )
     page = context.pages[0]
     page.leaks, page.failures = [], []

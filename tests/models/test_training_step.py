@@ -2,37 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import pytest
 import torch
+from small_models import SMALL
 
 import remat_explorer as rx
-from remat_explorer.models import LoadedModel
 
-SMALL: dict[str, dict[str, Any]] = {
-    "bert": {"sequence": 16},
-    "chain": {},
-    "densenet121": {"image": 64},
-    "densenet161": {"image": 64},
-    "fcn8": {"image": 32},
-    "googlenet": {"image": 64},
-    "gpt2": {"sequence": 16},
-    "linear32": {"image": 16},
-    "mlp": {},
-    "mobilenet_v1": {"image": 64},
-    "mobilenet_v2": {"image": 64},
-    "residual_net": {"image": 16},
-    "resnet18": {"image": 64},
-    "resnet50": {"image": 64},
-    "segnet": {"image": 32},
-    "unet": {"image": 32},
-    "unet_monet": {"image": 32},
-    "vgg16": {"image": 32},
-    "vgg19": {"image": 32},
-    "vit": {"image": 32},
-}
 OUTPUTS = {
     "fcn8": (1, 19, 40, 40),
     "segnet": (1, 19, 16, 16),
@@ -44,12 +19,6 @@ OUTPUTS = {
     "mlp": (1, 10),
     "residual_net": (1, 10),
 }
-
-
-@pytest.fixture(scope="module", params=sorted(SMALL))
-def small(request) -> LoadedModel:
-    """A model with a batch of one example, so small that a CPU runs a step in a second."""
-    return rx.models.load(request.param, batch=1, **SMALL[request.param])
 
 
 def test_every_model_is_tried():

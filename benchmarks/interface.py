@@ -1,0 +1,198 @@
+"""How fast the explorer is: from the kernel to the screen, in JupyterLab in headless Chromium.
+
+    python benchmarks/interface.py
+    python benchmarks/interface.py --cases vgg16 densenet161 --repeats 40
+
+Medians in milliseconds, between the clock of the kernel when it changes the state (or of the page when the budget is
+dragged) and that of the page when the canvas is drawn. "350" is a chain whose graph has about 350 operations. Targets:
+stage cursor 5 ms, a new matrix 15 ms, budget drag 100 ms, first paint 5 s after the cell is run, and four times that
+for DenseNet-161; memory after all interactions at most 10 % above that after the first tenth of them. What misses its
+target is marked with *.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from report import publish
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "browser"))
+from lab import browse, find_chromium, open_notebook, run_cell, serve, write_notebook
+from playwright.sync_api import sync_playwright
+
+CASES = {
+    "350": 'rx.Explorer(graph=rx.linear(174), strategy="checkpoint-all")',
+    "vgg16": 'rx.Explorer("vgg16")',
+    "densenet161": 'rx.Explorer("densenet161", measured_costs=False)',
+}
+TARGETS = {"cursor": 5.0, "matrix": 15.0, "drag": 100.0, "paint": 5000.0}
+SLACK = {"densenet161": 4.0}
+SCREEN = """() => {
+    const matrices = document.querySelector('.remat-matrices');
+    return matrices && Number(matrices.dataset.rows) > 0 && matrices.querySelector('canvas').width > 0;
+}"""
+IDLE = "() => document.querySelector('.remat-status[data-busy=\"\"]') !== null"
+# Every drawing on a canvas of the matrices leaves the time at which it was done, by what it drew.
+WATCH = """() => {
+    window.drawn = {cursor: [], matrix: []};
+    const prototype = CanvasRenderingContext2D.prototype;
+    const now = () => performance.timeOrigin + performance.now();
+    for (const [method, kind] of [['strokeRect', 'cursor'], ['drawImage', 'matrix'], ['putImageData', 'matrix']]) {
+        const plain = prototype[method];
+        prototype[method] = function (...given) {
+            const result = plain.apply(this, given);
+            if (this.canvas.closest('.remat-matrices') || kind === 'matrix') window.drawn[kind].push(now());
+            return result;
+        };
+    }
+}"""
+MOVE = """import json, time
+stamps = []
+for number in range({repeats}):
+    stamps.append(1000 * time.time())
+    explorer.state.stage = (7 * number + 1) % explorer.state.schedule.stages
+    time.sleep({pause})
+print("STAMPS" + json.dumps(stamps))"""
+SWITCH = """from remat_explorer.explorer.solving import show_schedule
+chosen = [explorer.solution, rx.solve(explorer.state.graph, "100%", "checkpoint-last")]
+stamps = []
+for number in range({repeats}):
+    solution = chosen[number % 2]
+    stamps.append(1000 * time.time())
+    show_schedule(explorer.state, solution.schedule, solution)
+    time.sleep({pause})
+print("STAMPS" + json.dumps(stamps))"""
+INTERACT = """import random, resource
+draw = random.Random(0)
+for _ in range({count}):
+    choice = draw.randrange(3)
+    if choice == 0:
+        explorer.state.stage = draw.randrange(explorer.state.schedule.stages)
+    elif choice == 1:
+        explorer.state.value = draw.randrange(len(explorer.state.graph.values))
+    else:
+        explorer.state.budget = int(explorer.state.checkpoint_all_peak * draw.uniform(0.7, 1.0))
+    time.sleep(0.01)
+import psutil
+print("STAMPS" + json.dumps([psutil.Process().memory_info().rss]))"""
+
+
+def stamps(page: Any, cell: int) -> list[float]:
+    """The numbers that a cell printed."""
+    text = page.locator(".jp-CodeCell").nth(cell).locator(".jp-OutputArea").inner_text()
+    return json.loads(text[text.rindex("STAMPS") + len("STAMPS") :])
+
+
+def delays(page: Any, begun: list[float], kind: str) -> list[float]:
+    """Milliseconds from each beginning to the last drawing before the next one, where there was one."""
+    drawn = page.evaluate(f"window.drawn.{kind}")
+    found = []
+    for begin, end in zip(begun, [*begun[1:], begun[-1] + 2000], strict=True):
+        within = [moment for moment in drawn if begin <= moment < end]
+        if within:
+            found.append(within[0] - begin)
+    return found
+
+
+def drag(page: Any, repeats: int) -> list[float]:
+    """Milliseconds from a movement of the budget's thumb to the matrices that show the best schedule for it."""
+    slider = page.locator(".remat-budget input[type=range]").first
+    slider.scroll_into_view_if_needed()
+    box, found = slider.bounding_box(), []
+    height = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + 0.9 * box["width"], height)
+    page.mouse.down()
+    for number in range(repeats):
+        place = 0.3 + 0.6 * ((number * 7) % repeats) / repeats
+        begun = page.evaluate("() => { window.drawn.matrix = []; return performance.timeOrigin + performance.now(); }")
+        page.mouse.move(box["x"] + place * box["width"], height)
+        page.wait_for_timeout(400)
+        drawn = page.evaluate("window.drawn.matrix")
+        if drawn:
+            found.append(drawn[0] - begun)
+    page.mouse.up()
+    return found
+
+
+def heap(page: Any) -> float:
+    """Bytes of the page's JavaScript heap after a collection."""
+    session = page.context.new_cdp_session(page)
+    session.send("HeapProfiler.collectGarbage")
+    return session.send("Runtime.getHeapUsage")["usedSize"]
+
+
+def measure(page: Any, address: str, root: Path, case: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Every latency of one explorer."""
+    few = {"repeats": options.repeats, "pause": 0.25 if case == "densenet161" else 0.12}
+    cells = [
+        f"import remat_explorer as rx\nexplorer = {CASES[case]}\nexplorer",
+        "explorer.wait(), explorer.wait_for_sweep(120)",
+        MOVE.format(**few),
+        SWITCH.format(**few),
+        INTERACT.format(count=options.interactions // 10),
+        INTERACT.format(count=options.interactions - options.interactions // 10),
+    ]
+    write_notebook(root / f"{case}.ipynb", cells)
+    open_notebook(page, address, f"{case}.ipynb")
+    begun = time.monotonic()
+    run_cell(page, 0)
+    page.wait_for_function(SCREEN, timeout=120_000)
+    result: dict[str, Any] = {"operations": 0, "paint": [1000 * (time.monotonic() - begun)]}
+    page.wait_for_function(IDLE, timeout=120_000)
+    run_cell(page, 1, 180)
+    page.evaluate(WATCH)
+    for kind, cell in (("cursor", 2), ("matrix", 3)):
+        page.evaluate(f"window.drawn.{kind} = []")
+        run_cell(page, cell, 180)
+        result[kind] = delays(page, stamps(page, cell), kind)
+    result["operations"] = int(page.locator(".remat-matrices").get_attribute("data-rows"))
+    result["drag"] = drag(page, options.repeats)
+    memory = []
+    for cell in (4, 5):
+        run_cell(page, cell, 600)
+        memory.append({"kernel": stamps(page, cell)[0], "page": heap(page)})
+    result["memory"] = memory
+    result["failures"], result["outside requests"] = list(page.failures), list(page.leaks)
+    return result
+
+
+def row(case: str, result: dict[str, Any]) -> list[str]:
+    """The table's row."""
+    cells = [case, str(result["operations"])]
+    for kind, target in TARGETS.items():
+        median = statistics.median(result[kind]) if result[kind] else float("nan")
+        cells.append(f"{median:.1f}{'' if median <= target * SLACK.get(case, 1.0) else '*'}")
+    first, last = result["memory"]
+    for part in ("kernel", "page"):
+        growth = last[part] / first[part] - 1
+        cells.append(f"{100 * growth:+.1f} %{'' if growth <= 0.1 else '*'}")
+    return cells
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
+    parser.add_argument("--repeats", type=int, default=30)
+    parser.add_argument("--interactions", type=int, default=1000)
+    options = parser.parse_args()
+    chromium = find_chromium() or sys.exit("no browser was found")
+    rows, details = [], {}
+    with tempfile.TemporaryDirectory() as place, serve(Path(place)) as address, sync_playwright() as playwright:
+        for case in options.cases:
+            with browse(playwright, Path(place) / f"profile-{case}", chromium) as page:
+                details[case] = measure(page, address, Path(place) / "root", case, options)
+            rows.append(row(case, details[case]))
+            print(" ".join(rows[-1]), details[case]["failures"], flush=True)
+    columns = ["explorer", "n", "cursor", "matrix", "budget drag", "first paint", "kernel memory", "page memory"]
+    publish("interface", columns, rows, details, repeats=options.repeats, interactions=options.interactions)
+
+
+if __name__ == "__main__":
+    main()

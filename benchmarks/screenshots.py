@@ -1,0 +1,94 @@
+"""Pictures of the explorer in JupyterLab, in two sizes, light and dark, to be looked at one by one.
+
+    python benchmarks/screenshots.py FOLDER
+    python benchmarks/screenshots.py FOLDER --cases vgg16 comparing --sizes 1280x800 --themes light
+
+The README's pictures are made by this script, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "browser"))
+from lab import browse, find_chromium, open_notebook, run_cell, serve, write_notebook
+from playwright.sync_api import sync_playwright
+
+BEGIN = "import remat_explorer as rx\nexplorer = {}\nexplorer"
+READY = "explorer.wait(120), explorer.wait_for_sweep(120)"
+SOLVE = f"explorer.solve()\n{READY}\nexplorer.select(stage=explorer.state.schedule.stages * 2 // 3)"
+SMALL = 'rx.Explorer("residual_net", batch=16, budget="62%")'
+CASES: dict[str, list[str]] = {
+    "first": ["rx.Explorer()"],
+    "mlp": ['rx.Explorer("mlp", budget="80%")', SOLVE],
+    "vgg16": ['rx.Explorer("vgg16", batch=8, image=64, budget="90%")', SOLVE],
+    "densenet161": ['rx.Explorer("densenet161", measured_costs=False, budget="55%", time_limit=20)', SOLVE],
+    "model": ['rx.Explorer("unet", measured_costs=False, budget="70%")', SOLVE, 'explorer.state.picture = "model"'],
+    "zoomed": [
+        'rx.Explorer("densenet161", measured_costs=False, budget="55%", time_limit=20)',
+        SOLVE,
+        'explorer.state.zoom = (700, 740, 300, 360)\nexplorer.state.search = "conv2d"',
+    ],
+    "peak": [SMALL, SOLVE, 'explorer.state.panel = "peak"'],
+    "solver": [SMALL, SOLVE, 'explorer.state.panel = "solver"'],
+    "plan": [SMALL, SOLVE, 'explorer.state.panel = "plan"\nexplorer.state.stacking = "value"'],
+    "comparing": [
+        SMALL,
+        SOLVE,
+        'other = rx.solve(explorer.state.graph, "75%", "linearized-greedy")\n'
+        'explorer.compare(other)\nexplorer.state.panel = "compare"',
+    ],
+    "executed": [SMALL, SOLVE, f'explorer.execute()\n{READY}\nexplorer.state.panel = "execution"'],
+    "infeasible": [SMALL, f"{READY}\nexplorer.state.budget = explorer.state.smallest.lower_bound * 9 // 10\n{SOLVE}"],
+    "error": [SMALL, f"{READY}\nexplorer.state.image = 3\n{READY}"],
+}
+SIZES = {"1280x800": (1280, 800), "1920x1080": (1920, 1080)}
+
+
+def photograph(page: Any, address: str, root: Path, case: str) -> None:
+    """Bring the explorer into the state of ``case``; the page's view is on it then."""
+    first, *rest = CASES[case]
+    write_notebook(root / f"{case}.ipynb", [BEGIN.format(first), READY, *rest])
+    open_notebook(page, address, f"{case}.ipynb")
+    for number in range(2 + len(rest)):
+        run_cell(page, number, 300)
+    page.keyboard.press("Escape")
+    page.wait_for_timeout(1500)
+    page.locator(".remat-explorer").evaluate("root => root.scrollIntoView({block: 'start'})")
+    page.wait_for_timeout(700)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
+    parser.add_argument("--sizes", nargs="+", choices=list(SIZES), default=list(SIZES))
+    parser.add_argument("--themes", nargs="+", choices=["light", "dark"], default=["light", "dark"])
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    chromium = find_chromium() or sys.exit("no browser was found")
+    for theme in options.themes:
+        dark = theme == "dark"
+        with (
+            tempfile.TemporaryDirectory() as place,
+            serve(Path(place), dark) as address,
+            sync_playwright() as playwright,
+        ):
+            for case in options.cases:
+                for size in options.sizes:
+                    profile = Path(place) / f"profile-{case}-{size}"
+                    with browse(playwright, profile, chromium, *SIZES[size], dark) as page:
+                        photograph(page, address, Path(place) / "root", case)
+                        path = options.folder / f"{case}-{size}-{theme}.png"
+                        page.screenshot(path=path)
+                        print(
+                            path, page.locator(".remat-explorer").bounding_box(), page.leaks, page.failures, flush=True
+                        )
+
+
+if __name__ == "__main__":
+    main()

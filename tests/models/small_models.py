@@ -1,0 +1,28 @@
+"""Sizes at which every model of the zoo runs on a CPU in a second."""
+
+from __future__ import annotations
+
+from typing import Any
+
+SMALL: dict[str, dict[str, Any]] = {
+    "bert": {"sequence": 16},
+    "chain": {},
+    "densenet121": {"image": 64},
+    "densenet161": {"image": 64},
+    "fcn8": {"image": 32},
+    "googlenet": {"image": 64},
+    "gpt2": {"sequence": 16},
+    "linear32": {"image": 16},
+    "mlp": {},
+    "mobilenet_v1": {"image": 64},
+    "mobilenet_v2": {"image": 64},
+    "residual_net": {"image": 16},
+    "resnet18": {"image": 64},
+    "resnet50": {"image": 64},
+    "segnet": {"image": 32},
+    "unet": {"image": 32},
+    "unet_monet": {"image": 32},
+    "vgg16": {"image": 32},
+    "vgg19": {"image": 32},
+    "vit": {"image": 32},
+}
