@@ -12,8 +12,8 @@ def choose(state: State, solution: Solution) -> None:
 
     Args:
         state: what the explorer knows.
-        solution: any with a schedule, such as a point of the trade-off curve; one without changes nothing, nor does any while
-            something is under way.
+        solution: any with a schedule, such as a point of the trade-off curve; one without changes
+            nothing, nor does any while something is under way.
 
     >>> import remat_explorer as rx
     >>> state = State(graph=rx.linear(8))
