@@ -12,7 +12,8 @@ def choose(state: State, solution: Solution) -> None:
 
     Args:
         state: what the explorer knows.
-        solution: any with a schedule, such as a point of the trade-off curve; one without changes nothing.
+        solution: any with a schedule, such as a point of the trade-off curve; one without changes
+            nothing, nor does any while something is under way.
 
     >>> import remat_explorer as rx
     >>> state = State(graph=rx.linear(8))
@@ -20,10 +21,10 @@ def choose(state: State, solution: Solution) -> None:
     >>> state.budget, state.strategy, state.schedule.cost
     (4, 'optimal', 26.0)
     """
-    if solution.schedule is None or state.busy:
+    if solution.schedule is None or state.busy:  # what is under way would replace it, or measure another
         return
     text, _ = describe(solution)
     with state.at_once():
-        state.budget, state.strategy = solution.budget, solution.strategy
         show_schedule(state, solution.schedule, solution)
+        state.budget, state.strategy = solution.budget, solution.strategy
         state.say(f"Chosen: {text[0].lower()}{text[1:]}")

@@ -84,9 +84,8 @@ def describe(stack: Stack, places: Hits, measured: np.ndarray | None = None) -> 
     columns: dict[int, str] = {}
     for i in np.unique(places.computation).tolist():
         statement = stack.computations[i]
-        lines = (
-            f"stage {statement.stage}: {html.escape(plan.text(statement))}<br>predicted {format_bytes(int(total[i]))}"
-        )
+        text = html.escape(plan.text(statement)).replace(" in place of ", "<br>in place of ")
+        lines = f"stage {statement.stage}: {text}<br>predicted {format_bytes(int(total[i]))}"
         columns[i] = lines if measured is None else f"{lines}, measured {format_bytes(int(measured[i]))}"
     names = [html.escape(name) for name in stack.names]
     texts: dict[tuple[int, int], str] = {}

@@ -129,13 +129,13 @@ def hit_trace(stack: Stack, places: Hits, axis: ByteAxis, measured: np.ndarray |
 
 
 def shortened(name: str) -> str:
-    """A name that fits into a legend; what is left out is in its middle.
+    """A name that fits into a legend: its beginning, which tells layers apart, and its end.
 
-    >>> shortened("layer2.0.downsample.1.weight.gradient")
-    'layer2.0…gradient'
+    >>> shortened("model.features.26.weight.grad")
+    'features.26.…grad'
     """
-    half = LONGEST // 2
-    return name if len(name) <= LONGEST else f"{name[:half]}…{name[-half:]}"
+    name = name.removeprefix("model.")
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 5]}…{name[-4:]}"
 
 
 def _shades(stack: Stack, colours: Palette) -> tuple[str, ...]:
