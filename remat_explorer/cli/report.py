@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import remat_explorer as rx
 from remat_explorer.cli.finding import capture_options, find_graph, find_source, is_graph_file
-from remat_explorer.cli.model_file import is_model_file
 from remat_explorer.cli.output import CONTRADICTED, DONE, INFEASIBLE, NOT_IN_TIME, put, say
 from remat_explorer.cli.solve import remarks, report_interrupted, require_folder, without_matrices
-from remat_explorer.cli.source import Source, capture_source
 from remat_explorer.cli.watching import watch
+from remat_explorer.model_file import is_model_file
+from remat_explorer.model_source import Source, capture_source
 
 if TYPE_CHECKING:
     from remat_explorer.graph import Graph

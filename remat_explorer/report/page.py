@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from remat_explorer.documents import write_text
 from remat_explorer.report.contents import Contents, Origin
 from remat_explorer.report.peak import peak
-from remat_explorer.report.schedule import matrices, timeline
+from remat_explorer.report.schedule import comparison, curve, matrices, model, search, timeline
 from remat_explorer.report.setup import setup
 from remat_explorer.report.statements import statements
 from remat_explorer.report.summary import summary
@@ -31,6 +31,10 @@ SECTIONS: tuple[tuple[str, Callable[[Contents], str]], ...] = (
     ("Validation", validation),
     ("Schedule", matrices),
     ("Memory", timeline),
+    ("Trade-off", curve),
+    ("Model", model),
+    ("Comparison", comparison),
+    ("Search", search),
     ("At the peak", peak),
     ("Plan", statements),
     ("Use it", usage),

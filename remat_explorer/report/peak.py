@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from remat_explorer.quantities import format_bytes
-from remat_explorer.report.alive import described
+from remat_explorer.explanations import alive_at
+from remat_explorer.quantities import format_bytes, format_share
 from remat_explorer.report.contents import Contents
 from remat_explorer.report.html import paragraph, table
 
@@ -11,16 +11,19 @@ SHOWN = 30  # rows; the rest is counted
 
 
 def peak(contents: Contents) -> str:
-    """The values alive at the peak, largest first, and for whom each one waits."""
+    """What is alive at the peak, largest first, and why."""
     plan = contents.solution.plan
     if plan is None:
         return ""
-    at = plan.timeline.peak_statement
-    rows = described(plan, at)
+    memory = alive_at(plan)
+    values = sum(row.kind == "value" for row in memory.rows)
     words = (
-        f"The plan needs the most, {format_bytes(plan.peak)}, at statement {at}, {plan.text(plan.statements[at])!r} in "
-        f"stage {plan.statements[at].stage}: {format_bytes(contents.graph.resident_bytes)} resident, and "
-        f"{len(rows)} value{'' if len(rows) == 1 else 's'}."
+        f"The plan needs the most, {format_bytes(memory.total)}, at statement {memory.statement}, {memory.text!r} in "
+        f"stage {memory.stage}, with {values} value{'' if values == 1 else 's'} in memory."
     )
+    rows = [
+        (row.name, format_bytes(row.bytes), format_share(row.bytes / max(memory.total, 1)), row.reason)
+        for row in memory.rows
+    ]
     left = paragraph(f"… and {len(rows) - SHOWN} more, none of them larger.") if len(rows) > SHOWN else ""
-    return paragraph(words) + table(["value", " bytes", " share", "why it is in memory"], rows[:SHOWN]) + left
+    return paragraph(words) + table(["in memory", " bytes", " share", "why"], rows[:SHOWN]) + left

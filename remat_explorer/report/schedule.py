@@ -1,11 +1,16 @@
-"""The schedule, and the memory along its plan."""
+"""The schedule and all that is drawn of it: matrices, memory, trade-off, model, comparison and search."""
 
 from __future__ import annotations
 
 from functools import partial
 
+from remat_explorer.figures.compare import compare
+from remat_explorer.figures.memory_breakdown import memory_breakdown
 from remat_explorer.figures.memory_timeline import memory_timeline
+from remat_explorer.figures.model_graph import model_graph
 from remat_explorer.figures.schedule_images import schedule_images
+from remat_explorer.figures.solver_progress import solver_progress
+from remat_explorer.figures.tradeoff import tradeoff
 from remat_explorer.report.contents import Contents
 from remat_explorer.report.drawing import drawing
 from remat_explorer.report.html import paragraph
@@ -35,3 +40,44 @@ def timeline(contents: Contents) -> str:
         return memory_timeline(plan, solution.budget, contents.measurement, theme=theme)
 
     return paragraph(words) + drawing("timeline", draw, "Memory along the plan")
+
+
+def curve(contents: Contents) -> str:
+    """The trade-off curve, where one is known."""
+    frontier, solution, measurement = contents.frontier, contents.solution, contents.measurement
+    if frontier is None:
+        return ""
+    words = "Memory against overhead: filled points are proven to be optimal, open ones have a gap."
+
+    def draw(theme):
+        return tradeoff(frontier, solution.budget, solution, measurement, theme)
+
+    return paragraph(words) + drawing("curve", draw, "Overhead against memory")
+
+
+def model(contents: Contents) -> str:
+    """The operations of the model, and what its memory is made of."""
+    graph, schedule, plan = contents.graph, contents.solution.schedule, contents.solution.plan
+    stage = None if plan is None else int(plan.timeline.stage[plan.timeline.peak_statement])
+    words = "The forward pass runs along one rail and the backward pass along the other; boxes grow with their bytes."
+    if stage is not None:
+        words += f" Coloured is what stage {stage}, where the peak lies, computes and keeps."
+    picture = drawing("network", lambda theme: model_graph(graph, schedule, stage, theme), "The graph of the model")
+    return paragraph(words) + picture + drawing("breakdown", partial(memory_breakdown, [graph]), "Parts of the memory")
+
+
+def comparison(contents: Contents) -> str:
+    """The schedule beside another one, where there is one."""
+    solution, other = contents.solution, contents.other
+    if other is None or other.schedule is None or solution.schedule is None:
+        return ""
+    return drawing("two-schedules", lambda theme: compare(solution, other, theme), "Two schedules")
+
+
+def search(contents: Contents) -> str:
+    """How the solver went, where that is known."""
+    history = contents.history
+    if not history:
+        return ""
+    cost = contents.graph.total_cost
+    return drawing("progress", lambda theme: solver_progress(history, cost, theme), "Cost and bound over time")

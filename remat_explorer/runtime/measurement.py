@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +79,7 @@ class Measurement:
         """The plan's timeline."""
         return self.plan.timeline
 
-    @cached_property
+    @property
     def peak(self) -> int:
         """Measured peak in bytes, resident bytes included."""
         return int(self.during.max())

@@ -13,7 +13,7 @@ import remat_explorer as rx
 from remat_explorer.explorer.matrices import MatrixView
 from remat_explorer.explorer.matrix_cells import KINDS, LEVELS, Cells, difference_planes, labels
 from remat_explorer.explorer.state import State
-from remat_explorer.figures.difference import BOTH, NEITHER, FIRST, SECOND, difference
+from remat_explorer.figures.difference import BOTH, FIRST, NEITHER, SECOND, difference
 from remat_explorer.figures.schedule_heatmap import computation_kinds
 from remat_explorer.graph import Graph, Implementation, Operation, Value
 from remat_explorer.schedule import Schedule
@@ -101,7 +101,7 @@ def test_schedules_of_different_lengths_compare_as_if_the_shorter_one_went_on_em
     planes, _, rows = difference_planes(single, keep)
     assert rows == 3
     assert list(planes) == [0b10000000, 0b01000000, 0b00100000, 0b01100000, 0b01000000, 0b00100000]
-    with pytest.raises(rx.errors.ScheduleError, match="'linear1'.*cannot be compared"):
+    with pytest.raises(rx.errors.ScheduleError, match=r"'linear1'.*cannot be compared"):
         difference(keep, tight.schedule)
 
 

@@ -15,9 +15,7 @@ import pytest
 
 import remat_explorer as rx
 from remat_explorer.graph import Graph
-from remat_explorer.plan import Compute, Plan
 from remat_explorer.report import Origin
-from remat_explorer.report.alive import alive_at
 from remat_explorer.report.contents import Contents
 from remat_explorer.report.drawing import differences
 from remat_explorer.report.usage import program
@@ -122,25 +120,6 @@ def test_an_execution_stands_beside_its_prediction_and_the_program_trains(tmp_pa
     exec(program(contents), names)
     assert names["trained"].rematerialization.solution.strategy == "optimal"
     assert all(parameter.grad is not None for parameter in names["net"].module.parameters())
-
-
-def test_what_is_alive_adds_up_to_the_predicted_memory(data: Path) -> None:
-    graph = Graph.load(str(data / "captured" / "unet.json"))
-    plan = rx.solve(graph, budget="70%", time_limit=10).plan
-    assert isinstance(plan, Plan)
-    computations = [i for i, statement in enumerate(plan.statements) if isinstance(statement, Compute)]
-    for i in [*computations[::7], plan.timeline.peak_statement]:
-        statement = plan.statements[i]
-        assert isinstance(statement, Compute)
-        way = graph.operations[statement.operation].implementations[statement.implementation - 1]
-        held = graph.resident_bytes + way.workspace + sum(one.bytes for one in alive_at(plan, i))
-        assert held == plan.timeline.during[i]
-        for one in alive_at(plan, i):
-            reader = None if one.reader is None else plan.statements[one.reader]
-            if isinstance(reader, Compute):
-                assert one.value in graph.inputs(reader.operation, reader.implementation)
-            else:
-                assert reader is None
 
 
 def test_differences_of_two_figures_lead_from_one_to_the_other() -> None:
