@@ -56,6 +56,8 @@ def photograph(page: Any, address: str, root: Path, case: str) -> None:
     open_notebook(page, address, f"{case}.ipynb")
     for number in range(2 + len(rest)):
         run_cell(page, number, 300)
+    if (errors := page.locator(".jp-RenderedText[data-mime-type='application/vnd.jupyter.error']")).count():
+        raise RuntimeError(f"{case}: {errors.first.inner_text()}")
     page.keyboard.press("Escape")
     page.wait_for_timeout(1500)
     page.locator(".remat-explorer").evaluate("root => root.scrollIntoView({block: 'start'})")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remat_explorer.explanations import Explanation, Life, Mention, explain_operation, explain_value
+from remat_explorer.explanations import Explanation, Life, Mention, explain_operation, explain_value, summarize_stage
 from remat_explorer.explorer.markup import link, note, sentence, table, text
 from remat_explorer.explorer.side_panel import SidePanel, shown_stage
 from remat_explorer.plan import Plan
@@ -42,6 +42,7 @@ def explanation_html(schedule: Schedule, plan: Plan, found: Explanation) -> str:
     shape = writer.shapes[writer.outputs.index(found.value)] if writer.shapes else ""
     size = " · ".join([format_bytes(value.bytes), *([text(shape)] if shape else [])])
     lines = [
+        f'<p class="quiet">Stage {found.stage} {text(summarize_stage(schedule, plan, found.stage).sentence)}</p>',
         f'<p class="head"><b>{text(value.name)}</b> <span class="quiet">{size} · in stage {found.stage}</span></p>',
         f'<p class="reason {found.kind.name.lower()}">{sentence(found.words)}</p>',
         life_strip(plan, found.lives, found.stage),

@@ -11,7 +11,7 @@ from remat_explorer.figures.tradeoff import tradeoff_axes
 from remat_explorer.figures.tradeoff_extent import Extent
 from remat_explorer.solvers import Frontier
 
-WIDTH, HEIGHT = 760, 206  # pixels
+WIDTH, HEIGHT = 706, 206  # pixels
 EMPTY = "The trade-off curve appears here<br>while budgets are planned"
 NONE_FITS = "No strategy has a schedule<br>within these budgets"
 CURVE = (0.0, 0.355)  # shares of the width

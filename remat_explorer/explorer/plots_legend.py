@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import html
 
-from remat_explorer.figures.marks import SHAPES, mark
+from remat_explorer.explorer.mark_outlines import outline
+from remat_explorer.figures.marks import mark
 from remat_explorer.figures.palette import Theme
 from remat_explorer.solvers import Frontier
 
-GLYPHS: dict[str, str] = dict(zip(SHAPES, "●■◆▲▼✚✖★⬟⬢◀▶♦⬥⧗⋈✦✧✡⯃▴▾", strict=True))
 MEANING = "Filled markers are proven optimal; in the shaded region no schedule exists, as far as that is proven"
 
 
@@ -25,6 +25,8 @@ def legend_html(frontier: Frontier | None, theme: Theme) -> str:
     items = []
     for name in names:
         look = mark(name, theme)
-        items.append(f'<span style="color:{look.colour}">{GLYPHS[look.shape]}</span> {html.escape(name)}')
+        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in outline(look.shape))
+        drawn = f'<svg viewBox="-6 -6 12 12"><polygon points="{points}" fill="{look.colour}"/></svg>'
+        items.append(f"{drawn} {html.escape(name)}")
     every = html.escape(f"{', '.join(names)}. {MEANING}", quote=True)
     return f'<div class="remat-marks" title="{every}">{" &nbsp; ".join([*items, "filled: proven optimal"])}</div>'

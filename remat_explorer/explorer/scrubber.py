@@ -43,6 +43,7 @@ class Scrubber:
         self.speed.layout = w.Layout(width="92px", flex="0 0 auto")
         self.picture.style.description_width = self.speed.style.description_width = "initial"
         self.summary = w.HTML(layout=w.Layout(flex="1 1 0", min_width="0", margin="0 6px"))
+        self.summary.add_class("remat-sentence")
         self.search = SearchField(state)
         parts = (self.picture, self.back, self.play, self.forward, self.slider, self.clock, self.label, self.speed)
         self.widget = w.HBox([*parts, self.summary, self.search.widget])

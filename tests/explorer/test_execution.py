@@ -32,7 +32,7 @@ def test_execution_shows_measured_memory_and_equal_gradients(own: Any) -> None:
     assert own.measurement.equal
     assert "gradients equal: max difference 0" in state.status
     assert "within its budget of" in state.status
-    measured = own._views[5]._figure.data[5]
+    measured = next(trace for trace in own._views[5].figure.data if trace.name == "measured")
     assert measured.visible
     assert max(measured.y) > 0
 

@@ -81,7 +81,7 @@ def test_the_sentence_of_a_stage_says_what_it_does_and_is_escaped() -> None:
     nodes = (operation("<f>", "forward", [], [0], 1.0), operation("g", "backward", [0], [1], 1.0))
     schedule = rx.Schedule(Graph("pair", values, nodes), np.tril(np.ones((2, 2))), np.zeros((2, 2)))
     state = State(graph=schedule.graph, schedule=schedule)
-    assert stage_sentence(state) == "computes <f> · starts with 0 kept values · peaks at 4 B"
+    assert stage_sentence(state) == "computes <f> · starts with 0 kept values (0 B) · peaks at 4 B"
     assert "<f>" not in stage_html(state)
     state.stage = 1
-    assert stage_sentence(state) == "computes g · recomputes 1 · starts with 0 kept values · peaks at 8 B"
+    assert stage_sentence(state) == "computes g · recomputes 1 · starts with 0 kept values (0 B) · peaks at 8 B"
