@@ -154,11 +154,15 @@ def cell(page: Any, number: int) -> Any:
 def run_cell(page: Any, number: int, timeout: float = 90) -> None:
     """Run a cell with Ctrl+Enter and wait for its end.
 
-    While a session is still attaching JupyterLab sometimes drops the execution and shows ``[ ]:`` again: press again.
+    While a session is still attaching JupyterLab sometimes drops the execution and shows ``[ ]:`` again, or asks which
+    kernel it should be: take the one that the notebook names, and press again.
     """
     prompt = cell(page, number).locator(".jp-InputArea-prompt").first
     before, deadline = prompt.inner_text(), time.monotonic() + timeout
     while time.monotonic() < deadline:
+        question = page.locator(".jp-Dialog:has-text('Select Kernel') .jp-mod-accept")
+        if question.count():
+            question.click()
         if "*" not in prompt.inner_text():
             cell(page, number).locator(".cm-content").click()
             page.keyboard.press("Control+Enter")
