@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 
 import pytest
+from choice_graphs import MIB, monet_chain
 from synthetic_choices import with_choices
 
 from remat_explorer.graph import Graph
 from remat_explorer.solution import Status
-from remat_explorer.solvers import SolveJob, checkpoint_all_peak, solve
+from remat_explorer.solvers import SolveJob, checkpoint_all_peak, solve, sweep
 
 
 @pytest.fixture(scope="module")
@@ -86,3 +87,16 @@ def test_a_job_solves_it_too(graph):
         if way.tolerance
     }
     assert inexact.isdisjoint({(k, code) for _, k, code in solution.schedule.sequence})
+
+
+def test_a_sweep_spaces_budgets_from_the_least_that_choices_are_known_to_fit_into():
+    graph = monet_chain(6, "both")
+    frontier = sweep(graph, 3, ["monet", "monet-paper"], time_limit=10, workers=1)
+    points = {
+        name: [point for point in frontier.solutions if point.strategy == name] for name in ("monet", "monet-paper")
+    }
+    assert min(point.budget for point in points["monet"]) == 3 * MIB
+    assert all(point.status is Status.OPTIMAL for point in points["monet"])
+    for joint, restricted in zip(points["monet"], points["monet-paper"], strict=True):
+        if joint.cost is not None and restricted.cost is not None:
+            assert joint.cost <= restricted.cost
