@@ -28,6 +28,7 @@ from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
 from remat_explorer.solvers.jobs.processes import Processes
 from remat_explorer.solvers.memory.least_with_choices import least_with_choices
 from remat_explorer.solvers.memory.minimum_budget import minimum_budget
+from remat_explorer.solvers.method import Support
 from remat_explorer.solvers.search.compiled_search import load_search
 from remat_explorer.solvers.strategies import STRATEGIES
 from remat_explorer.solvers.sweeps.frontier import Frontier
@@ -173,7 +174,8 @@ class Sweep:
         sizes, first = self._budgets, None
         if isinstance(sizes, int):
             make_ready(self._solver)  # in this process, too, before the clock of that search begins
-        if isinstance(sizes, int) and self.graph.has_choices:
+        choosing = self.graph.has_choices and any(STRATEGIES[name].choices is Support.YES for name in self._strategies)
+        if isinstance(sizes, int) and choosing:
             known = Plan.of(least_with_choices(self.graph, MINIMUM + patience(self.graph))[1]).peak
             sizes = spaced_budgets(known, checkpoint_all_peak(self.graph), sizes)
         elif isinstance(sizes, int):
