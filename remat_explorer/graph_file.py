@@ -1,9 +1,10 @@
-"""Graph file, version 1: JSON, unknown keys refused by name, every key required but three.
+"""Graph file, version 1: JSON, unknown keys refused by name, every key required but four.
 
 The key "capture" tells how a graph was captured; graphs that were not captured lack it. The key "overwrites" of an
-implementation is there only where its output may take over an input's storage, so that graphs without it keep their
-fingerprint. The key "details" of an operation says where it comes from in the person's code; it is no part of the
-fingerprint, so that solutions belong to graphs with and without it:
+implementation is there only where its output may take over an input's storage, its key "tolerance" only where its
+outputs are not bit-equal, and "optional" only in operations that are, where it is true; so graphs without them keep
+their fingerprint. The key "details" of an operation says where it comes from in the person's code; it is no part of
+the fingerprint, so that solutions belong to graphs with and without it:
 
     {"module": "features.3", "operator": "conv2d", "shapes": ["8x64x32x32"], "line": "net.py:42"}
 """
@@ -50,9 +51,11 @@ def dump_graph(graph: Graph, details: bool = False) -> str:
                         "cost": float(way.cost),
                         "workspace": way.workspace,
                         **({} if way.overwrites is None else {"overwrites": way.overwrites}),
+                        **({"tolerance": float(way.tolerance)} if way.tolerance else {}),
                     }
                     for way in node.implementations
                 ],
+                **({"optional": True} if node.optional else {}),
                 **({"details": dataclasses.asdict(node.details)} if details and node.details is not None else {}),
             }
             for node in graph.operations
@@ -137,14 +140,17 @@ def _value(entry: Any, where: str) -> Value:
 
 
 def _operation(entry: Any, where: str, value_count: int) -> Operation:
-    detailed = isinstance(entry, dict) and "details" in entry
-    require_keys(entry, (*_OPERATION, *(["details"] if detailed else [])), where, GraphError)
+    more = [key for key in ("optional", "details") if isinstance(entry, dict) and key in entry]
+    optional, detailed = "optional" in more, "details" in more
+    require_keys(entry, (*_OPERATION, *more), where, GraphError)
     name = _string(entry["name"], f"the name of {where}")
+    if optional and entry["optional"] is not True:
+        raise GraphError(f"{where} ({name!r}) has an optional flag that is not true: {quote(entry)}")
     ways = []
     for item in _list(entry["implementations"], f"implementations of {where}"):
-        overwriting = isinstance(item, dict) and "overwrites" in item
-        keys = (*_IMPLEMENTATION, *(["overwrites"] if overwriting else []))
-        require_keys(item, keys, f"an implementation of {where} ({name!r})", GraphError)
+        found = [key for key in ("overwrites", "tolerance") if isinstance(item, dict) and key in item]
+        overwriting = "overwrites" in found
+        require_keys(item, (*_IMPLEMENTATION, *found), f"an implementation of {where} ({name!r})", GraphError)
         if isinstance(item["cost"], bool) or not isinstance(item["cost"], int | float) or not item["cost"] >= 0:
             raise GraphError(f"{where} ({name!r}) has a cost that is not a number of at least 0: {quote(item)}")
         if isinstance(item["workspace"], bool) or not isinstance(item["workspace"], int) or item["workspace"] < 0:
@@ -163,9 +169,11 @@ def _operation(entry: Any, where: str, value_count: int) -> Operation:
                 item["workspace"],
                 _string(item["name"], f"the name of an implementation of {where}"),
                 item.get("overwrites"),
+                item.get("tolerance", 0.0),
             )
         )
-    return Operation(name, entry["phase"], tuple(ways), _details(entry["details"], where) if detailed else None)
+    details = _details(entry["details"], where) if detailed else None
+    return Operation(name, entry["phase"], tuple(ways), optional, details)
 
 
 def _details(entry: Any, where: str) -> Details:

@@ -55,7 +55,7 @@ def solve(
         time_limit: seconds of wall time; loading the strategy and compiling the search, once on a machine,
             are no part of them.
         solver: a key of `BACKENDS`.
-        threads: threads of the solver; None for two where "optimal" has two cores, else one.
+        threads: threads of the solver; None for two where "optimal" or "monet" has two cores, else one.
         on_progress: called in this thread with each `Progress`.
         cancelled: asked between steps; a running MILP is not interrupted (`SolveJob` does that).
         cache: take a kept answer from the user's cache folder if it is as good as a new one, and keep a new one there.
@@ -68,8 +68,8 @@ def solve(
         QuantityError: if the budget cannot be read.
         UnknownNameError: if there is no such strategy or solver.
         ScheduleError: if a schedule of the strategy is wrong, or costs less than its bound: a bug.
-        SolverError: if the solver fails, or the graph has operations with several implementations,
-            or the strategy is not for this graph, or does not have such an option.
+        SolverError: if the solver fails, or the graph has operations with several implementations, or optional ones,
+            that the strategy does not take, or the strategy is not for this graph, or does not have such an option.
 
     >>> from remat_explorer.instances import linear
     >>> solution = solve(linear(8), budget=4)
@@ -83,6 +83,8 @@ def solve(
         options["splits"] = splits
     if options:
         STRATEGIES[strategy].require_arguments(strategy, list(options))
+    if graph.stages < graph.n:
+        STRATEGIES[strategy].require_graph(strategy, graph)
     backend(solver)
     budget_bytes = parse_budget(budget, checkpoint_all_peak(graph))
     report = checked_reports(graph, budget_bytes, on_progress) if on_progress else _ignore
