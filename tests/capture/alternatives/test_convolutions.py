@@ -81,16 +81,18 @@ def test_the_gradients_apart_are_those_of_the_joint_call_bit_for_bit(name):
 @pytest.mark.parametrize("name", CASES)
 def test_chunks_have_the_results_of_float64(name, dtype, samples):
     case = Case(name, dtype)
-    found = convolution.convolution_in_chunks(case.x, case.w, case.b, *case.setting, samples)
+    found = convolution.convolution_in_chunks(case.x, case.w, case.b, *case.setting, samples=samples)
     assert relative(found, case.exact_y) <= TOLERANCE[dtype]
     assert found.stride() == case.y.stride()
-    gradient = convolution.input_gradient_in_chunks(*case.of_gradient, samples)
+    gradient = convolution.input_gradient_in_chunks(*case.of_gradient, samples=samples)
     assert relative(gradient, case.exact[0]) <= TOLERANCE[dtype]
     assert gradient.stride() == case.x.stride()
     none, weight, bias = convolution.weight_gradient_in_chunks(
-        case.g, case.x, case.w, [len(case.b)], *case.setting, [False, True, True], samples
+        case.g, case.x, case.w, [len(case.b)], *case.setting, mask=[False, True, True], samples=samples
     )
     assert none is None
+    assert weight is not None
+    assert bias is not None
     assert relative(weight, case.exact[1]) <= 10 * TOLERANCE[dtype]
     assert relative(bias, case.exact[2]) <= 10 * TOLERANCE[dtype]
 
@@ -99,10 +101,10 @@ def test_chunks_have_the_results_of_float64(name, dtype, samples):
 @pytest.mark.parametrize("name", ["plain", "strided", "depthwise", "transposed"])
 def test_chunks_have_the_layout_of_the_whole(name, form):
     case = Case(name, form=form)
-    found = convolution.convolution_in_chunks(case.x, case.w, case.b, *case.setting, 2)
+    found = convolution.convolution_in_chunks(case.x, case.w, case.b, *case.setting, samples=2)
     assert found.stride() == case.y.stride()
     expected = case.backward(True, False, False)[0]
-    assert convolution.input_gradient_in_chunks(*case.of_gradient, 2).stride() == expected.stride()
+    assert convolution.input_gradient_in_chunks(*case.of_gradient, samples=2).stride() == expected.stride()
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -114,7 +116,7 @@ def test_the_native_kernels_have_the_results_of_float64(name, dtype):
     assert relative(found, case.exact_y) <= TOLERANCE[dtype]
     assert relative(convolution.input_gradient_native(*case.of_gradient), case.exact[0]) <= TOLERANCE[dtype]
     gradients = convolution.weight_gradient_native(
-        case.g, case.x, case.w, [len(case.b)], *case.setting, [False, True, True]
+        case.g, case.x, case.w, [len(case.b)], *case.setting, mask=[False, True, True]
     )
     assert gradients[1] is not None
     assert relative(gradients[1], case.exact[1]) <= 10 * TOLERANCE[dtype]
@@ -132,7 +134,7 @@ def test_channels_last_and_back_has_the_result_of_float64(name):
 def test_an_empty_batch_has_empty_results():
     case = Case("plain")
     x, g = case.x[:0], case.g[:0]
-    assert convolution.convolution_in_chunks(x, case.w, case.b, *case.setting, 2).shape == g.shape
+    assert convolution.convolution_in_chunks(x, case.w, case.b, *case.setting, samples=2).shape == g.shape
     arguments: Any = g, case.w, x.shape, *case.setting[:4], case.groups
     assert convolution.input_gradient_in_chunks(*arguments, 2).shape == x.shape
 
@@ -140,7 +142,7 @@ def test_an_empty_batch_has_empty_results():
 def test_nan_and_infinity_stay_in_their_sample():
     case = Case("plain")
     case.x[1, 0, 0, 0], case.x[2, 0, 0, 0] = float("nan"), float("inf")
-    found = convolution.convolution_in_chunks(case.x, case.w, case.b, *case.setting, 1)
+    found = convolution.convolution_in_chunks(case.x, case.w, case.b, *case.setting, samples=1)
     assert [bool(sample.isfinite().all()) for sample in found] == [True, False, False, True, True]
 
 
