@@ -3,6 +3,10 @@
 A *value* is one storage (views fold into it). An *operation* has one or more implementations; each reads some
 values, writes some values, costs time and needs workspace while it runs. Checkmate's graphs (Jain et al., MLSys
 2020, section 4.1) are the special case of one implementation and one output per operation.
+
+Operations are *mandatory*, and then each has a stage of its own, or *optional*: these only make what some
+implementation reads, such as a mask of bits, and a schedule runs them in any stage, several times, or never. Plain
+execution runs every mandatory operation once in its default implementation, and no optional one.
 """
 
 from __future__ import annotations
@@ -57,11 +61,15 @@ class Implementation:
 
 @dataclass(frozen=True)
 class Operation:
-    """A node of the training graph, in the forward or the backward pass."""
+    """A node of the training graph, in the forward or the backward pass.
+
+    An ``optional`` one has no stage of its own: it runs where an implementation reads what it writes, or never.
+    """
 
     name: str
     phase: Phase
     implementations: tuple[Implementation, ...]
+    optional: bool = False
 
     @property
     def default(self) -> Implementation:
@@ -112,8 +120,28 @@ class Graph:
 
     @property
     def n(self) -> int:
-        """Number of operations, which is also the number of stages."""
+        """Number of operations; where none is optional, the number of stages, too."""
         return len(self.operations)
+
+    @cached_property
+    def mandatory(self) -> np.ndarray:
+        """m: the operation that stage t runs for the first time, ascending, int of shape (stages,).
+
+        >>> from remat_explorer.instances import linear
+        >>> linear(1).mandatory.tolist()
+        [0, 1, 2]
+        """
+        return np.array([k for k, node in enumerate(self.operations) if not node.optional], dtype=np.int64)
+
+    @property
+    def stages(self) -> int:
+        """T: number of stages of a frontier-advancing schedule."""
+        return len(self.mandatory)
+
+    @cached_property
+    def first_stage(self) -> np.ndarray:
+        """The first stage in which each operation may run, int of shape (n,); for a mandatory one it is its own."""
+        return np.searchsorted(self.mandatory, np.arange(self.n))
 
     def inputs(self, k: int, code: int = 1) -> tuple[int, ...]:
         """Value ids that implementation ``code`` (1 is the default) of operation ``k`` reads."""
@@ -164,13 +192,13 @@ class Graph:
 
     @cached_property
     def has_choices(self) -> bool:
-        """Whether any operation has more than one implementation."""
-        return any(len(node.implementations) > 1 for node in self.operations)
+        """Whether any operation has more than one implementation, or need not run at all."""
+        return any(len(node.implementations) > 1 or node.optional for node in self.operations)
 
     @cached_property
     def total_cost(self) -> float:
-        """Cost of running every operation once: what checkpoint-all costs."""
-        return float(self.costs.sum())
+        """Cost of running every mandatory operation once, in its default implementation: what checkpoint-all costs."""
+        return float(self.costs[self.mandatory].sum())
 
     @cached_property
     def sha256(self) -> str:

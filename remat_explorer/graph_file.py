@@ -1,8 +1,8 @@
 """Graph file, version 1: JSON, unknown keys refused by name, every key required but two.
 
 The key "capture" tells how a graph was captured; graphs that were not captured lack it. The key "overwrites" of an
-implementation is there only where its output may take over an input's storage, so that graphs without it keep their
-fingerprint.
+implementation is there only where its output may take over an input's storage, and "optional" only in operations that
+are, where it is true, so that graphs without them keep their fingerprint.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ def dump_graph(graph: Graph) -> str:
                     }
                     for way in node.implementations
                 ],
+                **({"optional": True} if node.optional else {}),
             }
             for node in graph.operations
         ],
@@ -131,8 +132,11 @@ def _value(entry: Any, where: str) -> Value:
 
 
 def _operation(entry: Any, where: str, value_count: int) -> Operation:
-    require_keys(entry, _OPERATION, where, GraphError)
+    optional = isinstance(entry, dict) and "optional" in entry
+    require_keys(entry, (*_OPERATION, *(["optional"] if optional else [])), where, GraphError)
     name = _string(entry["name"], f"the name of {where}")
+    if optional and entry["optional"] is not True:
+        raise GraphError(f"{where} ({name!r}) has an optional flag that is not true: {quote(entry)}")
     ways = []
     for item in _list(entry["implementations"], f"implementations of {where}"):
         overwriting = isinstance(item, dict) and "overwrites" in item
@@ -158,4 +162,4 @@ def _operation(entry: Any, where: str, value_count: int) -> Operation:
                 item.get("overwrites"),
             )
         )
-    return Operation(name, entry["phase"], tuple(ways))
+    return Operation(name, entry["phase"], tuple(ways), optional)

@@ -1,4 +1,8 @@
-"""What makes a graph a graph: sizes and costs that are possible, one producer for each value, and no cycle."""
+"""What makes a graph a graph: sizes and costs that are possible, one producer for each value, and no cycle.
+
+Where operations have several implementations, or are optional, plain execution must still be possible: see
+`_check_choices`.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +30,8 @@ def check_graph(graph: Graph) -> None:
     for node in graph.operations:
         _check_operation(graph, node)
     _check_values(graph)
+    if graph.has_choices:
+        _check_choices(graph)
 
 
 def _check_operation(graph: Graph, node: Operation) -> None:
@@ -80,9 +86,36 @@ def _check_values(graph: Graph) -> None:
             raise GraphError(f"value {value.name!r} is produced by no operation")
     for k, node in enumerate(graph.operations):
         for v in {v for way in node.implementations for v in way.inputs}:
-            if producer[v] >= k:
+            if producer[v] > k or (producer[v] == k and not _reads_an_earlier_run(node, v)):
                 late = graph.operations[producer[v]].name
                 raise GraphError(
                     f"operation {node.name!r} (number {k}) reads {graph.values[v].name!r}, which {late!r} "
                     f"(number {producer[v]}) produces: a cycle, or operations that are not in topological order"
                 )
+
+
+def _reads_an_earlier_run(node: Operation, v: int) -> bool:
+    """Whether all that read the operation's own value take it from an earlier run, in another implementation.
+
+    So an implementation may compute again with the statistics that the default saved.
+    """
+    readers = [way for way in node.implementations if v in way.inputs]
+    return node.default not in readers and all(v not in way.outputs for way in readers)
+
+
+def _check_choices(graph: Graph) -> None:
+    """Default implementations of mandatory operations must do without anything else, and write what persists."""
+    plain = [node for node in graph.operations if not node.optional]
+    if not plain:
+        raise GraphError(f"graph {graph.name!r} has optional operations only; at least one must be mandatory")
+    written = {v for node in plain for v in node.default.outputs}
+    for node in plain:
+        for v in node.default.inputs:
+            if v not in written:
+                raise GraphError(
+                    f"the default implementation of {node.name!r} reads {graph.values[v].name!r}, which no default "
+                    "implementation of a mandatory operation writes"
+                )
+    for v, value in enumerate(graph.values):
+        if value.persistent and v not in written:
+            raise GraphError(f"the persistent value {value.name!r} is written by no mandatory operation's default")

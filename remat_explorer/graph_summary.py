@@ -16,12 +16,12 @@ class Summary:
 
     Attributes:
         name: of the graph.
-        forward, backward: operations in each pass.
-        values: storages that operations write.
+        forward, backward: operations in each pass, optional ones included.
+        values: storages that operations write, in any implementation.
         resident_bytes: parameters, inputs and buffers, there before the first operation. A graph does not tell them
             apart.
-        feature_bytes: forward values that may be freed and computed again, Checkmate's features (Jain et al.,
-            MLSys 2020, figure 3).
+        feature_bytes: forward values of default implementations that may be freed and computed again, Checkmate's
+            features (Jain et al., MLSys 2020, figure 3).
         gradient_bytes: backward values that stay to the end, the gradients of the parameters.
         kept_bytes: forward values that stay to the end: the loss, and new contents of buffers.
         workspace_bytes: the largest workspace of an operation's default implementation.
@@ -60,16 +60,19 @@ def summary_of(graph: Graph) -> Summary:
     """See `Graph.summary`."""
     sizes, persistent = graph.value_bytes, graph.persistent
     backward = graph.is_backward[graph.producer]
+    written = np.zeros(len(graph.values), dtype=bool)  # by plain execution
+    for node in graph.operations:
+        written[list(() if node.optional else node.default.outputs)] = True
     return Summary(
         graph.name,
         int((~graph.is_backward).sum()),
         int(graph.is_backward.sum()),
         len(graph.values),
         graph.resident_bytes,
-        int(sizes[~backward & ~persistent].sum()),
+        int(sizes[~backward & ~persistent & written].sum()),
         int(sizes[backward & persistent].sum()),
         int(sizes[~backward & persistent].sum()),
-        max(node.default.workspace for node in graph.operations),
+        max(node.default.workspace for node in graph.operations if not node.optional),
         _peak(graph),
         graph.total_cost,
     )
@@ -83,13 +86,15 @@ def _peak(graph: Graph) -> int:
     change = np.zeros(graph.n + 1, dtype=np.int64)  # change[k]: bytes that appear with k less those freed before it
     last_use: dict[int, int] = {}
     for k, node in enumerate(graph.operations):
+        if node.optional:
+            continue
         last_use |= dict.fromkeys((*node.default.inputs, *node.default.outputs), k)
         change[k] += graph.value_bytes[list(node.default.outputs)].sum()
     for v, k in last_use.items():
         if not graph.persistent[v]:
             change[k + 1] -= graph.value_bytes[v]
-    extra = np.array([node.default.workspace for node in graph.operations])
+    extra = np.array([0 if node.optional else node.default.workspace for node in graph.operations])
     for k, node in enumerate(graph.operations):
-        if node.default.overwrites is not None and last_use[node.default.overwrites] == k:
+        if not node.optional and node.default.overwrites is not None and last_use[node.default.overwrites] == k:
             extra[k] -= graph.values[node.default.overwrites].bytes
     return graph.resident_bytes + int((change[:-1].cumsum() + extra).max())

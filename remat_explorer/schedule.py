@@ -55,7 +55,7 @@ class Schedule:
 
     @property
     def stages(self) -> int:
-        """Number of stages: n when the schedule is frontier-advancing (8a)."""
+        """Number of stages: one for each mandatory operation when the schedule is frontier-advancing (8a)."""
         return len(self.R)
 
     @cached_property
@@ -72,7 +72,7 @@ class Schedule:
 
     @property
     def overhead(self) -> float:
-        """Cost as a ratio to computing every operation once."""
+        """Cost as a ratio to computing every mandatory operation once, in its default implementation."""
         return self.cost / self.graph.total_cost if self.graph.total_cost else 1.0
 
     @cached_property
@@ -150,20 +150,22 @@ class Schedule:
         return min(found)[2] if found else self._missing()
 
     def _missing(self) -> str | None:
-        """(1e): persistent values, and every operation that no operation follows, must have run."""
+        """(1e): persistent values, and every mandatory operation that no operation follows, must have run."""
         graph, ever = self.graph, self.computed.any(axis=0)
         for v in np.flatnonzero(graph.persistent & ~ever):
             return f"the persistent value {graph.values[v].name!r} is never computed"
         for k in np.flatnonzero(~self.R.any(axis=0)):
-            if not any(graph.readers[v] for v in graph.outputs(int(k))):
+            if not graph.operations[k].optional and not any(graph.readers[v] for v in graph.outputs(int(k))):
                 return f"{graph.operations[k].name!r} is never computed"
         return None
 
     @property
     def is_frontier_advancing(self) -> bool:
-        """(8a) to (8c): stage t is the first to compute operation t, and computes nothing later."""
-        R = self.R.astype(bool)
-        return self.stages == self.graph.n and bool(R.diagonal().all()) and not np.triu(R, 1).any()
+        """(8a) to (8c): stage t is the first to compute mandatory operation m_t, and computes nothing later."""
+        R, own = self.R.astype(bool), self.graph.mandatory
+        if self.stages != len(own) or not R[np.arange(len(own)), own].all():
+            return False
+        return not (R & (np.arange(self.graph.n) > own[:, None])).any()
 
     def compact(self) -> Schedule:
         """The same R without what serves nothing: each value is retained only for a later read, (1c) tight.
@@ -180,7 +182,7 @@ class Schedule:
             made = np.zeros_like(needed)
             for k in np.flatnonzero(R[t])[::-1]:
                 outputs = list(graph.outputs(int(k), int(R[t, k])))
-                if first[k] != t and not needed[outputs].any():
+                if (first[k] != t or graph.operations[k].optional) and not needed[outputs].any():
                     R[t, k] = 0
                     continue
                 made[outputs] = True

@@ -55,7 +55,7 @@ class Condensed:
         """Condense ``graph``.
 
         Raises:
-            SolverError: if an operation has several implementations.
+            SolverError: if an operation has several implementations, or is optional.
 
         >>> from remat_explorer.instances import linear
         >>> chain = Condensed.of(linear(2))
@@ -63,10 +63,17 @@ class Condensed:
         (((), (0,), (1,), (1, 2), (0, 3)), [0, 0, 0, 0, 1])
         """
         for node in graph.operations:
+            if node.optional:
+                raise SolverError(
+                    f"operation {node.name!r} is optional; this strategy schedules graphs in which every operation "
+                    "runs: choose one implementation of each with "
+                    "remat_explorer.solvers.monet.selections.restricted_to, or use 'monet'"
+                )
             if len(node.implementations) > 1:
                 raise SolverError(
                     f"operation {node.name!r} has {len(node.implementations)} implementations; this strategy "
-                    "schedules graphs with one implementation per operation: keep one of them in the graph"
+                    "schedules graphs with one implementation per operation: choose one of them with "
+                    "remat_explorer.solvers.monet.selections.restricted_to, or use 'monet'"
                 )
         groups: dict[tuple[int, tuple[int, ...]], int] = {}
         group_of: dict[int, int] = {}

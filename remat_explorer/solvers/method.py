@@ -67,6 +67,7 @@ class Method:
         knob: what it can be turned by, or None.
         options: names of its other keyword arguments.
         candidates: of a method that does not ask for the budget, all its schedules, by the same options.
+        choices: whether it chooses among an operation's implementations; "partly": it runs the default ones.
     """
 
     run: Strategy
@@ -78,6 +79,7 @@ class Method:
     knob: Knob | None = None
     options: tuple[str, ...] = ()
     candidates: Callable[..., Iterator[Candidate]] | None = None
+    choices: Support = Support.NO
 
     def __call__(self, graph: Graph, budget: int, limits: Limits, **options: Any) -> Answer:
         """Run the strategy."""
@@ -98,6 +100,19 @@ class Method:
             if name not in self.arguments:
                 known = ", ".join(self.arguments) or "none"
                 raise SolverError(f"the strategy {strategy!r} has no option {name!r}; its options: {known}")
+
+    def require_graph(self, strategy: str, graph: Graph) -> None:
+        """Refuse a graph with optional operations, if the method would run them all.
+
+        Raises:
+            SolverError: quoting the first of them.
+        """
+        if self.choices is Support.NO and graph.stages < graph.n:
+            name = next(node.name for node in graph.operations if node.optional)
+            raise SolverError(
+                f"the strategy {strategy!r} runs every operation, but {name!r} is optional: choose implementations "
+                "with remat_explorer.solvers.monet.selections.restricted_to, or use 'monet'"
+            )
 
 
 def cheapest_within(candidates: Iterator[Candidate], budget: int, limits: Limits) -> Answer:

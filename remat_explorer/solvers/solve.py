@@ -68,8 +68,8 @@ def solve(
         QuantityError: if the budget cannot be read.
         UnknownNameError: if there is no such strategy or solver.
         ScheduleError: if a schedule of the strategy is wrong, or costs less than its bound: a bug.
-        SolverError: if the solver fails, or the graph has operations with several implementations,
-            or the strategy is not for this graph, or does not have such an option.
+        SolverError: if the solver fails, or the graph has operations with several implementations, or optional ones,
+            that the strategy does not take, or the strategy is not for this graph, or does not have such an option.
 
     >>> from remat_explorer.instances import linear
     >>> solution = solve(linear(8), budget=4)
@@ -83,6 +83,8 @@ def solve(
         options["splits"] = splits
     if options:
         STRATEGIES[strategy].require_arguments(strategy, list(options))
+    if graph.stages < graph.n:
+        STRATEGIES[strategy].require_graph(strategy, graph)
     backend(solver)
     budget_bytes = parse_budget(budget, checkpoint_all_peak(graph))
     report = checked_reports(graph, budget_bytes, on_progress) if on_progress else _ignore

@@ -97,6 +97,7 @@ STRATEGIES: dict[str, Method] = {
         general_graphs=YES,
         cost_aware=NO,
         memory_aware=NO,
+        choices=PARTLY,
     ),
     "checkpoint-last": Method(
         solve_checkpoint_last,
