@@ -82,8 +82,8 @@ def profile(
 
 
 def everything(graph: Graph) -> Plan:
-    """The plan that runs each operation once and keeps what is still to be read."""
-    return Plan.from_sequence(graph, [(k, k, 1) for k in range(graph.n)])
+    """The plan that runs each mandatory operation once and keeps what is still to be read."""
+    return Plan.from_sequence(graph, [(t, int(k), 1) for t, k in enumerate(graph.mandatory)])
 
 
 def _measured(

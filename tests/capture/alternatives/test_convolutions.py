@@ -135,8 +135,8 @@ def test_an_empty_batch_has_empty_results():
     case = Case("plain")
     x, g = case.x[:0], case.g[:0]
     assert convolution.convolution_in_chunks(x, case.w, case.b, *case.setting, samples=2).shape == g.shape
-    arguments: Any = g, case.w, x.shape, *case.setting[:4], case.groups
-    assert convolution.input_gradient_in_chunks(*arguments, 2).shape == x.shape
+    arguments: Any = (g, case.w, x.shape, *case.setting[:4], case.groups)
+    assert convolution.input_gradient_in_chunks(*arguments, samples=2).shape == x.shape
 
 
 def test_nan_and_infinity_stay_in_their_sample():

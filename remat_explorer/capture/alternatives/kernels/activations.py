@@ -56,30 +56,6 @@ def _prepared(activation: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, tor
     return row, packed, torch.empty(min(CHUNK, row.numel()), dtype=torch.bool, device=row.device)
 
 
-def relu_with_bits(source: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The ReLU of a tensor, and its bits. Bit-equal."""
-    result = aten.relu.default(source)
-    return result, relu_bits(result)
-
-
-def relu_with_bits_in_place(source: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """As `relu_with_bits`, with the result over ``source``."""
-    result = aten.relu_.default(source)
-    return result, relu_bits(result)
-
-
-def hardtanh_with_bits(source: torch.Tensor, least: float, most: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """The hardtanh of a tensor, and its bits. Bit-equal but for NaN."""
-    result = aten.hardtanh.default(source, least, most)
-    return result, hardtanh_bits(result, least, most)
-
-
-def hardtanh_with_bits_in_place(source: torch.Tensor, least: float, most: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """As `hardtanh_with_bits`, with the result over ``source``."""
-    result = aten.hardtanh_.default(source, least, most)
-    return result, hardtanh_bits(result, least, most)
-
-
 def masked_gradient(gradient: torch.Tensor, packed: torch.Tensor) -> torch.Tensor:
     """The gradient where the bit is 1, else 0: backward of ReLU and hardtanh. Bit-equal, NaN and infinities included.
 

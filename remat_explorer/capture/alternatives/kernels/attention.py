@@ -15,8 +15,7 @@ def attention_gradient_recomputed(
     value: torch.Tensor,
     dropout: float,
     causal: bool,
-    *,
-    attn_mask: torch.Tensor | None = None,
+    mask: torch.Tensor | None = None,
     scale: float | None = None,
 ) -> Gradients:
     """Gradients of query, key and value by the CPU's flash attention. Bit-equal.
@@ -25,9 +24,9 @@ def attention_gradient_recomputed(
         gradient: of the output, (batch, heads, length, width), as are the next three.
         query, key, value: what the forward pass read.
         dropout: 0; the kernel has none.
-        causal, attn_mask, scale: of `scaled_dot_product_attention`.
+        causal, mask, scale: of `scaled_dot_product_attention`.
     """
-    given = {"attn_mask": attn_mask, "scale": scale}
+    given = {"attn_mask": mask, "scale": scale}
     output, sums = aten._scaled_dot_product_flash_attention_for_cpu.default(query, key, value, dropout, causal, **given)
     return aten._scaled_dot_product_flash_attention_for_cpu_backward.default(
         gradient, query, key, value, output, sums, dropout, causal, **given

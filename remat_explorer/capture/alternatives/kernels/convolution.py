@@ -5,7 +5,8 @@ A kernel's workspace grows with its batch, so the same convolution on a few samp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -213,8 +214,13 @@ def weight_gradient_native(
         return aten.convolution_backward.default(gradient, source, *arguments)
 
 
-def _without_onednn():
-    return torch.backends.mkldnn.flags(enabled=False)
+@contextlib.contextmanager
+def _without_onednn() -> Iterator[None]:
+    before = torch.backends.mkldnn.set_flags(False)[0]
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.set_flags(before)
 
 
 def _room(part: torch.Tensor, samples: int) -> torch.Tensor:

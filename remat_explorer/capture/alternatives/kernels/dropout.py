@@ -4,22 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from remat_explorer.capture.alternatives.kernels.bits import mask_bytes, packed_mask, unpack
+from remat_explorer.capture.alternatives.kernels.bits import mask_bytes, unpack
 from remat_explorer.capture.alternatives.kernels.flat import CHUNK, chunks, flat
 
 aten = torch.ops.aten
-
-
-def dropout_with_bits(
-    source: torch.Tensor, probability: float, train: bool | None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """What `native_dropout` gives, with its mask in bits. Bit-equal, and it draws the same numbers.
-
-    >>> dropout_with_bits(torch.ones(10), 0.0, True)[1].tolist()
-    [255, 3]
-    """
-    result, mask = aten.native_dropout.default(source, probability, train)
-    return result, packed_mask(mask)
 
 
 def dropout_gradient_from_bits(gradient: torch.Tensor, packed: torch.Tensor, scale: float) -> torch.Tensor:
@@ -27,7 +15,7 @@ def dropout_gradient_from_bits(gradient: torch.Tensor, packed: torch.Tensor, sca
 
     Args:
         gradient: dense, with the strides of the mask.
-        packed: what `dropout_with_bits` gave.
+        packed: the mask of `native_dropout`, as `packed_mask` gives it.
         scale: 1 / (1 - probability).
     """
     return _scaled(gradient, packed, scale, torch.empty_like(gradient))
