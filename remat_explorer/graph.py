@@ -48,7 +48,8 @@ class Implementation:
     """One way to run an operation: value ids read and written, cost (seconds or FLOPs), workspace bytes.
 
     ``overwrites`` is the one input whose storage the output takes over wherever that input dies: where it is not read
-    again before it is computed again. Where it lives on, the output has a storage of its own.
+    again before it is computed again. Where it lives on, the output has a storage of its own. ``tolerance`` is the
+    largest error that the outputs have relative to the default implementation's: 0 where they are bit-equal.
     """
 
     inputs: tuple[int, ...]
@@ -57,6 +58,7 @@ class Implementation:
     workspace: int = 0
     name: str = "default"
     overwrites: int | None = None
+    tolerance: float = 0.0
 
 
 @dataclass(frozen=True)

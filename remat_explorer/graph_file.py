@@ -1,8 +1,9 @@
 """Graph file, version 1: JSON, unknown keys refused by name, every key required but two.
 
 The key "capture" tells how a graph was captured; graphs that were not captured lack it. The key "overwrites" of an
-implementation is there only where its output may take over an input's storage, and "optional" only in operations that
-are, where it is true, so that graphs without them keep their fingerprint.
+implementation is there only where its output may take over an input's storage, its key "tolerance" only where its
+outputs are not bit-equal, and "optional" only in operations that are, where it is true; so graphs without them keep
+their fingerprint.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ def dump_graph(graph: Graph) -> str:
                         "cost": float(way.cost),
                         "workspace": way.workspace,
                         **({} if way.overwrites is None else {"overwrites": way.overwrites}),
+                        **({"tolerance": float(way.tolerance)} if way.tolerance else {}),
                     }
                     for way in node.implementations
                 ],
@@ -150,9 +152,9 @@ def _operation(entry: Any, where: str, value_count: int) -> Operation:
         raise GraphError(f"{where} ({name!r}) has an optional flag that is not true: {quote(entry)}")
     ways = []
     for item in _list(entry["implementations"], f"implementations of {where}"):
-        overwriting = isinstance(item, dict) and "overwrites" in item
-        keys = (*_IMPLEMENTATION, *(["overwrites"] if overwriting else []))
-        require_keys(item, keys, f"an implementation of {where} ({name!r})", GraphError)
+        found = [key for key in ("overwrites", "tolerance") if isinstance(item, dict) and key in item]
+        overwriting = "overwrites" in found
+        require_keys(item, (*_IMPLEMENTATION, *found), f"an implementation of {where} ({name!r})", GraphError)
         if isinstance(item["cost"], bool) or not isinstance(item["cost"], int | float) or not item["cost"] >= 0:
             raise GraphError(f"{where} ({name!r}) has a cost that is not a number of at least 0: {quote(item)}")
         if isinstance(item["workspace"], bool) or not isinstance(item["workspace"], int) or item["workspace"] < 0:
@@ -171,6 +173,7 @@ def _operation(entry: Any, where: str, value_count: int) -> Operation:
                 item["workspace"],
                 _string(item["name"], f"the name of an implementation of {where}"),
                 item.get("overwrites"),
+                item.get("tolerance", 0.0),
             )
         )
     return Operation(name, entry["phase"], tuple(ways), optional)

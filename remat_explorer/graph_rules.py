@@ -44,6 +44,9 @@ def _check_operation(graph: Graph, node: Operation) -> None:
             raise GraphError(f"operation {node.name!r} has cost {way.cost!r}; expected a number of at least 0")
         if isinstance(way.workspace, bool) or not isinstance(way.workspace, int) or way.workspace < 0:
             raise GraphError(f"operation {node.name!r} has workspace {way.workspace!r}; expected bytes of at least 0")
+        tolerance = way.tolerance
+        if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 <= tolerance < math.inf:
+            raise GraphError(f"operation {node.name!r} has tolerance {tolerance!r}; expected a number of at least 0")
         for v in (*way.inputs, *way.outputs):
             if isinstance(v, bool) or not isinstance(v, int) or not 0 <= v < len(graph.values):
                 raise GraphError(f"operation {node.name!r} names value {v!r}; ids are 0 to {len(graph.values) - 1}")

@@ -94,6 +94,7 @@ def _operation(draft: OperationDraft, title: str, found: Storages, number: Numbe
                 0,
                 way.name,
                 None if taken is None else number[taken],
+                way.tolerance,
             )
         )
     phase = "backward" if draft.backward else "forward"

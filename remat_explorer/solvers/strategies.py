@@ -29,6 +29,8 @@ from remat_explorer.solvers.linearized_greedy import (
 )
 from remat_explorer.solvers.linearized_sqrt_n import linearized_sqrt_n, solve_linearized_sqrt_n
 from remat_explorer.solvers.method import Knob, Method, Support
+from remat_explorer.solvers.monet_paper import solve_monet_paper
+from remat_explorer.solvers.monet_search import solve_monet
 from remat_explorer.solvers.optimal import solve_optimal
 from remat_explorer.solvers.registration import Late, plugged_in
 from remat_explorer.solvers.rotor import solve_rotor
@@ -36,6 +38,7 @@ from remat_explorer.solvers.rotor import solve_rotor
 YES, PARTLY, NO = Support.YES, Support.PARTLY, Support.NO
 CHECKMATE = "Jain et al. 2020"
 CHEN = "Chen et al. 2016"
+MONET = "Shah et al. 2021"
 PYTORCH_BUDGET = "remat_explorer.runtime.strategies.pytorch_budget"
 
 STRATEGIES: dict[str, Method] = {
@@ -46,6 +49,26 @@ STRATEGIES: dict[str, Method] = {
         general_graphs=YES,
         cost_aware=YES,
         memory_aware=YES,
+    ),
+    "monet": Method(
+        solve_monet,
+        "schedule and implementation of every run together: a schedule at once, better ones, and a proof",
+        f"{MONET} for the problem, with gradients recomputed, too",
+        general_graphs=YES,
+        cost_aware=YES,
+        memory_aware=YES,
+        options=("implementations",),
+        choices=YES,
+    ),
+    "monet-paper": Method(
+        solve_monet_paper,
+        "MONeT's own restriction: no gradient is recomputed, and local memory is bounded by the forward pass's",
+        f"{MONET}, section 4 and appendix A",
+        general_graphs=YES,
+        cost_aware=YES,
+        memory_aware=YES,
+        options=("implementations", "local_memory"),
+        choices=YES,
     ),
     "checkmate-ilp": Method(
         solve_checkmate_ilp,

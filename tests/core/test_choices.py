@@ -78,7 +78,7 @@ def test_the_file_has_no_other_word_for_optional(graph, flag):
 
 
 def test_a_schedule_with_a_mask_runs_the_optional_operation_in_one_stage(graph):
-    R = [[1, 0, 0, 0, 0], [0, 1, 1, 0, 0], [0, 0, 0, 1, 0], [0, 0, 0, 0, 2]]
+    R = np.array([[1, 0, 0, 0, 0], [0, 1, 1, 0, 0], [0, 0, 0, 1, 0], [0, 0, 0, 0, 2]])
     lean = Schedule(graph, R, np.zeros((4, 6))).compact()
     assert lean.S[3].nonzero()[0].tolist() == [MASK, LOSS]
     assert lean.is_frontier_advancing
@@ -88,18 +88,18 @@ def test_a_schedule_with_a_mask_runs_the_optional_operation_in_one_stage(graph):
 
 
 def test_what_is_made_for_nobody_is_dropped_even_at_its_first_run(graph):
-    R = [[1, 0, 0, 0, 0], [0, 1, 1, 0, 0], [0, 0, 0, 1, 0], [1, 1, 0, 0, 1]]
+    R = np.array([[1, 0, 0, 0, 0], [0, 1, 1, 0, 0], [0, 0, 0, 1, 0], [1, 1, 0, 0, 1]])
     lean = Schedule(graph, R, np.zeros((4, 6))).compact()
     assert lean.R[:, 1].tolist() == [0, 0, 0, 0]
 
 
 def test_an_implementation_may_read_what_an_earlier_run_of_its_operation_saved(graph):
-    R = [[1, 0, 0, 0, 0], [0, 0, 1, 0, 0], [1, 0, 2, 1, 0], [1, 0, 0, 0, 1]]
+    R = np.array([[1, 0, 0, 0, 0], [0, 0, 1, 0, 0], [1, 0, 2, 1, 0], [1, 0, 0, 0, 1]])
     lean = Schedule(graph, R, np.zeros((4, 6))).compact()
     assert lean.S[2].nonzero()[0].tolist() == [SAVED]
     assert check(graph, lean.R, lean.S).cost == 7 + 1 + 1 + 1
     with pytest.raises(ScheduleError, match="its input 'saved' is neither computed nor retained"):
-        check(graph, [[1, 0, 0, 0, 0], [1, 0, 2, 0, 0], [0, 0, 0, 1, 0], [1, 0, 0, 0, 1]], np.zeros((4, 6)))
+        check(graph, np.array([[1, 0, 0, 0, 0], [1, 0, 2, 0, 0], [0, 0, 0, 1, 0], [1, 0, 0, 0, 1]]), np.zeros((4, 6)))
 
 
 def replace_implementations(graph: Graph, k: int, *ways: Implementation) -> None:
@@ -140,3 +140,18 @@ def test_checkpoint_all_runs_no_optional_operation_and_proves_only_the_cheapest_
     solution = solve(graph, 1000, "checkpoint-all")
     assert solution.cost == 7
     assert solution.lower_bound == 5  # f alone has a cheaper one
+
+
+def test_the_file_states_the_tolerance_of_implementations_that_are_not_bit_equal(graph):
+    ways = graph.operations[4].implementations
+    inexact = (ways[0], dataclasses.replace(ways[1], tolerance=4e-7))
+    operations = (*graph.operations[:4], dataclasses.replace(graph.operations[4], implementations=inexact))
+    stated = dataclasses.replace(graph, operations=operations)
+    entries = json.loads(dump_graph(stated))["operations"][4]["implementations"]
+    assert [entry.get("tolerance") for entry in entries] == [None, 4e-7]
+    assert parse_graph(json.loads(dump_graph(stated))) == stated
+    entries[1]["tolerance"] = -1
+    document = json.loads(dump_graph(stated))
+    document["operations"][4]["implementations"] = entries
+    with pytest.raises(GraphError, match="'g' has tolerance -1"):
+        parse_graph(document)

@@ -41,6 +41,7 @@ def cost_step(graph: Graph) -> float:
     >>> cost_step(linear(8))
     1.0
     """
-    if graph.total_cost >= 2**52 or any(cost != int(cost) for cost in graph.costs):
+    costs = [way.cost for node in graph.operations for way in node.implementations]
+    if graph.total_cost >= 2**52 or any(cost != int(cost) for cost in costs):
         return 0.0
-    return float(math.gcd(*(int(cost) for cost in graph.costs)))
+    return float(math.gcd(*(int(cost) for cost in costs)))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from remat_explorer.solvers.base import Progress
 
-SEARCHING = frozenset({"optimal"})  # strategies that use it
+SEARCHING = frozenset({"optimal", "monet"})  # strategies that use it
 
 
 def load_search(report: Callable[[Progress], None] = lambda progress: None) -> None:

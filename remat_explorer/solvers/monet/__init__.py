@@ -1,0 +1,1 @@
+"""Schedules that choose an implementation for every run of every operation."""

@@ -1,0 +1,289 @@
+"""The few-moments relaxation with choices: columns and rows for chosen moments.
+
+As in `remat_explorer.solvers.bounds.few_moments`, only a few first runs t_1 < ... < t_K are looked at. Beside what is
+in memory then, s, and what runs again between two of them, x, there is the way of every first run, d. In an interval
+from t_a to t_b a group v is available, A(v), if it was in memory at the start, or is written by a first run or by one
+that runs again:
+
+    A(v) = s[a,v] + sum over l that write v of d[p(v),l] + sum over l that write v of x[p(v),l]
+    first runs:   sum over l that read v of d[o,l] <= A(v)     for o in (t_a, t_b]
+    runs again:   x[o,l] <= A(v)  for v read by l              at the end:  s[b,v] <= A(v)
+
+A later first run asks for v only if the chosen way reads it, so no schedule is cut off. Memory is limited at moments
+alone, by all ways of the moment's operation; elsewhere ways that read more, write less and cost more are left out.
+Optional operations have no first run: they only "run again".
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from remat_explorer.solvers.base import Limits
+from remat_explorer.solvers.milp import Milp
+from remat_explorer.solvers.monet.condensed_choices import CondensedChoices, Way
+
+ALWAYS_KEPT = 1e-4  # of the budget: smaller values are taken to be in memory for nothing, which is still a relaxation
+Terms = tuple[float, list[int]]  # a constant and columns with coefficient 1
+
+
+class Tables:
+    """What every relaxation of a problem needs to know, worked out once.
+
+    Attributes:
+        first: by operation, its ways that a first run may take; none for optional operations.
+        plain: of these, those that no other beats in reads, writes and cost.
+        again: the same for runs again.
+        reads, writes: by operation, groups that any way reads or writes, ascending.
+        always: which groups every first run of their operation writes.
+        differ: which mandatory operations have ways that write different groups.
+    """
+
+    def __init__(self, problem: CondensedChoices) -> None:
+        self.problem, graph = problem, problem.graph
+        self.mandatory = np.zeros(graph.n, dtype=bool)
+        self.mandatory[graph.mandatory] = True
+        self.first: list[list[Way]] = [
+            [way for way in ways if way.persists and all(problem.producer[v] != k for v in way.inputs)]
+            if self.mandatory[k]
+            else []
+            for k, ways in enumerate(problem.ways)
+        ]
+        self.plain = [_unbeaten(ways) for ways in self.first]
+        self.again = [_unbeaten(list(ways)) for ways in problem.ways]
+        self.reads = [sorted({v for way in ways for v in way.inputs}) for ways in problem.ways]
+        self.writes = [sorted({v for way in ways for v in way.outputs}) for ways in problem.ways]
+        self.always = np.array(
+            [
+                self.mandatory[k] and all(v in way.outputs for way in self.first[k])
+                for v, k in enumerate(problem.producer)
+            ],
+            dtype=bool,
+        )
+        self.differ = [self.mandatory[k] and len({way.outputs for way in self.again[k]}) > 1 for k in range(graph.n)]
+
+
+class ChoiceMoments:
+    """The relaxation for chosen moments.
+
+    Args:
+        tables: of the problem.
+        budget: bytes, resident bytes included.
+        moments: mandatory operations, ascending.
+        milp: an empty problem to build into.
+
+    Attributes:
+        d: by operation, column of each way of the first run, by code; -1 where there is no choice.
+        after: column of "in memory once t_q has run" by (q, group).
+        x: by interval, which begins with moment q - 1, column by (operation, code).
+        constant: the objective's part without columns.
+    """
+
+    def __init__(self, tables: Tables, budget: int, moments: list[int], milp: Milp) -> None:
+        self.tables, self.budget, self.moments, self.milp = tables, budget, moments, milp
+        self.problem = tables.problem
+        graph = self.problem.graph
+        self.stage = graph.first_stage
+        self.cost_scale = graph.n / graph.total_cost if graph.total_cost else 1.0
+        self.tiny = self.problem.bytes < ALWAYS_KEPT * budget
+        self.unit = float(max(self.problem.bytes.max(initial=0), 1))
+        self.d: list[dict[int, int]] = [{} for _ in range(graph.n)]
+        self.during: list[dict[int, Terms]] = []
+        self.after: list[dict[int, Terms]] = []
+        self.x: list[dict[tuple[int, int], int]] = []
+        self.constant = 0.0
+
+    def build(self, limits: Limits) -> bool:
+        """Add everything; False if the time ran out before the end."""
+        self._add_first_runs()
+        last = len(self.moments)
+        for q in range(-1, last):
+            self._add_moment(q)
+        for q in range(-1, last):
+            self._add_interval(q, q + 1, self.x[q + 1])
+            if 0 <= q < last - 1:  # the rest of the run as one interval: what is read in it is paid for once
+                self._add_interval(q, last, self._ever_after(q))
+            if limits.over:
+                return False
+        for q in range(last):
+            self._limit_memory(q)
+        return True
+
+    def _add_first_runs(self) -> None:
+        moments = set(self.moments)
+        for k in self.problem.graph.mandatory.tolist():
+            ways = self.tables.first[k] if k in moments else self.tables.plain[k]
+            if len(ways) == 1:
+                self.d[k] = {ways[0].code: -1}
+                self.constant += ways[0].cost
+            else:
+                self.d[k] = {way.code: self._column(way.cost, True) for way in ways}
+                self.milp.row(list(self.d[k].values()), [1.0] * len(ways), "=", 1.0)
+
+    def _column(self, cost: float = 0.0, integer: bool = False) -> int:
+        return self.milp.column(cost=cost * self.cost_scale, integer=integer)
+
+    def chosen(self, k: int, v: int, reading: bool) -> Terms:
+        """Whether the first run of k reads v, or writes it."""
+        constant, columns = 0.0, []
+        for way in self.tables.first[k]:
+            column = self.d[k].get(way.code)
+            if column is not None and v in (way.inputs if reading else way.outputs):
+                if column < 0:
+                    constant = 1.0
+                else:
+                    columns.append(column)
+        return constant, columns
+
+    def _add_moment(self, q: int) -> None:
+        """Columns of moment q, and of the interval that begins with it; q = -1 is the beginning."""
+        tables, problem, n = self.tables, self.problem, self.problem.graph.n
+        t = self.moments[q] if q >= 0 else -1
+        end = self.moments[q + 1] if q + 1 < len(self.moments) else n - 1
+        needed = np.zeros(problem.groups, dtype=bool)
+        again: list[int] = []
+        for k in range(n - 1, -1, -1):
+            useful = bool(needed[tables.writes[k]].any())
+            late = k > t and tables.mandatory[k]
+            if useful and (k <= t or (k < end and (not tables.mandatory[k] or tables.differ[k]))):
+                again.append(k)
+            if late or useful:
+                needed[tables.reads[k]] = True
+        during: dict[int, Terms] = {}
+        after: dict[int, Terms] = {}
+        if q >= 0:
+            taken = {way.overwritten for way in tables.first[t] if way.credit}
+            for v in np.flatnonzero(needed & (problem.producer < t)).tolist():
+                after[v] = (1.0, []) if self.tiny[v] else (0.0, [self._column(integer=True)])
+            during = dict(after)
+            for v in tables.reads[t]:
+                constant, columns = self.chosen(t, v, reading=True)
+                if constant or self.tiny[v]:
+                    during[v] = (1.0, [])
+                    if v not in taken and v in after:
+                        after[v] = (1.0, [])
+                    continue
+                if v not in during or v in taken:
+                    during[v] = (0.0, [self._column(integer=True)])
+                    if v in after:
+                        self._at_most(after[v], during[v])
+                self._at_most((constant, columns), during[v])
+        self.during.append(during)
+        self.after.append(after)
+        self.x.append({})
+        for k in sorted(again):
+            if k == t and not tables.differ[k]:
+                continue
+            if q < 0 and tables.mandatory[k] and not tables.differ[k]:
+                continue
+            for way in tables.again[k]:
+                self.x[-1][k, way.code] = self._column(way.cost)
+
+    def _ever_after(self, q: int) -> dict[tuple[int, int], int]:
+        """Columns for "runs again at any time after moment q": at most the sum over the intervals, and at most 1."""
+        ever: dict[tuple[int, int], int] = {}
+        for key in sorted({key for columns in self.x[q + 1 :] for key in columns}):
+            ever[key] = self._column()
+            self._at_most((0.0, [ever[key]]), (0.0, [columns[key] for columns in self.x[q + 1 :] if key in columns]))
+        return ever
+
+    def _add_interval(self, a: int, b: int, again: dict[tuple[int, int], int]) -> None:
+        """What must hold from moment a to moment b, where ``again`` are the columns of what runs again."""
+        tables, problem = self.tables, self.problem
+        t = self.moments[a] if a >= 0 else -1
+        end = self.moments[b] if b < len(self.moments) else problem.graph.n - 1
+        writers: dict[int, list[int]] = {}
+        for (k, code), column in again.items():
+            for v in self._way(k, code).outputs:
+                writers.setdefault(v, []).append(column)
+
+        def available(v: int) -> Terms | None:
+            k = int(problem.producer[v])
+            if self.tiny[v] or (tables.always[v] and k >= t):
+                return None
+            constant, columns = self.after[a + 1].get(v, (0.0, [])) if k < t and a >= 0 else (0.0, [])
+            columns = [*columns, *writers.get(v, ())]
+            if tables.mandatory[k] and t <= k <= end:
+                more, written = self.chosen(k, v, reading=False)
+                constant, columns = constant + more, columns + written
+            return None if constant >= 1 else (constant, columns)
+
+        seen: set[int] = set()
+        for k in range(t + 1, end + 1):
+            if not tables.mandatory[k]:
+                continue
+            for v in tables.reads[k]:
+                found = available(v)
+                if found is None or v in seen:
+                    continue
+                asked = self.chosen(k, v, reading=True)
+                if asked[0]:
+                    seen.add(v)
+                self._at_most(asked, found)
+        for (k, code), column in again.items():
+            for v in self._way(k, code).inputs:
+                if (found := available(v)) is not None:
+                    self._at_most((0.0, [column]), found)
+        if b < len(self.moments):
+            for v, held in self.during[b + 1].items():
+                if v not in seen and problem.producer[v] < end and (found := available(v)) is not None:
+                    self._at_most(held, found)
+
+    def _way(self, k: int, code: int) -> Way:
+        return next(way for way in self.problem.ways[k] if way.code == code)
+
+    def _limit_memory(self, q: int) -> None:
+        """What is in memory while t_q runs, and what it adds, less what it overwrites, is within the budget."""
+        problem, t = self.problem, self.moments[q]
+        room = float(self.budget - int(problem.base[self.stage[t]]))
+        columns: list[int] = []
+        sizes: list[float] = []
+        for v, (constant, held) in self.during[q + 1].items():
+            if self.tiny[v]:
+                continue
+            room -= constant * float(problem.bytes[v])
+            columns += held
+            sizes += [float(problem.bytes[v])] * len(held)
+        for way in self.tables.first[t]:
+            if way.code not in self.d[t]:
+                continue
+            column, need = self.d[t][way.code], float(problem.during(way))
+            if way.credit and not self.tiny[way.overwritten]:
+                later, after = self.after[q + 1].get(way.overwritten, (0.0, []))
+                if later < 1:
+                    saved = self._column()
+                    self._at_most((0.0, [saved, *after]), (1.0, []))
+                    if column >= 0:
+                        self._at_most((0.0, [saved]), (0.0, [column]))
+                    columns.append(saved)
+                    sizes.append(-float(way.credit))
+            if column < 0:
+                room -= need
+            else:
+                columns.append(column)
+                sizes.append(need)
+        self.milp.row(columns, [size / self.unit for size in sizes], "<", room / self.unit)
+
+    def _at_most(self, less: Terms, more: Terms) -> None:
+        columns = [*less[1], *more[1]]
+        if columns:
+            self.milp.row(columns, [1.0] * len(less[1]) + [-1.0] * len(more[1]), "<", more[0] - less[0])
+        elif less[0] > more[0]:
+            self.milp.row([], [], "<", -1.0)
+
+    def cost(self, objective: float) -> float:
+        """The cost, in the graph's unit, that a value of the objective stands for."""
+        return float(self.constant + objective / self.cost_scale)
+
+
+def _unbeaten(ways: list[Way]) -> list[Way]:
+    """Without the ways that another beats in reads, writes and cost, whatever memory they take while they run."""
+
+    def beats(one: Way, other: Way) -> bool:
+        lighter = set(one.inputs) <= set(other.inputs) and set(one.outputs) >= set(other.outputs)
+        return lighter and one.cost <= other.cost
+
+    kept: list[Way] = []
+    for way in ways:
+        if not any(beats(other, way) for other in kept):
+            kept = [other for other in kept if not beats(way, other)] + [way]
+    return kept

@@ -1,0 +1,144 @@
+"""Columns of the joint problem of schedule and implementations, and the rules for what is available.
+
+delta[t,k,l] says that operation k runs in stage t in its way l, S[t,v] that group v is retained into stage t. One way
+at most runs at each (t, k), so what is read and written there is a sum of columns,
+
+    R[t,k] = sum over l of delta,  use[t,k,v] = sum over l that read v,  wr[t,v] = sum over l of p(v) that write v,
+
+and no product is needed: neither FREE of Checkmate nor the sigma of MONeT (Shah et al., ICLR 2021, appendix E). Rules:
+
+    (a) R[t,m_t] = 1, R <= 1                         (b) use[t,k,v] <= S[t,v] + wr[t,v]
+    (c) S[t+1,v] <= S[t,v] + wr[t,v]
+
+Without loss of generality a run serves a later read, and a value that is computed in a stage is not retained into it.
+So columns exist only where a read can still come, and what the stage's own operation reads in every way, written by
+an operation with a single way, is recomputed exactly if it is not retained: one column stands for both.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from remat_explorer.solvers.milp import Milp
+from remat_explorer.solvers.monet.condensed_choices import CondensedChoices, Way
+from remat_explorer.solvers.monet.expressions import ONE, ZERO, Sum, require, total
+
+
+class JointColumns:
+    """delta, S, and rows (a) to (c).
+
+    Args:
+        problem: operations with their ways, and groups of values.
+        milp: an empty problem to build into.
+        allowed: which operation may run in which stage beside the stage's own, bool of shape (T, n); any if None.
+
+    Attributes:
+        delta: by (t, k), the way and its sum for each way that can run there.
+        S: by (t, v), where the group can be retained into the stage.
+        cost_scale: the objective counts costs times this, so that the mean cost is 1.
+        objective_constant: what columns that stand for 1 - S add to the objective.
+    """
+
+    def __init__(self, problem: CondensedChoices, milp: Milp, allowed: np.ndarray | None = None) -> None:
+        self.problem, self.milp = problem, milp
+        graph = problem.graph
+        self.own, self.first, self.T = graph.mandatory, graph.first_stage, graph.stages
+        self.allowed = np.ones((self.T, graph.n), dtype=bool) if allowed is None else allowed
+        self.cost_scale = graph.n / graph.total_cost if graph.total_cost else 1.0
+        self.objective_constant = 0.0
+        self.delta: dict[tuple[int, int], list[tuple[Way, Sum]]] = {}
+        self.S: dict[tuple[int, int], Sum] = {}
+        self.begun = self.first[problem.producer]  # the first stage in which a group can be written
+
+    def add_stage(self, t: int) -> None:
+        """Columns of stage t, each with its reads still to come."""
+        problem, own = self.problem, int(self.own[t])
+        certain = self._certain(t)
+        for k in range(own):
+            ways = [way for way in problem.ways[k] if self._can_run(t, k, way)]
+            if not ways:
+                continue
+            needed = [v for v in ways[0].outputs if v in certain and self.begun[v] < t]
+            if len(problem.ways[k]) == 1 and needed:
+                column = self.milp.column(cost=-ways[0].cost * self.cost_scale, integer=True)
+                self.objective_constant += ways[0].cost * self.cost_scale
+                for v in needed:
+                    self.S[t, v] = Sum.of(column)
+                self.delta[t, k] = [(ways[0], ONE - Sum.of(column))]
+            else:
+                self.delta[t, k] = [(way, self._run(way)) for way in ways]
+                if len(ways) > 1:
+                    require(self.milp, self.R(t, k), ONE)
+        ways = [way for way in problem.ways[own] if way.persists and self._can_begin(t, own, way)]
+        if len(ways) == 1:
+            self.delta[t, own] = [(ways[0], ONE)]
+            self.objective_constant += ways[0].cost * self.cost_scale
+        else:
+            self.delta[t, own] = [(way, self._run(way)) for way in ways]
+            chosen = self.R(t, own)
+            self.milp.row([column for column, _ in chosen.terms], [1.0] * len(ways), "=", 1.0)
+        for v in range(problem.groups):
+            if self.begun[v] < t <= problem.last_read[v] and (t, v) not in self.S:
+                self.S[t, v] = Sum.of(self.milp.column(integer=True))
+
+    def _certain(self, t: int) -> set[int]:
+        """Groups that the stage's own operation reads in every way."""
+        return set.intersection(*(set(way.inputs) for way in self.problem.ways[self.own[t]]))
+
+    def _run(self, way: Way) -> Sum:
+        return Sum.of(self.milp.column(cost=way.cost * self.cost_scale, integer=True))
+
+    def _can_run(self, t: int, k: int, way: Way) -> bool:
+        """Whether k, beside the stage's own operation, may run this way, and serve a read that can still come."""
+        if not self.allowed[t, k] or self.first[k] > t or not way.outputs:
+            return False
+        return max(self.problem.last_read[v] for v in way.outputs) >= t and self._can_begin(t, k, way)
+
+    def _can_begin(self, t: int, k: int, way: Way) -> bool:
+        """Whether what it reads can exist: its operation's own values from an earlier stage only."""
+        producer = self.problem.producer
+        return all(self.begun[v] < t if producer[v] == k else self.begun[v] <= t for v in way.inputs)
+
+    def add_rules(self, t: int) -> None:
+        """Rows (b) and (c) of stage t."""
+        problem = self.problem
+        for k in [k for s, k in self.delta if s == t]:
+            for v in {v for way, _ in self.delta[t, k] for v in way.inputs}:
+                self._require_available(self.use(t, k, v), t, v)
+        if t + 1 < self.T:
+            for v in range(problem.groups):
+                if (t + 1, v) in self.S:
+                    self._require_available(self.S[t + 1, v], t, v)
+
+    def _require_available(self, needed: Sum, t: int, v: int, also: Sum | None = None) -> None:
+        require(self.milp, needed, self.held(t, v) + (self.wr(t, v) if also is None else also))
+
+    def held(self, t: int, v: int) -> Sum:
+        """S[t,v]; nothing is retained beyond the last stage."""
+        return self.S.get((t, v), ZERO)
+
+    def R(self, t: int, k: int) -> Sum:
+        """Whether k runs in stage t."""
+        return total(part for _, part in self.delta.get((t, k), ()))
+
+    def use(self, t: int, k: int, v: int) -> Sum:
+        """Whether k runs in stage t in a way that reads v."""
+        return total(part for way, part in self.delta.get((t, k), ()) if v in way.inputs)
+
+    def wr(self, t: int, v: int) -> Sum:
+        """Whether v is written in stage t."""
+        k = int(self.problem.producer[v])
+        return total(part for way, part in self.delta.get((t, k), ()) if v in way.outputs)
+
+    def cost(self, objective: float) -> float:
+        """The cost, in the graph's unit, that a value of the objective stands for."""
+        return float((objective + self.objective_constant) / self.cost_scale)
+
+    def codes(self, values: np.ndarray) -> np.ndarray:
+        """R of an integral point, with the codes of the implementations, int of shape (T, n)."""
+        R = np.zeros((self.T, self.problem.graph.n), dtype=np.int64)
+        for (t, k), ways in self.delta.items():
+            for way, part in ways:
+                if part.at(values) > 0.5:
+                    R[t, k] = way.code
+        return R

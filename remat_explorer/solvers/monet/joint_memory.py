@@ -1,0 +1,41 @@
+"""Memory at a point of the joint problem, fractional or not, without the columns L: to see which rows are missing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from remat_explorer.solvers.monet.joint_problem import JointProblem
+
+
+def memory_at(joint: JointProblem, t: int, values: np.ndarray) -> dict[int, float]:
+    """Bytes in memory while each operation that can run in stage t runs, by (e) with L at its smallest.
+
+    Args:
+        joint: the problem with its columns.
+        t: the stage.
+        values: of the columns.
+    """
+    problem, bytes_of = joint.problem, joint.problem.bytes.astype(float)
+    starts = np.array([joint.held(t, v).at(values) for v in range(problem.groups)])
+    alive = np.array([joint.held(t + 1, v).at(values) for v in range(problem.groups)])
+    found: dict[int, float] = {}
+    for k in range(int(joint.own[t]), -1, -1):
+        if (t, k) not in joint.delta:
+            continue
+        ways = [(way, part.at(values)) for way, part in joint.delta[t, k]]
+        found[k] = float(problem.base[t])
+        use = np.zeros(problem.groups)
+        for way, share in ways:
+            use[list(way.inputs)] += share
+            found[k] += problem.during(way) * share
+            if way.credit:
+                found[k] -= way.credit * min(share, 1 - alive[way.overwritten])
+        alive = np.maximum(alive, use)
+        present = np.where(problem.producer < k, alive, starts)
+        if local := joint.local(t, k):
+            present[local] = np.maximum(present[local], sum(share for _, share in ways))
+        found[k] += float(present @ bytes_of)
+    return found

@@ -1,0 +1,160 @@
+"""Graphs in which every operation has one implementation, made from a graph with choices, and their schedules.
+
+Checkmate has no choices: MONeT's evaluation gives it two graphs (Shah et al., ICLR 2021, section 6.1). *Checkmate-D*
+runs default implementations; *Checkmate-O* runs, for each operation, the fastest one that reads and writes the same,
+such as a convolution algorithm. `default_selection` and `fastest_selection` are those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from remat_explorer.errors import SolverError
+from remat_explorer.graph import Graph, Implementation, Operation, Value
+from remat_explorer.schedule import Schedule
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """A graph without choices, and what its operations are in the graph that it was made of.
+
+    Attributes:
+        graph: one implementation per operation, none optional.
+        origin: the graph with choices.
+        operations: for each operation of ``graph`` its number in ``origin``.
+        codes: for each operation of ``graph`` the number, from 1, of its implementation in ``origin``.
+    """
+
+    graph: Graph
+    origin: Graph
+    operations: tuple[int, ...]
+    codes: tuple[int, ...]
+
+    def lift(self, schedule: Schedule) -> Schedule:
+        """The same runs on the graph with choices.
+
+        The stage of an operation that is optional there becomes part of the next stage; operations that run in both
+        run once, in ascending order, so memory may differ from that of ``schedule``.
+        """
+        R = np.zeros((self.origin.stages, self.origin.n), dtype=np.int64)
+        stages = self.origin.first_stage[list(self.operations)]
+        for t, i, _ in schedule.sequence:
+            R[stages[t], self.operations[i]] = self.codes[i]
+        S = np.zeros((len(R), len(self.origin.values)), dtype=bool)
+        return Schedule(self.origin, R, S).compact()
+
+
+def restricted_to(graph: Graph, choice: Mapping[int, int]) -> Selection:
+    """The graph with one implementation per operation, and the optional operations that these need.
+
+    Args:
+        graph: the training graph.
+        choice: numbers, from 1, of implementations by operation; the default's where there is none.
+
+    Raises:
+        SolverError: if an operation has no such implementation, or a chosen one reads what no chosen one writes.
+
+    >>> from remat_explorer.instances import linear
+    >>> restricted_to(linear(2), {}).graph == linear(2)
+    True
+    """
+    codes = {}
+    for k, node in enumerate(graph.operations):
+        codes[k] = choice.get(k, 1)
+        if not 1 <= codes[k] <= len(node.implementations):
+            raise SolverError(
+                f"operation {node.name!r} has no implementation {codes[k]!r}; they are 1 to {len(node.implementations)}"
+            )
+    chosen = {k: node.implementations[codes[k] - 1] for k, node in enumerate(graph.operations)}
+    needed: set[int] = set()
+    kept: list[int] = []
+    for k in range(graph.n - 1, -1, -1):
+        if not graph.operations[k].optional or not needed.isdisjoint(chosen[k].outputs):
+            kept.insert(0, k)
+            needed.update(chosen[k].inputs)
+    written = sorted({v for k in kept for v in chosen[k].outputs})
+    number = {v: i for i, v in enumerate(written)}
+    operations = []
+    for k in kept:
+        node, way = graph.operations[k], chosen[k]
+        for v in way.inputs:
+            if v not in number:
+                raise SolverError(
+                    f"implementation {way.name!r} of {node.name!r} reads {graph.values[v].name!r}, which the chosen "
+                    f"implementation of {graph.operations[int(graph.producer[v])].name!r} does not write"
+                )
+        operations.append(Operation(node.name, node.phase, (_renumbered(way, number),)))
+    values: tuple[Value, ...] = tuple(graph.values[v] for v in written)
+    plain = Graph(graph.name, values, tuple(operations), graph.resident_bytes, graph.options)
+    return Selection(plain, graph, tuple(kept), tuple(codes[k] for k in kept))
+
+
+def default_selection(graph: Graph) -> Selection:
+    """Checkmate-D: the default implementation of every operation.
+
+    >>> from remat_explorer.instances import linear
+    >>> default_selection(linear(2)).codes
+    (1, 1, 1, 1, 1)
+    """
+    return restricted_to(graph, {})
+
+
+def fastest_selection(graph: Graph) -> Selection:
+    """Checkmate-O: for every operation the fastest implementation that reads and writes what the default does."""
+    choice = {}
+    for k, node in enumerate(graph.operations):
+        alike = [
+            code
+            for code, way in enumerate(node.implementations, 1)
+            if (set(way.inputs), set(way.outputs)) == (set(node.default.inputs), set(node.default.outputs))
+        ]
+        choice[k] = min(alike, key=lambda code: node.implementations[code - 1].cost)
+    return restricted_to(graph, choice)
+
+
+def consistent(graph: Graph, choice: Mapping[int, int]) -> dict[int, int]:
+    """The choice, changed where it is needed so that what chosen implementations read is written.
+
+    A producer whose chosen implementation does not write what a reader's reads takes its cheapest one that does; if
+    none writes everything, or the reader cannot be served, the reader takes its default.
+    """
+    found = dict(choice)
+
+    def way(k: int, code: int) -> Implementation:
+        return graph.operations[k].implementations[code - 1]
+
+    for k in range(graph.n - 1, -1, -1):
+        node = graph.operations[k]
+        reads = {
+            v
+            for u in range(k + 1, graph.n)
+            if not graph.operations[u].optional or u in found
+            for v in way(u, found.get(u, 1)).inputs
+            if graph.producer[v] == k
+        }
+        if node.optional:
+            if reads:
+                found.setdefault(k, 1)
+            continue
+        if reads.issubset(way(k, found.get(k, 1)).outputs):
+            continue
+        able = [code for code in range(1, len(node.implementations) + 1) if reads.issubset(way(k, code).outputs)]
+        if able:
+            found[k] = min(able, key=lambda code: (way(k, code).cost, code))
+            continue
+        for u in [u for u in found if u > k and any(graph.producer[v] == k for v in way(u, found[u]).inputs)]:
+            del found[u]
+        found.pop(k, None)
+    return found
+
+
+def _renumbered(way: Implementation, number: Mapping[int, int]) -> Implementation:
+    return replace(
+        way,
+        inputs=tuple(number[v] for v in way.inputs),
+        outputs=tuple(number[v] for v in way.outputs),
+        overwrites=None if way.overwrites is None else number[way.overwrites],
+    )

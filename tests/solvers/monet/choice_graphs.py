@@ -1,0 +1,125 @@
+"""Small graphs with choices: random ones, the chains of MONeT's reference, and their optima by exhaustive search."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+
+from remat_explorer.graph import Graph, Implementation, Operation, Value, operation
+
+MIB = 2**20
+State = tuple[int, int, frozenset]  # stage, place in it, values in memory
+
+
+def monet_chain(layers: int, reads: str) -> Graph:
+    """The chain of `monet_chain.json`: a backward operation reads its layer's input, its output, or either."""
+    unit, loss = MIB, layers
+    values = [Value(f"x{i}", unit) for i in range(layers)] + [Value("loss", 0)]
+    values += [Value(f"g{i}", unit if i else 0, persistent=i == 0) for i in range(layers)]
+    operations = [operation(f"f{i}", "forward", [i - 1] if i else [], [i], 1.0) for i in range(layers)]
+    operations.append(operation("loss", "backward", [layers - 1], [loss], 0.0))
+    for i in range(layers - 1, -1, -1):
+        after = [loss] if i == layers - 1 else [layers + 2 + i]
+        of_input = Implementation((*after, *([i - 1] if i else [])), (layers + 1 + i,), 1.0, name="in")
+        of_output = Implementation((*after, i), (layers + 1 + i,), 1.0 if reads == "out" else 1.5, name="out")
+        ways = {"in": (of_input,), "out": (of_output,), "both": (of_input, of_output)}[reads]
+        operations.append(Operation(f"b{i}", "backward", ways))
+    return Graph(f"chain{layers}_{reads}", tuple(values), tuple(operations))
+
+
+def random_graph(seed: int, layers: int = 3) -> Graph:
+    """A training graph of a few layers with masks, saved statistics, overwriting, and implementations to choose."""
+    rng = random.Random(seed)
+    values: list[Value] = []
+    operations: list[Operation] = []
+
+    def value(name: str, size: int, persistent: bool = False) -> int:
+        values.append(Value(name, size, persistent))
+        return len(values) - 1
+
+    before, backward = None, []
+    for i in range(layers):
+        size = rng.choice([4, 4, 8])
+        y = value(f"y{i}", size)
+        reads = [] if before is None else [before]
+        ways = [Implementation(tuple(reads), (y,), float(rng.randint(1, 4)), rng.choice([0, 0, 3]))]
+        gradient = [Implementation((y,), (), float(rng.randint(1, 4)), name="out")]
+        kind = rng.choice(["plain", "mask", "saved", "either", "fast"])
+        if kind == "saved":
+            saved = value(f"saved{i}", 1)
+            ways[0] = Implementation(tuple(reads), (y, saved), ways[0].cost)
+            ways.append(Implementation((*reads, saved), (y,), 0.5, name="renormalize"))
+            gradient = [Implementation((y, saved), (), 2.0)]
+        if kind == "fast":
+            ways.append(Implementation(tuple(reads), (y,), ways[0].cost / 2, ways[0].workspace + 4, name="fast"))
+        operations.append(Operation(f"f{i}", "forward", tuple(ways)))
+        if kind == "mask":
+            mask = value(f"mask{i}", 1)
+            makers = [Implementation((y,), (mask,), 0.25, name="from y")]
+            if before is not None and rng.random() < 0.5:
+                makers.append(Implementation((before,), (mask,), 0.5, name="from x"))
+            operations.append(Operation(f"mask{i}", "forward", tuple(makers), optional=True))
+            gradient.append(Implementation((mask,), (), float(rng.randint(1, 4)), name="bits"))
+        if kind == "either" and before is not None:
+            gradient.append(Implementation((before,), (), float(rng.randint(1, 4)), rng.choice([0, 2]), name="in"))
+        backward.append((i, size, gradient, before))
+        before = y
+    after, last = value("loss", 1), before
+    operations.append(operation("loss", "backward", [] if last is None else [last], [after], 1.0))
+    for i, _, gradient, x in reversed(backward):
+        if rng.random() < 0.5:
+            kept = value(f"w{i}", rng.choice([1, 2]), persistent=True)
+            operations.append(operation(f"w{i}", "backward", [after, *([] if x is None else [x])], [kept], 1.0))
+        out = value(f"g{i}", size := rng.choice([2, 4, 8]), persistent=i == 0)
+        in_place = rng.random() < 0.5 and values[after].bytes == size
+        ways = [
+            Implementation((after, *way.inputs), (out,), way.cost, way.workspace, way.name, after if in_place else None)
+            for way in gradient
+        ]
+        operations.append(Operation(f"b{i}", "backward", tuple(ways)))
+        after = out
+    return Graph(f"random{seed}", tuple(values), tuple(operations), rng.choice([0, 5]))
+
+
+def best_cost(graph: Graph, budget: int) -> float:
+    """The least cost of a frontier-advancing schedule, by Dijkstra's search over sets of values in memory.
+
+    A state is a stage, a place in it, and what is in memory. It shares nothing with the package's solvers.
+    """
+    size = [value.bytes for value in graph.values]
+    stay = {v for v, value in enumerate(graph.values) if value.persistent}
+    own = [k for k, node in enumerate(graph.operations) if not node.optional]
+    start: State = (0, 0, frozenset())
+    costs: dict[State, float] = {start: 0.0}
+    queue: list[tuple[float, int, State]] = [(0.0, 0, start)]
+    number = 0
+    while queue:
+        cost, _, state = heapq.heappop(queue)
+        stage, place, held = state
+        if stage == len(own):
+            return cost
+        if costs[state] < cost:
+            continue
+        steps: list[tuple[float, State]] = [(0.0, (stage, place, held - {v})) for v in held - stay]
+        if place < own[stage]:
+            steps.append((0.0, (stage, place + 1, held)))
+        after = (stage, place + 1) if place < own[stage] else (stage + 1, 0)  # the stage and the place in it
+        node = graph.operations[place]
+        lasting = {v for way in node.implementations for v in way.outputs} & stay
+        for way in node.implementations:
+            first = place == own[stage]
+            if not held.issuperset(way.inputs) or (first and not lasting.issubset(way.outputs)):
+                continue
+            if any(v in held and v not in stay for v in way.outputs):
+                continue  # the old version is freed first, by a step of its own
+            need = graph.resident_bytes + sum(size[v] for v in (*held, *way.outputs)) + way.workspace
+            for taken in (None, way.overwrites) if way.overwrites is not None else (None,):
+                if need - (size[taken] if taken is not None else 0) <= budget:
+                    steps.append((way.cost, (after[0], after[1], (held | set(way.outputs)) - {taken})))
+        for more, there in steps:
+            if cost + more < costs.get(there, math.inf) - 1e-12:
+                costs[there] = cost + more
+                number += 1
+                heapq.heappush(queue, (cost + more, number, there))
+    return math.inf
