@@ -11,6 +11,7 @@ import torch
 from torch.fx import Node
 
 from remat_explorer.capture.alternatives.kernels import max_pool
+from remat_explorer.capture.alternatives.kernels.flat import samples
 from remat_explorer.capture.alternatives.site import Site, picked
 from remat_explorer.capture.alternatives.ways import Way, step
 
@@ -21,7 +22,7 @@ def forward(site: Site) -> Iterator[Way]:
     maxima, index = site.outputs().get(0), site.outputs().get(1)
     if maxima is None or index is None or site.fake(maxima).dim() != 4:
         return
-    source, samples = site.args[0], site.fake(maxima).shape[0]
+    source, parts = site.args[0], len(list(samples(site.fake(site.args[0]))))
     places = _places(site, site.call)
     if places is not None:
         steps = (
@@ -29,16 +30,16 @@ def forward(site: Site) -> Iterator[Way]:
             step(maxima, operator.getitem, site.call, 0),
             step(places, operator.getitem, site.call, 1),
         )
-        yield Way("pooling", "with places", site.call, steps, launches=8 * samples)
+        yield Way("pooling", "with places", site.call, steps, launches=8 * parts)
     alone = step(maxima, max_pool.max_pool_alone, source, *setting)
-    yield Way("pooling", "maxima alone", site.call, (alone,), launches=2 * samples)
+    yield Way("pooling", "maxima alone", site.call, (alone,), launches=2 * parts)
 
 
 def backward(site: Site) -> Iterator[Way]:
     """The gradient from indices without the input, from places, or from the input without indices."""
     gradient, source, *rest, index = site.args
     setting = _setting((source, *rest))
-    size, samples = list(site.fake(source).shape), site.fake(source).shape[0]
+    size, parts = list(site.fake(source).shape), len(list(samples(site.fake(source))))
     if len(size) != 4 or not _same_format(site, gradient, source):
         return
     indexed = step(site.call, max_pool.max_pool_gradient_from_indices, gradient, index, size, *setting)
@@ -47,10 +48,10 @@ def backward(site: Site) -> Iterator[Way]:
     places = _places(site, pool) if index.target is operator.getitem and pool in site.scene.caller else None
     if places is not None:
         placed = step(site.call, max_pool.max_pool_gradient_from_places, gradient, places, size, *setting)
-        yield Way("pooling", "from places", site.call, (placed,), launches=8 * samples)
+        yield Way("pooling", "from places", site.call, (placed,), launches=8 * parts)
     if site.is_kept(source):
         again = step(site.call, max_pool.max_pool_gradient_recomputed, gradient, source, *setting)
-        yield Way("pooling", "indices recomputed", site.call, (again,), launches=2 * samples)
+        yield Way("pooling", "indices recomputed", site.call, (again,), launches=2 * parts)
 
 
 def _places(site: Site, pool: Node) -> Node | None:

@@ -10,11 +10,9 @@ Activated BatchNorm (Rota Bulo et al., CVPR 2018). What y lost by rounding comes
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 
-from remat_explorer.capture.alternatives.kernels.flat import CHUNK, chunks
+from remat_explorer.capture.alternatives.kernels.flat import samples
 from remat_explorer.errors import ExecutionError
 
 aten = torch.ops.aten
@@ -153,7 +151,7 @@ def _lean(
     center = mean.view(shape)
     bias_sum = torch.zeros(mean.shape, dtype=torch.float64, device=mean.device)
     weight_sum = torch.zeros_like(bias_sum)
-    for part in _samples(source):
+    for part in samples(source):
         centered = source[part] - center
         weight_sum += centered.mul_(gradient[part]).sum(dims)
         bias_sum += gradient[part].sum(dims)
@@ -163,15 +161,10 @@ def _lean(
     slope = (-scale * deviation.double().square() * weight_sum / count).to(source.dtype).view(shape)
     offset = (-scale * bias_sum / count).to(source.dtype).view(shape)
     factor = scale.to(source.dtype).view(shape)
-    for part in _samples(source):
+    for part in samples(source):
         centered = (source[part] - center).mul_(slope).add_(offset)
         torch.mul(gradient[part], factor, out=out[part])
         out[part].add_(centered)
         del centered
     kind = mean.dtype if weight is None else weight.dtype
     return out, (weight_sum * deviation).to(kind), bias_sum.to(kind)
-
-
-def _samples(source: torch.Tensor) -> Iterator[slice]:
-    """Slices of samples of about `CHUNK` entries, at least one."""
-    return chunks(len(source), max(1, CHUNK // max(1, source[:1].numel())))

@@ -53,3 +53,12 @@ def chunks(length: int, size: int = CHUNK) -> Iterator[slice]:
     """
     for start in range(0, length, size):
         yield slice(start, min(start + size, length))
+
+
+def samples(tensor: torch.Tensor) -> Iterator[slice]:
+    """Slices along the first dimension, of about `CHUNK` entries each but at least one sample.
+
+    >>> list(samples(torch.ones(2, CHUNK)))
+    [slice(0, 1, None), slice(1, 2, None)]
+    """
+    return chunks(len(tensor), max(1, CHUNK // max(1, tensor[:1].numel())))

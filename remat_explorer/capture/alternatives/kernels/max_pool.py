@@ -1,7 +1,7 @@
 """Max pooling whose backward pass needs one byte an output, or nothing but the input.
 
 PyTorch keeps the index of each maximum in its input plane, 8 bytes. Its place within the window is enough: one byte
-for windows of at most 256 entries. Samples are taken one by one, so 8-byte indices exist for one sample only.
+for windows of at most 256 entries. A few samples are taken at a time, so 8-byte indices exist for those only.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+
+from remat_explorer.capture.alternatives.kernels.flat import samples
 
 aten = torch.ops.aten
 LARGEST_WINDOW = 256  # entries that one byte can tell apart
@@ -31,15 +33,13 @@ def max_pool_with_places(
     ([[[[4.0]]]], [[[[2]]]])
     """
     maxima = places = None
-    for i in range(len(source)):
-        found, index = aten.max_pool2d_with_indices.default(
-            source[i : i + 1], kernel, stride, padding, dilation, ceil_mode
-        )
+    for part in samples(source):
+        found, index = aten.max_pool2d_with_indices.default(source[part], kernel, stride, padding, dilation, ceil_mode)
         if maxima is None or places is None:
             maxima = _like(source, found, source.dtype)
             places = _like(source, found, torch.uint8)
-        maxima[i] = found[0]
-        _places(index, places[i : i + 1], kernel, stride, padding, dilation, source.shape[-1])
+        maxima[part] = found
+        _places(index, places[part], kernel, stride, padding, dilation, source.shape[-1])
     if maxima is None or places is None:  # no samples
         maxima, index = aten.max_pool2d_with_indices.default(source, kernel, stride, padding, dilation, ceil_mode)
         places = index.to(torch.uint8)
@@ -51,11 +51,11 @@ def max_pool_alone(
 ) -> torch.Tensor:
     """The maxima without their indices. Bit-equal."""
     maxima = None
-    for i in range(len(source)):
-        found = aten.max_pool2d_with_indices.default(source[i : i + 1], kernel, stride, padding, dilation, ceil_mode)
+    for part in samples(source):
+        found = aten.max_pool2d_with_indices.default(source[part], kernel, stride, padding, dilation, ceil_mode)
         if maxima is None:
             maxima = _like(source, found[0], source.dtype)
-        maxima[i] = found[0][0]
+        maxima[part] = found[0]
         del found
     if maxima is None:
         return aten.max_pool2d_with_indices.default(source, kernel, stride, padding, dilation, ceil_mode)[0]
@@ -104,12 +104,12 @@ def max_pool_gradient_from_places(
         places: what `max_pool_with_places` gave; the others as for `max_pool_gradient_from_indices`.
     """
     result = _gradient_like(gradient, size)
-    for i in range(len(gradient)):
-        index = _index(places[i : i + 1], kernel, stride, padding, dilation, size[-1])
-        part, target = gradient[i : i + 1], result[i : i + 1]
+    for part in samples(result):
+        index, target = _index(places[part], kernel, stride, padding, dilation, size[-1]), result[part]
         aten.max_pool2d_with_indices_backward.grad_input(
-            part, target, kernel, stride, padding, dilation, ceil_mode, index, grad_input=target
+            gradient[part], target, kernel, stride, padding, dilation, ceil_mode, index, grad_input=target
         )
+        del index
     return result
 
 
@@ -129,12 +129,13 @@ def max_pool_gradient_recomputed(
         source, kernel, stride, padding, dilation, ceil_mode: as for `max_pool_with_places`.
     """
     result = _gradient_like(gradient, source.shape)
-    for i in range(len(gradient)):
-        sample, target = source[i : i + 1], result[i : i + 1]
-        _, index = aten.max_pool2d_with_indices.default(sample, kernel, stride, padding, dilation, ceil_mode)
+    for part in samples(source):
+        some, target = source[part], result[part]
+        _, index = aten.max_pool2d_with_indices.default(some, kernel, stride, padding, dilation, ceil_mode)
         aten.max_pool2d_with_indices_backward.grad_input(
-            gradient[i : i + 1], sample, kernel, stride, padding, dilation, ceil_mode, index, grad_input=target
+            gradient[part], some, kernel, stride, padding, dilation, ceil_mode, index, grad_input=target
         )
+        del index
     return result
 
 
