@@ -47,7 +47,7 @@ class Value:
 class Implementation:
     """One way to run an operation: value ids read and written, cost (seconds or FLOPs), workspace bytes.
 
-    ``overwrites`` is the one input whose storage the output takes over wherever that input dies: where it is not read
+    ``overwrites`` is the one input whose storage an output takes over wherever that input dies: where it is not read
     again before it is computed again. Where it lives on, the output has a storage of its own. ``tolerance`` is the
     largest error that the outputs have relative to the default implementation's: 0 where they are bit-equal.
     """
@@ -152,6 +152,17 @@ class Graph:
     def outputs(self, k: int, code: int = 1) -> tuple[int, ...]:
         """Value ids that implementation ``code`` of operation ``k`` writes."""
         return self.operations[k].implementations[code - 1].outputs
+
+    def heir(self, k: int, code: int = 1) -> int | None:
+        """The output of implementation ``code`` of operation ``k`` that takes over the storage of what it overwrites.
+
+        It is the first output with as many bytes, one that need not persist before one that must.
+        """
+        way = self.operations[k].implementations[code - 1]
+        if way.overwrites is None:
+            return None
+        fitting = [v for v in way.outputs if self.values[v].bytes == self.values[way.overwrites].bytes]
+        return min(fitting, key=lambda v: self.values[v].persistent, default=None)
 
     @cached_property
     def value_bytes(self) -> np.ndarray:

@@ -29,7 +29,7 @@ class Way:
         tolerance: largest difference of a result from that of PyTorch's own kernel, relative to the largest entry;
             0 if they are equal bit for bit.
         over: the argument that ``steps_over`` overwrite, or None.
-        steps_over: the calls that write the first output over it.
+        steps_over: the calls that write the first output over it; that one is the first that they make.
         launches: how often a kernel starts, for predicted costs.
     """
 
@@ -93,9 +93,7 @@ def overwritten_by(draft: OperationDraft, way: Way, found: Storages) -> StorageD
     for call in calls_of(draft, way):
         map_arg((call.args, call.kwargs), operands.append)
     reads = sum(found.of_node.get(node) is storage for node in operands)
-    writes, result = writes_of(draft, way, found), way.steps_over[-1].node
-    if storage.resident or storage.persistent or reads != 1 or len(writes) != 1:
+    if storage.resident or storage.persistent or reads != 1:
         return None
-    if not covers(way.over, result, found) or writes[0].bytes != storage.bytes:
-        return None
-    return storage
+    heirs = [call.node for call in way.steps_over if found.of_node.get(call.node) in writes_of(draft, way, found)]
+    return storage if heirs and covers(way.over, heirs[0], found) else None

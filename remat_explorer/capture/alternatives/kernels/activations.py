@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 
+from remat_explorer.capture.alternatives.kernels import gpu_masks
 from remat_explorer.capture.alternatives.kernels.bits import mask_bytes, pack, unpack
 from remat_explorer.capture.alternatives.kernels.flat import CHUNK, chunks, flat
 from remat_explorer.errors import ExecutionError
@@ -23,6 +24,8 @@ def relu_bits(activation: torch.Tensor) -> torch.Tensor:
     >>> relu_bits(torch.tensor([1.0, -1.0, 0.0, float("nan")])).tolist()
     [9]
     """
+    if gpu_masks.serves(activation):
+        return gpu_masks.packed_bits(activation, None)
     row, packed, mask = _prepared(activation)
     for part in chunks(row.numel()):
         truth = mask[: part.stop - part.start]
@@ -40,6 +43,8 @@ def hardtanh_bits(activation: torch.Tensor, least: float, most: float) -> torch.
     >>> hardtanh_bits(torch.tensor([1.0, 0.0, 7.0, 6.0, 5.0]), 0.0, 6.0).tolist()
     [17]
     """
+    if gpu_masks.serves(activation):
+        return gpu_masks.packed_bits(activation, (least, most))
     row, packed, mask = _prepared(activation)
     below = torch.empty_like(mask)
     for part in chunks(row.numel()):
@@ -76,6 +81,8 @@ def _masked(gradient: torch.Tensor, packed: torch.Tensor, out: torch.Tensor) -> 
     source, target = flat(gradient), flat(out)
     if packed.numel() != mask_bytes(source.numel()):
         raise ExecutionError(f"a mask of {packed.numel()} bytes does not belong to {source.numel()} entries")
+    if gpu_masks.serves(gradient):
+        return gpu_masks.masked(gradient, packed, out)
     size = min(CHUNK, source.numel())
     truth = torch.empty(8 * mask_bytes(size), dtype=torch.bool, device=gradient.device)
     factor = torch.empty(size, dtype=gradient.dtype, device=gradient.device)
