@@ -21,10 +21,11 @@ from remat_explorer.solvers.bounds.few_moments import few_moments_bound
 from remat_explorer.solvers.bounds.guidance import guides
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.monet.candidate import Candidate
-from remat_explorer.solvers.monet.choice_moments import Tables
-from remat_explorer.solvers.monet.condensed_choices import CondensedChoices, allowed_codes
+from remat_explorer.solvers.monet.codes import allowed_codes
+from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
 from remat_explorer.solvers.monet.joint_problem import JointProblem
 from remat_explorer.solvers.monet.relaxation_with_choices import Relaxation
+from remat_explorer.solvers.monet.tables import Tables
 from remat_explorer.solvers.monet.uniform_choices import cheapest, lightest, smallest
 from remat_explorer.solvers.optimal import Search
 from remat_explorer.solvers.search.planner import guided_schedule, plan_schedule

@@ -55,7 +55,7 @@ def solve(
         time_limit: seconds of wall time; loading the strategy and compiling the search, once on a machine,
             are no part of them.
         solver: a key of `BACKENDS`.
-        threads: threads of the solver; None for two where "optimal" has two cores, else one.
+        threads: threads of the solver; None for two where "optimal" or "monet" has two cores, else one.
         on_progress: called in this thread with each `Progress`.
         cancelled: asked between steps; a running MILP is not interrupted (`SolveJob` does that).
         cache: take a kept answer from the user's cache folder if it is as good as a new one, and keep a new one there.

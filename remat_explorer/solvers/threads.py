@@ -15,13 +15,14 @@ def cores() -> int:
 
 
 def threads_of(strategy: str, chosen: int | None = None) -> int:
-    """The threads of a solve: those that were chosen, else two for "optimal" where there are two cores, else one.
+    """The threads of a solve: those that were chosen, else two for strategies that search where there are two cores.
 
-    The second thread of "optimal" runs the local search beside the bounds. A back end gains little from more threads.
+    The second thread of "optimal" and "monet" searches beside the bounds. A back end gains little from more threads,
+    so all others have one.
 
     >>> threads_of("checkmate-ilp"), threads_of("optimal", 3)
     (1, 3)
     """
     if chosen is not None:
         return int(chosen)
-    return min(2, cores()) if strategy == "optimal" else 1
+    return min(2, cores()) if strategy in ("optimal", "monet") else 1

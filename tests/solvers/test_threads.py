@@ -18,12 +18,16 @@ def machine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return request.param
 
 
-def test_optimal_has_a_second_thread_where_there_is_a_second_core(machine):
-    assert threads_of("optimal") == min(2, machine)
+SEARCHES = ("optimal", "monet")
+
+
+@pytest.mark.parametrize("strategy", SEARCHES)
+def test_a_search_has_a_second_thread_where_there_is_a_second_core(machine, strategy):
+    assert threads_of(strategy) == min(2, machine)
 
 
 def test_other_strategies_have_one_thread(machine):
-    assert {threads_of(name) for name in STRATEGIES if name != "optimal"} == {1}
+    assert {threads_of(name) for name in STRATEGIES if name not in SEARCHES} == {1}
 
 
 def test_threads_that_were_chosen_stay(machine):

@@ -8,18 +8,14 @@ impossible, and those that another one beats in everything are left out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from remat_explorer.errors import UnknownNameError
-from remat_explorer.graph import Graph, Implementation
+from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
-
-Codes = Sequence[Collection[int]]
-"""For each operation the numbers, from 1, of the implementations that may be chosen."""
+from remat_explorer.solvers.monet.codes import Codes, possible_codes
 
 
 @dataclass(frozen=True)
@@ -150,62 +146,6 @@ class CondensedChoices:
             R: (T, n), 0 or the code of the implementation that runs.
         """
         return Schedule(self.graph, R, np.zeros((self.graph.stages, len(self.graph.values)), dtype=bool)).compact()
-
-
-def allowed_codes(graph: Graph, implementations: str | Collection[str]) -> list[list[int]]:
-    """The implementations that an option allows; an operation's default always is.
-
-    Args:
-        graph: the training graph.
-        implementations: "all"; "exact", those whose results are bit-equal; or names of implementations.
-
-    Raises:
-        UnknownNameError: if no implementation of the graph has such a name.
-
-    >>> from remat_explorer.instances import linear
-    >>> allowed_codes(linear(1), "exact")
-    [[1], [1], [1]]
-    """
-    if isinstance(implementations, str) and implementations not in ("all", "exact"):
-        implementations = [implementations]
-    if not isinstance(implementations, str):
-        known = {way.name for node in graph.operations for way in node.implementations}
-        for name in implementations:
-            if name not in known:
-                raise UnknownNameError("implementation", name, sorted(known | {"all", "exact"}))
-
-    def allows(way: Implementation) -> bool:
-        if implementations == "all":
-            return True
-        return way.tolerance == 0 if implementations == "exact" else way.name in implementations
-
-    return [
-        [
-            code
-            for code, way in enumerate(node.implementations, 1)
-            if allows(way) or way is node.default or (node.optional and implementations != "exact")
-        ]
-        for node in graph.operations
-    ]
-
-
-def possible_codes(graph: Graph, codes: Codes | None) -> list[list[int]]:
-    """The codes without implementations that read what nothing writes, and without what serves nothing."""
-    ways = [node.implementations for node in graph.operations]
-    kept = [sorted(codes[k]) if codes is not None else list(range(1, len(ways[k]) + 1)) for k in range(graph.n)]
-    while True:
-        written = {v for k, chosen in enumerate(kept) for code in chosen for v in ways[k][code - 1].outputs}
-        read = {v for k, chosen in enumerate(kept) for code in chosen for v in ways[k][code - 1].inputs}
-        before = sum(map(len, kept))
-        for k, node in enumerate(graph.operations):
-            kept[k] = [
-                code
-                for code in kept[k]
-                if written.issuperset(ways[k][code - 1].inputs)
-                and not (node.optional and read.isdisjoint(ways[k][code - 1].outputs))
-            ]
-        if sum(map(len, kept)) == before:
-            return kept
 
 
 class _Groups:

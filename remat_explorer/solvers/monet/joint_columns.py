@@ -37,7 +37,10 @@ class JointColumns:
         S: by (t, v), where the group can be retained into the stage.
         cost_scale: the objective counts costs times this, so that the mean cost is 1.
         objective_constant: what columns that stand for 1 - S add to the objective.
+        either: whether nothing is gained by recomputing what is retained.
     """
+
+    either = True
 
     def __init__(self, problem: CondensedChoices, milp: Milp, allowed: np.ndarray | None = None) -> None:
         self.problem, self.milp = problem, milp
@@ -59,7 +62,7 @@ class JointColumns:
             if not ways:
                 continue
             needed = [v for v in ways[0].outputs if v in certain and self.begun[v] < t]
-            if len(problem.ways[k]) == 1 and needed:
+            if self.either and len(problem.ways[k]) == 1 and needed:
                 column = self.milp.column(cost=-ways[0].cost * self.cost_scale, integer=True)
                 self.objective_constant += ways[0].cost * self.cost_scale
                 for v in needed:

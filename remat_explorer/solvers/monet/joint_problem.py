@@ -75,7 +75,7 @@ class JointProblem(JointColumns):
         problem, bytes_of = self.problem, self.problem.bytes
         parts = [part * (problem.during(way) / self.unit) for way, part in self.delta[t, k]]
         for v in np.flatnonzero((self.begun <= t) & (bytes_of > 0)).tolist():
-            present = self._present(t, v, k) if problem.producer[v] < k else self.held(t, v)
+            present = self._present(t, v, k) if problem.producer[v] < k else self.not_yet_written(t, v, k)
             parts.append(present * (float(bytes_of[v]) / self.unit))
         parts += [self._credit(t, k, *part) * -1.0 for part in self.delta[t, k] if part[0].credit]
         require(self.milp, total(parts), Sum((self.budget - int(problem.base[t])) / self.unit))
@@ -95,6 +95,10 @@ class JointProblem(JointColumns):
     def alive(self, t: int, v: int, k: int) -> Sum:
         """At least 1 if v, written before k, is read by k or later in stage t, or retained into the next."""
         return self._largest(t, v, [u for u in self.problem.readers[v] if u >= k and (t, u) in self.delta])
+
+    def not_yet_written(self, t: int, v: int, k: int) -> Sum:
+        """Whether v, which k or a later operation writes, is in memory from earlier stages while k runs."""
+        return self.held(t, v)
 
     def local(self, t: int, k: int) -> list[int]:
         """Groups that count as alive while k runs in stage t, whether or not anything reads them later."""

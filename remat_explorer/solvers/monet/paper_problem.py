@@ -6,7 +6,8 @@ Against the joint problem, MONeT's
   forward operations in backward stages only, and what serves an implementation, such as a mask, is made in the forward
   pass beside the operation it belongs to, or in a backward stage;
 * its (8): what backward operation k reads of the forward pass is recomputed in stage k, or is *still stored after* it,
-  s^{k-1}; so no checkpoint is dropped in the stage of its last use;
+  s^{k-1}; so no checkpoint is dropped in the stage of its last use, except that it may be computed there a second time,
+  in its own place, only to satisfy (8);
 * does not follow what recomputation keeps beside the checkpoints, its local memory L, but bounds it. From above it is
   what the forward pass has there: everything that operation i or a later forward operation reads. From below it is
   what operation i reads itself. The bound from above gives schedules that fit; the one from below shows how much the
@@ -23,7 +24,7 @@ import numpy as np
 
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
-from remat_explorer.solvers.monet.expressions import Sum
+from remat_explorer.solvers.monet.expressions import ZERO, Sum
 from remat_explorer.solvers.monet.joint_problem import JointProblem
 
 
@@ -36,6 +37,8 @@ class PaperProblem(JointProblem):
         milp: an empty problem, relaxed, to build into.
         from_above: whether local memory is bounded from above; else from below.
     """
+
+    either = False  # (8) may ask for both
 
     def __init__(self, problem: CondensedChoices, budget: int, milp: Milp, from_above: bool = True) -> None:
         self.is_backward = after_the_loss(problem)
@@ -56,6 +59,11 @@ class PaperProblem(JointProblem):
                 self.S[t + 1, v] = Sum.of(self.milp.column(integer=True))
                 self._require_available(self.S[t + 1, v], t, v)
             self._require_available(self.use(t, own, v), t + 1, v, also=self.wr(t, v))
+
+    def not_yet_written(self, t: int, v: int, k: int) -> Sum:
+        """As in the joint problem, but what k writes takes the place of what is retained."""
+        replaced = self.problem.producer[v] == k and all(v in way.outputs for way, _ in self.delta[t, k])
+        return ZERO if replaced else self.held(t, v)
 
     def local(self, t: int, k: int) -> list[int]:
         """Groups that count as alive while k runs in stage t, whether or not anything reads them later."""

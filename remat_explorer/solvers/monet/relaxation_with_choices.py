@@ -15,7 +15,8 @@ import numpy as np
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.milp import Milp
-from remat_explorer.solvers.monet.choice_moments import ChoiceMoments, Tables
+from remat_explorer.solvers.monet.choice_moments import ChoiceMoments
+from remat_explorer.solvers.monet.tables import Tables
 
 FIRST_MOMENTS, MOST_MOMENTS, ADDED = 6, 16, 2
 GAP = 1e-3  # of the integral relaxation, relative: its bound counts, not its optimum

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from remat_explorer.solvers.monet.choice_moments import Tables
 from remat_explorer.solvers.monet.condensed_choices import Way
+from remat_explorer.solvers.monet.tables import Tables
 
 
 def cheapest(tables: Tables) -> dict[int, int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from choice_graphs import MIB, best_cost, monet_chain, random_graph
 
-from remat_explorer.errors import SolverError, UnknownNameError
+from remat_explorer.errors import UnknownNameError
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.instances import linear
 from remat_explorer.solution import Status
@@ -97,10 +97,4 @@ def test_only_chosen_implementations_run():
 
 
 def test_what_no_implementation_fits_into_is_infeasible():
-    for strategy in ("monet", "monet-paper"):
-        assert solve(monet_chain(4, "both"), 2 * MIB, strategy).status is Status.INFEASIBLE
-
-
-def test_local_memory_is_bounded_from_one_side():
-    with pytest.raises(SolverError, match="'middle'"):
-        solve(monet_chain(4, "both"), 3 * MIB, "monet-paper", local_memory="middle")
+    assert solve(monet_chain(4, "both"), 2 * MIB, "monet").status is Status.INFEASIBLE
