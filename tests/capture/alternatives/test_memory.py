@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from exactness import CPU
+import torch
+from exactness import CPU, SEED
 from nets import NETS, TOGETHER, plan_by, preferring
 
 import remat_explorer as rx
@@ -75,3 +76,39 @@ def test_measuring_a_solution_says_what_its_implementations_need():
     measurement = rx.measure(solution, model, args, repeats=1)
     assert measurement.eager is not None
     assert measurement.eager.comparison.equal
+
+
+@pytest.fixture(scope="module")
+def half():
+    """A net, and a joint schedule of it within 0.55 of the default peak, from all kinds of implementations."""
+    model, args = NETS["pooled"](128, 16)
+    graph = rx.profile(rx.capture(model, args, implementations="all"), model, args, repeats=1)
+    return model, args, rx.solve(graph, int(0.55 * plan_by(graph, lambda k, n: 1).peak), "monet", time_limit=20)
+
+
+def test_all_kinds_together_halve_the_peak_and_it_is_measured_as_predicted(half):
+    model, args, solution = half
+    measurement = rx.measure(solution, model, args, repeats=1)
+    assert abs(int(measurement.during.max()) - solution.plan.peak) <= 0.001 * solution.plan.peak
+    assert measurement.eager is not None
+    assert measurement.eager.comparison.gradient_difference < 1e-5
+    assert measurement.eager.comparison.buffers_equal
+
+
+def test_a_solution_with_implementations_trains_a_model_and_comes_back_from_its_file(half, tmp_path):
+    model, args, solution = half
+    path = tmp_path / "solution.json"
+    solution.save(str(path))
+    torch.manual_seed(SEED)  # for dropout
+    model(*args).backward()
+    expected = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+    model.zero_grad()
+    trained = rx.rematerialize(model, args, solution=str(path), budget="60%")
+    torch.manual_seed(SEED)
+    trained(*args).backward()
+    for name, parameter in model.named_parameters():
+        scale = expected[name].abs().max().item()
+        assert (parameter.grad - expected[name]).abs().max().item() <= 1e-4 * scale + 1e-6, (
+            name
+        )  # of a bias before a normalization it is 0
+    model.zero_grad()
