@@ -133,6 +133,25 @@ def test_a_recomputation_with_saved_statistics_gives_the_same_gradients():
     assert plan.peak <= Plan.from_sequence(graph, default).peak
 
 
+@pytest.mark.parametrize("kinds", ["exact", "all"])
+def test_channels_last_in_memory_and_half_precision_have_their_results_too(kinds, monkeypatch):
+    def last() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
+        model, (x, y) = NETS["pooled"]()
+        form = torch.channels_last
+        return model.to(memory_format=form), (x.contiguous(memory_format=form), y)  # type: ignore[call-overload]
+
+    monkeypatch.setitem(NETS, "last", last)
+    runners = [Runner("last", kinds)]
+    with torch.autocast("cpu", torch.bfloat16):
+        runners.append(Runner("residual", kinds))
+        for runner, largest in zip(runners, (1e-6, 1e-2), strict=True):
+            with torch.autocast("cpu", enabled=runner is not runners[0]):
+                for plan in runner.plans(count=1):
+                    comparison = compare(runner.by(plan, "generated"), runner.reference, runner.initial)
+                    assert comparison.gradient_difference <= (0 if kinds == "exact" else largest), used(plan)
+                    assert comparison.random_state_equal
+
+
 def test_what_generated_code_calls_is_written_in_it():
     runner = Runner("pooled", "exact")
     plan = plan_by(runner.graph, preferring(runner.graph, "with places", "from places", "from bits"))
