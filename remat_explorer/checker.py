@@ -116,11 +116,11 @@ def _taken_over(graph: Graph, statement: Compute, i: int, held: dict[int, int]) 
         raise ScheduleError(f"statement {i} computes {node.name!r} in place of a value that it cannot overwrite")
     if graph.persistent[v]:
         raise ScheduleError(f"statement {i} overwrites the persistent value {graph.values[v].name!r}")
-    (output,) = way.outputs
-    if statement.drops or output in held:
+    kept = [output for output in way.outputs if output not in statement.drops and output not in held]
+    if not kept:
         raise ScheduleError(
             f"statement {i} overwrites {graph.values[v].name!r} with an output that is not kept in its place"
         )
-    if graph.values[output].bytes != held[v]:
+    if held[v] not in [graph.values[output].bytes for output in kept]:
         raise ScheduleError(f"statement {i} overwrites {graph.values[v].name!r} with an output of another size")
     return held.pop(v)

@@ -62,7 +62,7 @@ def dump_graph(graph: Graph, details: bool = False) -> str:
         ],
     }
     if graph.options is not None:
-        document["capture"] = dataclasses.asdict(graph.options)
+        document["capture"] = options_document(graph.options)
     return json.dumps(document, separators=(",", ":"))
 
 
@@ -102,16 +102,27 @@ def load_graph(path: str | Path) -> Graph:
         raise GraphError(f"{path}: {error}") from None
 
 
+def options_document(options: CaptureOptions) -> dict[str, Any]:
+    """The capture options as a graph or solution file has them: without "implementations" where there are none."""
+    document = dataclasses.asdict(options)
+    if not document["implementations"]:
+        del document["implementations"]
+    return document
+
+
 def parse_options(entry: Any, error: type[RematError]) -> CaptureOptions:
     """The capture options of a graph or solution file; ``error`` is raised where they are none."""
-    require_keys(entry, _OPTIONS, '"capture"', error)
+    chosen = isinstance(entry, dict) and "implementations" in entry
+    require_keys(entry, [key for key in _OPTIONS if chosen or key != "implementations"], '"capture"', error)
+    if chosen and not (isinstance(entry["implementations"], list) and entry["implementations"]):
+        raise error(f'"capture" has implementations that are no list of kinds: {quote(entry)}')
     for key in ("contract", "split_convolution_backward", "fake"):
         if not isinstance(entry[key], bool):
             raise error(f'"capture" has {key} that is not true or false: {quote(entry)}')
     if not isinstance(entry["optimizer"], str | None):
         raise error(f'"capture" has an optimizer that is neither a string nor null: {quote(entry)}')
     try:
-        return CaptureOptions(**entry)
+        return CaptureOptions(**{**entry, "implementations": tuple(entry.get("implementations", ()))})
     except UnknownNameError as unknown:
         raise error(f'"capture": {unknown}') from None
 

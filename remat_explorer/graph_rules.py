@@ -57,22 +57,18 @@ def _check_operation(graph: Graph, node: Operation) -> None:
 
 
 def _check_overwriting(graph: Graph, name: str, way: Implementation) -> None:
-    """An output can take over the storage of an input that may die, and that is as large as the output."""
+    """One output can take over the storage of an input that may die, and that is as large as the output."""
     v = way.overwrites
     if isinstance(v, bool) or not isinstance(v, int) or v not in way.inputs:
         raise GraphError(f"operation {name!r} overwrites {v!r}, which is none of its inputs {way.inputs}")
     value = graph.values[v]
     if value.persistent:
         raise GraphError(f"operation {name!r} overwrites the persistent value {value.name!r}")
-    if len(way.outputs) != 1:
+    sizes = [graph.values[v].bytes for v in way.outputs]
+    if value.bytes not in sizes:
         raise GraphError(
-            f"operation {name!r} overwrites {value.name!r} but has {len(way.outputs)} outputs; expected 1 to take over "
-            "its storage"
-        )
-    size = graph.values[way.outputs[0]].bytes
-    if size != value.bytes:
-        raise GraphError(
-            f"operation {name!r} overwrites {value.name!r} of {value.bytes} bytes with an output of {size} bytes"
+            f"operation {name!r} overwrites {value.name!r} of {value.bytes} bytes, but its outputs have {sizes} bytes; "
+            "one must have as many, to take over its storage"
         )
 
 

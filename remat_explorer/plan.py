@@ -130,7 +130,7 @@ class Plan:
         seen: set[int] = set()
         for (t, k, code), dying, dropped in zip(sequence, dies_at, drops, strict=True):
             overwrites = graph.operations[k].implementations[code - 1].overwrites
-            if overwrites not in dying or dropped:
+            if overwrites not in dying or graph.heir(k, code) in dropped:
                 overwrites = None
             statements.append(Compute(t, k, code, k not in seen, dropped, overwrites))
             seen.add(k)

@@ -114,7 +114,7 @@ class Schedule:
                 previous = k
                 dead = [v for v in (*way.inputs, *way.outputs) if last_reader.get(v, k) <= k and not kept[t, v]]
                 again = [v for v in way.outputs if graph.persistent[v] and self.S[t, v]]  # the first version stays
-                if way.overwrites in dead and not again:
+                if way.overwrites in dead and graph.heir(k, code) not in again:
                     U[t, k] -= bytes_of[way.overwrites]
                 held -= int(bytes_of[dead + again].sum())
             U[t, previous + 1 :] = held

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,7 +22,7 @@ from remat_explorer.documents import (
 )
 from remat_explorer.errors import ScheduleError, SolutionError
 from remat_explorer.graph import Graph
-from remat_explorer.graph_file import parse_options
+from remat_explorer.graph_file import options_document, parse_options
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.schedule import Schedule
@@ -238,7 +237,7 @@ def relative_gap(cost: float | None, lower_bound: float | None) -> float | None:
 
 def _graph_entry(graph: Graph) -> dict[str, Any]:
     entry: dict[str, Any] = {"name": graph.name, "sha256": graph.sha256, "structure": graph.structure}
-    return entry if graph.options is None else entry | {"capture": dataclasses.asdict(graph.options)}
+    return entry if graph.options is None else entry | {"capture": options_document(graph.options)}
 
 
 def capture_options_of(path: str | Path) -> CaptureOptions | None:

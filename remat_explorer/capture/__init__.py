@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch import nn
 from remat_explorer.capture.losses import Loss
 from remat_explorer.capture.profiling import profile
 from remat_explorer.capture.tracing import trace
-from remat_explorer.capture_options import CaptureOptions
+from remat_explorer.capture_options import CaptureOptions, kinds_of
 from remat_explorer.graph import Graph
 
 __all__ = ["capture", "profile", "trace"]
@@ -33,6 +34,7 @@ def capture(
     contract: bool = True,
     split_convolution_backward: bool = True,
     fake: bool = True,
+    implementations: str | Iterable[str] | None = None,
 ) -> Graph:
     """The training graph of ``model``: forward, loss and backward, without allocating a tensor.
 
@@ -55,10 +57,12 @@ def capture(
         split_convolution_backward: separate the input gradient of a convolution from its weight gradient.
         fake: predict shapes and storages from FakeTensors; False runs each operator once, on tensors that all stay in
             memory, for operators of your own whose fake kernel says something else than the true one.
+        implementations: other ways to compute operations, among which a strategy may choose: "exact" for those whose
+            results are equal bit for bit, "all", or kinds, keys of `remat_explorer.capture_options.KINDS`.
 
     Raises:
         CaptureError: if the model cannot be captured as a static graph; the message says why.
-        UnknownNameError: if the device is not in the table.
+        UnknownNameError: if the device is not in the table, or there is no such kind of implementations.
 
     >>> import torch
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
@@ -66,7 +70,8 @@ def capture(
     >>> [node.name for node in graph.operations][:2]
     ['0 linear + relu', '2 linear']
     """
-    options = CaptureOptions(contract, split_convolution_backward, optimizer, fake)
+    kinds = kinds_of(implementations)
+    options = CaptureOptions(contract, split_convolution_backward, optimizer, fake, kinds)
     return trace(model, args, kwargs, loss, device, options).graph
 
 

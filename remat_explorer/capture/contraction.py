@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch._ops import OpOverload
 from torch.fx import Node
 
 from remat_explorer.capture.in_place import COMMUTATIVE, IN_PLACE, covers, takeover_of
@@ -12,20 +13,32 @@ aten = torch.ops.aten
 SMALL_LEAF = 64 * 1024  # bytes of a bias gradient that may join the weight gradient right before it
 
 
-def contract(found: Storages) -> None:
-    """Apply every rule below, in place."""
-    fuse_unary(found)
+NORMALIZED = (aten._native_batch_norm_legit_functional.default, aten.native_batch_norm.default)
+
+
+def contract(found: Storages, kinds: tuple[str, ...] = ()) -> None:
+    """Apply every rule below, in place.
+
+    Args:
+        found: operations and storages.
+        kinds: of alternative implementations that operations will get; what they read must remain a value.
+    """
+    fuse_unary(found, NORMALIZED if "output-activated" in kinds else ())
     fuse_tied_sums(found)
     merge_leaves(found)
     merge_fan_out_sums(found)
 
 
-def fuse_unary(found: Storages) -> None:
+def fuse_unary(found: Storages, apart: tuple[OpOverload, ...] = ()) -> None:
     """Run a unary operation in place inside the only producer of its input, when nobody else reads that input.
 
     An operation whose other inputs are parameters, inputs or constants counts as unary: they are there all the time.
     Nothing is lost: input and output have the same bytes, and whatever keeping the input makes possible, keeping the
     output makes possible at no cost. The in-place run also saves the moment at which both would exist.
+
+    Args:
+        found: operations and storages.
+        apart: operators whose result must remain, for alternatives that read it.
     """
     readers = found.readers()
     producer = {storage: draft for draft in found.operations for storage in draft.writes}
@@ -35,6 +48,8 @@ def fuse_unary(found: Storages) -> None:
             continue
         source, target = draft.reads[0], draft.writes[0]
         maker = producer[source]
+        if maker.nodes[0].target in apart:
+            continue
         if source.persistent or readers[source] != [draft] or maker.backward != draft.backward:
             continue
         maker.nodes.append(call)

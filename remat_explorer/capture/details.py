@@ -19,7 +19,7 @@ def details_of(draft: OperationDraft, number: dict[StorageDraft, int]) -> Detail
     calls = draft.calls
     outputs = sorted(draft.writes, key=number.__getitem__)
     return Details(
-        calls[0].meta.get(MODULE_PATH, ""),
+        calls[0].meta.get(MODULE_PATH, "") if calls else "",
         " + ".join(operator_name(call) for call in calls),
         tuple(_shape(storage.carrier.meta.get("val")) for storage in outputs),
         next((line for call in calls if (line := call.meta.get(SOURCE_LINE))), ""),

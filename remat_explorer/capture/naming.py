@@ -21,7 +21,8 @@ _SUFFIXES = ("_with_indices", "_data", "_forward", "_functional")
 
 def operator_name(node: Node) -> str:
     """The operator of a call, without the marks that tell its kernels apart."""
-    name = str(getattr(node.target, "overloadpacket", node.target)).removeprefix("aten.")
+    name = str(getattr(node.target, "overloadpacket", getattr(node.target, "__name__", node.target)))
+    name = name.removeprefix("aten.")
     if name in _KNOWN:
         return _KNOWN[name]
     if name.startswith("convolution"):

@@ -114,10 +114,13 @@ def require_same_structure(expected: Graph, found: Graph) -> None:
             f"has {found.n} and {len(found.values)}: {hint}"
         )
     for mine, theirs in zip(expected.operations, found.operations, strict=True):
-        same = (mine.name, mine.default.inputs, mine.default.outputs)
-        differs = same != (theirs.name, theirs.default.inputs, theirs.default.outputs) or mine.phase != theirs.phase
-        # a graph that overwrites nothing can be run: its plans give every output a storage of its own
-        if differs or mine.default.overwrites not in (None, theirs.default.overwrites):
+        same = (mine.name, mine.phase, mine.optional, len(mine.implementations))
+        differs = same != (theirs.name, theirs.phase, theirs.optional, len(theirs.implementations))
+        for way, other in zip(mine.implementations, theirs.implementations, strict=False):
+            differs |= (way.name, way.inputs, way.outputs) != (other.name, other.inputs, other.outputs)
+            # a graph that overwrites nothing can be run: its plans give every output a storage of its own
+            differs |= way.overwrites not in (None, other.overwrites)
+        if differs:
             raise ExecutionError(f"the graph's operation {mine.name!r} differs from {theirs.name!r} here: {hint}")
     for mine, theirs in zip(expected.values, found.values, strict=True):
         if (mine.bytes, mine.persistent) != (theirs.bytes, theirs.persistent):

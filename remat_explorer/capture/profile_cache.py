@@ -24,7 +24,7 @@ _PROFILE = ("format", "version", "key", "seconds", "workspace")
 
 @dataclass(frozen=True)
 class Profile:
-    """Measured numbers of a graph's operations, in their order.
+    """Measured numbers of the implementations of a graph's operations, in their order.
 
     Attributes:
         seconds: above 0; a cost of 0 would let a solver repeat an operation for nothing.
@@ -54,22 +54,22 @@ class Profile:
 
     def of(self, graph: Graph) -> Graph:
         """``graph`` with these numbers in place of its own."""
-        numbers = zip(graph.operations, self.seconds, self.workspace, strict=True)
+        ways = [way for node in graph.operations for way in node.implementations]
+        numbers = zip(ways, self.seconds, self.workspace, strict=True)
+        measured = iter([dataclasses.replace(way, cost=cost, workspace=size) for way, cost, size in numbers])
         operations = tuple(
-            dataclasses.replace(
-                node, implementations=(dataclasses.replace(node.default, cost=cost, workspace=workspace),)
-            )
-            for node, cost, workspace in numbers
+            dataclasses.replace(node, implementations=tuple(next(measured) for _ in node.implementations))
+            for node in graph.operations
         )
         return dataclasses.replace(graph, operations=operations)
 
 
-def load_profile(key: Key, operations: int) -> Profile | None:
+def load_profile(key: Key, implementations: int) -> Profile | None:
     """The profile of that key, or None if there is none that can be trusted.
 
     Args:
         key: as `profile_key` gives it.
-        operations: how many the graph has.
+        implementations: how many the graph has, over all operations.
     """
     try:
         document = require_keys(read_json(entry_path("profile", key), RematError), _PROFILE, "the profile", RematError)
@@ -77,7 +77,7 @@ def load_profile(key: Key, operations: int) -> Profile | None:
         found = Profile(tuple(document["seconds"]), tuple(document["workspace"]))
     except (RematError, TypeError):
         return None
-    return found if document["key"] == key and len(found.seconds) == operations else None
+    return found if document["key"] == key and len(found.seconds) == implementations else None
 
 
 def store_profile(key: Key, profile: Profile) -> None:

@@ -53,7 +53,8 @@ def program_fingerprint(program: Program) -> str:
     (True, False)
     """
     digest = hashlib.sha256()
-    for body in (*program.bodies, *program.in_place.values()):
+    others = (body for choice in program.choices.values() for body in choice if body is not None)
+    for body in (*program.bodies, *program.in_place.values(), *others):
         for call in body.calls:
             digest.update(f"{_name(call)}{_arguments(call, program)}\n".encode())
         digest.update(b"\n")
@@ -67,7 +68,7 @@ def _name(call: Call) -> str:
 
 
 def _arguments(call: Call, program: Program) -> str:
-    given: Any = map_arg((call.node.args, call.node.kwargs), program.fakes.__getitem__)
+    given: Any = map_arg((call.args, call.kwargs), program.fakes.__getitem__)
     return repr(pytree.tree_map_only(torch.Tensor, _layout, given))
 
 

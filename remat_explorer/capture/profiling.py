@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from remat_explorer.capture.alternatives.profiling import ChoicesRun
 from remat_explorer.capture.autocast import no_autocast
 from remat_explorer.capture.losses import Loss
 from remat_explorer.capture.placement import Placed, exact_kernels, place, require_same_structure
@@ -41,7 +42,7 @@ def profile(
     cancelled: Callable[[], bool] = lambda: False,
     refresh: bool = False,
 ) -> Graph:
-    """The same graph with measured seconds (the median) and measured workspace bytes of every operation.
+    """The same graph with measured seconds (the median) and measured workspace bytes of every implementation.
 
     Everything is kept in memory, as plain training does; where memory does not hold that, a schedule runs that is meant
     to take the least. Model, inputs and random state stay as they are.
@@ -69,7 +70,8 @@ def profile(
     program = trace(placed.model, placed.args, placed.kwargs, loss, options=graph.options)
     require_same_structure(graph, program.graph)
     key = profile_key(program, placed.device, repeats)
-    found = None if refresh else load_profile(key, graph.n)
+    count = sum(len(node.implementations) for node in graph.operations)
+    found = None if refresh else load_profile(key, count)
     if found is None:
         tensors = TrainingStep(placed.model, placed.args, placed.kwargs, loss).tensors(placed.args, placed.kwargs)
         try:
@@ -82,8 +84,8 @@ def profile(
 
 
 def everything(graph: Graph) -> Plan:
-    """The plan that runs each operation once and keeps what is still to be read."""
-    return Plan.from_sequence(graph, [(k, k, 1) for k in range(graph.n)])
+    """The plan that runs each mandatory operation once and keeps what is still to be read."""
+    return Plan.from_sequence(graph, [(t, int(k), 1) for t, k in enumerate(graph.mandatory)])
 
 
 def _measured(
@@ -95,9 +97,12 @@ def _measured(
     on_progress: Callable[[int, int], None] | None,
     cancelled: Callable[[], bool],
 ) -> Profile:
-    """Medians of ``repeats`` timed runs of ``plan``, after one that warms up, and the workspace of one more."""
+    """Medians of ``repeats`` timed runs of ``plan``, after one that warms up, and the workspace of one more.
+
+    Operations that offer a choice are timed in all implementations, in runs of their own.
+    """
     computed = [statement.operation for statement in plan.statements if isinstance(statement, Compute)]
-    total = len(computed) * (repeats + 2)
+    total = len(computed) * (repeats + 2) + ChoicesRun(program, placed.device, lambda k: None).runs(repeats)
     devices = [placed.device] if placed.device.type == "cuda" else []
     seconds: list[list[float]] = [[] for _ in range(plan.graph.n)]
     workspace = [0] * plan.graph.n
@@ -112,7 +117,15 @@ def _measured(
                     seconds[k].append(elapsed)
         for k, size in zip(computed, run.metered(program.bind(placed.model, tensors)), strict=True):
             workspace[k] = max(workspace[k], size)
-    return Profile(tuple(max(statistics.median(times), SHORTEST) for times in seconds), tuple(workspace))
+        found = {(k, 1): (statistics.median(times), workspace[k]) for k, times in enumerate(seconds) if times}
+        if plan.graph.has_choices:
+            choices = ChoicesRun(program, placed.device, step)
+            for choice, (elapsed, size) in choices.measured(
+                lambda: program.bind(placed.model, tensors), repeats
+            ).items():
+                found[choice] = elapsed, max(size, found.get(choice, (0.0, 0))[1])
+    numbers = [found[choice] for choice in sorted(found)]
+    return Profile(tuple(max(elapsed, SHORTEST) for elapsed, _ in numbers), tuple(size for _, size in numbers))
 
 
 def _steps(

@@ -22,11 +22,35 @@ Registers = dict[Node, torch.Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One call of an operator; ``frees`` are the intermediate tensors that no later call of its body reads."""
+    """One call of an operator, which makes what ``node`` stands for.
+
+    Attributes:
+        target: what is called.
+        frees: the intermediate tensors that no later call of its body reads.
+        arguments: of an alternative implementation, which reads something else than the node; else the node's own.
+    """
 
     node: Node
     target: Callable[..., Any]
     frees: tuple[Node, ...] = ()
+    arguments: tuple[Any, ...] | None = None
+
+    @property
+    def args(self) -> Any:
+        """Positional arguments."""
+        return self.node.args if self.arguments is None else self.arguments
+
+    @property
+    def kwargs(self) -> Any:
+        """Keyword arguments."""
+        return self.node.kwargs if self.arguments is None else {}
+
+    @property
+    def sources(self) -> tuple[Node, ...]:
+        """The nodes among the arguments, each once."""
+        found: dict[Node, None] = {}
+        map_arg((self.args, self.kwargs), found.setdefault)
+        return tuple(found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +94,7 @@ class Body:
 
         for call in self.calls:
             # no name may hold an argument or a result beyond its call: it would keep memory that the plan frees
-            local[call.node] = call.target(*map_arg(call.node.args, look_up), **map_arg(call.node.kwargs, look_up))
+            local[call.node] = call.target(*map_arg(call.args, look_up), **map_arg(call.kwargs, look_up))
             for node in call.frees:
                 del local[node]
         return local
@@ -148,7 +172,9 @@ class Program:
         epilogue: bookkeeping such as ``num_batches_tracked``, run once after the plan.
         module: the joint graph, which owns the constants.
         fakes: for each node its FakeTensors, for costs.
-        in_place: for each operation that may overwrite an input the body that does.
+        in_place: for each operation that may overwrite an input the body that does, by the default implementation.
+        choices: bodies of the other implementations, by operation and number of the implementation: the one that takes
+            new tensors, and the one that overwrites an input, or None.
     """
 
     graph: Graph
@@ -162,9 +188,13 @@ class Program:
     module: GraphModule
     fakes: Mapping[Node, Any]
     in_place: Mapping[int, Body] = field(default_factory=dict)
+    choices: Mapping[tuple[int, int], tuple[Body, Body | None]] = field(default_factory=dict)
 
     def body(self, statement: Compute) -> Body:
         """What runs for a statement of a plan of `graph`."""
+        if statement.implementation > 1:
+            beside, over = self.choices[statement.operation, statement.implementation]
+            return beside if statement.overwrites is None or over is None else over
         return (self.bodies if statement.overwrites is None else self.in_place)[statement.operation]
 
     def bind(self, model: nn.Module, tensors: tuple[torch.Tensor, ...], tangents: bool = True) -> Registers:

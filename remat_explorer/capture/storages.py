@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 from torch._functorch._aot_autograd.descriptors import TangentAOTInput
@@ -17,6 +18,9 @@ from torch.fx import GraphModule, Node
 from remat_explorer.capture.cleaning import output_node
 from remat_explorer.capture.propagation import Fakes, storage_key, tensors_of
 from remat_explorer.errors import CaptureError
+
+if TYPE_CHECKING:
+    from remat_explorer.capture.alternatives.ways import Way
 
 
 @dataclass(eq=False)
@@ -43,6 +47,8 @@ class OperationDraft:
         nodes: the calls that make storages, in graph order, with the getitems that pick their outputs.
         discarded: bytes of outputs that nobody reads; they exist only while the operation runs.
         in_place: calls that overwrite their first argument.
+        ways: other implementations.
+        optional: whether it only makes what some other implementation reads.
     """
 
     nodes: list[Node]
@@ -51,6 +57,8 @@ class OperationDraft:
     writes: list[StorageDraft] = field(default_factory=list)
     discarded: int = 0
     in_place: set[Node] = field(default_factory=set)
+    ways: list[Way] = field(default_factory=list)
+    optional: bool = False
 
     @property
     def calls(self) -> list[Node]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import operator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,31 +17,29 @@ from torch._functorch._aot_autograd.descriptors import (
     TangentAOTInput,
 )
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule
 
-from remat_explorer import graph as graphs
+from remat_explorer.capture.alternatives.registry import add_alternatives
+from remat_explorer.capture.assembling import assemble, numbered
 from remat_explorer.capture.backward_order import weight_gradients_first
-from remat_explorer.capture.bodies import body_of, in_place_bodies, view_of
+from remat_explorer.capture.bodies import bodies_of_choices, body_of, in_place_bodies, view_of
 from remat_explorer.capture.checks import require_capturable
 from remat_explorer.capture.cleaning import clean, results_of
 from remat_explorer.capture.constants import hoist_constants
 from remat_explorer.capture.contraction import contract
-from remat_explorer.capture.costs import roofline
-from remat_explorer.capture.details import details_of
-from remat_explorer.capture.devices import Device, find_device
+from remat_explorer.capture.devices import find_device
 from remat_explorer.capture.explain import explain_result, explained
 from remat_explorer.capture.gradients import own_gradients
-from remat_explorer.capture.in_place import takeover_of
 from remat_explorer.capture.joint import trace_joint
 from remat_explorer.capture.losses import Loss
-from remat_explorer.capture.naming import MODULE_PATH, SOURCE_LINE, operation_name, unique
+from remat_explorer.capture.naming import MODULE_PATH, SOURCE_LINE
 from remat_explorer.capture.optimizers import optimizer_bytes
 from remat_explorer.capture.program import Body, Input, Program, Registers, Result, bind_inputs
 from remat_explorer.capture.propagation import propagate
 from remat_explorer.capture.randomness import is_random
 from remat_explorer.capture.returned import Returned
 from remat_explorer.capture.step import TrainingStep
-from remat_explorer.capture.storages import OperationDraft, StorageDraft, Storages, find_storages
+from remat_explorer.capture.storages import OperationDraft, Storages, find_storages
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.errors import CaptureError
 
@@ -75,19 +73,20 @@ def trace(
     weight_gradients_first(found)
     prologue = hoist_constants(found) if options.contract else []
     if options.contract:
-        contract(found)
+        contract(found, options.implementations)
     epilogue = _take_epilogue(found)
+    if options.implementations:
+        add_alternatives(found, options.implementations, _content(joint.module, model))
     if not found.operations:
         raise CaptureError(f"{type(model).__name__} has no operation that depends on its inputs: nothing to plan")
     found.resident_bytes += optimizer_bytes(model, options.optimizer)
-    values = [storage for draft in found.operations for storage in draft.writes]
-    number = {storage: v for v, storage in enumerate(values)}
+    number = numbered(found)
     assert step.returned is not None  # it has been traced
     results = _results(found, step.returned)
     return Program(
-        _graph(type(model).__name__, found, number, results, find_device(device), options),
+        assemble(type(model).__name__, found, number, results, find_device(device), options),
         tuple(body_of(draft, found, number) for draft in found.operations),
-        tuple(storage.carrier for storage in values),
+        tuple(storage.carrier for storage in number),
         _inputs(joint.module),
         results,
         step.returned,
@@ -96,7 +95,19 @@ def trace(
         joint.module,
         found.fakes,
         in_place_bodies(found, number),
+        bodies_of_choices(found, number),
     )
+
+
+def _content(module: GraphModule, model: nn.Module) -> Callable[[Any], torch.Tensor | None]:
+    """The tensor of a parameter by its node, where it has one and content in it."""
+    names = {entry.node: entry.name for entry in _inputs(module) if entry.kind == "parameter"}
+
+    def content(node: Any) -> torch.Tensor | None:
+        tensor = model.get_parameter(names[node]).detach() if node in names else None
+        return None if tensor is None or isinstance(tensor, FakeTensor) or tensor.device.type == "meta" else tensor
+
+    return content
 
 
 def _unnumbered(drafts: list[OperationDraft], found: Storages) -> tuple[Body, ...]:
@@ -173,53 +184,3 @@ def _results(found: Storages, returned: Returned) -> tuple[Result, ...]:
         else:
             raise explain_result(meaning)
     return tuple(results)
-
-
-def _graph(
-    name: str,
-    found: Storages,
-    number: dict[StorageDraft, int],
-    results: tuple[Result, ...],
-    device: Device,
-    options: CaptureOptions,
-) -> graphs.Graph:
-    meanings = {found.of_node[result.node]: _result_name(result) for result in results}
-    titles = unique(
-        operation_name(draft.calls, [meanings.get(storage, "") for storage in draft.writes])
-        for draft in found.operations
-    )
-    labels: list[str] = []
-    for draft, title in zip(found.operations, titles, strict=True):
-        plain = [storage for storage in draft.writes if storage not in meanings]
-        for storage in draft.writes:
-            numbered = f"{title} [{_output_number(storage.carrier)}]" if len(plain) > 1 else title
-            labels.append(meanings.get(storage, numbered))
-    operations = [
-        graphs.operation(
-            title,
-            "backward" if draft.backward else "forward",
-            sorted(number[storage] for storage in draft.reads),
-            sorted(number[storage] for storage in draft.writes),
-            roofline(draft.calls, found.fakes, device),
-            max(0, draft.discarded),
-            number[takeover.storage] if (takeover := takeover_of(draft, found)) else None,
-            details_of(draft, number),
-        )
-        for draft, title in zip(found.operations, titles, strict=True)
-    ]
-    entries = zip(unique(labels), number, strict=True)
-    return graphs.Graph(
-        name,
-        tuple(graphs.Value(label, storage.bytes, storage.persistent) for label, storage in entries),
-        tuple(operations),
-        found.resident_bytes,
-        options,
-    )
-
-
-def _result_name(result: Result) -> str:
-    return {"output": result.name, "gradient": f"{result.name}.grad", "buffer": f"{result.name} (new)"}[result.kind]
-
-
-def _output_number(carrier: Node) -> int:
-    return carrier.args[1] if carrier.target is operator.getitem else 0  # type: ignore[return-value]

@@ -102,7 +102,7 @@ class Emission:
             return local[node] if node in local else self.nodes[node]
 
         for call in body.calls:
-            args, kwargs = map_arg((call.node.args, call.node.kwargs), look_up)
+            args, kwargs = map_arg((call.args, call.kwargs), look_up)
             target = call.target
             if isinstance(target, Overwriting):
                 target, args, kwargs = target.lowered(args, kwargs)
@@ -129,7 +129,7 @@ def _identifier(name: str) -> str:
 def reads(body: Body) -> set[fx.Node]:
     """The nodes that a body reads and does not make itself."""
     made = {call.node for call in body.calls}
-    return {source for call in body.calls for source in call.node.all_input_nodes} - made
+    return {source for call in body.calls for source in call.sources} - made
 
 
 def statement_of_line(line: str, statements: dict[str, int | None]) -> int | None:

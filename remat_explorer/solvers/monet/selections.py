@@ -86,7 +86,7 @@ def restricted_to(graph: Graph, choice: Mapping[int, int]) -> Selection:
                     f"implementation {way.name!r} of {node.name!r} reads {graph.values[v].name!r}, which the chosen "
                     f"implementation of {graph.operations[int(graph.producer[v])].name!r} does not write"
                 )
-        operations.append(Operation(node.name, node.phase, (_renumbered(way, number),)))
+        operations.append(Operation(node.name, node.phase, (_renumbered(way, number),), details=node.details))
     values: tuple[Value, ...] = tuple(graph.values[v] for v in written)
     plain = Graph(graph.name, values, tuple(operations), graph.resident_bytes, graph.options)
     return Selection(plain, graph, tuple(kept), tuple(codes[k] for k in kept))

@@ -1,0 +1,38 @@
+"""Predicted costs of alternative implementations: rough, for they do not know the kernels; a profile measures them."""
+
+from __future__ import annotations
+
+import operator
+
+import torch
+from torch.fx import Node
+from torch.fx.node import map_arg
+from torch.utils import _pytree as pytree
+
+from remat_explorer.capture.alternatives.ways import Way
+from remat_explorer.capture.costs import flops, roofline
+from remat_explorer.capture.devices import Device
+from remat_explorer.capture.storages import OperationDraft, Storages
+
+RECOMPUTED = {"attention": 2.0}  # kinds that run more than the floating-point operations of the call they replace
+
+
+def predicted_cost(draft: OperationDraft, way: Way, found: Storages, device: Device) -> float:
+    """Seconds of an implementation: a roofline of the bytes it moves and the operations of the call it replaces.
+
+    An implementation that computes nothing costs a launch: a cost of 0 would let a solver repeat it for nothing.
+    """
+    others = [call for call in draft.calls if call is not way.main]
+    computed = [call for call in way.steps if call.target is not operator.getitem]
+    if not computed:
+        return roofline(others, found.fakes, device) + device.launch
+    tensors: list[torch.Tensor] = []
+    for call in way.steps:
+        nodes: list[Node] = []
+        map_arg((call.args, call.kwargs), nodes.append)
+        given = [found.fakes[node] for node in (*nodes, call.node)]
+        tensors += [leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, torch.Tensor)]
+    moved = sum(t.nbytes for t in {id(t): t for t in tensors}.values())
+    arithmetic = flops(way.main, found.fakes) * RECOMPUTED.get(way.kind, 1.0)
+    own = max(arithmetic / device.rate, moved / device.bandwidth) + way.launches * device.launch
+    return own + roofline(others, found.fakes, device)

@@ -1,0 +1,77 @@
+"""Masks of one bit an entry: eight truth values in a byte.
+
+Source: Gist (Jain et al., ISCA 2018), section 4.1, the binarized mask of ReLU. Eight booleans of a byte each are one
+64-bit word here; one multiplication gathers their lowest bits in the highest byte, another spreads a byte over eight.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from remat_explorer.capture.alternatives.kernels.flat import chunks, flat
+
+_GATHER = 0x0102040810204080  # brings the lowest bit of byte j to bit 56 + j
+_SPREAD = 0x0101010101010101  # a byte eight times
+_PICK = 0x8040201008040201 - (1 << 64)  # bit j of byte j, as a signed number
+_WEIGHTS = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+def mask_bytes(entries: int) -> int:
+    """Bytes of a mask of that many entries.
+
+    >>> mask_bytes(8), mask_bytes(9)
+    (1, 2)
+    """
+    return (entries + 7) // 8
+
+
+def pack(mask: torch.Tensor, out: torch.Tensor) -> None:
+    """Write a row of booleans as bits: entry 8 i + j becomes bit j of byte i. Bits after the last entry are 0.
+
+    Args:
+        mask: bool of shape (n,), contiguous.
+        out: uint8 of shape (mask_bytes(n),).
+
+    >>> packed = torch.empty(2, dtype=torch.uint8)
+    >>> pack(torch.tensor([True, False, True, False, False, False, False, False, True]), packed)
+    >>> packed.tolist()
+    [5, 1]
+    """
+    whole = mask.numel() // 8
+    if whole:
+        # the product wraps around and the shift keeps its sign; the lowest byte of the result is right all the same
+        words = mask[: 8 * whole].view(torch.int64) * _GATHER
+        out[:whole].copy_(words.bitwise_right_shift_(56))
+    if rest := mask[8 * whole :].tolist():
+        out[whole] = sum(weight for weight, bit in zip(_WEIGHTS, rest, strict=False) if bit)
+
+
+def unpack(packed: torch.Tensor, out: torch.Tensor) -> None:
+    """Write bits as booleans.
+
+    Args:
+        packed: uint8 of shape (n,), as `pack` gives it.
+        out: bool of shape (8 n,), contiguous.
+
+    >>> mask = torch.empty(8, dtype=torch.bool)
+    >>> unpack(torch.tensor([5], dtype=torch.uint8), mask)
+    >>> mask.nonzero().flatten().tolist()
+    [0, 2]
+    """
+    words = out.view(torch.int64)
+    words.copy_(packed)
+    words.mul_(_SPREAD).bitwise_and_(_PICK)
+    out.view(torch.uint8).ne_(0)
+
+
+def packed_mask(mask: torch.Tensor) -> torch.Tensor:
+    """The bits of a whole dense mask, in the order of its storage.
+
+    >>> packed_mask(torch.ones(2, 5, dtype=torch.bool)).tolist()
+    [255, 3]
+    """
+    row = flat(mask)
+    packed = torch.empty(mask_bytes(row.numel()), dtype=torch.uint8, device=mask.device)
+    for part in chunks(row.numel()):
+        pack(row[part], packed[part.start // 8 : mask_bytes(part.stop)])
+    return packed

@@ -1,0 +1,232 @@
+"""Convolutions in batch chunks, in another layout or by another library, and the input gradient from the gradient.
+
+A kernel's workspace grows with its batch, so the same convolution on a few samples at a time needs a fraction of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from remat_explorer.capture.alternatives.kernels.flat import chunks
+
+aten = torch.ops.aten
+Sizes = Sequence[int]
+
+
+def input_gradient(
+    gradient: torch.Tensor,
+    weight: torch.Tensor,
+    size: Sizes,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    transposed: bool,
+    groups: int,
+) -> torch.Tensor:
+    """The gradient of a convolution's input, which takes the input's shape but not its content.
+
+    It is the transposed convolution of the output's gradient; for a transposed convolution, the plain one. Bit-equal,
+    but for groups of channels with channels last in memory, where oneDNN takes another kernel: there it differs by
+    about 2e-7 of the largest entry.
+
+    Args:
+        gradient: of the output, (samples, channels, ...).
+        weight: of the convolution.
+        size: shape of the input.
+        stride, padding, dilation, transposed, groups: of the convolution.
+
+    >>> input_gradient(torch.ones(1, 1, 2), torch.ones(1, 1, 2), [1, 1, 3], [1], [0], [1], False, 1).tolist()
+    [[[1.0, 2.0, 1.0]]]
+    """
+    if transposed:
+        none = [0] * len(stride)
+        return aten.convolution.default(gradient, weight, None, stride, padding, dilation, False, none, groups)
+    beyond = [
+        size[d + 2]
+        - ((gradient.shape[d + 2] - 1) * stride[d] - 2 * padding[d] + (weight.shape[d + 2] - 1) * dilation[d] + 1)
+        for d in range(len(stride))
+    ]
+    return aten.convolution.default(gradient, weight, None, stride, padding, dilation, True, beyond, groups)
+
+
+def convolution_in_chunks(
+    source: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    transposed: bool,
+    output_padding: Sizes,
+    groups: int,
+    samples: int,
+) -> torch.Tensor:
+    """A convolution of ``samples`` samples at a time. Relative to the largest entry it differs by at most 7e-7."""
+    arguments = weight, bias, stride, padding, dilation, transposed, output_padding, groups
+    result = None
+    for part in chunks(len(source), samples):
+        found = aten.convolution.default(source[part], *arguments)
+        if result is None:
+            result = _room(found, len(source))
+        result[part] = found
+        del found
+    return aten.convolution.default(source, *arguments) if result is None else result
+
+
+def input_gradient_in_chunks(
+    gradient: torch.Tensor,
+    weight: torch.Tensor,
+    size: Sizes,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    transposed: bool,
+    groups: int,
+    samples: int,
+) -> torch.Tensor:
+    """`input_gradient` of ``samples`` samples at a time. Relative to the largest entry it differs by at most 7e-7."""
+    result = None
+    for part in chunks(len(gradient), samples):
+        arguments = weight, size, stride, padding, dilation, transposed, groups
+        found = input_gradient(gradient[part], *arguments)
+        if result is None:
+            result = _room(found, len(gradient))
+        result[part] = found
+        del found
+    if result is None:
+        return input_gradient(gradient, weight, size, stride, padding, dilation, transposed, groups)
+    return result
+
+
+def weight_gradient_in_chunks(
+    gradient: torch.Tensor,
+    source: torch.Tensor,
+    weight: torch.Tensor,
+    bias_sizes: Sizes | None,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    transposed: bool,
+    output_padding: Sizes,
+    groups: int,
+    mask: Sequence[bool],
+    samples: int,
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """Gradients of weight and bias, summed over ``samples`` samples at a time, as `convolution_backward` gives them.
+
+    Relative to the largest entry they differ by about 1e-5 in float32: sums come in another order.
+
+    Args:
+        gradient: of the output.
+        source, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups: of the convolution.
+        mask: of `convolution_backward`; no input gradient.
+        samples: of a chunk.
+    """
+    arguments = weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, list(mask)
+    totals: list[torch.Tensor | None] | None = None
+    for part in chunks(len(gradient), samples):
+        found = aten.convolution_backward.default(gradient[part], source[part], *arguments)
+        if totals is None:
+            totals = list(found)
+        else:
+            for total, more in zip(totals, found, strict=True):
+                if total is not None:
+                    total.add_(more)
+        del found
+    if totals is None:
+        return aten.convolution_backward.default(gradient, source, *arguments)
+    return totals[0], totals[1], totals[2]
+
+
+def convolution_channels_last(
+    source: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    transposed: bool,
+    output_padding: Sizes,
+    groups: int,
+) -> torch.Tensor:
+    """A two-dimensional convolution with channels last in memory, and back. It differs by at most 7e-7."""
+    last = torch.channels_last
+    source, weight = source.contiguous(memory_format=last), weight.contiguous(memory_format=last)
+    result = aten.convolution.default(
+        source, weight, bias, stride, padding, dilation, transposed, output_padding, groups
+    )
+    del source, weight
+    return result.contiguous()
+
+
+def convolution_native(
+    source: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    transposed: bool,
+    output_padding: Sizes,
+    groups: int,
+) -> torch.Tensor:
+    """A convolution by PyTorch's own kernels instead of oneDNN's. It differs by at most 7e-7."""
+    with _without_onednn():
+        return aten.convolution.default(
+            source, weight, bias, stride, padding, dilation, transposed, output_padding, groups
+        )
+
+
+def input_gradient_native(
+    gradient: torch.Tensor,
+    weight: torch.Tensor,
+    size: Sizes,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    transposed: bool,
+    groups: int,
+) -> torch.Tensor:
+    """`input_gradient` by PyTorch's own kernels. It differs by at most 7e-7."""
+    with _without_onednn():
+        return input_gradient(gradient, weight, size, stride, padding, dilation, transposed, groups)
+
+
+def weight_gradient_native(
+    gradient: torch.Tensor,
+    source: torch.Tensor,
+    weight: torch.Tensor,
+    bias_sizes: Sizes | None,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    transposed: bool,
+    output_padding: Sizes,
+    groups: int,
+    mask: Sequence[bool],
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """Gradients of weight and bias by PyTorch's own kernels. They differ by about 1e-5."""
+    arguments = weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, list(mask)
+    with _without_onednn():
+        return aten.convolution_backward.default(gradient, source, *arguments)
+
+
+@contextlib.contextmanager
+def _without_onednn() -> Iterator[None]:
+    before = torch.backends.mkldnn.set_flags(False)[0]
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.set_flags(before)
+
+
+def _room(part: torch.Tensor, samples: int) -> torch.Tensor:
+    """A tensor for the results of all samples, with the memory format of those of a part."""
+    last = torch.channels_last if part.dim() == 4 else torch.channels_last_3d if part.dim() == 5 else None
+    shape = (samples, *part.shape[1:])
+    if last is not None and part.is_contiguous(memory_format=last) and not part.is_contiguous():
+        return torch.empty(shape, dtype=part.dtype, device=part.device, memory_format=last)
+    return part.new_empty(shape)

@@ -1,0 +1,140 @@
+"""Measured costs and workspace of every implementation of operations that have several, on real tensors."""
+
+from __future__ import annotations
+
+import statistics
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from remat_explorer.capture.memory_meter import is_out_of_memory, memory_meter
+from remat_explorer.capture.program import Body, Program, Registers
+from remat_explorer.errors import OutOfMemoryError
+
+Numbers = dict[tuple[int, int], tuple[float, int]]
+Measure = Callable[[int, int, Registers], None]
+
+
+@dataclass(frozen=True, eq=False)
+class ChoicesRun:
+    """Runs every operation once, in order, and of each that offers a choice all implementations, one after another.
+
+    A value stays as long as any implementation of a later operation reads it; that takes more memory than any plan.
+
+    Attributes:
+        program: with alternatives.
+        device: where it runs.
+        step: called with the number of an operation for each implementation that has run.
+
+    Raises:
+        OutOfMemoryError: from `measured`, with the implementation; registers are emptied.
+    """
+
+    program: Program
+    device: torch.device
+    step: Callable[[int], None]
+
+    @property
+    def choices(self) -> list[tuple[int, int]]:
+        """Operation and number of each implementation that is measured here."""
+        operations = enumerate(self.program.graph.operations)
+        several = [(k, node) for k, node in operations if len(node.implementations) > 1 or node.optional]
+        return [(k, code) for k, node in several for code in range(1, len(node.implementations) + 1)]
+
+    def runs(self, repeats: int) -> int:
+        """How many implementations run in all."""
+        return len(self.choices) * (repeats + 2)
+
+    def measured(self, bind: Callable[[], Registers], repeats: int) -> Numbers:
+        """Median seconds, and workspace in bytes, by operation and number of the implementation.
+
+        Args:
+            bind: gives registers that hold the resident tensors.
+            repeats: timed runs, after one that warms up and before one that meters memory.
+        """
+        seconds: dict[tuple[int, int], list[float]] = {choice: [] for choice in self.choices}
+
+        def timed(k: int, code: int, registers: Registers) -> None:
+            body = self._bodies(k, code)[0]
+            scratch = dict(registers)
+            self._synchronize()
+            start = time.perf_counter()
+            body.run(scratch)
+            self._synchronize()
+            seconds[k, code].append(time.perf_counter() - start)
+            self._keep(body, scratch, registers)
+
+        for _ in range(repeats + 1):
+            self._walk(bind(), timed)
+        workspace = self._workspace(bind())
+        return {choice: (statistics.median(seconds[choice][1:]), workspace[choice]) for choice in self.choices}
+
+    def _workspace(self, registers: Registers) -> dict[tuple[int, int], int]:
+        """The larger of what the implementation needs beside its input and over it."""
+        sections: list[tuple[tuple[int, int], int]] = []  # implementation, and bytes of results less those taken over
+        sizes = self.program.graph.value_bytes.tolist()
+        with memory_meter(self.device) as meter:
+
+            def metered(k: int, code: int, registers: Registers) -> None:
+                for body in self._bodies(k, code):
+                    scratch = dict(registers)
+                    made = sum(sizes[v] for v in body.outputs)
+                    if body.overwrites is not None:
+                        scratch[body.overwrites] = registers[body.overwrites].clone()
+                        made -= registers[body.overwrites].untyped_storage().nbytes()
+                    with meter.section():
+                        body.run(scratch)
+                    sections.append(((k, code), made))
+                    self._keep(body, scratch, registers)
+
+            self._walk(registers, metered)
+        found: dict[tuple[int, int], int] = {}
+        for (choice, made), reading in zip(sections, meter.readings, strict=True):
+            found[choice] = max(found.get(choice, 0), reading.highest - reading.before - made)
+        return found
+
+    def _walk(self, registers: Registers, measure: Measure) -> None:
+        graph, several = self.program.graph, set(self.choices)
+        last_reader = [max(readers, default=-1) for readers in graph.readers]
+        held: set[int] = set()
+        for k, node in enumerate(graph.operations):
+            if (k, 1) not in several:
+                self.program.bodies[k].run(registers)
+            for code in range(1, len(node.implementations) + 1) if (k, 1) in several else ():
+                try:
+                    measure(k, code, registers)
+                except (RuntimeError, MemoryError) as error:
+                    if not is_out_of_memory(error):
+                        raise
+                    traceback.clear_frames(error.__traceback__)  # locals there hold tensors
+                    registers.clear()
+                    way = node.implementations[code - 1].name
+                    raise OutOfMemoryError(
+                        f"memory ran out while profiling {node.name!r}, {way}: measuring every implementation takes "
+                        "more memory than plain training; use a smaller batch, fewer kinds, or the predicted costs"
+                    ) from None
+                self.step(k)
+            held |= {v for way in node.implementations for v in way.outputs}
+            for v in [v for v in held if last_reader[v] <= k and not graph.persistent[v]]:
+                registers.pop(self.program.carriers[v], None)
+                held.discard(v)
+
+    def _bodies(self, k: int, code: int) -> list[Body]:
+        """The body that takes new tensors, and the one that overwrites an input, where there is one."""
+        if code == 1:
+            over = self.program.in_place.get(k)
+            return [self.program.bodies[k], *([over] if over is not None else [])]
+        beside, over = self.program.choices[k, code]
+        return [beside, *([over] if over is not None else [])]
+
+    def _keep(self, body: Body, scratch: Registers, registers: Registers) -> None:
+        """Keep the outputs that no implementation before this one has made."""
+        for node in body.outputs.values():
+            registers.setdefault(node, scratch[node])
+
+    def _synchronize(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)

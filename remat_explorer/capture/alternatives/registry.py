@@ -1,0 +1,95 @@
+"""Which patterns give which alternatives, and how they come into a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch._ops import OpOverload
+
+from remat_explorer.capture.alternatives import (
+    activations,
+    attention,
+    convolutions,
+    losses,
+    normalization,
+    pooling,
+)
+from remat_explorer.capture.alternatives.site import Content, Scene, Site
+from remat_explorer.capture.alternatives.ways import Way, reads_of, writes_of
+from remat_explorer.capture.storages import Storages
+from remat_explorer.graph_rules import MOST_IMPLEMENTATIONS
+
+aten = torch.ops.aten
+Pattern = Callable[[Site], Iterator[Way]]
+CONVOLUTIONS = (aten.convolution.default, aten.convolution_backward.default)
+ACTIVATIONS = (aten.threshold_backward.default, aten.hardtanh_backward.default)
+CROSS_ENTROPY = (
+    aten._log_softmax.default,
+    aten.nll_loss_forward.default,
+    aten.nll_loss_backward.default,
+    aten._log_softmax_backward_data.default,
+)
+PATTERNS: tuple[tuple[str, tuple[OpOverload, ...], Pattern], ...] = (  # kind, operators, pattern
+    ("activations", ACTIVATIONS, activations.from_other_operand),
+    ("masks", ACTIVATIONS, activations.from_bits),
+    ("masks", (aten.native_dropout_backward.default,), activations.dropout_from_bits),
+    ("pooling", (aten.max_pool2d_with_indices.default,), pooling.forward),
+    ("pooling", (aten.max_pool2d_with_indices_backward.default,), pooling.backward),
+    ("statistics", tuple(normalization.TRAINING), normalization.with_statistics),
+    ("input-gradients", (aten.convolution_backward.default,), convolutions.input_gradient),
+    ("attention", (aten._scaled_dot_product_flash_attention_for_cpu_backward.default,), attention.backward),
+    ("lean", (aten.native_batch_norm_backward.default,), normalization.lean),
+    ("output-activated", (aten.native_batch_norm_backward.default,), normalization.from_output),
+    ("output-activated", (aten.native_layer_norm_backward.default,), normalization.layer_norm_from_output),
+    ("cross-entropy", CROSS_ENTROPY, losses.cross_entropy_ways),
+    ("chunks", CONVOLUTIONS, convolutions.chunks),
+    ("algorithms", CONVOLUTIONS, convolutions.algorithms),
+)
+
+
+def add_alternatives(found: Storages, kinds: tuple[str, ...], content: Content) -> None:
+    """Give the operations of a contracted graph their other implementations, in place.
+
+    An operation made of several calls gets the alternatives of each of them, one at a time. Optional operations, which
+    make what only alternatives read, come right after what they read has been made.
+
+    Args:
+        found: operations and storages.
+        kinds: keys of `remat_explorer.capture_options.KINDS`.
+        content: the tensor of a parameter's node, or None.
+    """
+    scene = Scene(found, kinds, content)
+    for draft in list(found.operations):
+        for call in draft.calls:
+            site = Site(scene, draft, call)
+            for kind, targets, pattern in PATTERNS:
+                if kind in kinds and call.target in targets:
+                    draft.ways += pattern(site)
+        del draft.ways[MOST_IMPLEMENTATIONS - 1 :]
+    for after, draft in scene.optional:
+        place = found.operations.index(after)
+        while place + 1 < len(found.operations) and found.operations[place + 1].optional:
+            place += 1
+        found.operations.insert(place + 1, draft)
+    _drop_unread(found)
+
+
+def _drop_unread(found: Storages) -> None:
+    """Remove alternatives that read what nobody writes or write what nobody reads, and optional operations likewise.
+
+    One may leave another without a reader or a writer, so this is repeated until nothing goes.
+    """
+    before = -1
+    while before != (before := sum(1 + len(draft.ways) for draft in found.operations)):
+        read = {s for draft in found.operations for way in draft.ways for s in reads_of(draft, way, found)}
+        found.operations = [d for d in found.operations if not d.optional or d.writes[0] in read]
+        own = {s for draft in found.operations for s in draft.writes}
+        made = own.union(*(writes_of(d, way, found) for d in found.operations for way in d.ways))
+        for draft in found.operations:
+            draft.ways = [
+                way
+                for way in draft.ways
+                if made.issuperset(reads_of(draft, way, found))
+                and (own | read).issuperset(writes_of(draft, way, found))
+            ]

@@ -1,0 +1,99 @@
+"""Another implementation of an operation: the calls that take the place of its own."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch.fx import Node
+from torch.fx.node import map_arg
+
+from remat_explorer.capture.in_place import IN_PLACE, covers
+from remat_explorer.capture.program import Call
+from remat_explorer.capture.storages import OperationDraft, StorageDraft, Storages
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """An implementation that replaces one call of an operation, with the getitems that pick its outputs.
+
+    What else the operation does, such as a ReLU that overwrites the result, stays.
+
+    Attributes:
+        kind: a key of `remat_explorer.capture_options.KINDS`.
+        name: as people read it.
+        main: the call that is replaced.
+        steps: the calls instead; what they do not make, the implementation does not write.
+        tolerance: largest difference of a result from that of PyTorch's own kernel, relative to the largest entry;
+            0 if they are equal bit for bit.
+        over: the argument that ``steps_over`` overwrite, or None.
+        steps_over: the calls that write the first output over it; that one is the first that they make.
+        launches: how often a kernel starts, for predicted costs.
+    """
+
+    kind: str
+    name: str
+    main: Node
+    steps: tuple[Call, ...]
+    tolerance: float = 0.0
+    over: Node | None = None
+    steps_over: tuple[Call, ...] = ()
+    launches: int = 1
+
+
+def step(node: Node, target: Callable[..., Any], *arguments: Any) -> Call:
+    """A call that makes what ``node`` stands for from other arguments than the node's."""
+    return Call(node, target, arguments=arguments)
+
+
+def calls_of(draft: OperationDraft, way: Way, over: bool = False) -> list[Call]:
+    """Everything that an implementation of ``draft`` calls, views aside, in order.
+
+    Args:
+        draft: the operation.
+        way: the implementation.
+        over: whether it overwrites `Way.over`.
+    """
+    calls: list[Call] = []
+    for node in draft.nodes:
+        if node is way.main:
+            calls += way.steps_over if over else way.steps
+        elif node.target is not operator.getitem or node.args[0] is not way.main:
+            calls.append(Call(node, IN_PLACE[node.target] if node in draft.in_place else node.target))  # type: ignore[index, arg-type]
+    return calls
+
+
+def writes_of(draft: OperationDraft, way: Way, found: Storages) -> list[StorageDraft]:
+    """The storages that an implementation writes: those of the operation that it makes, and new ones."""
+    made = [call.node for call in calls_of(draft, way)]
+    overwritten = {call.args[0] for call in calls_of(draft, way) if call.node in draft.in_place}
+    storages = [found.of_node[node] for node in made if node in found.of_node and node not in overwritten]
+    return [storage for storage in dict.fromkeys(storages) if storage.carrier in made]
+
+
+def reads_of(draft: OperationDraft, way: Way, found: Storages) -> list[StorageDraft]:
+    """The storages that an implementation reads, without those that are there all the time."""
+    calls = calls_of(draft, way)
+    made = {call.node for call in calls}
+    sources = [found.of_node[node] for call in calls for node in call.sources if node not in made]
+    return [storage for storage in dict.fromkeys(sources) if not storage.resident]
+
+
+def overwritten_by(draft: OperationDraft, way: Way, found: Storages) -> StorageDraft | None:
+    """The storage that an implementation may overwrite where it dies, or None.
+
+    As for `remat_explorer.capture.in_place.takeover_of`: it is read once, and an output fits in its place.
+    """
+    if way.over is None:
+        return None
+    storage = found.of_node[way.over]
+    operands: list[Node] = []
+    for call in calls_of(draft, way):
+        map_arg((call.args, call.kwargs), operands.append)
+    reads = sum(found.of_node.get(node) is storage for node in operands)
+    if storage.resident or storage.persistent or reads != 1:
+        return None
+    heirs = [call.node for call in way.steps_over if found.of_node.get(call.node) in writes_of(draft, way, found)]
+    return storage if heirs and covers(way.over, heirs[0], found) else None

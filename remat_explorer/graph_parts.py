@@ -1,0 +1,79 @@
+"""What a graph is made of: values, and operations with their implementations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from remat_explorer.errors import GraphError
+from remat_explorer.operation_details import Details
+
+Phase = Literal["forward", "backward"]
+
+
+@dataclass(frozen=True)
+class Value:
+    """One storage: its bytes, and whether it stays from its first computation to the end."""
+
+    name: str
+    bytes: int
+    persistent: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.bytes, bool) or not isinstance(self.bytes, int) or self.bytes < 0:
+            raise GraphError(f"value {self.name!r} has bytes {self.bytes!r}; expected an integer of at least 0")
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One way to run an operation: value ids read and written, cost (seconds or FLOPs), workspace bytes.
+
+    ``overwrites`` is the one input whose storage an output takes over wherever that input dies: where it is not read
+    again before it is computed again. Where it lives on, the output has a storage of its own. ``tolerance`` is the
+    largest error that the outputs have relative to the default implementation's: 0 where they are bit-equal.
+    """
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    cost: float
+    workspace: int = 0
+    name: str = "default"
+    overwrites: int | None = None
+    tolerance: float = 0.0
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A node of the training graph, in the forward or the backward pass.
+
+    An ``optional`` one has no stage of its own: it runs where an implementation reads what it writes, or never.
+
+    ``details`` say where it comes from, and make no other graph of it: neither equality nor fingerprints see them.
+    """
+
+    name: str
+    phase: Phase
+    implementations: tuple[Implementation, ...]
+    optional: bool = False
+    details: Details | None = field(default=None, compare=False)
+
+    @property
+    def default(self) -> Implementation:
+        """The first implementation: the one that plain execution uses."""
+        return self.implementations[0]
+
+
+def operation(
+    name: str,
+    phase: Phase,
+    inputs: Iterable[int],
+    outputs: Iterable[int],
+    cost: float,
+    workspace: int = 0,
+    overwrites: int | None = None,
+    details: Details | None = None,
+) -> Operation:
+    """An operation with a single implementation."""
+    way = Implementation(tuple(inputs), tuple(outputs), cost, workspace, overwrites=overwrites)
+    return Operation(name, phase, (way,), details=details)
