@@ -1,9 +1,10 @@
 # make explore   set up and open the explorer in JupyterLab      (PORT=8890, NO_BROWSER=1)
-# make test      set up and run every test and check
+# make test      set up and run every test and check            (WORKERS=2)
 # The first Python that is new enough and can make virtual environments.
 USABLE = import sys, ensurepip; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(firstword $(foreach name,python3 python3.12 python3.11,$(if $(shell $(name) -c '$(USABLE)' 2>&1 || echo no),,$(name))))
 PORT ?= 8888
+WORKERS ?= 2
 BIN := .venv/bin
 
 .PHONY: explore test setup clean
@@ -16,7 +17,7 @@ test: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 # The search is compiled ahead, once: no solve and no test with a time limit need wait for it.
 setup: .venv/installed

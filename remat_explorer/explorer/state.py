@@ -199,7 +199,7 @@ class State(t.HasTraits):
 
     @t.validate("stage")
     def _stage_inside(self, proposal: Any) -> int:
-        last = self.schedule.stages - 1 if self.schedule else self.graph.n - 1 if self.graph else 0
+        last = self.schedule.stages - 1 if self.schedule else self.graph.stages - 1 if self.graph else 0
         return min(max(0, proposal["value"]), max(0, last))
 
     @t.validate("value")
