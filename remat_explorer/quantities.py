@@ -115,12 +115,12 @@ def format_overhead(ratio: float) -> str:
 def format_share(ratio: float) -> str:
     """A share as a percentage, with more digits the smaller it is.
 
-    >>> format_share(0.0004), format_share(0.25), format_share(1e-16)
-    ('0.040 %', '25.0 %', '0 %')
+    >>> format_share(0.0004), format_share(0.25), format_share(1e-6), format_share(1e-16)
+    ('0.040 %', '25.0 %', '<0.001 %', '0 %')
     """
     percent = 100 * ratio
     if abs(percent) < 1e-7:  # below what a solver's tolerances can tell from nothing
         return "0 %"
-    return (
-        f"{percent:.1f} %" if abs(percent) >= 1 else f"{percent:.2g} %" if abs(percent) < 0.01 else f"{percent:.3f} %"
-    )
+    if abs(percent) < 0.001:
+        return "<0.001 %"
+    return f"{percent:.1f} %" if abs(percent) >= 1 else f"{percent:.3f} %"

@@ -114,6 +114,12 @@ class Explorer(Driver, w.VBox):
         w.VBox.__init__(self, rows)
         self.add_class("remat-explorer")
 
+    def close(self) -> None:
+        """Take the explorer from the page, and end its work."""
+        if "state" in vars(self):  # not where the arguments were refused
+            self.stop()
+        w.VBox.close(self)
+
     def export(self, kind: str, path: str | Path | None = None) -> Path:
         """Save one kind of file (report, solution, graph, sweep, trace, snapshot, matrices-png, plots-png, plots-svg).
 

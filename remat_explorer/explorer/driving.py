@@ -74,6 +74,11 @@ class Driver:
         self._improver.cancel()
         self._background.cancel()
 
+    def stop(self) -> None:
+        """End all work, the sweep included, and begin none by itself any more."""
+        self.state.sweep = self.state.improve = False
+        self.cancel()
+
     def wait(self, timeout: float | None = None) -> bool:
         """Block until nothing that was asked for is under way; returns whether that came true in time."""
         return self._background.wait(timeout)

@@ -6,16 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab import open_notebook, run_cell, write_notebook
+from explorer_page import ON_SCREEN, await_idle, click, show, stage, status
 
 pytestmark = pytest.mark.browser
 
-ON_SCREEN = """() => {
-    const matrices = document.querySelector('.remat-matrices');
-    const figure = document.querySelector('.js-plotly-plot');
-    return matrices && Number(matrices.dataset.rows) > 0 && figure && figure._fullData
-        && figure._fullData.find((trace) => trace.name === 'predicted').x.length > 1
-}"""
 PAINTED = """() => [...document.querySelectorAll('.remat-canvas canvas:first-child')].map((canvas) => {
     if (canvas.width * canvas.height === 0) return 0;
     const pixels = new Uint32Array(canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.buffer);
@@ -35,22 +29,6 @@ MEASURED = """() => {
     const trace = document.querySelector('.js-plotly-plot')._fullData.find((trace) => trace.name === 'measured');
     return trace && trace.visible === true && trace.y.length > 10 && Math.max(...trace.y) > 0
 }"""
-
-
-def status(page: Any) -> str:
-    return page.locator(".remat-status .text").inner_text()
-
-
-def await_idle(page: Any, seconds: float = 60) -> None:
-    page.wait_for_selector('.remat-status[data-busy=""]', timeout=1000 * seconds)
-
-
-def click(page: Any, name: str) -> None:
-    page.locator(".remat-controls").get_by_role("button", name=name).click()
-
-
-def stage(page: Any) -> int:
-    return int(page.locator(".remat-matrices").get_attribute("data-stage"))
 
 
 def choose_tab(page: Any, name: str) -> None:
@@ -77,17 +55,6 @@ def use_the_panels(page: Any) -> None:
     page.wait_for_selector(".remat-panel .compared")
     choose_tab(page, "Explain")
     page.wait_for_selector(".remat-panel .reason")
-
-
-def show(page: Any, lab: tuple[str, Path], name: str, explorer: str) -> None:
-    """Open a notebook with the explorer, run it, and wait for matrices and timeline."""
-    address, root = lab
-    write_notebook(root / name, [f"import remat_explorer as rx\nexplorer = {explorer}\nexplorer"])
-    open_notebook(page, address, name)
-    run_cell(page, 0)
-    page.wait_for_function(ON_SCREEN, timeout=90_000)
-    await_idle(page)
-    page.keyboard.press("Escape")
 
 
 def test_solve_move_the_cursor_execute_and_reload(lab: tuple[str, Path], page: Any) -> None:

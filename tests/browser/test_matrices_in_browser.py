@@ -11,9 +11,9 @@ from lab import open_notebook, run_cell, write_notebook
 pytestmark = pytest.mark.browser
 
 BEGIN = """import remat_explorer as rx
-explorer = rx.Explorer(graph=rx.linear(24), budget="60%")
+explorer = rx.Explorer(graph=rx.linear(24), budget="60%", improve=False, sweep=False)
 explorer.wait(60)
-keep = explorer.solution
+keep = rx.solve(explorer.state.graph, "100%", "checkpoint-all")
 explorer"""
 SOLVE = "explorer.solve()\nexplorer.wait(60), explorer.solution.schedule.recomputations > 0"
 COLOURS = """(number) => {

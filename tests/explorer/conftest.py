@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 import remat_explorer as rx
+from remat_explorer.explorer.driving import Driver
 from remat_explorer.explorer.panels import Panels
 from remat_explorer.explorer.solving import show_schedule
 from remat_explorer.explorer.state import State
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_work_left_behind() -> Iterator[None]:
+    """Explorers of a file stop working with it: other tests have caches and processors of their own."""
+    begun: list[Driver] = []
+    plain = Driver.__init__
+
+    def begin(self: Driver, *given: Any, **named: Any) -> None:
+        begun.append(self)
+        plain(self, *given, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Driver, "__init__", begin)
+        yield
+    for driver in begun:
+        driver.stop()
+    for driver in begun:
+        assert driver.wait_for_sweep(60)
 
 
 @pytest.fixture

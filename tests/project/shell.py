@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from remat_explorer.cli import main
@@ -15,3 +17,8 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
         code = int(stop.code or 0)
     shown = capsys.readouterr()
     return code, shown.out, shown.err
+
+
+def hear_interrupts() -> None:
+    """For a new process, which inherits that its parent ignores Ctrl-C, as processes that share out tests do."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from shell import hear_interrupts
 
 from remat_explorer.cli import main
 from remat_explorer.graph import Graph
@@ -52,7 +53,12 @@ def endless(tmp_path: Path, chain: str, monkeypatch: pytest.MonkeyPatch):
         terminal, end = pty.openpty()
         command = [sys.executable, "-m", "remat_explorer.cli", "solve", chain, "--budget", "10", *arguments]
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=end, text=True, env={**os.environ, "PYTHONPATH": paths}
+            command,
+            stdout=subprocess.PIPE,
+            stderr=end,
+            text=True,
+            env={**os.environ, "PYTHONPATH": paths},
+            preexec_fn=hear_interrupts,
         )
         os.close(end)
         started.extend((process, terminal))

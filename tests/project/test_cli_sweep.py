@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from shell import hear_interrupts
 
 from remat_explorer.cli import main
 from remat_explorer.graph import Graph
@@ -107,6 +108,7 @@ def test_an_interrupt_prints_and_writes_what_was_found(data, tmp_path):
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        preexec_fn=hear_interrupts,
     )
     end, workers = time.monotonic() + 60, []
     while time.monotonic() < end and not any(worker.cpu_times().user > 2 for worker in workers):  # at work

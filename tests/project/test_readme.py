@@ -11,14 +11,15 @@ from remat_explorer.solvers import STRATEGIES
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
 def test_the_python_blocks_run_in_order_and_the_prediction_holds(capsys):
-    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     names: dict = {}
+    blocks = [block for block in BLOCKS if "rx.Explorer" not in block]  # the explorer's own tests run that one
     for block in blocks:
         exec(block, names)
-    assert len(blocks) == 3
+    assert len(blocks) == len(BLOCKS) - 1 == 4
     assert "gradients equal: max difference 0" in capsys.readouterr().out
     assert all(parameter.grad is not None for parameter in names["model"].parameters())
 

@@ -1,0 +1,42 @@
+"""An explorer in a page: bring it there, read its status line, press its buttons."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from lab import open_notebook, run_cell, write_notebook
+
+ON_SCREEN = """() => {
+    const matrices = document.querySelector('.remat-matrices');
+    const figure = document.querySelector('.js-plotly-plot');
+    return matrices && Number(matrices.dataset.rows) > 0 && figure && figure._fullData
+        && figure._fullData.find((trace) => trace.name === 'predicted').x.length > 1
+}"""
+
+
+def status(page: Any) -> str:
+    return page.locator(".remat-status .text").inner_text()
+
+
+def await_idle(page: Any, seconds: float = 60) -> None:
+    page.wait_for_selector('.remat-status[data-busy=""]', timeout=1000 * seconds)
+
+
+def click(page: Any, name: str) -> None:
+    page.locator(".remat-controls").get_by_role("button", name=name).click()
+
+
+def stage(page: Any) -> int:
+    return int(page.locator(".remat-matrices").get_attribute("data-stage"))
+
+
+def show(page: Any, lab: tuple[str, Path], name: str, explorer: str) -> None:
+    """Open a notebook with the explorer, run it, and wait for matrices and timeline."""
+    address, root = lab
+    write_notebook(root / name, [f"import remat_explorer as rx\nexplorer = {explorer}\nexplorer"])
+    open_notebook(page, address, name)
+    run_cell(page, 0)
+    page.wait_for_function(ON_SCREEN, timeout=90_000)
+    await_idle(page)
+    page.keyboard.press("Escape")

@@ -1,0 +1,101 @@
+"""What a person drives by mouse and keyboard: model, budget, a point of the trade-off, every control by Tab."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from explorer_page import await_idle, click, show, status
+
+pytestmark = pytest.mark.browser
+
+# Where the points of a strategy are on the page, those left out that others lie upon.
+POINTS = """(name) => {
+    const plot = document.querySelector('.js-plotly-plot');
+    const trace = plot._fullData.find((trace) => trace.name === name && trace.xaxis === 'x');
+    const [x, y] = [plot._fullLayout.xaxis, plot._fullLayout.yaxis];
+    const box = plot.getBoundingClientRect();
+    return [...trace.x].map((at, i) => [box.left + x._offset + x.l2p(at), box.top + y._offset + y.l2p(trace.y[i])]);
+}"""
+UNNAMED = """() => [...document.querySelectorAll(
+    '.remat-explorer button, .remat-explorer select, .remat-explorer input, .remat-explorer [tabindex="0"]'
+)].filter((control) => control.offsetParent !== null && control.type !== 'hidden').filter((control) => {
+    const name = control.innerText || control.ariaLabel || control.labels?.length
+        || control.closest('.widget-vbox')?.querySelector('.widget-label');
+    const hint = control.title || control.closest('[title]');
+    return !name && !hint;
+}).map((control) => control.outerHTML.slice(0, 200))"""
+FOCUSED = "() => document.activeElement.innerText || document.activeElement.ariaLabel || document.activeElement.title"
+
+
+def drawn(page: Any) -> int:
+    return int(page.locator(".remat-matrices").get_attribute("data-drawn"))
+
+
+def overhead(page: Any) -> str:
+    """The overhead that the status line speaks of."""
+    return status(page).split("overhead ")[1].split(",")[0].split(" ·")[0]
+
+
+def test_another_model_a_dragged_budget_and_a_point_of_the_curve(lab: tuple[str, Path], page: Any) -> None:
+    show(page, lab, "drive.ipynb", 'rx.Explorer("mlp", batch=64)')
+    page.locator(".remat-controls select").first.select_option("residual_net")
+    page.wait_for_selector('.remat-matrices[data-rows="68"]', timeout=60_000)
+    await_idle(page)
+    page.wait_for_function("() => document.querySelectorAll('.remat-ticks > *').length > 5", timeout=60_000)
+
+    slider = page.locator(".remat-budget input").bounding_box()
+    height = slider["y"] + slider["height"] / 2
+    before = drawn(page)
+    page.mouse.move(slider["x"] + 0.9 * slider["width"], height)
+    page.mouse.down()
+    page.wait_for_selector(".remat-status:has-text('Best known within')", timeout=20_000)
+    most = overhead(page)
+    page.mouse.move(slider["x"] + 0.1 * slider["width"], height, steps=6)
+    page.wait_for_function(f"() => !document.querySelector('.remat-status').innerText.includes('overhead {most}')")
+    least = overhead(page)
+    page.mouse.up()
+    assert drawn(page) > before
+    assert float(least.strip("+ %")) > float(most.strip("+ %"))
+
+    await_idle(page)
+    places = page.evaluate(POINTS, "optimal")
+    chosen = max(places, key=lambda place: place[0])
+    page.mouse.click(*chosen)
+    page.wait_for_selector(".remat-status:has-text('Chosen: ')", timeout=20_000)
+    field = page.locator(".remat-budget-row input[type=text]")
+    largest = field.input_value()
+    page.mouse.click(*min(places, key=lambda place: place[0]))
+    page.wait_for_function(f"() => document.querySelector('.remat-budget-row input[type=text]').value !== '{largest}'")
+    assert page.leaks == []
+    assert page.failures == []
+
+
+def test_the_keyboard_alone_sets_a_budget_solves_and_opens_every_tab(lab: tuple[str, Path], page: Any) -> None:
+    show(page, lab, "keys.ipynb", 'rx.Explorer("residual_net", batch=8, budget="80%", improve=False)')
+    assert page.evaluate(UNNAMED) == []
+
+    page.locator(".remat-controls select").first.focus()
+    reached: list[str] = []
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        name = page.evaluate(FOCUSED).strip()
+        reached.append(name)
+        if name == "Memory budget":
+            page.keyboard.press("ArrowLeft")
+            page.wait_for_selector(".remat-status:has-text('Best known within')", timeout=20_000)
+        if name.startswith("Compare") and "Execution" not in name:
+            break
+    for control in ("Solve", "Execute", "Memory budget", "Matrices", "Zoom", "Explain", "At the peak"):
+        assert any(control in name for name in reached), (control, reached)
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".remat-panel:has-text('Compare with this')", timeout=10_000)
+
+    page.locator(".remat-controls").get_by_role("button", name="Solve").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".remat-status:has-text('gap')", timeout=60_000)
+    await_idle(page)
+    click(page, "Execute")
+    page.wait_for_selector(".remat-status:has-text('gradients equal')", timeout=90_000)
+    assert page.failures == []
