@@ -50,16 +50,18 @@ def test_another_model_a_dragged_budget_and_a_point_of_the_curve(lab: tuple[str,
     before = drawn(page)
     page.mouse.move(slider["x"] + 0.9 * slider["width"], height)
     page.mouse.down()
-    page.wait_for_selector(".remat-status:has-text('Best known within')", timeout=20_000)
-    most = overhead(page)
-    page.mouse.move(slider["x"] + 0.1 * slider["width"], height, steps=6)
-    page.wait_for_function(f"() => !document.querySelector('.remat-status').innerText.includes('overhead {most}')")
-    least = overhead(page)
+    seen = []
+    for share in (0.89, 0.1):
+        page.mouse.move(slider["x"] + share * slider["width"], height, steps=6)
+        page.wait_for_timeout(1500)  # for the last position of the drag
+        seen.append(float(overhead(page).strip("+ %")))
     page.mouse.up()
     assert drawn(page) > before
-    assert float(least.strip("+ %")) > float(most.strip("+ %"))
+    assert seen[0] < seen[1]  # less memory costs more
 
     await_idle(page)
+    page.locator(".remat-plots").evaluate("plots => plots.scrollIntoView({block: 'end'})")
+    page.wait_for_timeout(300)
     places = page.evaluate(POINTS, "optimal")
     chosen = max(places, key=lambda place: place[0])
     page.mouse.click(*chosen)
