@@ -93,24 +93,25 @@ class Explorer(Driver, w.VBox):
         sources, state = Sources(model, args, kwargs, loss, graph), State(**settings)
         state.model, state.no_execution = sources.first, NO_MODULE if graph is not None else ""
         self._tour = Tour(state, wanted=sources.nothing_chosen)
+        matrices = MatrixView(state)  # hears first: where the cursor is has to be seen at once
         self._views = (
             Controls(state, self, sources),
             BudgetView(state, self.preview),
             StatusLine(state),
             Scrubber(state),
-            MatrixView(state),
+            matrices,
             PlotsView(state),
             Panels(state),
             ModelView(state),
         )
-        controls, budget_row, status, scrubber, matrices, plots, panels, model_graph = (v.widget for v in self._views)
+        controls, budget_row, status, scrubber, matrix, plots, panels, model_graph = (v.widget for v in self._views)
         Driver.__init__(self, state, sources, budget)
         self._export = ExportView(state, self._background)
         said = w.HBox([status, self._export.widget]).add_class("remat-said")
         tour = TourView(state, self._tour).widget
         style = w.HTML(f"<style>{STYLE.read_text()}</style>", layout=w.Layout(display="none"))
         below = w.HBox([plots, panels], layout=w.Layout(width="100%", flex_flow="row wrap"))
-        rows = [style, controls, budget_row, tour, said, scrubber, matrices, model_graph, below]
+        rows = [style, controls, budget_row, tour, said, scrubber, matrix, model_graph, below]
         w.VBox.__init__(self, rows)
         self.add_class("remat-explorer")
 
