@@ -6,8 +6,8 @@
 Medians in milliseconds, between the clock of the kernel when it changes the state (or of the page when the budget is
 dragged) and that of the page when the canvas is drawn. "350" is a chain whose graph has about 350 operations. Targets:
 stage cursor 5 ms, a new matrix 15 ms, budget drag 100 ms, first paint 5 s after the cell is run (and then the first
-schedule, without a target, as the model is captured and measured), and four times that for DenseNet-161; memory after all
-interactions at most 10 % above that after the first tenth of them. What misses its target is marked with *.
+schedule, without a target, as the model is captured and measured), and four times that for DenseNet-161; memory
+after all interactions at most 10 % above that after the first tenth of them. What misses its target is marked with *.
 """
 
 from __future__ import annotations
