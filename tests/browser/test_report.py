@@ -63,6 +63,7 @@ def test_the_plan_opens_and_is_searched(report: tuple[Any, Path], page: Any) -> 
     assert page.locator("#plan tbody tr").count() == 0
     page.locator("#plan summary").click()
     rows = page.locator("#plan tbody tr")
+    rows.first.wait_for()  # the browser tells of the opening a moment later
     texts = [solution.plan.text(statement) for statement in solution.plan.statements]
     assert rows.locator("td:nth-child(3)").all_inner_texts() == texts
     page.locator("#plan input").fill("recompute")
