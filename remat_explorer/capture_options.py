@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from remat_explorer.errors import UnknownNameError
 
 OPTIMIZERS = {"sgd": 0, "momentum": 1, "adam": 2}  # tensors of state for each parameter, as large as the parameter
-KINDS = {  # of alternative implementations: whether all of the kind are bit-equal to PyTorch's own
+KINDS = {  # of alternative implementations: whether the kind is bit-equal to PyTorch's own on the CPU; see exactness.py
     "activations": True,  # the backward pass of ReLU from its input, of ReLU6 from its input or output
     "masks": True,  # of ReLU, ReLU6 and dropout, in bits; ReLU6 of NaN passes no gradient
+    "replay": True,  # of dropout, whose mask is drawn again from the generator's state
     "pooling": True,  # max pooling by one byte an output, or by indices found again
     "statistics": True,  # batch normalization computed again with its saved statistics
     "input-gradients": True,  # of a convolution, without its input
@@ -19,7 +20,7 @@ KINDS = {  # of alternative implementations: whether all of the kind are bit-equ
     "output-activated": False,  # backward of batch and layer normalization from the output
     "cross-entropy": False,  # from one number a row
     "chunks": False,  # convolutions of a few samples at a time
-    "algorithms": False,  # convolutions by another library, or with channels last in memory
+    "algorithms": False,  # convolutions and attention by other kernels, or with channels last in memory
 }
 
 

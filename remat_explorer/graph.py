@@ -15,11 +15,11 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from remat_explorer.capture_options import CaptureOptions
+from remat_explorer.capture_options import KINDS, CaptureOptions
 from remat_explorer.graph_parts import Implementation, Operation, Phase, Value, operation
 
 if TYPE_CHECKING:
@@ -146,6 +146,17 @@ class Graph:
         return any(len(node.implementations) > 1 or node.optional for node in self.operations)
 
     @cached_property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds that implementations are of: those that capture knows in the order of `KINDS`, then any others.
+
+        >>> from remat_explorer.instances import linear
+        >>> linear(2).kinds
+        ()
+        """
+        found = {kind for node in self.operations for way in node.implementations for kind in way.kinds}
+        return (*(kind for kind in KINDS if kind in found), *sorted(found.difference(KINDS)))
+
+    @cached_property
     def total_cost(self) -> float:
         """Cost of running every mandatory operation once, in its default implementation: what checkpoint-all costs."""
         return float(self.costs[self.mandatory].sum())
@@ -159,10 +170,10 @@ class Graph:
 
     @cached_property
     def structure(self) -> str:
-        """Fingerprint of everything but name, costs and workspace: schedules of equal structures are the same."""
+        """Fingerprint of what a schedule needs: everything but the graph's name, costs, workspace and kinds."""
         from remat_explorer.graph_file import dump_graph
 
-        ways = {"cost": 0.0, "workspace": 0}
+        ways: dict[str, Any] = {"cost": 0.0, "workspace": 0, "kinds": ()}
         operations = tuple(
             replace(node, implementations=tuple(replace(way, **ways) for way in node.implementations))
             for node in self.operations

@@ -2,9 +2,9 @@
 
 The key "capture" tells how a graph was captured; graphs that were not captured lack it. The key "overwrites" of an
 implementation is there only where its output may take over an input's storage, its key "tolerance" only where its
-outputs are not bit-equal, and "optional" only in operations that are, where it is true; so graphs without them keep
-their fingerprint. The key "details" of an operation says where it comes from in the person's code; it is no part of
-the fingerprint, so that solutions belong to graphs with and without it:
+outputs are not bit-equal, its key "kinds" only where it is of any, and "optional" only in operations that are, where it
+is true; so graphs without them keep their fingerprint. The key "details" of an operation says where it comes from in
+the person's code; it is no part of the fingerprint, so that solutions belong to graphs with and without it:
 
     {"module": "features.3", "operator": "conv2d", "shapes": ["8x64x32x32"], "line": "net.py:42"}
 """
@@ -52,6 +52,7 @@ def dump_graph(graph: Graph, details: bool = False) -> str:
                         "workspace": way.workspace,
                         **({} if way.overwrites is None else {"overwrites": way.overwrites}),
                         **({"tolerance": float(way.tolerance)} if way.tolerance else {}),
+                        **({"kinds": list(way.kinds)} if way.kinds else {}),
                     }
                     for way in node.implementations
                 ],
@@ -159,7 +160,7 @@ def _operation(entry: Any, where: str, value_count: int) -> Operation:
         raise GraphError(f"{where} ({name!r}) has an optional flag that is not true: {quote(entry)}")
     ways = []
     for item in _list(entry["implementations"], f"implementations of {where}"):
-        found = [key for key in ("overwrites", "tolerance") if isinstance(item, dict) and key in item]
+        found = [key for key in ("overwrites", "tolerance", "kinds") if isinstance(item, dict) and key in item]
         overwriting = "overwrites" in found
         require_keys(item, (*_IMPLEMENTATION, *found), f"an implementation of {where} ({name!r})", GraphError)
         if isinstance(item["cost"], bool) or not isinstance(item["cost"], int | float) or not item["cost"] >= 0:
@@ -172,6 +173,9 @@ def _operation(entry: Any, where: str, value_count: int) -> Operation:
                     raise GraphError(f"{where} ({name!r}) names value {v!r} of {value_count}: {quote(item)}")
         if overwriting and (isinstance(item["overwrites"], bool) or item["overwrites"] not in item["inputs"]):
             raise GraphError(f"{where} ({name!r}) overwrites a value that is none of its inputs: {quote(item)}")
+        kinds = _list(item.get("kinds", []), f"the kinds of an implementation of {where}")
+        if "kinds" in found and not kinds:
+            raise GraphError(f"{where} ({name!r}) has an empty list of kinds: {quote(item)}")
         ways.append(
             Implementation(
                 tuple(item["inputs"]),
@@ -181,6 +185,7 @@ def _operation(entry: Any, where: str, value_count: int) -> Operation:
                 _string(item["name"], f"the name of an implementation of {where}"),
                 item.get("overwrites"),
                 item.get("tolerance", 0.0),
+                tuple(_string(kind, f"a kind of an implementation of {where}") for kind in kinds),
             )
         )
     details = _details(entry["details"], where) if detailed else None

@@ -31,7 +31,8 @@ class Implementation:
 
     ``overwrites`` is the one input whose storage an output takes over wherever that input dies: where it is not read
     again before it is computed again. Where it lives on, the output has a storage of its own. ``tolerance`` is the
-    largest error that the outputs have relative to the default implementation's: 0 where they are bit-equal.
+    largest error that the outputs have relative to the default implementation's: 0 where they are bit-equal. ``kinds``
+    are those that it is of, such as "masks"; it may be chosen where all of them may, and the default has none.
     """
 
     inputs: tuple[int, ...]
@@ -41,6 +42,12 @@ class Implementation:
     name: str = "default"
     overwrites: int | None = None
     tolerance: float = 0.0
+    kinds: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """The first of its kinds, which says what it is for; "" where it has none."""
+        return self.kinds[0] if self.kinds else ""
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,8 @@ def _check_operation(graph: Graph, node: Operation) -> None:
         tolerance = way.tolerance
         if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 <= tolerance < math.inf:
             raise GraphError(f"operation {node.name!r} has tolerance {tolerance!r}; expected a number of at least 0")
+        if "" in way.kinds or len(set(way.kinds)) < len(way.kinds):
+            raise GraphError(f"operation {node.name!r} has kinds {way.kinds!r}; expected different names, none empty")
         for v in (*way.inputs, *way.outputs):
             if isinstance(v, bool) or not isinstance(v, int) or not 0 <= v < len(graph.values):
                 raise GraphError(f"operation {node.name!r} names value {v!r}; ids are 0 to {len(graph.values) - 1}")

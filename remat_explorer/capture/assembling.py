@@ -92,10 +92,11 @@ def _operation(draft: OperationDraft, title: str, found: Storages, number: Numbe
                 tuple(sorted(number[storage] for storage in reads_of(draft, way, found))),
                 tuple(sorted(number[storage] for storage in writes_of(draft, way, found))),
                 predicted_cost(draft, way, found, device),
-                0,
+                way.workspace,
                 way.name,
                 None if taken is None else number[taken],
                 way.tolerance,
+                way.kinds,
             )
         )
     phase = "backward" if draft.backward else "forward"

@@ -18,7 +18,7 @@ from remat_explorer.documents import quote, read_json, require_format, require_k
 from remat_explorer.errors import RematError
 from remat_explorer.graph import Graph
 
-FORMAT, VERSION = "remat-explorer/profile", 1  # another version too when operations run or are metered otherwise
+FORMAT, VERSION = "remat-explorer/profile", 2  # another version too when operations run or are metered otherwise
 _PROFILE = ("format", "version", "key", "seconds", "workspace")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import statistics
 from collections.abc import Callable
 from typing import Any
 
@@ -42,7 +41,7 @@ def profile(
     cancelled: Callable[[], bool] = lambda: False,
     refresh: bool = False,
 ) -> Graph:
-    """The same graph with measured seconds (the median) and measured workspace bytes of every implementation.
+    """The same graph with measured seconds and workspace bytes of every implementation; the least of several times.
 
     Everything is kept in memory, as plain training does; where memory does not hold that, a schedule runs that is meant
     to take the least. Model, inputs and random state stay as they are.
@@ -97,7 +96,10 @@ def _measured(
     on_progress: Callable[[int, int], None] | None,
     cancelled: Callable[[], bool],
 ) -> Profile:
-    """Medians of ``repeats`` timed runs of ``plan``, after one that warms up, and the workspace of one more.
+    """The least of ``repeats`` timed runs of ``plan``, after one that warms up, and the workspace of one more.
+
+    Other programs, and the clock of the processor, only ever add to a time: the least of a few is nearest to what the
+    operation takes, and repeats from profile to profile where a median of so few does not.
 
     Operations that offer a choice are timed in all implementations, in runs of their own.
     """
@@ -117,7 +119,7 @@ def _measured(
                     seconds[k].append(elapsed)
         for k, size in zip(computed, run.metered(program.bind(placed.model, tensors)), strict=True):
             workspace[k] = max(workspace[k], size)
-        found = {(k, 1): (statistics.median(times), workspace[k]) for k, times in enumerate(seconds) if times}
+        found = {(k, 1): (min(times), workspace[k]) for k, times in enumerate(seconds) if times}
         if plan.graph.has_choices:
             choices = ChoicesRun(program, placed.device, step)
             for choice, (elapsed, size) in choices.measured(

@@ -76,7 +76,7 @@ def trace(
         contract(found, options.implementations)
     epilogue = _take_epilogue(found)
     if options.implementations:
-        add_alternatives(found, options.implementations, _content(joint.module, model))
+        add_alternatives(found, options.implementations, _content(joint.module, model), find_device(device))
     if not found.operations:
         raise CaptureError(f"{type(model).__name__} has no operation that depends on its inputs: nothing to plan")
     found.resident_bytes += optimizer_bytes(model, options.optimizer)

@@ -155,7 +155,7 @@ def with_one(name: str, entry: object) -> Callable[[dict], str]:
         shortened,
         without_a_key,
         of_fewer_operations,
-        changed(version=2),
+        changed(version=1),
         changed(format="remat-explorer/graph"),
         changed(key={"graph": "another"}),
         changed(seconds=None),

@@ -155,3 +155,52 @@ def test_the_file_states_the_tolerance_of_implementations_that_are_not_bit_equal
     document["operations"][4]["implementations"] = entries
     with pytest.raises(GraphError, match="'g' has tolerance -1"):
         parse_graph(document)
+
+
+def of_kinds() -> Graph:
+    """The masked graph with kinds: masks, statistics, and one by hand that is masks, too."""
+    graph = masked()
+    kinds = {"bits": ("masks", "by hand"), "renormalize": ("statistics",)}
+    return dataclasses.replace(
+        graph,
+        operations=tuple(
+            dataclasses.replace(
+                node,
+                implementations=tuple(
+                    dataclasses.replace(way, kinds=kinds.get(way.name, ())) for way in node.implementations
+                ),
+            )
+            for node in graph.operations
+        ),
+    )
+
+
+def test_a_graph_knows_its_kinds_those_of_capture_first_in_their_order():
+    assert of_kinds().kinds == ("masks", "statistics", "by hand")
+    assert [way.kind for way in of_kinds().operations[-1].implementations] == ["", "masks"]
+    assert masked().kinds == ()
+
+
+def test_the_file_says_of_what_kinds_an_implementation_is(graph):
+    document = json.loads(dump_graph(of_kinds()))
+    assert document["operations"][-1]["implementations"][1]["kinds"] == ["masks", "by hand"]
+    assert parse_graph(document) == of_kinds()
+    assert "kinds" not in dump_graph(graph)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "message"),
+    [([], "empty list"), ("masks", "not a list"), ([3], "not a string"), (["a", "a"], "'a', 'a'"), ([""], "empty")],
+)
+def test_kinds_that_are_none_are_refused(kinds, message):
+    document = json.loads(dump_graph(of_kinds()))
+    document["operations"][-1]["implementations"][1]["kinds"] = kinds
+    with pytest.raises(GraphError, match=message):
+        parse_graph(document)
+
+
+def test_a_schedule_of_a_graph_without_kinds_serves_the_same_graph_with_kinds(graph):
+    assert of_kinds().structure == graph.structure
+    assert of_kinds().sha256 != graph.sha256
+    solution = solve(graph, 10**6, "checkpoint-all")
+    assert solution.on(of_kinds()).cost == solution.cost

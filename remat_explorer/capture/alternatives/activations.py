@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch.fx import Node
 
+from remat_explorer.capture.alternatives.exactness import reordered
 from remat_explorer.capture.alternatives.kernels import activations, bits, dropout
 from remat_explorer.capture.alternatives.site import Scene, Site
 from remat_explorer.capture.alternatives.ways import Way, step
@@ -65,11 +66,14 @@ def dropout_from_bits(site: Site) -> Iterator[Way]:
         scene.made["bits", mask] = packed
         scene.optional.append((scene.producer[scene.found.of_node[mask]], scene.add_optional(packed, (mask,))))
     arguments = gradient, packed, scale
+    fake = site.fake(gradient)
+    exact = fake.dtype in (torch.float32, torch.float64)  # in half precision, the scale is rounded first
     yield Way(
         "masks",
         "from bits",
         site.call,
         (step(site.call, dropout.dropout_gradient_from_bits, *arguments),),
+        tolerance=0.0 if exact else reordered(fake),
         over=gradient,
         steps_over=(step(site.call, dropout.dropout_gradient_from_bits_in_place, *arguments),),
     )

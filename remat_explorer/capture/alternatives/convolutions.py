@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 
+from remat_explorer.capture.alternatives.costs import bytes_of_chunk
+from remat_explorer.capture.alternatives.exactness import equal_on_cpu, reordered, reordered_products
+from remat_explorer.capture.alternatives.kernels import chunks_in_place, chunks_recomputed
 from remat_explorer.capture.alternatives.kernels import convolution as kernels
 from remat_explorer.capture.alternatives.site import Site, picks
 from remat_explorer.capture.alternatives.ways import Way, step
 
 SAMPLES = (1, 2, 4, 8)  # in a chunk
-RESULT, WEIGHT = 3e-6, 3e-5  # tolerances in float32, of results and input gradients, and of weight gradients
+WEIGHT = 10.0  # tolerance of weight gradients, relative to that of results: more is added up
 
 
 def input_gradient(site: Site) -> Iterator[Way]:
-    """The input gradient without the input, where it is equal bit for bit."""
-    if _part(site) == "input" and not (site.args[9] > 1 and not site.fake(site.args[0]).is_contiguous()):
-        yield _input_gradient(site, "input-gradients", "from the gradient", kernels.input_gradient, 0.0)
+    """The input gradient without the input; on the CPU it is equal bit for bit, but for groups with channels last."""
+    if _part(site) != "input":
+        return
+    gradient = site.fake(site.args[0])
+    apart = site.args[9] > 1 and not gradient.is_contiguous()
+    tolerance = reordered_products(gradient) if apart else equal_on_cpu(gradient, reordered_products)
+    yield _input_gradient(site, "input-gradients", "from the gradient", kernels.input_gradient, tolerance)
 
 
 def chunks(site: Site) -> Iterator[Way]:
@@ -26,17 +35,71 @@ def chunks(site: Site) -> Iterator[Way]:
     for samples in SAMPLES:
         if samples >= site.fake(site.args[0]).shape[0]:
             return
+        tolerance = reordered_products(site.fake(site.args[0]))
         parts = -(-site.fake(site.args[0]).shape[0] // samples)
         name = f"in chunks of {samples}"
         if _part(site) == "forward":
             one = step(site.call, kernels.convolution_in_chunks, *site.args, samples)
-            yield Way("chunks", name, site.call, (one,), RESULT, launches=2 * parts)
-        elif _part(site) == "input":
-            yield _input_gradient(
-                site, "chunks", name, kernels.input_gradient_in_chunks, RESULT, samples, launches=2 * parts
+            over = step(site.call, chunks_in_place.convolution_in_chunks_in_place, *site.args, samples)
+            space = bytes_of_chunk(site.fake(site.call), samples)
+            yield Way(
+                "chunks",
+                name,
+                site.call,
+                (one,),
+                tolerance,
+                site.args[0],
+                (over,),
+                launches=2 * parts,
+                workspace=space,
+                portion=1 / parts,
             )
+        elif _part(site) == "input":
+            way = _input_gradient(
+                site, "chunks", name, kernels.input_gradient_in_chunks, tolerance, samples, launches=2 * parts
+            )
+            (result,) = site.outputs().values()
+            over = replace(way.steps[0], target=chunks_in_place.input_gradient_in_chunks_in_place)
+            space = bytes_of_chunk(site.fake(result), samples)
+            yield replace(way, over=site.args[0], steps_over=(over,), workspace=space, portion=1 / parts)
         elif _part(site) == "weight":
-            yield _weight_gradient(site, "chunks", name, kernels.weight_gradient_in_chunks, samples, launches=2 * parts)
+            way = _weight_gradient(site, "chunks", name, kernels.weight_gradient_in_chunks, samples, launches=2 * parts)
+            yield replace(way, workspace=_weight_bytes(site), portion=1 / parts)
+
+
+def input_recomputed(site: Site) -> Iterator[Way]:
+    """The weight gradient whose input, the result of a smaller convolution before, is computed again in chunks."""
+    if _part(site) != "weight":
+        return
+    gradient, source, *setting = site.args
+    earlier: Any  # a node, by the operator's signature
+    storage = site.scene.found.of_node[source]
+    if storage.resident or source is not storage.carrier:
+        return
+    maker = site.scene.producer[storage]
+    before, *after = maker.calls
+    relus = [call for call in after if call.target is torch.ops.aten.relu.default and call in maker.in_place]
+    if before.target is not torch.ops.aten.convolution.default or after != relus[:1]:
+        return
+    earlier, weight, bias, *earlier_setting = before.args
+    if not site.is_kept(earlier) or 2 * site.fake(earlier).nbytes > site.fake(source).nbytes:
+        return
+    for samples in SAMPLES[::3]:
+        parts = -(-len(site.fake(gradient)) // samples)
+        if parts > 1:
+            arguments = gradient, earlier, weight, bias, earlier_setting, bool(after), *setting, samples
+            calls = (step(site.call, chunks_recomputed.weight_gradient_recomputed, *arguments), *picks(site))
+            yield Way(
+                "chunks",
+                f"in chunks of {samples} with input recomputed",
+                site.call,
+                calls,
+                WEIGHT * reordered_products(site.fake(gradient)),
+                launches=(3 + len(after)) * parts,
+                again=tuple(maker.calls),
+                workspace=bytes_of_chunk(site.fake(source), samples) + _weight_bytes(site),
+                portion=1 / parts,
+            )
 
 
 def algorithms(site: Site) -> Iterator[Way]:
@@ -44,16 +107,40 @@ def algorithms(site: Site) -> Iterator[Way]:
     source = site.fake(site.args[0])
     if source.device.type != "cpu":
         return
+    tolerance = reordered(source)
     if _part(site) == "input":
-        yield _input_gradient(site, "algorithms", "native", kernels.input_gradient_native, RESULT)
+        way = _input_gradient(site, "algorithms", "native", kernels.input_gradient_native, tolerance)
+        yield replace(way, workspace=_columns_bytes(site, site.args[0], site.args[2]))
     elif _part(site) == "weight":
-        yield _weight_gradient(site, "algorithms", "native", kernels.weight_gradient_native)
+        way = _weight_gradient(site, "algorithms", "native", kernels.weight_gradient_native)
+        yield replace(way, workspace=_columns_bytes(site, site.args[0], site.args[2]))
     elif _part(site) == "forward":
         one = step(site.call, kernels.convolution_native, *site.args)
-        yield Way("algorithms", "native", site.call, (one,), RESULT)
+        yield Way(
+            "algorithms",
+            "native",
+            site.call,
+            (one,),
+            tolerance,
+            workspace=_columns_bytes(site, site.call, site.args[1]),
+        )
         if source.dim() == 4 and source.is_contiguous() and site.fake(site.call).is_contiguous():
             other = step(site.call, kernels.convolution_channels_last, *site.args)
-            yield Way("algorithms", "channels last", site.call, (other,), RESULT, launches=3)
+            copies = source.nbytes + site.fake(site.args[1]).nbytes + site.fake(site.call).nbytes
+            yield Way("algorithms", "channels last", site.call, (other,), tolerance, launches=3, workspace=copies)
+
+
+def _weight_bytes(site: Site) -> int:
+    """What a chunk's gradients of weight and bias take beside their sums."""
+    return sum(site.fake(node).nbytes for node in site.outputs().values())
+
+
+def _columns_bytes(site: Site, result: Any, weight: Any) -> int:
+    """What PyTorch's own kernels take for the products of a window: all entries of it for each place of the result."""
+    found, window = site.fake(result), site.fake(weight).shape[1:]
+    if math.prod(window[1:]) == 1:
+        return 0
+    return found.nbytes // max(1, found.shape[1]) * math.prod(window)
 
 
 def _part(site: Site) -> str:
@@ -80,4 +167,5 @@ def _weight_gradient(
     site: Site, kind: str, name: str, kernel: Callable[..., Any], *more: int, launches: int = 1
 ) -> Way:
     steps = (step(site.call, kernel, *site.args, *more), *picks(site))
-    return Way(kind, name, site.call, steps, WEIGHT, launches=launches)
+    tolerance = WEIGHT * reordered_products(site.fake(site.args[0]))
+    return Way(kind, name, site.call, steps, tolerance, launches=launches)

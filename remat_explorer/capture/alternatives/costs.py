@@ -20,8 +20,13 @@ RECOMPUTED = {"attention": 2.0}  # kinds that run more than the floating-point o
 def predicted_cost(draft: OperationDraft, way: Way, found: Storages, device: Device) -> float:
     """Seconds of an implementation: a roofline of the bytes it moves and the operations of the call it replaces.
 
+    Calls of other operations that it runs again cost what they cost there, and of several parts each changes the cost
+    of its own call.
     An implementation that computes nothing costs a launch: a cost of 0 would let a solver repeat it for nothing.
     """
+    if way.parts:
+        whole = roofline(draft.calls, found.fakes, device)
+        return whole + sum(predicted_cost(draft, part, found, device) - whole for part in way.parts)
     others = [call for call in draft.calls if call is not way.main]
     computed = [call for call in way.steps if call.target is not operator.getitem]
     if not computed:
@@ -35,4 +40,13 @@ def predicted_cost(draft: OperationDraft, way: Way, found: Storages, device: Dev
     moved = sum(t.nbytes for t in {id(t): t for t in tensors}.values())
     arithmetic = flops(way.main, found.fakes) * RECOMPUTED.get(way.kind, 1.0)
     own = max(arithmetic / device.rate, moved / device.bandwidth) + way.launches * device.launch
-    return own + roofline(others, found.fakes, device)
+    return own + roofline((*others, *way.again), found.fakes, device)
+
+
+def bytes_of_chunk(tensor: torch.Tensor, samples: int) -> int:
+    """Bytes that the first ``samples`` entries along the batch take.
+
+    >>> bytes_of_chunk(torch.ones(10, 3), 2)
+    24
+    """
+    return tensor.nbytes // max(1, len(tensor)) * min(samples, len(tensor))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.fx import Node
 
+from remat_explorer.capture.alternatives.exactness import equal_on_cpu
 from remat_explorer.capture.alternatives.kernels import batch_norm, layer_norm
 from remat_explorer.capture.alternatives.site import Site, picked, picks
 from remat_explorer.capture.alternatives.ways import Way, step
@@ -31,7 +33,8 @@ def with_statistics(site: Site) -> Iterator[Way]:
         return
     arguments = source, outputs[1], outputs[2], weight, bias
     again = step(outputs[0], batch_norm.batch_norm_with_statistics, *arguments)
-    yield Way("statistics", "with saved statistics", site.call, (again,))
+    tolerance = equal_on_cpu(site.fake(source))
+    yield Way("statistics", "with saved statistics", site.call, (again,), tolerance)
 
 
 def lean(site: Site) -> Iterator[Way]:
@@ -70,7 +73,8 @@ def from_output(site: Site) -> Iterator[Way]:
             batch_norm.batch_norm_gradient_from_output_lean,
             batch_norm.batch_norm_gradient_from_output_lean_in_place,
         )
-        yield _three(site, "output-activated", "from the output, lean", kernels, arguments, FROM_OUTPUT)
+        way = _three(site, "output-activated", "from the output, lean", kernels, arguments, FROM_OUTPUT)
+        yield replace(way, also=("lean",))
 
 
 def layer_norm_from_output(site: Site) -> Iterator[Way]:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from remat_explorer.capture.alternatives.exactness import equal_on_cpu
 from remat_explorer.capture.alternatives.kernels import max_pool
 from remat_explorer.capture.alternatives.kernels.flat import samples
 from remat_explorer.capture.alternatives.site import Site, picked
@@ -42,16 +43,19 @@ def backward(site: Site) -> Iterator[Way]:
     size, parts = list(site.fake(source).shape), len(list(samples(site.fake(source))))
     if len(size) != 4 or not _same_format(site, gradient, source):
         return
+    kernel, stride = setting[:2]
+    apart = all(width <= distance for width, distance in zip(kernel, stride, strict=True))
+    tolerance = 0.0 if apart else equal_on_cpu(site.fake(gradient))  # windows that overlap are added up
     indexed = step(site.call, max_pool.max_pool_gradient_from_indices, gradient, index, size, *setting)
-    yield Way("pooling", "from indices", site.call, (indexed,))
+    yield Way("pooling", "from indices", site.call, (indexed,), tolerance)
     pool = index.args[0]
     places = _places(site, pool) if index.target is operator.getitem and pool in site.scene.caller else None
     if places is not None:
         placed = step(site.call, max_pool.max_pool_gradient_from_places, gradient, places, size, *setting)
-        yield Way("pooling", "from places", site.call, (placed,), launches=8 * parts)
+        yield Way("pooling", "from places", site.call, (placed,), tolerance, launches=8 * parts)
     if site.is_kept(source):
         again = step(site.call, max_pool.max_pool_gradient_recomputed, gradient, source, *setting)
-        yield Way("pooling", "indices recomputed", site.call, (again,), launches=2 * parts)
+        yield Way("pooling", "indices recomputed", site.call, (again,), tolerance, launches=2 * parts)
 
 
 def _places(site: Site, pool: Node) -> Node | None:

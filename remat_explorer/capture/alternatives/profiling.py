@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 import traceback
 from collections.abc import Callable
@@ -49,7 +48,7 @@ class ChoicesRun:
         return len(self.choices) * (repeats + 2)
 
     def measured(self, bind: Callable[[], Registers], repeats: int) -> Numbers:
-        """Median seconds, and workspace in bytes, by operation and number of the implementation.
+        """Seconds, the least of some timed runs, and workspace in bytes, by operation and number of the implementation.
 
         Args:
             bind: gives registers that hold the resident tensors.
@@ -70,7 +69,7 @@ class ChoicesRun:
         for _ in range(repeats + 1):
             self._walk(bind(), timed)
         workspace = self._workspace(bind())
-        return {choice: (statistics.median(seconds[choice][1:]), workspace[choice]) for choice in self.choices}
+        return {choice: (min(seconds[choice][1:]), workspace[choice]) for choice in self.choices}
 
     def _workspace(self, registers: Registers) -> dict[tuple[int, int], int]:
         """The larger of what the implementation needs beside its input and over it."""

@@ -11,13 +11,18 @@ from remat_explorer.capture.alternatives import (
     activations,
     attention,
     convolutions,
+    execution_plans,
     losses,
     normalization,
     pooling,
+    replay,
 )
+from remat_explorer.capture.alternatives.combining import combined
 from remat_explorer.capture.alternatives.site import Content, Scene, Site
 from remat_explorer.capture.alternatives.ways import Way, reads_of, writes_of
+from remat_explorer.capture.devices import Device
 from remat_explorer.capture.storages import Storages
+from remat_explorer.capture_options import KINDS
 from remat_explorer.graph_rules import MOST_IMPLEMENTATIONS
 
 aten = torch.ops.aten
@@ -34,39 +39,49 @@ PATTERNS: tuple[tuple[str, tuple[OpOverload, ...], Pattern], ...] = (  # kind, o
     ("activations", ACTIVATIONS, activations.from_other_operand),
     ("masks", ACTIVATIONS, activations.from_bits),
     ("masks", (aten.native_dropout_backward.default,), activations.dropout_from_bits),
+    ("replay", (aten.native_dropout.default,), replay.forward),
+    ("replay", (aten.native_dropout_backward.default,), replay.backward),
     ("pooling", (aten.max_pool2d_with_indices.default,), pooling.forward),
     ("pooling", (aten.max_pool2d_with_indices_backward.default,), pooling.backward),
     ("statistics", tuple(normalization.TRAINING), normalization.with_statistics),
     ("input-gradients", (aten.convolution_backward.default,), convolutions.input_gradient),
-    ("attention", (aten._scaled_dot_product_flash_attention_for_cpu_backward.default,), attention.backward),
+    ("attention", tuple(attention.BACKWARD), attention.recomputed),
     ("lean", (aten.native_batch_norm_backward.default,), normalization.lean),
     ("output-activated", (aten.native_batch_norm_backward.default,), normalization.from_output),
     ("output-activated", (aten.native_layer_norm_backward.default,), normalization.layer_norm_from_output),
     ("cross-entropy", CROSS_ENTROPY, losses.cross_entropy_ways),
     ("chunks", CONVOLUTIONS, convolutions.chunks),
+    ("chunks", (aten.convolution_backward.default,), convolutions.input_recomputed),
     ("algorithms", CONVOLUTIONS, convolutions.algorithms),
+    ("algorithms", CONVOLUTIONS, execution_plans.algorithms),
+    ("algorithms", tuple(attention.FORWARD), attention.forward),
+    ("algorithms", tuple(attention.BACKWARD), attention.backward),
 )
 
 
-def add_alternatives(found: Storages, kinds: tuple[str, ...], content: Content) -> None:
+def add_alternatives(found: Storages, kinds: tuple[str, ...], content: Content, device: Device) -> None:
     """Give the operations of a contracted graph their other implementations, in place.
 
-    An operation made of several calls gets the alternatives of each of them, one at a time. Optional operations, which
-    make what only alternatives read, come right after what they read has been made.
+    An operation made of several calls gets the alternatives of each of them, alone and together. Optional operations,
+    which make what only alternatives read, come right after what they read has been made. Where only kinds are wanted
+    that are bit-equal, an alternative that is not, on this device or in this memory format, is left out.
 
     Args:
         found: operations and storages.
         kinds: keys of `remat_explorer.capture_options.KINDS`.
         content: the tensor of a parameter's node, or None.
+        device: for predicted costs.
     """
     scene = Scene(found, kinds, content)
+    exact = all(map(KINDS.__getitem__, kinds))
     for draft in list(found.operations):
+        choices: list[list[Way]] = []
         for call in draft.calls:
             site = Site(scene, draft, call)
-            for kind, targets, pattern in PATTERNS:
-                if kind in kinds and call.target in targets:
-                    draft.ways += pattern(site)
-        del draft.ways[MOST_IMPLEMENTATIONS - 1 :]
+            patterns = [pattern for kind, targets, pattern in PATTERNS if kind in kinds and call.target in targets]
+            found_here = [way for pattern in patterns for way in pattern(site) if way.tolerance == 0 or not exact]
+            choices += [found_here] if found_here else []
+        draft.ways = combined(draft, choices, found, device, MOST_IMPLEMENTATIONS - 1)
     for after, draft in scene.optional:
         place = found.operations.index(after)
         while place + 1 < len(found.operations) and found.operations[place + 1].optional:

@@ -17,7 +17,7 @@ from remat_explorer.capture.storages import OperationDraft, StorageDraft, Storag
 
 @dataclass(frozen=True, eq=False)
 class Way:
-    """An implementation that replaces one call of an operation, with the getitems that pick its outputs.
+    """An implementation that replaces calls of an operation, mostly one, with the getitems that pick its outputs.
 
     What else the operation does, such as a ReLU that overwrites the result, stays.
 
@@ -31,6 +31,12 @@ class Way:
         over: the argument that ``steps_over`` overwrite, or None.
         steps_over: the calls that write the first output over it; that one is the first that they make.
         launches: how often a kernel starts, for predicted costs.
+        again: calls of other operations that run within it, for predicted costs.
+        workspace: bytes beside the results, as far as shapes tell; a profile measures it.
+        portion: of the batch that is computed at a time; what a kernel needs beside that grows with it.
+        also: further kinds that it is of; it is for those who want all of them.
+        parts: of one that replaces several calls, the ways that replace each; ``main`` and ``steps_over`` are then
+            those of the part that overwrites, and ``steps`` are empty.
     """
 
     kind: str
@@ -41,6 +47,21 @@ class Way:
     over: Node | None = None
     steps_over: tuple[Call, ...] = ()
     launches: int = 1
+    again: tuple[Node, ...] = ()
+    workspace: int = 0
+    portion: float = 1.0
+    also: tuple[str, ...] = ()
+    parts: tuple[Way, ...] = ()
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """All kinds that it is of, its own first."""
+        return self.kind, *self.also
+
+    @property
+    def each(self) -> tuple[Way, ...]:
+        """What replaces one call each: its parts, or itself."""
+        return self.parts or (self,)
 
 
 def step(node: Node, target: Callable[..., Any], *arguments: Any) -> Call:
@@ -57,10 +78,11 @@ def calls_of(draft: OperationDraft, way: Way, over: bool = False) -> list[Call]:
         over: whether it overwrites `Way.over`.
     """
     calls: list[Call] = []
+    replaced: dict[Any, Way] = {part.main: part for part in way.each}
     for node in draft.nodes:
-        if node is way.main:
-            calls += way.steps_over if over else way.steps
-        elif node.target is not operator.getitem or node.args[0] is not way.main:
+        if node in replaced:
+            calls += way.steps_over if over and node is way.main else replaced[node].steps
+        elif node.target is not operator.getitem or node.args[0] not in replaced:
             calls.append(Call(node, IN_PLACE[node.target] if node in draft.in_place else node.target))  # type: ignore[index, arg-type]
     return calls
 
@@ -84,7 +106,8 @@ def reads_of(draft: OperationDraft, way: Way, found: Storages) -> list[StorageDr
 def overwritten_by(draft: OperationDraft, way: Way, found: Storages) -> StorageDraft | None:
     """The storage that an implementation may overwrite where it dies, or None.
 
-    As for `remat_explorer.capture.in_place.takeover_of`: it is read once, and an output fits in its place.
+    As for `remat_explorer.capture.in_place.takeover_of`: it is read once, and an output fits in its place, or what
+    the operation's next call overwrites does.
     """
     if way.over is None:
         return None
@@ -95,5 +118,7 @@ def overwritten_by(draft: OperationDraft, way: Way, found: Storages) -> StorageD
     reads = sum(found.of_node.get(node) is storage for node in operands)
     if storage.resident or storage.persistent or reads != 1:
         return None
-    heirs = [call.node for call in way.steps_over if found.of_node.get(call.node) in writes_of(draft, way, found)]
+    written = writes_of(draft, way, found)
+    passed_on = {call.args[0] for call in calls_of(draft, way, over=True) if call.node in draft.in_place}
+    heirs = [call.node for call in way.steps_over if found.of_node.get(call.node) in written or call.node in passed_on]
     return storage if heirs and covers(way.over, heirs[0], found) else None

@@ -12,7 +12,11 @@ from torch.nn import functional
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 
-TOGETHER = (("with places", "from places"), ("log sum exp alone", "from log sum exp", "left out"))  # write and read
+TOGETHER = (  # what one writes and another reads
+    ("with places", "from places"),
+    ("with state", "drawn again"),
+    ("log sum exp alone", "from log sum exp", "left out"),
+)
 
 
 class Classifier(nn.Module):
@@ -54,6 +58,17 @@ class Attention(nn.Module):
         parts = self.mix(x).view(batch, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
         found = functional.scaled_dot_product_attention(*parts, is_causal=True)
         return self.norm(x + self.out(found.transpose(1, 2).reshape(batch, length, width)))
+
+
+class Parallel(nn.Module):
+    """Two convolutions of the same tensor, added: their weight gradients are one operation."""
+
+    def __init__(self, source: int, target: int) -> None:
+        super().__init__()
+        self.sides = nn.ModuleList(nn.Conv2d(source, target, size, padding=size // 2) for size in (3, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.sides[0](x) + self.sides[1](x)
 
 
 def pooled(size: int = 24, batch: int = 9) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
@@ -103,6 +118,16 @@ def attentive(length: int = 12, batch: int = 3) -> tuple[nn.Module, tuple[torch.
         nn.Linear(16 * length, 10),
     )  # fmt: skip
     return model, (torch.randn(batch, length, 16), torch.randint(0, 10, (batch,)))
+
+
+def parallel(size: int = 16, batch: int = 9) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """Convolutions side by side."""
+    torch.manual_seed(0)
+    model = Classifier(
+        nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), Parallel(6, 8), nn.ReLU(), Parallel(8, 4), nn.Flatten(),
+        nn.Linear(4 * size**2, 10),
+    )  # fmt: skip
+    return model, (torch.randn(batch, 3, size, size), torch.randint(0, 10, (batch,)))
 
 
 NETS = {"pooled": pooled, "residual": residual, "attentive": attentive}

@@ -61,5 +61,6 @@ def workspace(function: Callable[..., Any], *arguments: Any, taken_over: int = 0
     function(*pytree.tree_map_only(torch.Tensor, torch.clone, arguments))
     with CpuMeter() as meter, meter.section():
         found = function(*arguments)
-    sizes = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in pytree.tree_leaves(found)}
+    storages = [t.untyped_storage() for t in pytree.tree_leaves(found) if t is not None]
+    sizes = {storage.data_ptr(): storage.nbytes() for storage in storages}
     return meter.readings[0].highest - (sum(sizes.values()) - taken_over)

@@ -2,82 +2,21 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 import torch
-from exactness import CPU, SEED
-from nets import NETS, TOGETHER, plan_by, preferring
+from exactness import CPU
+from nets import NETS, plan_by, preferring
+from runner import ROADS, Runner, used
 
-from remat_explorer.capture import trace
 from remat_explorer.capture.memory_meter import CpuMeter
-from remat_explorer.capture.placement import exact_kernels, place
-from remat_explorer.capture.step import TrainingStep
-from remat_explorer.capture_options import CaptureOptions, kinds_of
 from remat_explorer.checker import replay
-from remat_explorer.plan import Compute, Plan
-from remat_explorer.runtime.comparison import Final, compare
-from remat_explorer.runtime.eager import Eager
+from remat_explorer.plan import Plan
+from remat_explorer.runtime.comparison import compare
 from remat_explorer.runtime.generated import generate
-from remat_explorer.runtime.halves import Halves
 from remat_explorer.runtime.interpreter import Interpreter
-from remat_explorer.runtime.outcome import Outcome
-from remat_explorer.runtime.random_state import generator_state
-from remat_explorer.runtime.training import train
 
 
-class Runner:
-    """A net captured with alternatives, and what plain PyTorch makes of it."""
-
-    def __init__(self, name: str, kinds: str) -> None:
-        self.model, self.args = NETS[name]()
-        self.program = trace(self.model, self.args, options=CaptureOptions(implementations=kinds_of(kinds)))
-        self.graph = self.program.graph
-        self.tensors = TrainingStep(self.model, self.args).tensors(self.args, {})
-        self.initial = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
-        eager = Eager(place(self.model, self.args, {}, "cpu"), None)
-        torch.manual_seed(SEED)
-        with exact_kernels():
-            outcome = eager.run()
-        self.reference = Final(outcome.copied(), [generator_state(CPU)])
-
-    def by(self, plan: Plan, road: str) -> Final:
-        """What a plan leaves behind, executed in one of three ways."""
-        torch.manual_seed(SEED)
-        with exact_kernels():
-            if road == "interpreted":
-                outcome = Interpreter(plan, self.program, CPU).run(self.program.bind(self.model, self.tensors))
-            elif road == "generated":
-                outcome = generate(plan, self.program, CPU).run(self.program.bind(self.model, self.tensors))
-            else:
-                (loss,) = train(Halves.of(plan, self.program, CPU), self.model, self.tensors)
-                self.model.zero_grad()
-                loss.backward()
-                gradients = {n: p.grad for n, p in self.model.named_parameters() if p.grad is not None}
-                outcome = Outcome((loss.detach(),), gradients, dict(self.model.named_buffers()))
-            found = Final(outcome.copied(), [generator_state(CPU)])
-        for name, buffer in self.model.named_buffers():
-            buffer.copy_(self.initial[name])
-        return found
-
-    def plans(self, count: int = 4) -> list[Plan]:
-        """The default plan, the last implementation of everything, and random choices."""
-        draws = [random.Random(seed) for seed in range(count)]
-        choices = [lambda k, n: 1, lambda k, n: n, lambda k, n: min(n, 2)]
-        choices += [lambda k, n, draw=draw: draw.randint(1, n) for draw in draws]
-        names = {way.name for node in self.graph.operations for way in node.implementations}
-        choices += [preferring(self.graph, *group) for group in (*TOGETHER, *((name,) for name in sorted(names)))]
-        return [plan_by(self.graph, choose) for choose in choices]
-
-
-def used(plan: Plan) -> set[str]:
-    """Names of the implementations other than the default that a plan runs."""
-    computed = [s for s in plan.statements if isinstance(s, Compute)]
-    ways = [(plan.graph.operations[s.operation], s.implementation - 1) for s in computed]
-    return {node.implementations[i].name for node, i in ways if i} | {n.name.split()[-1] for n, _ in ways if n.optional}
-
-
-@pytest.mark.parametrize("road", ["interpreted", "generated", "trained"])
+@pytest.mark.parametrize("road", ROADS)
 @pytest.mark.parametrize("name", NETS)
 def test_exact_implementations_have_the_results_of_plain_pytorch_bit_for_bit(name, road):
     runner = Runner(name, "exact")
@@ -93,6 +32,8 @@ def test_exact_implementations_have_the_results_of_plain_pytorch_bit_for_bit(nam
             "with places",
             "maxima alone",
             "from places",
+            "with state",
+            "drawn again",
             "indices recomputed",
             "from the gradient",
         },
@@ -102,7 +43,7 @@ def test_exact_implementations_have_the_results_of_plain_pytorch_bit_for_bit(nam
     assert seen >= expected[name]
 
 
-@pytest.mark.parametrize("road", ["interpreted", "generated", "trained"])
+@pytest.mark.parametrize("road", ROADS)
 @pytest.mark.parametrize("name", NETS)
 def test_all_implementations_have_gradients_within_the_tolerance(name, road):
     runner = Runner(name, "all")
@@ -128,7 +69,7 @@ def test_a_recomputation_with_saved_statistics_gives_the_same_gradients():
     at = next(i for i, (_, m, _) in enumerate(default) if m == reader)
     plan = Plan.from_sequence(graph, [*default[:at], (0, k, code), *default[at:]])
     replay(plan)
-    for road in ("interpreted", "generated", "trained"):
+    for road in ROADS:
         assert compare(runner.by(plan, road), runner.reference, runner.initial).equal
     assert plan.peak <= Plan.from_sequence(graph, default).peak
 

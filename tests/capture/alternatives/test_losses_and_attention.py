@@ -75,7 +75,7 @@ def test_attention_that_keeps_nothing_has_the_gradients_of_pytorch_bit_for_bit(d
     given = {"attn_mask": mask, "scale": 0.3}
     output, sums = aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, **given)
     expected = aten._scaled_dot_product_flash_attention_for_cpu_backward(g, q, k, v, output, sums, 0.0, causal, **given)
-    found = attention.attention_gradient_recomputed(g, q, k, v, 0.0, causal, mask, 0.3)
+    found = attention.attention_gradient_recomputed("cpu", g, q, k, v, mask, causal, 0.3)
     assert all(map(same_bits, found, expected))
     wide = [t.to(torch.float64, copy=True).requires_grad_() for t in (q, k, v)]
     result = functional.scaled_dot_product_attention(

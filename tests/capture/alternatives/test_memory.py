@@ -4,29 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from exactness import CPU, SEED
+from exactness import SEED
 from nets import NETS, TOGETHER, plan_by, preferring
+from runner import measured
 
 import remat_explorer as rx
 from remat_explorer.capture import trace
-from remat_explorer.capture.memory_meter import CpuMeter
-from remat_explorer.capture.placement import exact_kernels
-from remat_explorer.capture.step import TrainingStep
-from remat_explorer.plan import Plan
-from remat_explorer.runtime.generated import generate
 
 SIZES = {"pooled": (48, 10), "residual": (48, 10), "attentive": (12, 3)}
-
-
-def measured(plan: Plan, program, model, args) -> int:
-    """Peak of the generated code of a plan, resident bytes included."""
-    tensors = TrainingStep(model, args).tensors(args, {})
-    step = generate(plan, program, CPU)
-    registers = program.bind(model, tensors)
-    with exact_kernels(), CpuMeter() as meter, meter.section():
-        result = step.run(registers)
-    del result
-    return meter.readings[0].highest - meter.readings[0].before + plan.graph.resident_bytes
 
 
 @pytest.mark.parametrize("name", NETS)

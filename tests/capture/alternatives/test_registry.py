@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 from nets import NETS, pooled, residual
 from torch import nn
 
 import remat_explorer as rx
+from remat_explorer.capture.alternatives import exactness
 from remat_explorer.capture_options import KINDS
 from remat_explorer.errors import UnknownNameError
 from remat_explorer.graph import Graph
@@ -37,6 +41,7 @@ def test_without_alternatives_the_graph_is_the_same_as_ever(name):
 
 EXPECTED = {
     "masks": {"from bits", "relu_bits", "hardtanh_bits", "packed_mask"},
+    "replay": {"with state", "drawn again"},
     "pooling": {"with places", "maxima alone", "from places", "from indices", "indices recomputed"},
     "statistics": {"with saved statistics"},
     "input-gradients": {"from the gradient"},
@@ -105,8 +110,46 @@ def test_graphs_with_alternatives_come_back_from_their_file(tmp_path):
     assert again.options.implementations == tuple(KINDS)
 
 
+def test_elsewhere_than_on_the_cpu_only_what_holds_for_any_order_of_sums_is_called_exact(monkeypatch):
+    monkeypatch.setattr(exactness, "on_cpu", lambda tensor: False)
+    model, args = pooled()
+    graph = rx.capture(model, args, implementations="all")
+    inexact = {way.name for node in graph.operations for way in node.implementations if way.tolerance > 0}
+    assert {"from the gradient", "with saved statistics", "lean", "in chunks of 1"} <= inexact
+    assert not {"from bits", "from the input", "with state", "drawn again", "with places"} & inexact
+    first, second = (n for n in graph.operations if "max_pool2d_backward" in n.name)
+    backward = {len({way.tolerance for way in node.implementations[1:]}) for node in (first, second)}
+    assert backward == {1}
+    assert sorted(node.implementations[1].tolerance > 0 for node in (first, second)) == [False, True]  # by overlap
+    exact = rx.capture(model, args, implementations="exact")
+    assert all(way.tolerance == 0 for node in exact.operations for way in node.implementations)
+    assert names(exact) == names(rx.capture(model, args, implementations=["activations", "masks", "replay", "pooling"]))
+
+
+def test_tf32_widens_the_tolerance_of_convolutions_on_cuda_alone(monkeypatch):
+    class OnCuda(SimpleNamespace):
+        dtype, device = torch.float32, SimpleNamespace(type="cuda")
+
+    cuda: Any = OnCuda()
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    assert exactness.reordered_products(cuda) == exactness.TF32
+    assert exactness.reordered_products(torch.ones(1)) == exactness.reordered(torch.ones(1)) < exactness.TF32
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    assert exactness.reordered_products(cuda) == exactness.reordered(cuda)
+
+
 def test_grouped_convolutions_with_channels_last_are_not_called_exact():
     model = nn.Sequential(nn.Conv2d(8, 8, 3), nn.Conv2d(8, 8, 3, groups=4))
     model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     args = (torch.ones(2, 8, 9, 9).contiguous(memory_format=torch.channels_last),)
     assert names(rx.capture(model, args, implementations=["input-gradients"])) == set()
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_every_alternative_says_of_what_kinds_it_is(name):
+    model, args = NETS[name]()
+    graph = rx.capture(model, args, implementations="all")
+    ways = [way for node in graph.operations for way in node.implementations[1:]]
+    assert all(way.kinds and set(way.kinds) <= set(KINDS) for way in ways)
+    assert {way.kinds for way in ways if way.name == "from the output, lean"} <= {("output-activated", "lean")}
+    assert set(graph.kinds) >= {kind for kind in KINDS if rx.capture(model, args, implementations=[kind]).has_choices}

@@ -1,0 +1,143 @@
+"""Alternatives of different calls of one operation, chosen together.
+
+Contraction joins calls: two weight gradients from the same tensors are one operation. To compute one of them in chunks
+saves nothing where the other takes its whole workspace, so the alternatives of different calls must be had together.
+That makes products, of which those are dropped that another one dominates: in predicted cost, workspace, and what it
+reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from torch.fx import Node
+
+from remat_explorer.capture.alternatives.costs import predicted_cost
+from remat_explorer.capture.alternatives.ways import Way, overwritten_by, reads_of, writes_of
+from remat_explorer.capture.devices import Device
+from remat_explorer.capture.storages import OperationDraft, StorageDraft, Storages
+
+T = TypeVar("T")
+WIDEST = 64  # products that are carried on from call to call
+
+
+@dataclass(frozen=True, eq=False)
+class Needs:
+    """What a way needs, as far as it can be said before it runs.
+
+    Attributes:
+        cost: predicted, in seconds.
+        workspace: bytes, the largest of the calls that it replaces.
+        own: the calls with alternatives that it leaves as they are, whose workspace only a profile knows.
+        reads: storages that it reads.
+        makes: storages that it writes, and the one that it may overwrite.
+    """
+
+    way: Way
+    cost: float
+    workspace: int
+    own: frozenset[Node]
+    reads: frozenset[StorageDraft]
+    makes: tuple[frozenset[StorageDraft], StorageDraft | None]
+
+    def dominates(self, other: Needs) -> bool:
+        """Whether it makes the same, and is nowhere worse."""
+        return (
+            self.makes == other.makes
+            and self.reads <= other.reads
+            and self.own <= other.own
+            and all(mine <= theirs for mine, theirs in zip(self.numbers, other.numbers, strict=True))
+            and (self.numbers != other.numbers or self.reads < other.reads or self.own < other.own)
+        )
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """What should be small."""
+        return self.cost, self.workspace, self.way.portion, self.way.tolerance
+
+
+def combined(draft: OperationDraft, choices: list[list[Way]], found: Storages, device: Device, most: int) -> list[Way]:
+    """The alternatives of an operation, at most ``most``: of single calls, and of several together.
+
+    Args:
+        draft: the operation.
+        choices: for each of its calls that has any, the alternatives.
+        found: the graph.
+        device: for predicted costs.
+        most: how many there may be.
+    """
+    if len(choices) < 2:
+        return [way for ways in choices for way in ways][:most]
+    calls = frozenset(ways[0].main for ways in choices)
+    products: list[Way | None] = [None]
+    for ways in choices:
+        longer = [*products, *(_both(first, second) for first in products for second in ways)]
+        kept = _useful([way for way in longer if way is not None], calls, draft, found, device)
+        products = [None, *(needs.way for needs in _spread(kept, WIDEST))]
+    kept = _useful([way for way in products if way is not None], calls, draft, found, device)
+    whole = _spread([needs for needs in kept if not needs.own], most)
+    partly = _spread([needs for needs in kept if needs.own], most - len(whole))
+    order = [ways[0].main for ways in choices]
+    return [replace(needs.way, name=_name(needs.way, order)) for needs in (*whole, *partly)]
+
+
+def _name(way: Way, calls: list[Node]) -> str:
+    """The name of all parts, or which call has which."""
+    names = {part.name for part in way.each}
+    if len(names) == 1 and len(way.each) == len(calls):
+        return names.pop()
+    return ", ".join(f"{part.name} for call {calls.index(part.main) + 1}" for part in way.each)
+
+
+def _both(first: Way | None, second: Way) -> Way:
+    """The way that replaces the calls of both."""
+    if first is None:
+        return second
+    parts = (*first.each, *second.each)
+    taker = next((part for part in parts if part.over is not None), parts[0])
+    kinds = tuple(dict.fromkeys(kind for part in parts for kind in part.kinds))
+    return Way(
+        kinds[0],
+        "",
+        taker.main,
+        (),
+        max(part.tolerance for part in parts),
+        taker.over,
+        taker.steps_over,
+        sum(part.launches for part in parts),
+        tuple(call for part in parts for call in part.again),
+        max(part.workspace for part in parts),
+        max(part.portion for part in parts),
+        kinds[1:],
+        parts,
+    )
+
+
+def _useful(
+    ways: Iterable[Way], calls: frozenset[Node], draft: OperationDraft, found: Storages, device: Device
+) -> list[Needs]:
+    """Those that no other one dominates, by falling memory."""
+    every = [
+        Needs(
+            way,
+            predicted_cost(draft, way, found, device),
+            way.workspace,
+            calls.difference(part.main for part in way.each),
+            frozenset(reads_of(draft, way, found)),
+            (frozenset(writes_of(draft, way, found)), overwritten_by(draft, way, found)),
+        )
+        for way in ways
+    ]
+    kept = [needs for needs in every if not any(other.dominates(needs) for other in every)]
+    return sorted(kept, key=lambda needs: (-sum(s.bytes for s in needs.reads) - needs.workspace, -needs.way.portion))
+
+
+def _spread(needs: list[T], most: int) -> list[T]:
+    """At most that many, from the whole of the row, its end and so the least memory included."""
+    if len(needs) <= most:
+        return needs
+    if most <= 1:
+        return needs[-1:] if most == 1 else []
+    return [needs[-1 - (len(needs) - 1) * place // (most - 1)] for place in range(most)][::-1]
