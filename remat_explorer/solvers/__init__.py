@@ -18,26 +18,34 @@ from remat_explorer.solvers.memory.minimum_budget import MinimumBudget, minimum_
 from remat_explorer.solvers.relaxation import Relaxation, relax
 from remat_explorer.solvers.solve import solve
 from remat_explorer.solvers.strategies import STRATEGIES
+from remat_explorer.solvers.sweeps.ablation import Ablation
+from remat_explorer.solvers.sweeps.ablation_run import AblationProgress, ablation
 from remat_explorer.solvers.sweeps.frontier import Frontier
+from remat_explorer.solvers.sweeps.memory_at_overhead import MemoryAtOverhead, memory_at_overhead
 from remat_explorer.solvers.sweeps.sweep import sweep
 from remat_explorer.solvers.sweeps.sweep_run import Sweep, SweepProgress
 
 __all__ = [
     "BACKENDS",
     "STRATEGIES",
+    "Ablation",
+    "AblationProgress",
     "Frontier",
     "MaxBatch",
     "MaxImage",
+    "MemoryAtOverhead",
     "MinimumBudget",
     "Progress",
     "Relaxation",
     "SolveJob",
     "Sweep",
     "SweepProgress",
+    "ablation",
     "checkpoint_all",
     "checkpoint_all_peak",
     "max_batch",
     "max_image",
+    "memory_at_overhead",
     "minimum_budget",
     "relax",
     "scale_batch",

@@ -42,7 +42,8 @@ class Question:
         solver: a key of `BACKENDS`.
         time_limit: seconds of wall time; what was not proven within them may be with more.
         threads: of the back end; the same holds for them.
-        options: further arguments of `solve` on which the answer depends, where they differ from their defaults.
+        options: further arguments of `solve` on which the answer depends, where they differ from their defaults; of a
+            collection of names, such as of implementations, the order does not matter.
     """
 
     graph: Graph
@@ -52,6 +53,11 @@ class Question:
     time_limit: float
     threads: int = 1
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        collections = list, tuple, set, frozenset
+        options = {name: sorted(set(o)) if isinstance(o, collections) else o for name, o in self.options.items()}
+        object.__setattr__(self, "options", options)
 
     @property
     def key(self) -> dict[str, Any]:

@@ -123,6 +123,11 @@ class Milp:
         self._rights.append(right)
         return len(self._rights) - 1
 
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return len(self._rights)
+
     def right(self, row: int) -> float:
         """The right-hand side of a row."""
         return self._rights[row]

@@ -30,7 +30,7 @@ def solve_monet_paper(
         graph: the training graph; operations may have several implementations, or be optional.
         budget: bytes, resident bytes included.
         limits: time, back end, and whom to tell.
-        implementations: "all", "exact", or names of implementations; defaults are always among them.
+        implementations: "all", "exact", or names or kinds of implementations; defaults are always among them.
         local_memory: the paper's bound of what recomputation keeps beside checkpoints, "upper" or "lower"
             (appendix A); with the lower one a solution may not fit, and then there is none.
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import Answer, Limits, Progress
+from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.bounds.few_moments import few_moments_bound
 from remat_explorer.solvers.bounds.guidance import guides, guides_to
 from remat_explorer.solvers.bounds.point import Point
@@ -29,6 +29,7 @@ from remat_explorer.solvers.bounds.refinement import Refinement
 from remat_explorer.solvers.bounds.restricted import run_again_in, solve_within
 from remat_explorer.solvers.bounds.rounding import cost_step
 from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.incumbent import Incumbent
 from remat_explorer.solvers.search.exact_search import search_exactly
 from remat_explorer.solvers.search.local_search import LocalSearch
 from remat_explorer.solvers.search.planner import cheapest_walk, guided_schedule, plan_schedule
@@ -77,9 +78,9 @@ class Search:
         self, condensed: Condensed, budget: int, limits: Limits, best: Schedule | None = None, bound: float = 0.0
     ) -> None:
         self.condensed, self.budget = condensed, budget
-        self.report, self.second_thread = limits.report, limits.threads > 1
-        self.limits = replace(limits, threads=1, report=self._pass_on)
-        self.best, self.bound = best, max(bound, condensed.graph.total_cost)
+        self.known = Incumbent(limits, best, max(bound, condensed.graph.total_cost))
+        self.second_thread = limits.threads > 1
+        self.limits = replace(limits, threads=1, report=self.known.pass_on)
         self.planned = best is not None
         self.step = cost_step(condensed.graph) * (1 - 1e-6)  # two different costs are at least so far apart
 
@@ -91,10 +92,7 @@ class Search:
     @property
     def settled(self) -> bool:
         """Whether the incumbent is proven optimal, or that there is none."""
-        if self.best is None:
-            return math.isinf(self.bound)
-        gap = self.best.cost - self.bound
-        return gap <= SETTLED * self.best.cost or gap < self.step
+        return self.known.within(SETTLED) or self.known.gap < self.step
 
     def run(self) -> Answer:
         """Search until the answer is proven or the time is up."""
@@ -103,10 +101,7 @@ class Search:
             if self.limits.over or self.settled:
                 break
             step()
-        if self.best is None and math.isinf(self.bound):
-            return Answer(None, infeasible=True, solver=self.limits.solver)
-        self._tell("done")
-        return Answer(self.best, self.bound, solver=self.limits.solver)
+        return self.known.answer()
 
     def _search_first(self) -> None:
         """Below the cost of a walk, before any time goes into a better schedule: tiny problems end here."""
@@ -114,62 +109,62 @@ class Search:
             return
         R = cheapest_walk(self.condensed, self.budget)
         self._search_sets(BRIEF, math.inf if R is None else float(R.sum(axis=0, dtype=np.int64) @ self.condensed.costs))
-        if R is not None and self.best is None:
-            self._keep(within(self.condensed.schedule(R), self.budget))
+        if R is not None and self.known.schedule is None:
+            self.known.keep(within(self.condensed.schedule(R), self.budget))
 
     def _search_briefly(self) -> None:
         if self.condensed.n <= SETS:
-            self._search_sets(BRIEF, math.inf if self.best is None else self.best.cost)
+            self._search_sets(BRIEF, self.known.cost)
 
     def _search_long(self) -> None:
         if self.condensed.n <= FEW_SETS and self.limits.left > PATIENT:
-            self._search_sets(LONG, math.inf if self.best is None else self.best.cost)
+            self._search_sets(LONG, self.known.cost)
 
     def _search_sets(self, work: int, cost: float) -> None:
         """Look for a schedule that costs less than a known one, by sets of values in memory."""
-        self._tell("searching sets of resident values")
+        self.known.tell("searching sets of resident values")
         limit = cost - max(self.step / 2, SETTLED / 2 * cost) if math.isfinite(cost) else math.inf
         found = search_exactly(self.condensed, self.budget, limit, work)
-        self._keep(found.schedule)
+        self.known.keep(found.schedule)
         nothing_cheaper = found.proven and found.schedule is None and self.step > 0
-        self._raise_bound(cost if nothing_cheaper else found.bound)  # no cost lies between the limit and this one
+        self.known.raise_bound(cost if nothing_cheaper else found.bound)  # no cost lies between the limit and this one
 
     def _plan(self) -> None:
-        self._tell("planning")
+        self.known.tell("planning")
         if not self.planned:
-            self._keep(plan_schedule(self.condensed, self.budget, self.limits.left / 4, self.limits.cancelled))
+            self.known.keep(plan_schedule(self.condensed, self.budget, self.limits.left / 4, self.limits.cancelled))
         if not self.settled:
             self._search_locally(min(FIRST, FIRST_EACH * self.condensed.n))
 
     def _bound_from_moments(self) -> None:
-        self._tell("bounding from a few moments")
-        self.moments = few_moments_bound(self.condensed, self.budget, self.limits.share(MOMENTS), self.best)
-        self._raise_bound(self.moments.bound)
+        self.known.tell("bounding from a few moments")
+        self.moments = few_moments_bound(self.condensed, self.budget, self.limits.share(MOMENTS), self.known.schedule)
+        self.known.raise_bound(self.moments.bound)
         walks = guides(self.condensed, self.moments)
         if not self.settled and not self.limits.over and walks:
-            self._keep(guided_schedule(self.condensed, self.budget, walks, lambda: self.limits.over))
+            self.known.keep(guided_schedule(self.condensed, self.budget, walks, lambda: self.limits.over))
             self.local.guide(walks)
 
     def _refine(self) -> None:
         """Rounds of a higher bound and a better schedule, beside each other if there is a second thread."""
         small = self.condensed.n <= SMALL
         singles = range(self.condensed.n) if small else self.moments.moments
-        refinement = Refinement(self.condensed, self.budget, self.limits, singles, self.bound)
+        refinement = Refinement(self.condensed, self.budget, self.limits, singles, self.known.bound)
         least = min(LEAST, LEAST_EACH * self.condensed.n)
         pace = min(max(PACE // self.condensed.n, LEAST_PACE), MOST_PACE)
         with ThreadPoolExecutor(1) as second:
             while not self.limits.over and not self.settled and not refinement.finished:
                 iterations = min(max(least, pace * refinement.effort), MOST)
-                self._beside(second, lambda: refinement.advance(self.best), iterations)
-                self._raise_bound(refinement.bound)
-                self._keep(refinement.schedule)
-                self._keep(self.local.best)
+                self._beside(second, lambda: refinement.advance(self.known.schedule), iterations)
+                self.known.raise_bound(refinement.bound)
+                self.known.keep(refinement.schedule)
+                self.known.keep(self.local.best)
                 if refinement.point is not None and not self.settled and not self.limits.over:
                     self._follow(refinement.point, refinement.integral)
 
     def _beside(self, second: ThreadPoolExecutor, work: Callable[[], None], iterations: int) -> None:
         """Do the work and the local search, which knows nothing of it meanwhile; so two threads do what one does."""
-        self.local.offer(self.best)
+        self.local.offer(self.known.schedule)
         if not self.second_thread:
             work()
             self.local.run(iterations, lambda: self.limits.over)
@@ -181,32 +176,15 @@ class Search:
                 running.result()
 
     def _search_locally(self, iterations: int) -> None:
-        self.local.offer(self.best)
-        self._keep(self.local.run(iterations, lambda: self.limits.over))
+        self.local.offer(self.known.schedule)
+        self.known.keep(self.local.run(iterations, lambda: self.limits.over))
 
     def _follow(self, point: Point, integral: bool) -> None:
         """Schedules near a relaxation's point; if it is integral, the best of those that run the same again."""
         walks = guides_to(point.held())
-        self._keep(guided_schedule(self.condensed, self.budget, walks, lambda: self.limits.over))
+        self.known.keep(guided_schedule(self.condensed, self.budget, walks, lambda: self.limits.over))
         self.local.guide(walks)
         if integral and not self.settled:
-            self._tell("looking for a schedule near the relaxation")
+            self.known.tell("looking for a schedule near the relaxation")
             limits = self.limits.share(NEAR)
-            self._keep(solve_within(self.condensed, self.budget, run_again_in(point), limits, self.best))
-
-    def _keep(self, found: Schedule | None) -> None:
-        if found is not None and (self.best is None or found.cost < self.best.cost):
-            self.best = found
-            self._tell("found a better schedule")
-
-    def _raise_bound(self, bound: float) -> None:
-        """Infinity claims that there is no schedule; one in hand refutes that: it was the solver's tolerance."""
-        if self.best is None or math.isfinite(bound):
-            self.bound = max(self.bound, bound)
-
-    def _tell(self, doing: str) -> None:
-        self.limits.tell(doing, self.best, self.bound)
-
-    def _pass_on(self, progress: Progress) -> None:
-        """A step's own bound may be below one that is known already."""
-        self.report(replace(progress, lower_bound=max(progress.lower_bound or 0.0, self.bound)))
+            self.known.keep(solve_within(self.condensed, self.budget, run_again_in(point), limits, self.known.schedule))

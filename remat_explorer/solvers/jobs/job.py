@@ -92,7 +92,7 @@ class SolveJob:
             "time_limit": question.time_limit,
             "solver": solver,
             "threads": question.threads,
-            "options": options,
+            "options": question.options,
         }
         job._worker = take_worker()
         threading.Thread(target=job._run, args=(job._worker, json.dumps(request)), daemon=True).start()

@@ -1,39 +1,111 @@
-"""About the smallest budget of a graph with choices: what a few choices of implementations are known to fit into."""
+"""The smallest budget of a graph with choices of implementations, of the joint problem.
+
+From below: what some operation needs for itself in the implementation that needs the least; implementations that read
+little save memory, but an operation still needs its own inputs and outputs. From above: the planner's bisection, on the
+plain graphs that a few choices leave: by one rule for all operations, and what the few-moments relaxation chooses at
+the smallest budget that is still open; then a bisection by `monet`, which proves infeasibility on small graphs.
+"""
 
 from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
-from remat_explorer.solvers.memory.minimum_budget import minimum_budget
+from remat_explorer.solvers.memory.least_plain import Least, Limiting, settle, smallest_schedule
+from remat_explorer.solvers.monet.candidate import Candidate
+from remat_explorer.solvers.monet.codes import allowed_codes
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
-from remat_explorer.solvers.monet.selections import consistent, restricted_to
+from remat_explorer.solvers.monet.relaxation_with_choices import Relaxation
 from remat_explorer.solvers.monet.tables import Tables
-from remat_explorer.solvers.monet.uniform_choices import lightest, smallest
+from remat_explorer.solvers.monet.uniform_choices import cheapest, lightest, smallest
+from remat_explorer.solvers.monet_search import improve_monet
+
+PLANNING, RELAXING = 0.1, 0.1  # shares of the time, at most: for each choice, and for the relaxation
+PATIENCE = 0.2  # the same for each budget that `monet` tries
+BEYOND = 1.02  # a choice of the relaxation is made for so much of the lower bound
 
 
-def least_with_choices(graph: Graph, seconds: float) -> tuple[int, Schedule]:
-    """A lower bound on the budget, and a schedule that needs little more, both of the joint problem.
+def least_with_choices(
+    graph: Graph,
+    seconds: float,
+    implementations: str | Collection[str] = "all",
+    known: Schedule | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Least:
+    """The least memory of the joint problem, from below and from above.
 
     Args:
         graph: the training graph; operations may have several implementations, or be optional.
         seconds: wall time, at most.
+        implementations: "all"; "exact"; or names or kinds of implementations. Defaults are always among them.
+        known: a schedule of implementations that may be chosen, which need not be bettered, or None.
+        cancelled: asked between steps.
 
-    Returns:
-        Bytes that some operation needs for itself whatever is chosen, resident bytes included, and the schedule.
+    Raises:
+        UnknownNameError, SolverError: if the graph has no such implementations.
 
     >>> from remat_explorer.instances import linear
-    >>> bound, schedule = least_with_choices(linear(4), 2.0)
-    >>> bound, Plan.of(schedule).peak
+    >>> found = least_with_choices(linear(4), 2.0)
+    >>> found.lower_bound, Plan.of(found.schedule).peak
     (3, 3)
     """
-    problem = CondensedChoices.of(graph)
-    tables = Tables(problem)
-    best = checkpoint_all(graph)
-    for rule in (lightest, smallest):
-        selection = restricted_to(graph, consistent(graph, rule(tables)))
-        lifted = selection.lift(minimum_budget(selection.graph, seconds / 2).schedule)
+    end = time.monotonic() + seconds
+    codes = allowed_codes(graph, implementations)
+    problem = CondensedChoices.of(graph, codes)
+    limiting = limiting_operation(problem)
+    bound, best = limiting.bytes, checkpoint_all(graph)
+    if known is not None and Plan.of(known).peak < Plan.of(best).peak:
+        best = known
+    for choice in _choices(problem, Limits(RELAXING * seconds)):
+        candidate = Candidate.of(graph, choice, Plan.of(best).peak)
+        if candidate is None or not candidate.keeps_to(codes) or time.monotonic() > end or cancelled():
+            continue
+        least = int(candidate.condensed.operation_bytes.max())
+        share = min(PLANNING * seconds, end - time.monotonic())
+        lifted = candidate.selection.lift(smallest_schedule(candidate.condensed, least, share))
         if Plan.of(lifted).peak < Plan.of(best).peak:
             best = lifted
-    return int(problem.least_memory.max()), best
+
+    def solve(budget: int, limits: Limits) -> Answer:
+        return improve_monet(graph, budget, Answer(None), limits, implementations)
+
+    bound, best = settle(solve, bound, best, end, PATIENCE * seconds, cancelled)
+    return Least(bound, limiting, best)
+
+
+def limiting_operation(problem: CondensedChoices) -> Limiting:
+    """The operation that needs the most for itself in its own stage, whatever is chosen.
+
+    >>> from remat_explorer.instances import linear
+    >>> limiting_operation(CondensedChoices.of(linear(8))).bytes
+    3
+    """
+    graph = problem.graph
+    t = int(problem.least_memory.argmax())
+    k = int(graph.mandatory[t])
+
+    def needed(way) -> int:
+        return int(problem.bytes[list(way.inputs)].sum()) + problem.during(way) - way.credit
+
+    least = min(problem.ways[k], key=needed)
+    made = graph.operations[k].implementations[least.code - 1]
+    earlier = [v for v in range(len(graph.values)) if graph.persistent[v] and graph.producer[v] < k]
+    values = tuple(sorted({*earlier, *made.inputs, *made.outputs} - {made.overwrites}))
+    way = made.name if len(graph.operations[k].implementations) > 1 else ""
+    return Limiting(int(problem.least_memory[t]), k, k, values, int(problem.base[t]), way)
+
+
+def _choices(problem: CondensedChoices, limits: Limits) -> Iterator[Mapping[int, int]]:
+    """Choices that may need little memory, the most promising first."""
+    tables = Tables(problem)
+    for rule in (lightest, smallest, cheapest):
+        yield rule(tables)
+    relaxation = Relaxation(tables, int(BEYOND * problem.least_memory.max()))
+    choice = relaxation.improve(limits, integral=False).choice()
+    if choice:
+        yield choice

@@ -1,32 +1,25 @@
 """The smallest budget: one that no schedule can beat, one for which a schedule is known, and what makes it so.
 
-From below: what some operation needs at once, with what had to be in memory while that was prepared (`working_sets`).
-The few-moments relaxation has nothing to add here: without a limit on the cost everything may run again between two
-moments, and what is left is the largest operation. From above: bisection with the planner. On small graphs proofs of
-infeasibility by the optimal strategy close the rest.
+How both are found is in `least_plain` for graphs with one implementation of each operation, and in
+`least_with_choices` for others.
 """
 
 from __future__ import annotations
 
 import math
-import time
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import format_bytes
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import Limits, Progress
-from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all_peak
+from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.memory.working_sets import WorkingSet, least_working_set
-from remat_explorer.solvers.optimal import solve_optimal
+from remat_explorer.solvers.memory.least_plain import least_plain
+from remat_explorer.solvers.memory.least_with_choices import least_with_choices
 from remat_explorer.solvers.search.compiled_search import load_search
-from remat_explorer.solvers.search.planner import plan_schedule
 
-CLOSE = 0.005  # the planner's search ends when the smallest feasible budget is known to half a percent
-BOUNDING, PLANNING = 0.2, 0.6  # shares of the time, at most
-SMALL = 60  # operations up to which the optimal strategy settles what the planner leaves open
 NONE_FITS = "no schedule that goes stage by stage fits into"  # frontier-advancing, stages whole: the README says what
 
 
@@ -51,6 +44,7 @@ class MinimumBudget:
         peak_stage: the stage in which the known schedule needs the most.
         peak_operation: the operation that runs there.
         alive: ids of the values in memory while it runs, its outputs included.
+        way: name of the implementation in which ``operation`` needs the least, where it has several; else "".
     """
 
     lower_bound: int
@@ -66,6 +60,7 @@ class MinimumBudget:
     peak_stage: int
     peak_operation: int
     alive: tuple[int, ...]
+    way: str = ""
 
     @property
     def proven(self) -> bool:
@@ -89,7 +84,8 @@ class MinimumBudget:
         """
         within = f"{strategy!r} has no schedule within {format_bytes(budget)}"
         if budget >= self.known_feasible:
-            return f"{within}, but there is one that needs {_both(self.known_feasible)}: try the strategy 'optimal'"
+            better = "monet" if self.schedule.graph.has_choices else "optimal"
+            return f"{within}, but there is one that needs {_both(self.known_feasible)}: try the strategy {better!r}"
         if budget < self.lower_bound:
             return f"{NONE_FITS} {format_bytes(budget)}: {self._reason()}. {self._worth_trying()}"
         return f"{within}, which is proven. {self._worth_trying()}"
@@ -99,6 +95,7 @@ class MinimumBudget:
         names = [node.name for node in self.schedule.graph.operations]
         if self.stage == self.operation:
             reason = f"{self.name!r} alone needs {_both(self.needed)} while it runs"
+            reason += f", even {self.way!r}" if self.way else ""
         else:
             reason = f"{self.name!r} needs {_both(self.needed)} where {names[self.stage]!r} waits for it with the rest"
         reason += f", {format_bytes(self.fixed)} of it for parameters, inputs and results that are there whatever is "
@@ -111,9 +108,9 @@ class MinimumBudget:
         """The known schedule's budget, and where it needs that."""
         names = [node.name for node in self.schedule.graph.operations]
         share = math.ceil(1000 * self.known_feasible / self.checkpoint_all_peak) / 10
-        place = f"stage {self.peak_stage}"
-        if self.peak_stage != self.peak_operation:
-            place += f", for {names[self.peak_stage]!r}"
+        place, own = f"stage {self.peak_stage}", int(self.schedule.graph.mandatory[self.peak_stage])
+        if own != self.peak_operation:
+            place += f", for {names[own]!r}"
         known = "a schedule for it is known" + (", and it is the smallest" if self.proven else "")
         least = f"{_both(self.known_feasible)}, {share:g}% of keeping everything"
         return (
@@ -134,16 +131,17 @@ def largest_operation(graph: Graph) -> tuple[int, int]:
     return k, int(needed[k])
 
 
-def minimum_budget(graph: Graph, seconds: float = 3.0) -> MinimumBudget:
+def minimum_budget(graph: Graph, seconds: float = 3.0, implementations: str | Collection[str] = "all") -> MinimumBudget:
     """The smallest budget of ``graph``: value found, and proven bound.
 
     Args:
-        graph: the training graph, one implementation per operation.
+        graph: the training graph; operations may have several implementations, or be optional.
         seconds: wall time, at most, for the bound, the search, and on small graphs the proof that closes the two;
             compiling the search, once on a machine, is no part of them.
+        implementations: which may be chosen, where there are several: "all"; "exact"; or names or kinds.
 
     Raises:
-        SolverError: if an operation has several implementations.
+        UnknownNameError, SolverError: if the graph has no such implementations.
 
     >>> from remat_explorer.instances import linear
     >>> found = minimum_budget(linear(8))
@@ -151,37 +149,23 @@ def minimum_budget(graph: Graph, seconds: float = 3.0) -> MinimumBudget:
     (3, 3, True, 45.0)
     """
     load_search()
-    end = time.monotonic() + seconds
-    condensed = Condensed.of(graph)
-    limiting = least_working_set(condensed, BOUNDING * seconds)
-    lower_bound = limiting.bytes
-    schedule = _smallest_schedule(condensed, lower_bound, PLANNING * seconds)
-    known = Plan.of(schedule).peak
-    if graph.n <= SMALL and lower_bound < known:
-        lower_bound, schedule = _settled(graph, lower_bound, schedule, end)
+    plain = not graph.has_choices
+    least = least_plain(graph, seconds) if plain else least_with_choices(graph, seconds, implementations)
+    limiting = least.limiting
     return MinimumBudget(
-        lower_bound,
+        least.lower_bound,
         limiting.operation,
         graph.operations[limiting.operation].name,
-        _values(condensed, limiting),
+        limiting.values,
         limiting.bytes,
-        int(condensed.base[limiting.during]),
-        Plan.of(schedule).peak,
-        schedule,
+        limiting.fixed,
+        Plan.of(least.schedule).peak,
+        least.schedule,
         checkpoint_all_peak(graph),
         limiting.stage,
-        *_highest(schedule),
+        *_highest(least.schedule),
+        limiting.way,
     )
-
-
-def _values(condensed: Condensed, point: WorkingSet) -> tuple[int, ...]:
-    """Values in memory at a point: those of its groups, what its operation writes, and earlier persistent ones."""
-    graph, k = condensed.graph, point.operation
-    earlier = [v for v in range(len(graph.values)) if graph.persistent[v] and graph.producer[v] < point.during]
-    kinds = {(int(condensed.producer[g]), condensed.readers[g]) for g in point.groups}
-    members = [v for v in range(len(graph.values)) if (int(graph.producer[v]), graph.readers[v]) in kinds]
-    dying = {graph.operations[k].default.overwrites} if point.in_place else set()
-    return tuple(sorted({*earlier, *members, *graph.outputs(k)} - dying))
 
 
 def _highest(schedule: Schedule) -> tuple[int, int, tuple[int, ...]]:
@@ -198,45 +182,6 @@ def _highest(schedule: Schedule) -> tuple[int, int, tuple[int, ...]]:
     highest = plan.statements[at]
     assert isinstance(highest, Compute)  # memory is as high while the first value is freed after it, not higher
     return highest.stage, highest.operation, tuple(sorted(held))
-
-
-def _smallest_schedule(condensed: Condensed, lower_bound: int, seconds: float) -> Schedule:
-    """Bisection with the planner, from the lower bound up to checkpoint-all."""
-    end = time.monotonic() + seconds
-    best = checkpoint_all(condensed.graph)
-    high, low = Plan.of(best).peak, lower_bound
-    trial = low
-    while high > low and time.monotonic() < end:
-        found = plan_schedule(condensed, trial, min(end - time.monotonic(), seconds / 4))
-        if found is None:
-            low = trial + 1
-        else:
-            best, high = found, Plan.of(found).peak
-        if high - low <= CLOSE * high and trial > lower_bound:
-            break
-        trial = (low + high) // 2
-    return best
-
-
-def _settled(graph: Graph, low: int, best: Schedule, end: float) -> tuple[int, Schedule]:
-    """A higher bound and a lower schedule by the optimal strategy, which stops at its first schedule."""
-    high = Plan.of(best).peak
-    while low < high and time.monotonic() < end:
-        known: list[Schedule] = []
-
-        def keep(progress: Progress, known: list[Schedule] = known) -> None:
-            known += [progress.schedule] if progress.schedule is not None else []
-
-        trial = (low + high) // 2
-        limits = Limits(end - time.monotonic(), report=keep, cancelled=lambda known=known: bool(known))
-        answer = solve_optimal(graph, trial, limits)
-        if answer.schedule is not None:
-            best, high = answer.schedule, Plan.of(answer.schedule).peak
-        elif answer.infeasible:
-            low = trial + 1
-        else:
-            break
-    return low, best
 
 
 def _both(count: int) -> str:

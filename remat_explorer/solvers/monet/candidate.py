@@ -9,6 +9,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.monet.codes import Codes
 from remat_explorer.solvers.monet.selections import Selection, consistent, restricted_to
 
 
@@ -46,6 +47,11 @@ class Candidate:
         except SolverError:  # what one operation must write and another must not
             return None
         return candidate if int(candidate.condensed.operation_bytes.max()) <= budget else None
+
+    def keeps_to(self, codes: Codes | None) -> bool:
+        """Whether it runs only implementations that may be chosen."""
+        chosen = zip(self.selection.operations, self.selection.codes, strict=True)
+        return codes is None or all(code in codes[k] for k, code in chosen)
 
     def take(self, plain: Schedule | None) -> Schedule | None:
         """Take in a schedule of the plain graph, and return what it gives on the graph with choices, if it fits."""

@@ -226,7 +226,11 @@ class ChoiceMoments:
             else:
                 columns.append(column)
                 sizes.append(need)
-        self.milp.row(columns, [size / self.unit for size in sizes], "<", room / self.unit)
+        self._add_memory_row(columns, [size / self.unit for size in sizes], room / self.unit)
+
+    def _add_memory_row(self, columns: list[int], sizes: list[float], room: float) -> None:
+        """What is held, less what is overwritten, is at most ``room``, all in units."""
+        self.milp.row(columns, sizes, "<", room)
 
     def _at_most(self, less: Terms, more: Terms) -> None:
         columns = [*less[1], *more[1]]

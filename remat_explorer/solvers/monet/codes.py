@@ -1,10 +1,11 @@
-"""Which implementations of a graph may be chosen, and which of those can run at all."""
+"""Which implementations of a graph may be chosen, by name or by kind, and which of those can run at all."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from remat_explorer.errors import UnknownNameError
+from remat_explorer.capture_options import KINDS
+from remat_explorer.errors import SolverError, UnknownNameError
 from remat_explorer.graph import Graph, Implementation
 
 Codes = Sequence[Collection[int]]
@@ -16,27 +17,28 @@ def allowed_codes(graph: Graph, implementations: str | Collection[str]) -> list[
 
     Args:
         graph: the training graph.
-        implementations: "all"; "exact", those whose results are bit-equal; or names of implementations.
+        implementations: "all"; "exact", those whose results are bit-equal; or names and kinds of implementations: one,
+            several with commas between them, or a collection. An implementation of several kinds needs all of them.
 
     Raises:
-        UnknownNameError: if no implementation of the graph has such a name.
+        UnknownNameError: if no implementation of the graph has such a name, or is of such a kind.
+        SolverError: if it is a kind that the graph was captured without.
 
     >>> from remat_explorer.instances import linear
     >>> allowed_codes(linear(1), "exact")
     [[1], [1], [1]]
     """
-    if isinstance(implementations, str) and implementations not in ("all", "exact"):
-        implementations = [implementations]
-    if not isinstance(implementations, str):
-        known = {way.name for node in graph.operations for way in node.implementations}
-        for name in implementations:
-            if name not in known:
-                raise UnknownNameError("implementation", name, sorted(known | {"all", "exact"}))
+    if isinstance(implementations, str) and implementations in ("all", "exact"):
+        chosen = frozenset()
+    else:
+        chosen = _named(graph, implementations)
 
     def allows(way: Implementation) -> bool:
         if implementations == "all":
             return True
-        return way.tolerance == 0 if implementations == "exact" else way.name in implementations
+        if implementations == "exact":
+            return way.tolerance == 0
+        return way.name in chosen or (way.kinds != () and chosen.issuperset(way.kinds))
 
     return [
         [
@@ -46,6 +48,31 @@ def allowed_codes(graph: Graph, implementations: str | Collection[str]) -> list[
         ]
         for node in graph.operations
     ]
+
+
+def _named(graph: Graph, implementations: str | Collection[str]) -> frozenset[str]:
+    """Names and kinds, once it is known that the graph has them.
+
+    A kind that was captured is known even where no operation has an implementation of it; but graphs that were captured
+    before implementations had kinds have none, whatever their options say.
+    """
+    told = graph.options is not None and (graph.kinds or not graph.has_choices)
+    captured = graph.options.implementations if graph.options is not None and told else ()
+    names = {way.name for node in graph.operations for way in node.implementations}
+    known = {*names, *graph.kinds, *captured}
+    if isinstance(implementations, str):
+        whole = implementations in known  # names may have commas of their own
+        implementations = [implementations] if whole else [part.strip() for part in implementations.split(",")]
+    chosen = frozenset(map(str, implementations))
+    for name in sorted(chosen):
+        if name in KINDS and name not in known:
+            raise SolverError(
+                f"graph {graph.name!r} has no implementations of the kind {name!r}; "
+                f"capture the model with implementations=[{name!r}], or with 'all'"
+            )
+        if name not in known:
+            raise UnknownNameError("implementation", name, sorted(known | {"all", "exact"}))
+    return chosen
 
 
 def possible_codes(graph: Graph, codes: Codes | None) -> list[list[int]]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.milp import Milp
+from remat_explorer.solvers.milp import Milp, Outcome
 from remat_explorer.solvers.monet.choice_moments import ChoiceMoments
 from remat_explorer.solvers.monet.tables import Tables
 
@@ -79,21 +79,35 @@ class Relaxation:
 
     def _round(self, limits: Limits, integral: bool) -> ChoiceBound | None:
         milp = Milp(limits.solver, limits.threads, relaxed=not integral)
-        problem = ChoiceMoments(self.tables, self.budget, list(self.moments), milp)
+        problem = self._problem(milp)
         if not problem.build(limits):
             return None
-        outcome = milp.solve(limits.left, gap=GAP * self.tables.problem.graph.total_cost * problem.cost_scale)
+        outcome = milp.solve(limits.left, gap=self._gap(problem))
         if outcome.status == "infeasible":
             return ChoiceBound(math.inf, tuple(self.moments))
-        bound = max(problem.cost(outcome.bound), self.tables.problem.least_cost)
+        bound = self._bound(problem, outcome)
         if outcome.values is None:
             return ChoiceBound(bound, tuple(self.moments), settled=True)
         d, held = presence(problem, outcome.values)
-        shortage = estimated_memory(problem, outcome.values, d, held) - self.budget
+        shortage = estimated_memory(problem, outcome.values, d, held) - self._memory(problem, outcome)
         added = _worst(shortage, list(self.moments), ADDED, 1e-3 * self.budget)
         found = ChoiceBound(bound, tuple(self.moments), d, held, not added)
         self.moments = sorted({*self.moments, *added})
         return found
+
+    def _problem(self, milp: Milp) -> ChoiceMoments:
+        return ChoiceMoments(self.tables, self.budget, list(self.moments), milp)
+
+    def _gap(self, problem: ChoiceMoments) -> float:
+        """How far a round's objective may be from its bound."""
+        return GAP * self.tables.problem.graph.total_cost * problem.cost_scale
+
+    def _bound(self, problem: ChoiceMoments, outcome: Outcome) -> float:
+        return max(problem.cost(outcome.bound), self.tables.problem.least_cost)
+
+    def _memory(self, problem: ChoiceMoments, outcome: Outcome) -> float:
+        """Bytes above which memory is short at a round's point."""
+        return float(self.budget)
 
 
 def presence(problem: ChoiceMoments, values: np.ndarray) -> tuple[dict[int, dict[int, float]], np.ndarray]:

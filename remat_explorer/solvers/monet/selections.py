@@ -15,6 +15,7 @@ import numpy as np
 from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph, Implementation, Operation, Value
 from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.monet.codes import Codes
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +46,18 @@ class Selection:
             R[stages[t], self.operations[i]] = self.codes[i]
         S = np.zeros((len(R), len(self.origin.values)), dtype=bool)
         return Schedule(self.origin, R, S).compact()
+
+    def lower(self, schedule: Schedule) -> Schedule:
+        """The runs of a schedule of the graph with choices, here in the implementations of this selection.
+
+        Optional operations run in their own stages alone. The schedule need not be executable: these implementations
+        may read what the others did not.
+        """
+        ours = np.array([i for i, k in enumerate(self.operations) if not self.origin.operations[k].optional])
+        theirs = np.array(self.operations)[ours]
+        R = np.eye(self.graph.n, dtype=np.int64)
+        R[np.ix_(ours, ours)] = schedule.R[np.ix_(self.origin.first_stage[theirs], theirs)] > 0
+        return Schedule(self.graph, R, np.zeros((self.graph.n, len(self.graph.values)), dtype=bool)).compact()
 
 
 def restricted_to(graph: Graph, choice: Mapping[int, int]) -> Selection:
@@ -115,40 +128,53 @@ def fastest_selection(graph: Graph) -> Selection:
     return restricted_to(graph, choice)
 
 
-def consistent(graph: Graph, choice: Mapping[int, int]) -> dict[int, int]:
+def consistent(graph: Graph, choice: Mapping[int, int], codes: Codes | None = None) -> dict[int, int]:
     """The choice, changed where it is needed so that what chosen implementations read is written.
 
     A producer whose chosen implementation does not write what a reader's reads takes its cheapest one that does; if
     none writes everything, or the reader cannot be served, the reader takes its default.
+
+    Args:
+        graph: the training graph.
+        choice: numbers, from 1, of implementations by operation; the default's where there is none.
+        codes: the implementations of each operation that may be chosen, defaults among them; all if None.
     """
     found = dict(choice)
+    while (
+        refused := _settle(graph, found, codes)
+    ) is not None:  # with their defaults, its readers may read other values
+        for u in [u for u in found if u > refused]:
+            if any(graph.producer[v] == refused for v in graph.operations[u].implementations[found[u] - 1].inputs):
+                del found[u]
+        found.pop(refused, None)
+    return found
 
-    def way(k: int, code: int) -> Implementation:
-        return graph.operations[k].implementations[code - 1]
 
+def _settle(graph: Graph, found: dict[int, int], codes: Codes | None) -> int | None:
+    """Change producers so that they write what is read; the operation none of whose implementations does, or None."""
+    needed: set[int] = set()
+    readers: dict[int, list[int]] = {}
     for k in range(graph.n - 1, -1, -1):
         node = graph.operations[k]
-        reads = {
-            v
-            for u in range(k + 1, graph.n)
-            if not graph.operations[u].optional or u in found
-            for v in way(u, found.get(u, 1)).inputs
-            if graph.producer[v] == k
-        }
+        ways = node.implementations
+        reads = {v for way in ways for v in way.outputs if v in needed}
         if node.optional:
             if reads:
                 found.setdefault(k, 1)
-            continue
-        if reads.issubset(way(k, found.get(k, 1)).outputs):
-            continue
-        able = [code for code in range(1, len(node.implementations) + 1) if reads.issubset(way(k, code).outputs)]
-        if able:
-            found[k] = min(able, key=lambda code: (way(k, code).cost, code))
-            continue
-        for u in [u for u in found if u > k and any(graph.producer[v] == k for v in way(u, found[u]).inputs)]:
-            del found[u]
-        found.pop(k, None)
-    return found
+            if k not in found:
+                continue
+        elif not reads.issubset(ways[found.get(k, 1) - 1].outputs):
+            able = [code for code, way in enumerate(ways, 1) if reads.issubset(way.outputs)]
+            able = able if codes is None else [code for code in able if code in codes[k]]
+            if able:
+                found[k] = min(able, key=lambda code: (ways[code - 1].cost, code))
+            elif k in found or any(u in found for v in reads for u in readers[v]):
+                return k
+        inputs = ways[found.get(k, 1) - 1].inputs
+        needed.update(inputs)
+        for v in inputs:
+            readers.setdefault(v, []).append(k)
+    return None
 
 
 def _renumbered(way: Implementation, number: Mapping[int, int]) -> Implementation:

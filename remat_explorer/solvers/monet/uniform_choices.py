@@ -8,6 +8,29 @@ from remat_explorer.solvers.monet.condensed_choices import Way
 from remat_explorer.solvers.monet.tables import Tables
 
 
+def default_or_leaner(tables: Tables) -> dict[int, int]:
+    """For every operation its default, or what writes the same for no more time and workspace and reads less.
+
+    Every schedule of default implementations is one of these, for no more time and memory.
+    """
+    graph, problem = tables.problem.graph, tables.problem
+    choice = {}
+    for k in graph.mandatory.tolist():
+        ways, default = graph.operations[k].implementations, graph.operations[k].default
+        codes = [
+            way.code
+            for way in tables.first[k]
+            if set(ways[way.code - 1].inputs) < set(default.inputs)
+            and set(ways[way.code - 1].outputs) == set(default.outputs)
+            and ways[way.code - 1].cost <= default.cost
+            and ways[way.code - 1].workspace <= default.workspace
+            and ways[way.code - 1].overwrites == default.overwrites
+        ]
+        read = {way.code: int(problem.bytes[list(way.inputs)].sum()) for way in tables.first[k]}
+        choice[k] = min(codes, key=lambda code: (read[code], ways[code - 1].cost, code), default=1)
+    return choice
+
+
 def cheapest(tables: Tables) -> dict[int, int]:
     """For every operation the cheapest implementation: without recomputation nothing costs less."""
     return _by(tables, lambda k, way: way.cost)

@@ -69,6 +69,11 @@ class LocalSearch:
             self._best = within(self.condensed.schedule(self._best_runs.T), self.budget) or self._best
         return self._best
 
+    @property
+    def least(self) -> float:
+        """Cost of the recomputations of the cheapest schedule that is known; infinity if there is none."""
+        return float(self._settings[-1])
+
     def offer(self, schedule: Schedule | None) -> None:
         """Take ``schedule`` as the best one if it is within the budget and cheaper: the next cooling begins with it."""
         if schedule is None or within(schedule, self.budget) is None:

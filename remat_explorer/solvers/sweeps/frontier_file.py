@@ -34,13 +34,14 @@ def to_document(frontier: Frontier, with_runs: bool = True) -> dict[str, Any]:
     'remat-explorer/sweep'
     """
     graph = frontier.graph
-    own = [_point(frontier, point, with_runs) | {"message": "", "label": point.label} for point in frontier.own]
+    own = [point_entry(point, "", with_runs) | {"label": point.label} for point in frontier.own]
+    messages = frontier.messages
     return {
         "format": FORMAT,
         "version": VERSION,
         "graph": {"name": graph.name, "sha256": graph.sha256},
         "seconds": frontier.seconds,
-        "points": [_point(frontier, solution, with_runs) for solution in frontier.solutions],
+        "points": [point_entry(s, messages.get((s.strategy, s.budget), ""), with_runs) for s in frontier.solutions],
     } | ({"own_points": own} if own else {})
 
 
@@ -60,12 +61,12 @@ def from_document(document: Any, graph: Graph) -> Frontier:
         raise SolutionError(f"the points are not a list: {quote(document['points'])}")
     solutions, messages = [], {}
     for i, point in enumerate(document["points"]):
-        solution = _solution(require_keys(point, _POINT, f"point {i}", SolutionError), f"point {i}", graph)
+        solution = read_point(point, f"point {i}", graph)
         solutions.append(solution)
         if point["message"]:
             messages[solution.strategy, solution.budget] = str(point["message"])
     own = _own_points(document.get("own_points", []), graph)
-    return Frontier(graph, tuple(solutions), messages, _number(document, "seconds", "the sweep file") or 0.0, own)
+    return Frontier(graph, tuple(solutions), messages, read_number(document, "seconds", "the sweep file") or 0.0, own)
 
 
 def save_frontier(frontier: Frontier, path: str | Path) -> Path:
@@ -85,7 +86,14 @@ def load_frontier(path: str | Path, graph: Graph) -> Frontier:
         raise SolutionError(f"{path}: {error}") from None
 
 
-def _point(frontier: Frontier, solution: Solution, with_runs: bool) -> dict[str, Any]:
+def point_entry(solution: Solution, message: str = "", with_runs: bool = True) -> dict[str, Any]:
+    """A point as a JSON object, or what is said of it without its schedule.
+
+    Args:
+        solution: the point.
+        message: why it has no schedule, or that its search was lost; "" where there is nothing to say.
+        with_runs: whether the schedule is a part of it.
+    """
     entry: dict[str, Any] = {
         "strategy": solution.strategy,
         "status": str(solution.status),
@@ -96,11 +104,20 @@ def _point(frontier: Frontier, solution: Solution, with_runs: bool) -> dict[str,
         "gap": solution.gap,
         "seconds": solution.seconds,
         "solver": solution.solver,
-        "message": frontier.messages.get((solution.strategy, solution.budget), ""),
+        "message": message,
     }
     if with_runs:
         entry["runs"] = None if solution.schedule is None else pack_runs(solution.schedule)
     return entry
+
+
+def read_point(entry: Any, where: str, graph: Graph) -> Solution:
+    """The point of such an object, its schedule checked again.
+
+    Raises:
+        SolutionError: naming what is wrong, ``where`` it is.
+    """
+    return _solution(require_keys(entry, _POINT, where, SolutionError), where, graph)
 
 
 def _own_points(entries: Any, graph: Graph) -> tuple[OwnPoint, ...]:
@@ -127,7 +144,7 @@ def _solution(point: dict[str, Any], where: str, graph: Graph) -> Solution:
     for key in ("strategy", "solver", "message"):
         if not isinstance(point[key], str):
             raise SolutionError(f"the {key} of {where} is not a string: {quote(point[key])}")
-    numbers = {key: _number(point, key, where) for key in _NUMBERS}
+    numbers = {key: read_number(point, key, where) for key in _NUMBERS}
     schedule = None if point["runs"] is None else _checked(point, where, graph)
     seconds, bound = numbers["seconds"] or 0.0, numbers["lower_bound"]
     status = Status(point["status"])
@@ -139,7 +156,12 @@ def _solution(point: dict[str, Any], where: str, graph: Graph) -> Solution:
     return solution
 
 
-def _number(entry: dict[str, Any], key: str, where: str) -> float | None:
+def read_number(entry: dict[str, Any], key: str, where: str) -> float | None:
+    """A number of an object, or None where it is null.
+
+    Raises:
+        SolutionError: if it is neither, quoting it.
+    """
     value = entry[key]
     if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
         raise SolutionError(f"the {key} of {where} is not a number: {quote(value)}")

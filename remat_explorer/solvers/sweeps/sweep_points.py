@@ -13,6 +13,7 @@ from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.base import Answer
 from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.memory.minimum_budget import NONE_FITS, largest_operation
+from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
 from remat_explorer.solvers.solve import judge, smallest_budget
 from remat_explorer.solvers.sweeps.frontier import Frontier
 from remat_explorer.solvers.sweeps.kept_points import KeptPoints, Point
@@ -78,19 +79,21 @@ class Points:
         Args:
             strategies: names.
             budgets: bytes, ascending.
-            first: a schedule of the optimal strategy to begin with where it fits, or None.
+            first: a schedule to begin with where it fits, of "optimal", or of "monet" where there is a choice; or None.
             kept: the cache; a point that is found there is not searched again. Own curves are made anew.
         """
         peak = checkpoint_all_peak(self.graph)
-        everything, cost = checkpoint_all(self.graph), self.graph.total_cost
+        choices = self.graph.has_choices
+        everything, exact = checkpoint_all(self.graph), "monet" if choices else "optimal"
+        cost = CondensedChoices.of(self.graph).least_cost if choices else self.graph.total_cost
         for name, budget in itertools.product(strategies, budgets):
             self._known[name, budget] = empty(self.graph, name, budget)
             answer = Answer(None, cost)
             if budget < smallest_budget(self.graph, name):
                 answer = Answer(None, infeasible=True)
-            elif name == "optimal" and budget >= peak:
+            elif name == exact and budget >= peak:
                 answer = Answer(everything, cost)
-            elif name == "optimal" and first is not None:
+            elif name == exact and first is not None:
                 answer, first = Answer(first, cost), None  # the larger budgets share it
             self.take(name, budget, answer, 0.0)
             if kept is not None and not has_own_curve(name) and (found := kept.load(name, budget)) is not None:

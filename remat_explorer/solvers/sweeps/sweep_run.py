@@ -19,14 +19,13 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from remat_explorer.errors import RematError, UnknownNameError
 from remat_explorer.graph import Graph
 from remat_explorer.graph_file import dump_graph
-from remat_explorer.plan import Plan
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.backends import backend
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.budgets import read_budgets, require_count, spaced_budgets
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
+from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.jobs.processes import Processes
-from remat_explorer.solvers.memory.least_with_choices import least_with_choices
 from remat_explorer.solvers.memory.minimum_budget import minimum_budget
 from remat_explorer.solvers.method import Support
 from remat_explorer.solvers.search.compiled_search import load_search
@@ -173,12 +172,9 @@ class Sweep:
         """Space the budgets if they were not given, and note what is known of them without a search."""
         sizes, first = self._budgets, None
         if isinstance(sizes, int):
+            if not any(STRATEGIES[name].choices is Support.YES for name in self._strategies):
+                Condensed.of(self.graph)  # which refuses choices, and says what to do with them
             make_ready(self._solver)  # in this process, too, before the clock of that search begins
-        choosing = self.graph.has_choices and any(STRATEGIES[name].choices is Support.YES for name in self._strategies)
-        if isinstance(sizes, int) and choosing:
-            known = Plan.of(least_with_choices(self.graph, MINIMUM + patience(self.graph))[1]).peak
-            sizes = spaced_budgets(known, checkpoint_all_peak(self.graph), sizes)
-        elif isinstance(sizes, int):
             smallest = minimum_budget(self.graph, MINIMUM + patience(self.graph))
             feasible = smallest.known_feasible < smallest.checkpoint_all_peak  # or the search was too short
             least = smallest.known_feasible if feasible else smallest.lower_bound

@@ -22,6 +22,7 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.backends import BACKENDS
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.bounds.runs import pack_runs, unpack_runs
+from remat_explorer.solvers.monet_search import improve_monet
 from remat_explorer.solvers.search.compiled_search import load_search
 from remat_explorer.solvers.strategies import STRATEGIES
 from remat_explorer.solvers.sweeps.own_curves import load_method, write_curve
@@ -141,8 +142,11 @@ def _answers(graph: Graph, request: dict[str, Any], starts: Sequence[Schedule]) 
     if request["kind"] == "together":
         return solve_together(graph, budgets, starts, limits, request["planned"])
     (budget,) = budgets
+    known = Answer(next(iter(starts), None), request["lower_bound"])
     if strategy == "optimal":
-        return [improve(graph, budget, Answer(next(iter(starts), None), request["lower_bound"]), limits)]
+        return [improve(graph, budget, known, limits)]
+    if strategy == "monet":
+        return [improve_monet(graph, budget, known, limits)]
     return [STRATEGIES[strategy](graph, budget, limits)]
 
 

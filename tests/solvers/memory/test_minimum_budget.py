@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
+from choice_graphs import MIB, best_cost, monet_chain
+from choice_graphs import random_graph as choice_graph
 from orders_of_computations import least_peak
 
 from remat_explorer.checker import check
@@ -100,6 +103,36 @@ def test_what_waits_while_an_input_is_prepared_counts():
     assert (found.stage, found.operation) in ((3, 1), (3, 2))
     assert sum(values[v].bytes for v in found.values) + found.fixed == found.needed == 15
     assert "where 'join' waits for it with the rest" in found.explain()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_smallest_budget_of_the_joint_problem_is_that_of_exhaustive_search(seed):
+    graph = choice_graph(seed)
+    found = minimum_budget(graph, 60)
+    check(graph, found.schedule.R, found.schedule.S, found.known_feasible)
+    assert found.needed <= found.lower_bound
+    assert found.proven
+    assert math.isfinite(best_cost(graph, found.known_feasible))
+    assert math.isinf(best_cost(graph, found.known_feasible - 1))
+
+
+def test_choices_are_explained_by_the_implementation_that_needs_the_least():
+    chain = monet_chain(6, "both")
+    found = minimum_budget(chain)
+    assert found.known_feasible == 3 * MIB
+    assert f", even {found.way!r}" in found.explain()
+    own = set(chain.operations[found.operation].implementations[0].outputs)
+    assert own <= set(found.values)
+    below = found.explain_infeasible("monet", MIB)
+    assert below.startswith("no schedule that goes stage by stage fits into 1.00 MiB")
+    assert "try the strategy 'monet'" in found.explain_infeasible("checkpoint-all", 4 * MIB)
+
+
+def test_fewer_implementations_need_no_less_memory():
+    graph = monet_chain(6, "both")
+    every, of_input = minimum_budget(graph, 20), minimum_budget(graph, 20, implementations="in")
+    assert of_input.known_feasible >= every.known_feasible
+    assert {code for _, _, code in of_input.schedule.sequence} == {1}
 
 
 def test_values_alive_at_the_peak_of_the_known_schedule_make_up_its_peak(captured):

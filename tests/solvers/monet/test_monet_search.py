@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 import pytest
-from choice_graphs import MIB, monet_chain
+from choice_graphs import MIB, monet_chain, random_graph
 from synthetic_choices import with_choices
 
 from remat_explorer.graph import Graph
 from remat_explorer.solution import Status
-from remat_explorer.solvers import SolveJob, checkpoint_all_peak, solve, sweep
+from remat_explorer.solvers import SolveJob, Sweep, checkpoint_all_peak, solve, sweep
+from remat_explorer.solvers.base import Answer, Limits
+from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.joint_search import JointSearch
+from remat_explorer.solvers.monet.selections import default_selection
+from remat_explorer.solvers.monet_search import improve_monet
+from remat_explorer.solvers.search.planner import plan_schedule
+from remat_explorer.solvers.sweeps.sweep_points import Points
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +49,24 @@ def test_a_schedule_comes_before_the_bound_and_both_only_improve(graph):
     first_schedule = next(i for i, report in enumerate(reports) if report.cost is not None)
     first_relaxed = next(i for i, report in enumerate(reports) if "moments" in report.doing)
     assert first_schedule < first_relaxed
+
+
+@pytest.mark.parametrize("share", [0.6, 0.45])
+def test_checkmates_search_comes_first_so_choices_never_cost_more(graph, share):
+    budget = int(share * checkpoint_all_peak(graph))
+    heard: list[str] = []
+    limits = Limits(
+        20,
+        threads=1,
+        report=lambda report: heard.append(report.doing),
+        cancelled=lambda: "bounding from a few moments, with choices" in heard,
+    )
+    search = JointSearch(graph, budget, limits)
+    search.run()
+    plain = plan_schedule(Condensed.of(default_selection(graph).graph), budget, 20)
+    assert plain is not None
+    assert search.known.cost <= plain.cost
+    assert heard[0] == "planning with the default implementations"
 
 
 def test_a_cancelled_search_returns_what_it_has(graph):
@@ -87,6 +113,45 @@ def test_a_job_solves_it_too(graph):
         if way.tolerance
     }
     assert inexact.isdisjoint({(k, code) for _, k, code in solution.schedule.sequence})
+
+
+def test_a_search_begins_with_what_is_known_and_is_never_worse():
+    graph = monet_chain(6, "both")
+    known = solve(graph, 3 * MIB, "monet")
+    answer = improve_monet(graph, 3 * MIB, Answer(known.schedule, known.lower_bound), Limits(0.0))
+    assert (answer.schedule, answer.lower_bound) == (known.schedule, known.lower_bound)
+
+
+def test_a_sweep_shares_schedules_and_bounds_and_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path))
+    graph = monet_chain(6, "both")
+    curves = [sweep(graph, 4, ["monet"], time_limit=10, workers=1, cache=True) for _ in range(2)]
+    for frontier in curves:
+        costs = [point.cost or math.inf for point in frontier.solutions]
+        bounds = [point.lower_bound or 0.0 for point in frontier.solutions]
+        assert costs == sorted(costs, reverse=True)
+        assert bounds == sorted(bounds, reverse=True)
+        assert all(point.status is Status.OPTIMAL for point in frontier.solutions)
+    first, second = curves
+    assert [point.cost for point in first.solutions] == [point.cost for point in second.solutions]
+    run = Sweep(graph, [point.budget for point in first.solutions], ["monet"], time_limit=10, workers=1, cache=True)
+    with run:
+        list(run)
+    assert run.from_cache == len(first.solutions)
+
+
+def test_a_sweep_never_takes_the_cost_of_default_implementations_for_a_bound():
+    """A fast implementation makes schedules that cost less than keeping everything."""
+    seeds = [seed for seed in range(20) if "name='fast'" in str(random_graph(seed).operations)]
+    graph = random_graph(seeds[0])
+    points = Points(graph)
+    points.begin(["monet", "checkpoint-all"], [checkpoint_all_peak(graph), 10**6], None)
+    (cheapest,) = {point.cost for point in [solve(graph, 10**6, "monet")]}
+    assert cheapest is not None
+    assert cheapest < graph.total_cost
+    found = points.frontier(False, 0.0)
+    assert all((point.lower_bound or 0.0) <= cheapest for point in found.solutions)
+    assert all(point.status is not Status.OPTIMAL for point in found.solutions)
 
 
 def test_a_sweep_spaces_budgets_from_the_least_that_choices_are_known_to_fit_into():

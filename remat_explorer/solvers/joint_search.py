@@ -1,0 +1,231 @@
+"""The search of `monet` for schedule and implementation of every run together, anytime.
+
+A choice of implementations leaves a graph without choices, on which the search of `optimal` plans. First come default
+implementations, or what reads less for nothing, searched on for a share of the time: that is what Checkmate would do,
+and choices must not be worse for want of it. Then come choices by one rule, what the few-moments relaxation with
+choices would choose, first its linear program, then with binaries, and changes of the best with which walks cost less;
+each is planned for a moment. The one with the cheapest schedule is searched on, beside the relaxation if there is a
+second thread, and then for the time that is left. Small problems go to the joint integer program, which is exact. After
+each of these steps, runs of the best schedule that are cheaper in another implementation than their operation's choice
+take that one. Every bound is one of the joint problem: what the search proves of one choice is not passed on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from remat_explorer.graph import Graph
+from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress
+from remat_explorer.solvers.bounds.few_moments import few_moments_bound
+from remat_explorer.solvers.bounds.guidance import guides
+from remat_explorer.solvers.incumbent import Incumbent
+from remat_explorer.solvers.milp import Milp
+from remat_explorer.solvers.monet.candidate import Candidate
+from remat_explorer.solvers.monet.choice_search import ChoiceSearch
+from remat_explorer.solvers.monet.codes import Codes
+from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
+from remat_explorer.solvers.monet.joint_problem import JointProblem
+from remat_explorer.solvers.monet.relaxation_with_choices import Relaxation
+from remat_explorer.solvers.monet.switching import switch_runs
+from remat_explorer.solvers.monet.tables import Tables
+from remat_explorer.solvers.monet.uniform_choices import cheapest, default_or_leaner, lightest, smallest
+from remat_explorer.solvers.optimal import Search
+from remat_explorer.solvers.search.planner import guided_schedule, plan_schedule
+
+SMALL = 2500  # stages times operations up to which the joint integer program is solved
+DEFAULTS = 0.3  # share of the time that is left, at most, for the search with default implementations
+PLANNING, MOMENTS = 0.1, 0.1  # share of the time that is left, at most: for each choice, and for the linear program
+CHANGING, CHANGES = 0.1, 300  # the same for changes of the best choice, and how many of them are judged
+INTEGRAL = 0.4  # the same for each round of the integral relaxation, and for the search beside it
+CLOSE = 0.02  # relative distance from the cheapest up to which a choice is searched on
+
+
+class JointSearch:
+    """The incumbent, the bound on the joint problem, and the steps that improve them.
+
+    Args:
+        graph: operations may have several implementations, or be optional.
+        budget: bytes, resident bytes included.
+        limits: time, back end, threads and whom to tell.
+        codes: the implementations of each operation that may be chosen; all if None.
+        known: a schedule within the budget, and a bound, that are known already; None for either.
+    """
+
+    def __init__(
+        self, graph: Graph, budget: int, limits: Limits, codes: Codes | None = None, known: Answer | None = None
+    ) -> None:
+        self.problem, self.budget, self.codes = CondensedChoices.of(graph, codes), budget, codes
+        self.known = Incumbent(limits, bound=self.problem.least_cost)
+        self.limits, self.one_thread = limits, replace(limits, threads=1, report=self.known.pass_on)
+        self.candidates: dict[tuple, Candidate] = {}
+        if known is not None:
+            self.known.keep(known.schedule)
+            self.known.raise_bound(known.lower_bound or 0.0)
+
+    @property
+    def settled(self) -> bool:
+        """Whether the incumbent is proven optimal, or that there is none."""
+        return self.known.within(PROVEN / 10)
+
+    def run(self) -> Answer:
+        """Search until the answer is proven or the time is up."""
+        if int(self.problem.least_memory.max()) > self.budget:
+            return Answer(None, infeasible=True)
+        self.tables = Tables(self.problem)
+        self.relaxation = Relaxation(self.tables, self.budget)
+        if all(len(ways) <= 1 for ways in self.problem.ways) and self._solve_plain():
+            return self.known.answer()
+        small = self.problem.graph.stages * self.problem.graph.n <= SMALL
+        first = () if small else (self._search_defaults,)
+        large = () if small else (self._change_choices, self._alternate)  # which may end with nothing left to search
+        for step in (*first, self._plan_by_rules, self._relax, *large, self._solve_exactly):
+            if self.limits.over or self.settled:
+                break
+            step()
+            self._switch_runs()
+        return self.known.answer()
+
+    def _switch_runs(self) -> None:
+        """Runs of the best schedule in other implementations than the first run of their operation, where cheaper."""
+        if self.known.schedule is not None and not self.settled:
+            self.known.keep(switch_runs(self.known.schedule, self.budget, self.codes))
+
+    def _solve_plain(self) -> bool:
+        """Where nothing is left to choose, solve the plain problem, which is the joint one; False if there is none."""
+        choice = {k: ways[0].code for k, ways in enumerate(self.problem.ways) if ways}
+        candidate = self._candidate(choice)
+        if candidate is None:
+            return False
+
+        def hear(progress: Progress) -> None:
+            if progress.schedule is not None:
+                self.known.keep(candidate.take(progress.schedule))
+            self.known.raise_bound(progress.lower_bound or 0.0)
+            self.known.tell(progress.doing)
+
+        limits = replace(self.limits, report=hear)
+        answer = Search(candidate.condensed, self.budget, limits, bound=self.known.bound).run()
+        self.known.keep(candidate.take(answer.schedule))
+        self.known.raise_bound(math.inf if answer.infeasible else answer.lower_bound or 0.0)
+        return True
+
+    def _search_defaults(self) -> None:
+        self._plan(default_or_leaner(self.tables), "planning with the default implementations")
+        for candidate in self.candidates.values():
+            self._search(candidate, DEFAULTS * self.limits.left)
+
+    def _plan_by_rules(self) -> None:
+        if self.known.schedule is not None:
+            graph, R = self.problem.graph, self.known.schedule.R
+            first = {k: int(R[t, k]) for t, k in enumerate(graph.mandatory.tolist())}
+            self._plan(first, "planning with the implementations of the known schedule")
+        for rule in (default_or_leaner, cheapest, lightest, smallest):
+            if not self.limits.over and not self.settled:
+                self._plan(rule(self.tables), f"planning with the {rule.__name__} implementations")
+
+    def _relax(self) -> None:
+        self.known.tell("bounding from a few moments, with choices")
+        self._bound(self.limits.left * MOMENTS, integral=False)
+        self._plan(self.relaxation.best.choice(), "planning with the relaxation's implementations")
+
+    def _change_choices(self) -> None:
+        """Changes of the best choice after which walks cost less."""
+        if not self.candidates:
+            return
+        self.known.tell("changing implementations")
+        limits = self.one_thread.share(CHANGING)
+        for candidate in self._promising():
+            chosen = dict(zip(candidate.selection.operations, candidate.selection.codes, strict=True))
+            search = ChoiceSearch(self.tables, chosen, codes=self.codes)
+            search.lower(self.budget)
+            search.improve(CHANGES, self.known.bound, lambda: limits.over)
+            self._plan(search.choice, "planning with changed implementations")
+
+    def _bound(self, seconds: float, integral: bool) -> None:
+        limits = replace(self.one_thread, time_limit=self.limits.elapsed + seconds)
+        self.known.raise_bound(self.relaxation.improve(limits, integral, self.known.schedule).bound)
+
+    def _solve_exactly(self) -> None:
+        self.known.tell("building the joint problem")
+        limits = self.one_thread
+        problem = JointProblem(self.problem, self.budget, Milp(limits.solver, limits.threads, relaxed=True))
+        if problem.build(limits):
+            found, bound = problem.solve(limits, self.known.schedule)
+            self.known.keep(found)
+            self.known.raise_bound(bound)
+
+    def _alternate(self) -> None:
+        """The integral relaxation beside a search of the best choice; then the search alone, choice by choice."""
+        with ThreadPoolExecutor(1) as second:
+            seconds = INTEGRAL * self.limits.left
+            running = None
+            if self.limits.threads > 1 and self.candidates:
+                running = second.submit(self._search, self._promising()[0], seconds)
+            try:
+                self._bound(seconds, integral=True)
+            finally:
+                if running is not None:
+                    running.result()
+        if not self.settled and not self.limits.over:
+            self._plan(self.relaxation.best.choice(), "planning with the relaxation's implementations")
+        while not self.limits.over and not self.settled and self.candidates:
+            promising = self._promising()
+            for place, candidate in enumerate(promising):
+                self._search(candidate, self.limits.left / (len(promising) - place))
+            if all(candidate.finished for candidate in promising):
+                break
+
+    def _promising(self) -> list[Candidate]:
+        """The candidates whose schedules are close to the cheapest, the cheapest first."""
+        known = sorted(self.candidates.values(), key=_cost)
+        return [one for one in known if not one.finished and _cost(one) <= (1 + CLOSE) * _cost(known[0])][:2] or known[
+            :1
+        ]
+
+    def _candidate(self, choice: Mapping[int, int]) -> Candidate | None:
+        """The candidate of a choice; None if it needs an implementation that may not be chosen, or cannot fit."""
+        candidate = Candidate.of(self.problem.graph, choice, self.budget) if choice else None
+        return candidate if candidate is not None and candidate.keeps_to(self.codes) else None
+
+    def _plan(self, choice: Mapping[int, int], doing: str) -> None:
+        """Plan for a moment with these implementations, unless that was done before."""
+        candidate = self._candidate(choice)
+        if candidate is None or candidate.key in self.candidates:
+            return
+        self.known.tell(doing)
+        self.candidates[candidate.key] = candidate
+        limits = self.one_thread.share(PLANNING)
+        self.known.keep(candidate.take(plan_schedule(candidate.condensed, self.budget, limits.left, limits.cancelled)))
+        quiet = replace(limits, report=_ignore)
+        moments = few_moments_bound(candidate.condensed, self.budget, quiet)
+        candidate.finished = math.isinf(moments.bound)
+        walks = guides(candidate.condensed, moments)
+        if walks and not limits.over:
+            self.known.keep(
+                candidate.take(guided_schedule(candidate.condensed, self.budget, walks, lambda: limits.over))
+            )
+
+    def _search(self, candidate: Candidate, seconds: float) -> None:
+        """Search on with one choice; its schedules are taken in as they come."""
+        if candidate.finished:
+            return
+
+        def hear(progress: Progress) -> None:
+            if progress.schedule is not None:
+                self.known.keep(candidate.take(progress.schedule))
+
+        limits = replace(self.one_thread, time_limit=self.limits.elapsed + seconds, report=hear)
+        search = Search(candidate.condensed, self.budget, limits, candidate.plain)
+        self.known.keep(candidate.take(search.run().schedule))
+        candidate.finished = search.settled
+
+
+def _cost(candidate: Candidate) -> float:
+    return math.inf if candidate.best is None else candidate.best.cost
+
+
+def _ignore(progress: Progress) -> None:
+    """What a choice alone says is not told."""

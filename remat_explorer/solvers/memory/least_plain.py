@@ -1,0 +1,162 @@
+"""The smallest budget of a graph with one implementation of each operation.
+
+From below: what some operation needs at once, with what had to be in memory while that was prepared (`working_sets`).
+The few-moments relaxation has nothing to add here: without a limit on the cost everything may run again between two
+moments, and what is left is the largest operation. From above: bisection with the planner. On small graphs proofs of
+infeasibility by the optimal strategy close the rest.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from remat_explorer.graph import Graph
+from remat_explorer.plan import Plan
+from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.base import Answer, Limits, Progress
+from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.memory.working_sets import WorkingSet, least_working_set
+from remat_explorer.solvers.optimal import solve_optimal
+from remat_explorer.solvers.search.planner import plan_schedule
+
+CLOSE = 0.005  # the planner's search ends when the smallest feasible budget is known to half a percent
+BOUNDING, PLANNING = 0.2, 0.6  # shares of the time, at most
+SMALL = 60  # operations up to which the optimal strategy settles what the planner leaves open
+
+
+@dataclass(frozen=True)
+class Limiting:
+    """The point that makes a lower bound on memory.
+
+    Attributes:
+        bytes: needed there, resident bytes included.
+        stage: the operation for whose sake ``operation`` runs.
+        operation: the one that runs.
+        values: ids of the values in memory while it does, its outputs included.
+        fixed: bytes that are there whatever is scheduled.
+        way: name of the implementation in which it needs the least, where it has several; else "".
+    """
+
+    bytes: int
+    stage: int
+    operation: int
+    values: tuple[int, ...]
+    fixed: int
+    way: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Least:
+    """How little memory is proven to be needed, and known to do.
+
+    Attributes:
+        lower_bound: bytes; no schedule fits into less.
+        limiting: what makes a bound, of ``lower_bound`` bytes unless a proof went beyond it.
+        schedule: the one with the lowest peak that is known.
+    """
+
+    lower_bound: int
+    limiting: Limiting
+    schedule: Schedule
+
+
+def least_plain(graph: Graph, seconds: float) -> Least:
+    """The least memory of ``graph``, from below and from above.
+
+    Args:
+        graph: the training graph, one implementation per operation.
+        seconds: wall time, at most.
+
+    >>> from remat_explorer.instances import linear
+    >>> least_plain(linear(8), 3.0).lower_bound
+    3
+    """
+    end = time.monotonic() + seconds
+    condensed = Condensed.of(graph)
+    found = least_working_set(condensed, BOUNDING * seconds)
+    limiting = Limiting(
+        found.bytes, found.stage, found.operation, _values(condensed, found), int(condensed.base[found.during])
+    )
+    schedule = smallest_schedule(condensed, found.bytes, PLANNING * seconds)
+    if graph.n <= SMALL:
+        bound, schedule = settle(
+            lambda budget, limits: solve_optimal(graph, budget, limits), found.bytes, schedule, end
+        )
+        return Least(bound, limiting, schedule)
+    return Least(found.bytes, limiting, schedule)
+
+
+def _values(condensed: Condensed, point: WorkingSet) -> tuple[int, ...]:
+    """Values in memory at a point: those of its groups, what its operation writes, and earlier persistent ones."""
+    graph, k = condensed.graph, point.operation
+    earlier = [v for v in range(len(graph.values)) if graph.persistent[v] and graph.producer[v] < point.during]
+    kinds = {(int(condensed.producer[g]), condensed.readers[g]) for g in point.groups}
+    members = [v for v in range(len(graph.values)) if (int(graph.producer[v]), graph.readers[v]) in kinds]
+    dying = {graph.operations[k].default.overwrites} if point.in_place else set()
+    return tuple(sorted({*earlier, *members, *graph.outputs(k)} - dying))
+
+
+def smallest_schedule(condensed: Condensed, lower_bound: int, seconds: float) -> Schedule:
+    """Bisection with the planner, from the lower bound up to checkpoint-all."""
+    end = time.monotonic() + seconds
+    best = checkpoint_all(condensed.graph)
+    high, low = Plan.of(best).peak, lower_bound
+    trial = low
+    while high > low and time.monotonic() < end:
+        found = plan_schedule(condensed, trial, min(end - time.monotonic(), seconds / 4))
+        if found is None:
+            low = trial + 1
+        else:
+            best, high = found, Plan.of(found).peak
+        if high - low <= CLOSE * high and trial > lower_bound:
+            break
+        trial = (low + high) // 2
+    return best
+
+
+def settle(
+    solve: Callable[[int, Limits], Answer],
+    low: int,
+    best: Schedule,
+    end: float,
+    patience: float = math.inf,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> tuple[int, Schedule]:
+    """Bisection by a strategy that can prove infeasibility, and that is stopped at its first schedule.
+
+    Args:
+        solve: the strategy, for a budget.
+        low: a lower bound in bytes.
+        best: the schedule with the lowest peak that is known.
+        end: when the time is up, by the monotonic clock.
+        patience: seconds after which a budget is taken to be too small, though that is not proven; infinity for a
+            search that ends only with a proof or with its time.
+        cancelled: asked between steps.
+
+    Returns:
+        A bound and a schedule at least as good.
+    """
+    high, hopeless = Plan.of(best).peak, low
+    while hopeless < high and time.monotonic() < end and not cancelled():
+        known: list[Schedule] = []
+
+        def keep(progress: Progress, known: list[Schedule] = known) -> None:
+            known += [progress.schedule] if progress.schedule is not None else []
+
+        trial = (hopeless + high) // 2
+        seconds = min(patience, end - time.monotonic())
+        limits = Limits(seconds, report=keep, cancelled=lambda known=known: bool(known) or cancelled())
+        answer = solve(trial, limits)
+        if answer.schedule is not None:
+            best, high = answer.schedule, Plan.of(answer.schedule).peak
+        elif answer.infeasible:
+            low = hopeless = trial + 1
+        else:
+            hopeless = trial + 1
+        if low < hopeless and high - hopeless <= CLOSE * high:
+            break
+    return low, best

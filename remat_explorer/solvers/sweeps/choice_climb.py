@@ -1,0 +1,57 @@
+"""Choices of implementations that do with less memory at a limited cost, by changes that walks judge.
+
+Memory at a limited cost stays the same under most changes; the cost of the cheapest walk within a budget slightly below
+what is known does not. So changes are kept where that cost falls, and once it is within the limit, the budget falls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.monet.choice_search import ChoiceSearch
+from remat_explorer.solvers.monet.codes import Codes
+from remat_explorer.solvers.monet.tables import Tables
+
+FIRST_STEP, LAST_STEP = 0.02, 0.004  # by which the budget is below what is known, relative
+CHANGES = 150  # judged at one budget
+PATIENCE = 4  # budgets at which nothing came of changes, with steps at their smallest, before the climb ends
+
+
+def climb(
+    tables: Tables,
+    choice: Mapping[int, int],
+    most_cost: float,
+    codes: Codes | None,
+    peak: Callable[[Mapping[int, int], Schedule | None], int],
+    over: Callable[[], bool],
+) -> dict[int, int]:
+    """The choice after changes with which walks need less memory, or at least cost less.
+
+    Args:
+        tables: of the problem.
+        choice: numbers, from 1, of implementations by operation.
+        most_cost: limit on the cost, in the graph's unit.
+        codes: the implementations of each operation that may be chosen, defaults among them; all if None.
+        peak: plans with a choice, takes in a schedule of it that is within the limit, if there is one, and says the
+            least peak in bytes that is known with any.
+        over: asked between changes; once True the climb ends.
+    """
+    found, least, step, seed, failures = dict(choice), peak(choice, None), FIRST_STEP, 0, 0
+    while not over() and failures < PATIENCE:
+        seed += 1
+        search = ChoiceSearch(tables, found, seed, codes)
+        search.lower(int(least * (1 - step)))
+        before = search.cost
+        search.improve(CHANGES, most_cost, over)
+        found = search.choice
+        lowered = least
+        if search.cost <= most_cost:
+            plain = search.schedule()
+            lowered = peak(found, search.selection.lift(plain) if search.selection and plain else None)
+        if lowered < least:
+            least, failures = lowered, 0
+            continue
+        failures += step == LAST_STEP and search.cost >= before
+        step = max(step / 2, LAST_STEP)
+    return found
