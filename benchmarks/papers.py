@@ -1,0 +1,117 @@
+"""Every item of both papers at full settings, and the table of docs/papers.md that is made from it.
+
+    python benchmarks/papers.py                                  # what has no result yet
+    python benchmarks/papers.py checkmate-figure-6 --again       # one item anew
+    python benchmarks/papers.py --table                          # the table alone, from the results that are there
+
+Each outcome is written to results/papers.json when it is there, so an interrupted run goes on where it was. Items that
+another benchmark measures are taken from its results where those are complete (`--anew` runs them here): Table 2 from
+approximation.py, MONeT's Table 1 and Figures 3, 4 and 6 from monet.py.
+
+Costs are FLOPs on Checkmate's own graphs, else the published rates of a V100 or a P100: no profile of these is to be
+had. MONeT's Figure 7 is measured on this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from report import RESULTS, machine
+
+from remat_explorer.documents import write_text
+from remat_explorer.errors import RematError
+from remat_explorer.papers import (
+    ITEMS,
+    Outcome,
+    checkmate_table_2,
+    monet_figure_3,
+    monet_figure_4,
+    monet_figure_6,
+    monet_table_1,
+)
+from remat_explorer.papers.summary import TABLE_BEGINS, TABLE_ENDS, items_table
+from remat_explorer.solvers.search.compilation import warm_up
+
+RESULT = RESULTS / "papers.json"
+PAGE = Path(__file__).parents[1] / "docs" / "papers.md"
+MEASURED: dict[str, tuple[str, Callable[[Any], Outcome | None]]] = {  # another benchmark's file, and how it is read
+    "checkmate-table-2": ("approximation", checkmate_table_2.measured_before),
+    "monet-table-1": ("monet", monet_table_1.measured_before),
+    "monet-figure-3": ("monet", monet_figure_3.measured_before),
+    "monet-figure-4": ("monet", monet_figure_4.measured_before),
+    "monet-figure-6": ("monet", monet_figure_6.measured_before),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("items", nargs="*", metavar="ITEM", help="keys (default: all without a complete result)")
+    parser.add_argument("--settings", choices=("small", "full"), default="full", help="default: full")
+    parser.add_argument("--again", action="store_true", help="also items that have a complete result")
+    parser.add_argument("--anew", action="store_true", help="take nothing from other benchmarks' results")
+    parser.add_argument("--table", action="store_true", help="write the table, run nothing")
+    options = parser.parse_args()
+    known = read()
+    if not options.table:
+        warm_up()
+        for key in options.items or ITEMS:
+            if options.again or not good(known.get(key), options.settings):
+                run(key, options, known)
+    write_table(known)
+
+
+def run(key: str, options: argparse.Namespace, known: dict[str, Any]) -> None:
+    """One item; its outcome is written at once, and one that fails leaves what was there."""
+    item, begun = ITEMS[key], time.monotonic()
+    source, outcome = "", None
+    if key in MEASURED and not options.anew and options.settings == "full":
+        source, reader = MEASURED[key]
+        outcome = measured_elsewhere(source, reader)
+    if outcome is None:
+        source = ""
+        try:
+            outcome = item.run(options.settings, lambda doing: print(f"{key}: {doing}", flush=True))
+        except RematError as error:
+            print(f"{key} is skipped: {error}", flush=True)
+            return
+    seconds = None if source else time.monotonic() - begun
+    entry: dict[str, Any] = {"settings": options.settings, "seconds": seconds, "measured_by": source or "papers"}
+    known[key] = entry | {"machine": machine()} | outcome.to_document()
+    write_text(RESULT, json.dumps({key: known[key] for key in ITEMS if key in known}, indent=1) + "\n")
+    print(f"{key}: {outcome.result}", flush=True)
+
+
+def measured_elsewhere(name: str, reader: Callable[[Any], Outcome | None]) -> Outcome | None:
+    """The outcome that another benchmark's results give, or None where they are not there or incomplete."""
+    path = RESULTS / f"{name}.json"
+    if not path.exists():
+        return None
+    outcome = reader(json.loads(path.read_text(encoding="utf-8"))["details"])
+    return outcome if outcome is not None and outcome.complete else None
+
+
+def good(entry: Mapping[str, Any] | None, settings: str) -> bool:
+    """Whether an entry is a complete result of these settings, or of full ones."""
+    return entry is not None and entry["complete"] and entry["settings"] in (settings, "full")
+
+
+def read() -> dict[str, Any]:
+    """What earlier runs have written, by item."""
+    return json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
+
+
+def write_table(known: Mapping[str, Any]) -> None:
+    """The table of docs/papers.md, between its marks."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(TABLE_BEGINS)
+    after = rest.partition(TABLE_ENDS)[2]
+    write_text(PAGE, f"{before}{TABLE_BEGINS}\n{items_table(known)}\n{TABLE_ENDS}{after}")
+    print(f"written to {PAGE}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Operations by the layer that they belong to: forward, gradients and recomputations of one module together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from remat_explorer.explanations.once import once
+from remat_explorer.graph import Graph
+from remat_explorer.schedule import Schedule
+
+
+@dataclass(frozen=True, eq=False)
+class Layers:
+    """The layers of a graph, in the order in which the forward pass runs them.
+
+    Attributes:
+        names: of the layers.
+        of_operation: number of the layer of each operation, int64 of shape (n,).
+    """
+
+    names: tuple[str, ...]
+    of_operation: np.ndarray
+
+    def sums(self, amounts: np.ndarray) -> np.ndarray:
+        """Amounts of operations, summed by layer, of shape (layers,)."""
+        return np.bincount(self.of_operation, weights=amounts, minlength=len(self.names))
+
+
+@once
+def layers_of(graph: Graph) -> Layers:
+    """The layers of a graph: its modules, where they are known, else each operation by itself.
+
+    >>> from remat_explorer.instances import linear
+    >>> layers_of(linear(1)).names
+    ('v0', 'v1', 'v2')
+    """
+    number: dict[str, int] = {}
+    found = [
+        number.setdefault((node.details.module if node.details else "") or node.name, len(number))
+        for node in graph.operations
+    ]
+    return Layers(tuple(number), np.array(found, dtype=np.int64))
+
+
+def kept_bytes(schedule: Schedule) -> np.ndarray:
+    """Bytes of each operation's values that the forward pass leaves to the backward pass, float64 of shape (n,).
+
+    They are what is retained into the first stage of the backward pass.
+
+    >>> from remat_explorer.instances import linear
+    >>> keep = Schedule(linear(1), np.eye(3), np.tril(np.ones((3, 3)), -1))
+    >>> kept_bytes(keep).tolist()
+    [1.0, 0.0, 0.0]
+    """
+    graph = schedule.graph
+    backward = graph.is_backward[graph.mandatory]
+    first = int(backward.argmax()) if backward.any() else schedule.stages - 1
+    kept = schedule.S[min(first, schedule.stages - 1)] * graph.value_bytes
+    return np.bincount(graph.producer, weights=kept, minlength=graph.n)
+
+
+def costs_of(schedule: Schedule) -> np.ndarray:
+    """What all runs of each operation cost, float64 of shape (n,)."""
+    costs = np.zeros(schedule.graph.n)
+    for _, k, code in schedule.sequence:
+        costs[k] += schedule.graph.operations[k].implementations[code - 1].cost
+    return costs

@@ -1,0 +1,113 @@
+"""What the items' figures share: the house's look, bars, and several figures side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from remat_explorer.figures.palette import palette
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+HEIGHT = 420
+
+
+def bars(
+    rows: Sequence[Mapping[str, Any]], x: str, columns: Mapping[str, str], y_title: str, logarithmic: bool = False
+) -> Figure:
+    """A group of bars for each row.
+
+    Args:
+        rows: the data; None leaves a bar out.
+        x: the column that names a row.
+        columns: names of bars by the column that has their heights.
+        y_title: what the heights are, with the unit.
+        logarithmic: whether the axis is.
+
+    >>> [bar.name for bar in bars([{"n": "a", "c": 2}], "n", {"c": "cost"}, "cost").data]
+    ['cost']
+    """
+    from plotly import graph_objects as go
+
+    colours = palette("light")
+    names = [str(row[x]) for row in rows]
+    figure = go.Figure()
+    for i, (column, name) in enumerate(columns.items()):
+        heights = [row.get(column) for row in rows]
+        text = ["" if height is None else f"{height:.4g}" for height in heights]
+        colour = colours.hues[i % len(colours.hues)]
+        figure.add_bar(x=names, y=heights, text=text, textposition="outside", name=name, marker_color=colour)
+    figure.update_xaxes(type="category")
+    figure.update_yaxes(title_text=y_title, type="log" if logarithmic else "linear")
+    figure.update_layout(barmode="group")
+    return dressed(figure)
+
+
+def dressed(figure: Figure, title: str = "", height: int = HEIGHT) -> Figure:
+    """The figure with the house's ground, grid and margins."""
+    colours = palette("light")
+    figure.update_xaxes(gridcolor=colours.grid, zeroline=False)
+    figure.update_yaxes(gridcolor=colours.grid, zeroline=False)
+    figure.update_layout(
+        title=title or None,
+        height=height,
+        margin={"t": 56 if title else 40, "b": 56},
+        paper_bgcolor=colours.ground,
+        plot_bgcolor=colours.empty,
+        font_color=colours.ink,
+        legend={"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"} if not title else {},
+    )
+    return figure
+
+
+def side_by_side(figures: Sequence[Figure], titles: Sequence[str]) -> Figure:
+    """Figures of the same kind in one row, each with its own axes; a legend entry stands once.
+
+    Args:
+        figures: at least one; a single one is returned as it is.
+        titles: of the panels, as many.
+    """
+    from plotly.subplots import make_subplots
+
+    if len(figures) == 1:
+        return figures[0]
+    joined = make_subplots(rows=1, cols=len(figures), subplot_titles=list(titles), horizontal_spacing=0.06)
+    named: set[str] = set()
+    for column, figure in enumerate(figures, 1):
+        traces: Any = figure.data
+        for trace in traces:
+            name = str(trace.name or "")
+            if trace.visible is not False:
+                trace.update(legendgroup=name, showlegend=trace.showlegend is not False and name not in named)
+                named.add(name)
+            joined.add_trace(trace, row=1, col=column)
+        joined.update_xaxes(_axis(figure.layout.xaxis), row=1, col=column)
+        joined.update_yaxes(_axis(figure.layout.yaxis), row=1, col=column)
+    joined.update_layout(barmode=figures[0].layout.barmode)
+    return dressed(joined).update_layout(legend={"y": -0.2, "yanchor": "top"})
+
+
+def text_table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> Figure:
+    """A table as a figure.
+
+    Args:
+        rows: the data.
+        columns: heads by column.
+
+    >>> text_table([{"n": 3}], {"n": "operations"}).data[0].header["values"]
+    ('operations',)
+    """
+    from plotly import graph_objects as go
+
+    colours = palette("light")
+    cells = [["" if row.get(column) is None else str(row[column]) for row in rows] for column in columns]
+    head = {"values": list(columns.values()), "fill_color": colours.grid, "align": "left"}
+    body = {"values": cells, "fill_color": colours.ground, "align": "left", "height": 24}
+    return dressed(go.Figure(go.Table(header=head, cells=body)), height=120 + 26 * len(rows))
+
+
+def _axis(axis: Any) -> dict[str, Any]:
+    """What an axis looks like, without where it is anchored."""
+    kept = axis.to_plotly_json()
+    return {name: entry for name, entry in kept.items() if name not in ("anchor", "domain", "matches")}

@@ -1,0 +1,153 @@
+"""What an item of a paper is, a figure, a table or a number, and what regenerating it gives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from remat_explorer.documents import write_text
+from remat_explorer.errors import QuantityError
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+Settings = Literal["small", "full"]
+Tell = Callable[[str], None]
+Cancelled = Callable[[], bool]
+PAPERS = {
+    "Checkmate": "Jain et al., Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization, MLSys 2020",
+    "MONeT": "Shah et al., Memory Optimization for Deep Networks, ICLR 2021",
+}
+FORMATS = (".html", ".json")
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What an item gives.
+
+    Attributes:
+        result: in a sentence or two, with units and settings.
+        rows: the data, one mapping from column to number, text or None for each row; JSON can hold all of it.
+        draw: makes the figure from the rows' data.
+        complete: False where the run was cancelled, so that rows are missing.
+
+    >>> outcome = Outcome("The optimum is 26.", ({"budget": 4, "cost": 26.0},), lambda: None)
+    >>> outcome.to_document()["rows"]
+    [{'budget': 4, 'cost': 26.0}]
+    """
+
+    result: str
+    rows: tuple[Mapping[str, Any], ...]
+    draw: Callable[[], Figure]
+    complete: bool = True
+
+    @cached_property
+    def figure(self) -> Figure:
+        """The item as a plotly figure."""
+        return self.draw()
+
+    def to_document(self) -> dict[str, Any]:
+        """Everything but the figure, for JSON."""
+        return {"result": self.result, "complete": self.complete, "rows": [dict(row) for row in self.rows]}
+
+    def save(self, path: str | Path, title: str = "") -> Path:
+        """Write the item as a page with its figure and data, or as JSON, by the ending of ``path``.
+
+        Args:
+            path: ends in .html or .json. A page opens with no network.
+            title: of the page.
+
+        Raises:
+            QuantityError: if the ending is another one.
+            OSError: if the file cannot be written.
+        """
+        require_format(path)
+        if Path(path).suffix == ".json":
+            document = self.to_document() | {"figure": json.loads(self.figure.to_json() or "null")}
+            return write_text(path, json.dumps(document) + "\n")
+        from remat_explorer.papers.page import page
+
+        return write_text(path, page(title, self))
+
+
+def require_format(path: str | Path) -> None:
+    """Refuse a file whose ending names no format.
+
+    Raises:
+        QuantityError: quoting it.
+
+    >>> require_format("figure.html")
+    >>> require_format("figure.png")
+    Traceback (most recent call last):
+        ...
+    remat_explorer.errors.QuantityError: 'figure.png' names no format that is written; let it end in .html or .json
+    """
+    if Path(path).suffix not in FORMATS:
+        raise QuantityError(f"{str(path)!r} names no format that is written; let it end in {' or '.join(FORMATS)}")
+
+
+Run = Callable[[Settings, Tell, Cancelled], Outcome]
+
+
+@dataclass(frozen=True, eq=False)
+class Item:
+    """A figure, a table or a number of a paper, and how it is regenerated here.
+
+    Attributes:
+        key: how commands name it, such as "checkmate-figure-5".
+        paper: a key of `PAPERS`.
+        place: where it stands there, such as "Figure 5".
+        title: what it shows.
+        notebook: file that explains it.
+        function: public name that computes it.
+        test: file that holds it.
+        published: what the paper says.
+        remark: why the result differs from the published one, or what to know when comparing.
+        compute: makes the outcome; see `run`.
+    """
+
+    key: str
+    paper: str
+    place: str
+    title: str
+    notebook: str
+    function: str
+    test: str
+    published: str
+    remark: str
+    compute: Run
+
+    @property
+    def name(self) -> str:
+        """The paper and the place in it.
+
+        >>> from remat_explorer.papers import ITEMS
+        >>> ITEMS["checkmate-figure-5"].name
+        'Checkmate, Figure 5'
+        """
+        return f"{self.paper}, {self.place}"
+
+    def run(
+        self,
+        settings: Settings = "small",
+        progress: Tell = lambda doing: None,
+        cancelled: Cancelled = lambda: False,
+    ) -> Outcome:
+        """Regenerate the item.
+
+        Args:
+            settings: "small" takes seconds; "full" has the paper's networks and sizes, and takes minutes to hours.
+            progress: called in this thread with what is being done.
+            cancelled: asked between steps; once True the outcome has what there is by then.
+
+        Raises:
+            QuantityError: if there are no such settings.
+            RematError: if what the item needs is not there.
+        """
+        if settings not in ("small", "full"):
+            raise QuantityError(f"there are no settings {settings!r}; give 'small' or 'full'")
+        return self.compute(settings, progress, cancelled)

@@ -1,0 +1,110 @@
+"""MONeT's Figure 7: workspace against time of the ways to compute one convolution."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from remat_explorer.graph import Graph
+from remat_explorer.papers.hearing import heard
+from remat_explorer.papers.item import Cancelled, Item, Outcome, Settings, Tell
+from remat_explorer.quantities import format_bytes, format_seconds
+from remat_explorer.schedule import Schedule
+from remat_explorer.solvers import checkpoint_all, solve
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+CHANNELS: dict[Settings, tuple[int, int]] = {"small": (8, 16), "full": (128, 256)}  # in and out
+SIDE, BATCH = {"small": 16, "full": 56}, {"small": 4, "full": 16}
+KINDS = ("input-gradients", "chunks", "algorithms")  # of convolutions
+SECONDS = {"small": 3.0, "full": 60.0}
+BUDGET = "95%"
+LAYER = "2"  # the second convolution: the first has no input gradient
+
+
+def figure_7(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
+    """Every implementation of a convolution with 3 x 3 kernels, measured on this machine."""
+    import torch
+    from torch import nn
+
+    from remat_explorer.capture import capture, profile
+
+    (before, after), side = CHANNELS[settings], SIDE[settings]
+    first, second = nn.Conv2d(before, before, 3, padding=1), nn.Conv2d(before, after, 3, padding=1)
+    module = nn.Sequential(first, nn.ReLU(), second, nn.ReLU())
+    args = (torch.randn(BATCH[settings], before, side, side),)
+
+    def loss(output: torch.Tensor) -> torch.Tensor:
+        return output.mean()
+
+    def tell(done: int, total: int) -> None:
+        progress(f"measuring {done} of {total} implementations")
+
+    graph = capture(module, args, loss=loss, implementations=KINDS)
+    graph = profile(graph, module, args, loss=loss, on_progress=tell)
+    hear = heard(progress, "convolution")
+    found = solve(graph, BUDGET, "monet", SECONDS[settings], on_progress=hear, cancelled=cancelled)
+    schedule = found.schedule or checkpoint_all(graph)
+    operation = convolution_of(graph, LAYER)
+    rows = rows_of(schedule, operation)
+    size = f"{before} to {after} channels at {side} x {side} pixels, batch {BATCH[settings]}"
+    return Outcome(_sentence(size, rows), tuple(rows), lambda: _draw(schedule, operation))
+
+
+def convolution_of(graph: Graph, module: str) -> int:
+    """The number of the forward convolution of a module.
+
+    Args:
+        graph: a captured graph.
+        module: its path.
+    """
+    from remat_explorer.figures.convolution_algorithms import is_convolution
+
+    return next(
+        k
+        for k, node in enumerate(graph.operations)
+        if not graph.is_backward[k] and is_convolution(graph, k) and node.details and node.details.module == module
+    )
+
+
+def rows_of(schedule: Schedule, operation: int) -> list[dict[str, Any]]:
+    """One row for each implementation of the convolution and its gradients, with how often the schedule runs it."""
+    from remat_explorer.figures.convolution_algorithms import parts_of
+
+    return [
+        {"part": part.title, "implementation": one.name, "kind": one.kind, "seconds": one.cost}
+        | {"workspace": one.workspace, "runs": one.runs}
+        for part in parts_of(schedule, operation)
+        for one in part.algorithms
+    ]
+
+
+def _sentence(size: str, rows: list[dict[str, Any]]) -> str:
+    times, workspaces = [row["seconds"] for row in rows], [row["workspace"] for row in rows]
+    parts = len({row["part"] for row in rows})
+    return (
+        f"A convolution from {size}, has {len(rows)} implementations of its {parts} operations, measured on this "
+        f"machine: {format_seconds(min(times))} to {format_seconds(max(times))}, with "
+        f"{format_bytes(min(workspaces))} to {format_bytes(max(workspaces))} of workspace."
+    )
+
+
+def _draw(schedule: Schedule, operation: int) -> Figure:
+    from remat_explorer.figures import convolution_algorithms
+
+    return convolution_algorithms(schedule, operation)
+
+
+ITEM = Item(
+    key="monet-figure-7",
+    paper="MONeT",
+    place="Figure 7",
+    title="workspace against time of a convolution's implementations",
+    notebook="08_operator_implementations.ipynb",
+    function="remat_explorer.figures.convolution_algorithms",
+    test="tests/papers/test_items.py",
+    published="cuDNN's algorithms trade workspace for time, differently for each convolution and its gradients",
+    remark="Without a GPU the implementations are those of PyTorch on the CPU: by other libraries, channels last, and "
+    "in chunks of the batch.",
+    compute=figure_7,
+)

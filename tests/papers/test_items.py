@@ -1,0 +1,119 @@
+"""All sixteen items: described, run in small settings, cancelled, and written."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from html import escape
+from pathlib import Path
+
+import pytest
+
+from remat_explorer.errors import QuantityError
+from remat_explorer.papers import ITEMS, PAPERS, Outcome
+
+ROOT = Path(__file__).parents[2]
+CHECKMATE = ["Figure 1", "Figure 3", "Figure 5", "Figure 6", "Figure 7", "Figure 8", "Table 1", "Table 2"]
+ALL = {("Checkmate", place) for place in [*CHECKMATE, "section 4.6", "appendix A"]} | {
+    ("MONeT", place) for place in ["Table 1", "Figure 3", "Figure 4", "Figure 5", "Figure 6", "Figure 7"]
+}
+ELSEWHERE = {"checkmate-figure-1", "checkmate-figure-6", "checkmate-figure-7", "checkmate-section-4-6"}  # exact items
+ELSEWHERE |= {"checkmate-table-1", "checkmate-appendix-a"}
+
+ELSEWHERE |= {"monet-table-1", "monet-figure-3", "monet-figure-4", "monet-figure-5"}  # notebook 08 runs them
+
+
+def test_there_are_the_sixteen_items_of_both_papers():
+    assert len(ALL) == 16
+    assert {(item.paper, item.place) for item in ITEMS.values()} == ALL
+    assert {item.paper for item in ITEMS.values()} == set(PAPERS)
+    for key, item in ITEMS.items():
+        assert key == item.key == re.sub(r"\W+", "-", f"{item.paper} {item.place}".lower())
+
+
+@pytest.mark.parametrize("item", ITEMS.values(), ids=lambda item: item.key)
+def test_what_an_item_names_is_there(item):
+    assert item.title
+    assert item.published
+    assert item.remark.endswith(".")
+    assert re.fullmatch(r"0[2-8]_\w+\.ipynb", item.notebook)
+    assert (ROOT / item.test).is_file()
+    module, _, name = item.function.replace("rx.", "remat_explorer.", 1).rpartition(".")
+    assert callable(getattr(importlib.import_module(module), name))
+
+
+@pytest.mark.parametrize("key", [key for key in ITEMS if key not in ELSEWHERE])
+def test_an_item_runs_in_small_settings(key):
+    said: list[str] = []
+    outcome = ITEMS[key].run("small", said.append)
+    assert outcome.complete
+    assert said
+    assert outcome.result.endswith(".")
+    assert outcome.rows
+    json.dumps(outcome.to_document(), allow_nan=False)
+    assert outcome.figure.to_dict()["data"]
+
+
+def test_the_optimal_strategy_is_nowhere_worse_in_figure_5():
+    by_budget: dict[int, dict[str, float]] = {}
+    for row in ITEMS["checkmate-figure-5"].run("small").rows:
+        if row.get("overhead") is not None:
+            by_budget.setdefault(row["budget"], {})[row["strategy"]] = row["overhead"]
+    compared = [costs for costs in by_budget.values() if "optimal" in costs and len(costs) > 1]
+    assert compared
+    for costs in compared:
+        assert costs["optimal"] == pytest.approx(min(costs.values()))
+
+
+def test_deterministic_rounding_is_cheaper_than_the_mean_of_randomized_rounding():
+    outcome = ITEMS["checkmate-figure-8"].run("small")
+    for row in outcome.rows:
+        assert len(row["costs"]) == len(row["peaks"]) == row["draws"]
+        assert 1 <= row["optimal"] <= row["deterministic"] <= row["mean"]
+    (cloud,) = [trace for trace in outcome.figure.to_dict()["data"] if trace["name"] == "randomized"]
+    assert len(cloud["customdata"]) == outcome.rows[0]["draws"]
+
+
+def test_features_take_most_of_the_memory_of_every_network():
+    assert all(row["share of features"] > 0.5 for row in ITEMS["checkmate-figure-3"].run("small").rows)
+
+
+@pytest.mark.parametrize("key", ["checkmate-figure-3", "checkmate-figure-6", "checkmate-table-2", "monet-figure-4"])
+def test_a_cancelled_item_says_that_it_is_not_complete(key):
+    outcome = ITEMS[key].run("small", cancelled=lambda: True)
+    assert not outcome.complete
+    assert outcome.rows == ()
+
+
+def test_what_there_was_before_a_cancel_is_kept():
+    said: list[str] = []
+    outcome = ITEMS["checkmate-appendix-a"].run("small", said.append, lambda: len(said) == 2)
+    assert not outcome.complete
+    assert [row["budget"] for row in outcome.rows] == [4, 5]
+    assert "1.18 and 21.56" in outcome.result
+
+
+def test_other_settings_are_refused():
+    with pytest.raises(QuantityError, match="'huge'; give 'small' or 'full'"):
+        ITEMS["checkmate-appendix-a"].run("huge")  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def outcome() -> Outcome:
+    return ITEMS["checkmate-appendix-a"].run("small")
+
+
+def test_a_page_has_the_result_the_figure_and_the_data_and_asks_no_other_machine(outcome, tmp_path):
+    text = outcome.save(tmp_path / "item.html", "Gaps <of> both").read_text()
+    assert "<h1>Gaps &lt;of&gt; both</h1>" in text
+    assert escape(outcome.result) in text
+    assert "plotly.js v" in text
+    assert "<td>21.56</td>" in text
+    assert not re.search(r"<(script|link)[^>]*(src|href)=.https?:", text)
+
+
+def test_a_json_file_has_rows_and_figure(outcome, tmp_path):
+    document = json.loads(outcome.save(tmp_path / "item.json").read_text())
+    assert document["rows"] == [dict(row) for row in outcome.rows]
+    assert [trace["name"] for trace in document["figure"]["data"]] == ["with stages", "without stages"]

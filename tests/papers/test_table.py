@@ -1,0 +1,89 @@
+"""The table of docs/papers.md is the one that the results file gives, and the page's program runs."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from remat_explorer.papers import (
+    ITEMS,
+    checkmate_table_2,
+    monet_figure_3,
+    monet_figure_4,
+    monet_figure_6,
+    monet_table_1,
+)
+from remat_explorer.papers.summary import NOTHING, TABLE_BEGINS, TABLE_ENDS, items_table
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "papers.md").read_text()
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+def results() -> dict:
+    return json.loads((RESULTS / "papers.json").read_text())
+
+
+def test_the_table_is_made_from_the_results_file():
+    shown = PAGE.partition(TABLE_BEGINS)[2].partition(TABLE_ENDS)[0].strip()
+    assert shown == items_table(results()), "run: python benchmarks/papers.py --table"
+
+
+def test_the_results_file_has_results_of_known_items_only():
+    assert results().keys() <= ITEMS.keys()
+    for key, entry in results().items():
+        assert entry["settings"] in ("small", "full"), key
+        assert entry["rows"], key
+        assert entry["result"], key
+
+
+def test_the_table_has_a_row_for_every_item_and_says_what_was_not_run():
+    rows = items_table({"checkmate-figure-5": {"result": "as | is", "settings": "small", "complete": False}})
+    lines = rows.splitlines()[2:]
+    assert len(lines) == 16
+    assert {line.count(" | ") for line in lines} == {6}
+    assert "as / is (small settings, interrupted)" in rows
+    assert rows.count(NOTHING) == 15
+
+
+def test_table_2_is_read_from_the_results_of_its_own_benchmark():
+    details = json.loads((RESULTS / "approximation.json").read_text())["details"]
+    outcome = checkmate_table_2.measured_before(details)
+    assert outcome.complete
+    means = {(row["network"], row["method"]): row["ratio"] for row in outcome.rows}
+    for entry in details:
+        (name,) = {row["network"] for row in outcome.rows if row["network"] in checkmate_table_2.LAYERS} & {
+            network for network, file in checkmate_table_2.LAYERS.items() if file == entry["graph"]
+        }
+        for method, mean in entry["means"].items():
+            assert means[name, method] == (None if mean["mean"] is None else pytest.approx(mean["mean"]))
+
+
+def test_monets_items_are_read_from_the_results_of_their_own_benchmark():
+    points = [{"share": 0.5, "way": "monet", "overhead": 0.02, "peak": 5, "gap": 0.0, "status": "optimal"}]
+    points.append({"share": 0.5, "way": "checkmate-d", "overhead": 0.125, "peak": 5, "gap": 0.0, "status": "optimal"})
+    races = [{"share": 0.6, "way": way, "within 0.05": 1.5, "status": "optimal"} for way in monet_figure_4.WAYS]
+    ways = {"checkmate-d": {"peak": 60, "lower_bound": 50}, "monet": {"peak": 40, "lower_bound": None}}
+    groups = [{"share": 0.5, "groups": {}}]
+    groups[0]["groups"] = {"none": {"overhead": None}, "masks": {"overhead": 0.5}, "all": {"overhead": 0.25}}
+    entry = {"table1": {"eager_peak": 100, "ways": ways}, "figure3": {"points": points}}
+    entry |= {"figure4": {"races": races}, "figure6": {"points": groups}}
+    known = {"roofline/vgg16": entry, "cpu/vgg16": {}}
+    outcomes = [item.measured_before(known) for item in (monet_table_1, monet_figure_3, monet_figure_4, monet_figure_6)]
+    words = [outcome.result for outcome in outcomes if outcome is not None]
+    assert len(words) == 4
+    assert "vgg16 0.400 (Checkmate 0.600)" in words[0]
+    assert "+2.0 % with implementations, +12.5 % for Checkmate" in words[1]
+    assert "at most 1.5 s on 1 of 1" in words[2]
+    assert "none no schedule, masks +50.0 %, all +25.0 %" in words[3]
+    assert not any(outcome.complete for outcome in outcomes if outcome is not None)
+    assert monet_table_1.measured_before({"cpu/vgg16": {}}) is None
+
+
+def test_the_program_on_the_page_runs(capsys):
+    for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
+        exec(block, {})
+    assert "1.18 and 21.56" in capsys.readouterr().out
