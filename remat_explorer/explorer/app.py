@@ -9,9 +9,11 @@ import ipywidgets as w
 
 from remat_explorer.errors import UnknownNameError
 from remat_explorer.explorer.budget_view import BudgetView
+from remat_explorer.explorer.case_view import CaseView
 from remat_explorer.explorer.controls import Controls
 from remat_explorer.explorer.driving import Driver
 from remat_explorer.explorer.export_view import ExportView
+from remat_explorer.explorer.implementations_view import ImplementationsView
 from remat_explorer.explorer.loading import NO_MODULE
 from remat_explorer.explorer.matrices import MatrixView
 from remat_explorer.explorer.model_view import ModelView
@@ -29,6 +31,7 @@ SETTINGS = (
     "budget",
     "device",
     "image",
+    "implementations",
     "improve",
     "measured_costs",
     "options",
@@ -51,7 +54,8 @@ class Explorer(Driver, w.VBox):
         loss: as for `remat_explorer.capture`.
         graph: a training graph without a module; it can be solved and looked at, not executed.
         settings: batch, image, device, budget (bytes, "1.5 GiB", "60%"), strategy, options, solver, time_limit,
-            measured_costs; improve and sweep, of which False keeps the explorer from working by itself.
+            measured_costs; implementations ("none", "exact", "all", or kinds of them) that may be chosen; improve and
+            sweep, of which False keeps the explorer from working by itself.
 
     Raises:
         UnknownNameError: if a setting or a model does not exist; near matches are listed.
@@ -103,17 +107,28 @@ class Explorer(Driver, w.VBox):
             PlotsView(state),
             Panels(state),
             ModelView(state),
+            ImplementationsView(state, self.toggle),
+            CaseView(state),
         )
-        controls, budget_row, status, scrubber, matrix, plots, panels, model_graph = (v.widget for v in self._views)
+        controls, budget_row, status, scrubber, matrix, plots, panels, model_graph, ways, case = (
+            view.widget for view in self._views
+        )
         Driver.__init__(self, state, sources, budget)
         self._export = ExportView(state, self._background)
         said = w.HBox([status, self._export.widget]).add_class("remat-said")
         tour = TourView(state, self._tour).widget
         style = w.HTML(f"<style>{STYLE.read_text()}</style>", layout=w.Layout(display="none"))
         below = w.HBox([plots, panels], layout=w.Layout(width="100%", flex_flow="row wrap"))
-        rows = [style, controls, budget_row, tour, said, scrubber, matrix, model_graph, below]
+        rows = [style, controls, budget_row, tour, said, scrubber, ways, matrix, model_graph, case, below]
         w.VBox.__init__(self, rows)
         self.add_class("remat-explorer")
+        state.observe(self._make_room, "graph")
+        self._make_room()
+
+    def _make_room(self, change: Any = None) -> None:
+        """Where there are choices of implementations, the picture leaves a row to them."""
+        graph = self.state.graph
+        (self.add_class if graph is not None and graph.has_choices else self.remove_class)("remat-with-choices")
 
     def close(self) -> None:
         """Take the explorer from the page, and end its work."""
@@ -122,12 +137,13 @@ class Explorer(Driver, w.VBox):
         w.VBox.close(self)
 
     def export(self, kind: str, path: str | Path | None = None) -> Path:
-        """Save one kind of file (report, solution, graph, sweep, trace, snapshot, matrices-png, plots-png, plots-svg).
+        """Save one kind of file (report, solution, graph, sweep, trace, snapshot, or a picture of what is shown).
 
         What takes long is written in the background, and pictures by the browser that shows the explorer.
 
         Args:
-            kind: what to save.
+            kind: what to save, one of `remat_explorer.explorer.exporting.KINDS`; matrices-png, model-png, plots-png
+                and plots-svg are the pictures.
             path: where; by default a name of its own in the working directory. Nothing is replaced: where there is
                 such a file already, a numbered name beside it is taken.
 

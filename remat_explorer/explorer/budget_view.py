@@ -62,7 +62,7 @@ class BudgetView:
         self.slider.observe(self._drag, "moving")
         self.field.observe(self._typed, "value")
         state.observe(self._draw, ["budget", "smallest", "checkpoint_all_peak"])
-        state.observe(self._tick, "frontier")
+        state.observe(self._tick, ["frontier", "smallest"])
         self._draw()
         self._tick()
 
@@ -75,16 +75,19 @@ class BudgetView:
             self.slider.answered = change["new"]  # after what the preview sent: messages arrive in order
 
     def _tick(self, change: Any = None) -> None:
-        frontier = self._state.frontier
+        frontier, smallest = self._state.frontier, self._state.smallest
         peaks = {point.peak for point in frontier.nondominated()} if frontier is not None else set()
-        self.slider.ticks = sorted(float(peak) for peak in peaks if peak is not None)
+        ticks = sorted(float(peak) for peak in peaks if peak is not None)
+        known = [smallest.known_feasible] if smallest else []
+        with self.slider.hold_sync():
+            self.slider.ticks = ticks
+            self.slider.known = min([*known, *ticks[:1]], default=0)  # a solve may have found less
 
     def _draw(self, change: Any = None) -> None:
         state, smallest = self._state, self._state.smallest
         with self.slider.hold_sync():
             self.slider.low = smallest.lower_bound if smallest else 0
             self.slider.high = max(math.ceil(state.checkpoint_all_peak * BEYOND), state.budget)
-            self.slider.known = smallest.known_feasible if smallest else 0
             self.slider.checkpoint_all = state.checkpoint_all_peak
             self.slider.value = state.budget
         self._show(state.budget)

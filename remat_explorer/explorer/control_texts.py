@@ -12,6 +12,8 @@ TOOLTIPS = {
     "image": 'Pixels: "64", or height and width: "416x608"; empty for a size to begin with',
     "device": "Where costs are measured and schedules are executed",
     "measured_costs": "Time each operation on the device, or estimate it from published rates",
+    "implementations": "Other ways to compute operations, among which the schedule may choose: none; exact, those with "
+    "results equal bit for bit; all. Kinds are switched in the row above the matrices",
     "strategy": "How schedules are found",
     "options": "Options of the strategy: NAME=VALUE, with commas between them.",
     "solver": "Back end for linear and integer programs",

@@ -13,6 +13,7 @@ from remat_explorer.solvers import BACKENDS, STRATEGIES
 from remat_explorer.solvers.options import default_options, read_options, write_options
 from remat_explorer.solvers.table_one import row
 
+WAYS = ("none", "exact", "all", "chosen")
 COSTS = (("measured", True), ("estimated", False))
 
 
@@ -40,23 +41,24 @@ class Controls:
         self._listing = False
         number = {"continuous_update": False}
         self._fields: dict[str, tuple[str, Any, int]] = {
-            "model": ("Model", w.Dropdown(options=_with(models.names(), state.model)), 112),
+            "model": ("Model", w.Dropdown(options=_with(models.names(), state.model)), 106),
             "batch": ("Batch", w.BoundedIntText(min=0, max=100_000, **number), 54),
             "image": ("Image", w.Text(placeholder="none", **number), 60),
             "device": ("Device", w.Dropdown(options=devices(state)), 60),
             "measured_costs": ("Costs", w.Dropdown(options=COSTS), 90),
-            "strategy": ("Strategy", w.Dropdown(options=_with(list(STRATEGIES), state.strategy)), 130),
-            "options": ("Options", w.Text(**number), 92),
+            "implementations": ("Implementations", w.Dropdown(options=WAYS), 82),
+            "strategy": ("Strategy", w.Dropdown(options=_with(list(STRATEGIES), state.strategy)), 112),
+            "options": ("Options", w.Text(**number), 62),
             "solver": ("Solver", w.Dropdown(options=_with(list(BACKENDS), state.solver)), 66),
-            "time_limit": ("Time limit (s)", w.BoundedFloatText(min=0, max=1e6, **number), 70),
+            "time_limit": ("Limit (s)", w.BoundedFloatText(min=0, max=1e6, **number), 54),
         }
         for name, (_, field, _) in self._fields.items():
             field.tooltip = TOOLTIPS[name]
             self._bind(name, field)
         self.refresh = self._button("", "refresh", self._look_again, "", TOOLTIPS["refresh"], "28px")
         self.solve = self._button("Solve", "play", actions.solve, "primary")
-        self.cancel = self._button("Cancel", "stop", actions.cancel, "")
-        self.execute = self._button("Execute", "bolt", actions.execute, "success", width="90px")
+        self.cancel = self._button("Cancel", "stop", actions.cancel, "", width="82px")
+        self.execute = self._button("Execute", "bolt", actions.execute, "success", width="86px")
         buttons = w.HBox(
             [self.solve, self.cancel, self.execute], layout=w.Layout(margin="17px 0 0 auto", flex="0 0 auto")
         )
@@ -80,6 +82,8 @@ class Controls:
         state = self._state
         if self._listing:
             return
+        if entered == "chosen":  # begin with what may be chosen now
+            entered = state.implementations if isinstance(state.implementations, tuple) else state.kinds
         if isinstance(field, w.Text):
             if entered == _text(getattr(state, name)):
                 return
@@ -107,7 +111,7 @@ class Controls:
         self._actions.load()
 
     def _button(
-        self, text: str, icon: str, action: Any, style: str, tooltip: str = "", width: str = "80px"
+        self, text: str, icon: str, action: Any, style: str, tooltip: str = "", width: str = "74px"
     ) -> w.Button:
         layout = w.Layout(width=width, flex="0 0 auto")
         button = w.Button(description=text, icon=icon, button_style=style, tooltip=tooltip, layout=layout)
@@ -118,6 +122,7 @@ class Controls:
         chosen = STRATEGIES.get(self._state.strategy)  # scripts may choose what is not there, and hear so by solving
         self._fields["strategy"][1].tooltip = row(chosen).describe() if chosen else TOOLTIPS["strategy"]
         defaults = default_options(chosen) if chosen else {}
+        defaults.pop("implementations", None)  # they have a field of their own
         field = self._fields["options"][1]
         field.disabled, field.placeholder = not defaults, write_options(defaults) or "none"
         field.tooltip = "This strategy has no options"
@@ -152,9 +157,12 @@ def _labelled(text: str, field: Any, width: int) -> w.VBox:
 def _show(field: Any, value: Any) -> None:
     """Scripts may choose what the list does not have, such as "cuda:1"."""
     options = getattr(field, "options", None)
+    if options is not None and tuple(options) == WAYS and not isinstance(value, str):
+        value = "chosen"
     if options and isinstance(value, str) and value not in options:
         field.options = [*options, value]
-    field.value = _text(value) if isinstance(field, w.Text) else value
+    shown: Any = _text(value) if isinstance(field, w.Text) else value
+    field.value = shown
 
 
 def _text(value: Any) -> str:

@@ -7,10 +7,12 @@ from functools import partial
 from typing import Any
 
 from remat_explorer.errors import SolutionError, UnknownNameError
+from remat_explorer.explorer.ablation import show_kinds
 from remat_explorer.explorer.background import Background
 from remat_explorer.explorer.choosing import choose
 from remat_explorer.explorer.comparing import swap
 from remat_explorer.explorer.executing import execute
+from remat_explorer.explorer.implementations import ALL, NONE, needs_capture
 from remat_explorer.explorer.improving import Improver
 from remat_explorer.explorer.loading import load
 from remat_explorer.explorer.solving import solve
@@ -51,9 +53,12 @@ class Driver:
         self.state, self._sources, self._wish = state, sources, budget
         self._adopting = False
         state.model = sources.first
+        if sources.has_choices and state.implementations == NONE:
+            state.implementations = ALL
         self._background = Background(state)
         self._improver, self._sweeper = Improver(state), Sweeper(state)
         state.observe(self._chosen, ["model", "batch", "image", "device", "measured_costs"])
+        state.observe(self._allowed, "implementations")
         self.load()
 
     def load(self) -> None:
@@ -90,6 +95,20 @@ class Driver:
             if not wait(None if end is None else max(0.0, end - time.monotonic())):
                 return False
         return True
+
+    def toggle(self, kind: str, chosen: bool | None = None) -> None:
+        """Allow a kind of implementations, or no longer; what is known for the kinds that are left is shown at once.
+
+        Args:
+            kind: a key of `remat_explorer.capture_options.KINDS`, or a kind of the graph's own.
+            chosen: whether it may be chosen; None for the opposite of what it is.
+
+        Raises:
+            UnknownNameError: if there is no such kind.
+        """
+        kinds = set(self.state.kinds)
+        wanted = kind not in kinds if chosen is None else chosen
+        self.state.implementations = kinds | {kind} if wanted else kinds - {kind}
 
     def preview(self, budget: int) -> None:
         """Show the best known schedule within a budget without choosing it, as dragging the slider does.
@@ -175,6 +194,17 @@ class Driver:
         if change["name"] == "model":
             self._adopt(0, None)
         self.load()
+
+    def _allowed(self, change: Any) -> None:
+        """Other implementations may be chosen: capture them if need be, else show what is known, and solve."""
+        state = self.state
+        graph = state.graph
+        if graph is None or state.busy == "loading" or (state.inputs and needs_capture(graph, state.implementations)):
+            self.load()
+        elif graph.has_choices:
+            self.cancel()
+            if not show_kinds(state):
+                self._background.start("solving", partial(solve, state))
 
     def _adopt(self, batch: int, image: Any) -> None:
         with self.state.lock:  # a choice made meanwhile waits, and is not mistaken for this one

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from remat_explorer.explanations import Explanation, Life, Mention, explain_operation, explain_value, summarize_stage
+from remat_explorer.explanations.choices import explain_choice
 from remat_explorer.explorer.markup import link, note, sentence, table, text
 from remat_explorer.explorer.side_panel import SidePanel, shown_stage
 from remat_explorer.plan import Plan
@@ -55,6 +56,7 @@ def explanation_html(schedule: Schedule, plan: Plan, found: Explanation) -> str:
                 ["written by", _name(writer.name, _first(writer.outputs), writer.stages)],
                 ["", text(" · ".join(part for part in origin if part))],
                 ["", text(writer.sentence)],
+                *_choice(schedule, producer, found.stage),
                 [
                     "it reads",
                     _names([Mention(graph.values[v].name, v) for v in writer.inputs], "parameters and inputs only"),
@@ -65,6 +67,14 @@ def explanation_html(schedule: Schedule, plan: Plan, found: Explanation) -> str:
         )
     )
     return "".join(lines)
+
+
+def _choice(schedule: Schedule, operation: int, stage: int) -> list[list[str]]:
+    """Which implementation makes the value, and why that one."""
+    choice = explain_choice(schedule, operation, stage)
+    if choice is None:
+        return []
+    return [[f"by, in stage {choice.stage}", f"<b>{text(choice.name)}</b>: {text(choice.sentence)}"]]
 
 
 def life_strip(plan: Plan, lives: tuple[Life, ...], stage: int) -> str:

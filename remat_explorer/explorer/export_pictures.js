@@ -104,10 +104,11 @@ async function drawingPicture(drawing) {
 
 async function picture(explorer, kind) {
   const shown = (selector) => [...explorer.querySelectorAll(selector)].find((found) => found.offsetWidth);
-  if (kind === "matrices-png") {
-    const matrices = shown(".remat-matrices");
-    if (!matrices) throw new Error("the matrices are not on the screen");
-    return canvasPicture(matrices);
+  const canvases = { "matrices-png": [".remat-matrices", "matrices are"], "model-png": [".remat-model", "model is"] }[kind];
+  if (canvases) {
+    const root = shown(canvases[0]);
+    if (!root) throw new Error(`the ${canvases[1]} not on the screen`);
+    return canvasPicture(root);
   }
   const plot = shown(".js-plotly-plot");
   if (!plot) throw new Error("the plots are not on the screen");

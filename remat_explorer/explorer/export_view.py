@@ -15,6 +15,7 @@ from remat_explorer.explorer.exporting import KINDS, Kind, file_name, free_path,
 from remat_explorer.explorer.state import State
 
 HERE = Path(__file__).parent
+DEPENDS = ["graph", "schedule", "solution", "answer", "frontier", "measurement", "device", "no_execution", "picture"]
 CHUNK = 500_000  # bytes of a message: a notebook server holds back what comes in larger ones
 
 
@@ -44,9 +45,7 @@ class ExportView:
         self._waiting: list[Path] = []  # where the browser's next pictures go
         self.widget = ExportMenu()
         self.widget.on_msg(self._heard)
-        state.observe(
-            self._draw, ["graph", "schedule", "solution", "answer", "frontier", "measurement", "device", "no_execution"]
-        )
+        state.observe(self._draw, DEPENDS)
         self._draw()
 
     def export(self, name: str, path: str | Path | None = None) -> Path:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from remat_explorer.errors import RematError, UnknownNameError
-from remat_explorer.explorer.loading import BEGIN
+from remat_explorer.explorer.begin_sizes import BEGIN
 from remat_explorer.explorer.state import State
 from remat_explorer.quantities import format_bytes
 from remat_explorer.report import Origin, write_report
@@ -61,6 +61,14 @@ def _no_snapshot(state: State) -> str:
 
 def _no_schedule(state: State) -> str:
     return "" if state.schedule else "There is nothing on the screen yet."
+
+
+def _no_matrices(state: State) -> str:
+    return _no_schedule(state) or ("" if state.picture == "matrices" else "Show the matrices first.")
+
+
+def _no_model(state: State) -> str:
+    return _no_schedule(state) or ("" if state.picture == "model" else "Show the model first.")
 
 
 def _write_graph(state: State, path: Path) -> None:
@@ -117,7 +125,8 @@ KINDS: dict[str, Kind] = {
     "sweep": Kind("Trade-off curve (JSON)", "sweep.json", _no_frontier, _write_sweep),
     "trace": Kind("Execution for Perfetto (JSON)", "trace.json", _no_measurement, _write_trace),
     "snapshot": Kind("PyTorch memory snapshot", "snapshot.pickle", _no_snapshot, _write_snapshot, slow=True),
-    "matrices-png": Kind("Matrices (PNG)", "matrices.png", _no_schedule),
+    "matrices-png": Kind("Matrices (PNG)", "matrices.png", _no_matrices),
+    "model-png": Kind("Model (PNG)", "model.png", _no_model),
     "plots-png": Kind("Plots (PNG)", "plots.png", _no_schedule),
     "plots-svg": Kind("Plots (SVG)", "plots.svg", _no_schedule),
 }

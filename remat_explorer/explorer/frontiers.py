@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from weakref import WeakKeyDictionary
 
 from remat_explorer.explorer.state import State
@@ -61,14 +61,35 @@ def joined(
     return made
 
 
-def join(state: State, graph: Graph, solutions: Iterable[Solution], own: Iterable[OwnPoint] = ()) -> None:
-    """Let points join the state's trade-off curve, from any thread; those of a graph that was left are dropped."""
+def join(
+    state: State,
+    graph: Graph,
+    solutions: Iterable[Solution],
+    own: Iterable[OwnPoint] = (),
+    kinds: Collection[str] = (),
+) -> None:
+    """Let points join the state's trade-off curve, from any thread; those of a graph that was left are dropped.
+
+    Args:
+        state: whose curve grows; on a graph with choices it is that of the kinds chosen now.
+        graph: of the points.
+        solutions: as for `joined`.
+        own: as for `joined`; these run default implementations.
+        kinds: of implementations that the points' strategies were allowed to choose.
+    """
     fresh, others = list(solutions), list(own)
+    if graph.has_choices and state.graph is graph:
+        state.answers.add(kinds, fresh)
     while state.graph is graph:
-        before = state.frontier
-        after = joined(graph, before, fresh, others)  # takes milliseconds, so not under the lock
+        before, chosen = state.frontier, state.kinds
+        if graph.has_choices:  # anew: what is true of these kinds may not be of those before
+            points = [*(before.own if before is not None else ()), *others]
+            latest = {(point.strategy, point.budget, point.cost): point for point in points}
+            after = joined(graph, None, state.answers.usable(chosen), latest.values())
+        else:
+            after = joined(graph, before, fresh, others)  # takes milliseconds, so not under the lock
         with state.lock:
-            if state.graph is graph and state.frontier is before:
+            if state.graph is graph and state.frontier is before and state.kinds == chosen:
                 state.frontier = after
                 return
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from remat_explorer.explorer.frontiers import join
 from remat_explorer.explorer.known import show_known
+from remat_explorer.explorer.questions import question_of
 from remat_explorer.explorer.solving import POLL, prepare
 from remat_explorer.explorer.state import State
 from remat_explorer.graph import Graph
@@ -22,8 +23,9 @@ class Improver:
     """Follows the budget: shows the best known schedule within it, and improves that while nobody asks for anything.
 
     A solution that was chosen or solved for exactly this budget stays as it is. Nothing is improved where `improve` is
-    off, another strategy than "optimal" is chosen, or the best known schedule is proven to be optimal. What a person
-    starts ends an improvement; what it found by then joins the trade-off curve.
+    off, another strategy than "optimal" is chosen (with choices of implementations, "monet"), or the best known
+    schedule is proven to be optimal. What a person starts ends an improvement; what it found by then joins the
+    trade-off curve.
 
     Args:
         state: whose budget, work under way and trade-off curve are followed.
@@ -37,7 +39,7 @@ class Improver:
         self._shown: Solution | None = None  # what is on the screen because it is the best known
         state.observe(self._follow_budget, "budget")
         state.observe(self._follow_frontier, "frontier")
-        state.observe(self._give_way, ["busy", "graph", "improve", "strategy"])
+        state.observe(self._give_way, ["busy", "graph", "improve", "strategy", "implementations"])
 
     def show(self, budget: int | None = None) -> None:
         """Show the best known schedule within a budget, by default the state's."""
@@ -95,7 +97,7 @@ class Improver:
 
     def _begin(self) -> None:
         state = self._state
-        if not state.improve or state.strategy != "optimal" or state.graph is None or state.graph.has_choices:
+        if not state.improve or state.graph is None or state.strategy != _anytime(state.graph):
             return
         with self._lock:
             stop = self._stop = threading.Event()
@@ -134,19 +136,20 @@ class Improver:
         limit = min(state.time_limit, LONGEST)
         if self._is_ours():
             self.show()
-        job = SolveJob.start(graph, budget, "optimal", time_limit=limit, solver=state.solver, cache=True)
+        strategy, question = _anytime(graph), question_of(state, {})
+        settings = {"time_limit": limit, "solver": state.solver, "cache": True, **question.options}
+        job = SolveJob.start(graph, budget, strategy, **settings)
         while not job.done:
             if stop.wait(POLL):
                 job.cancel()
                 break
             for known in job.poll()[-1:]:
-                like = empty(graph, "optimal", budget)
-                self._take(
-                    graph, assessed(like, budget, known.schedule, known.lower_bound, seconds=known.seconds), stop
-                )
-        self._take(graph, job.solution(), stop)
+                like = empty(graph, strategy, budget)
+                found = assessed(like, budget, known.schedule, known.lower_bound, seconds=known.seconds)
+                self._take(graph, found, stop, question.kinds)
+        self._take(graph, job.solution(), stop, question.kinds)
 
-    def _take(self, graph: Graph, found: Solution, stop: threading.Event) -> None:
+    def _take(self, graph: Graph, found: Solution, stop: threading.Event, kinds: tuple[str, ...]) -> None:
         """Let an answer join the curve if it says something new; the screen follows the curve."""
         state = self._state
         best = state.frontier.best(found.budget) if state.frontier is not None else None
@@ -155,6 +158,11 @@ class Improver:
         tighter = found.lower_bound is not None and (old is None or found.lower_bound > old)
         if not (cheaper or tighter or (best is None and found.status is Status.INFEASIBLE)):
             return
-        join(state, graph, [found])
+        join(state, graph, [found], kinds=kinds)
         if best is None and self._is_ours() and not (stop.is_set() or state.busy):
             self.show()
+
+
+def _anytime(graph: Graph) -> str:
+    """The strategy that goes on improving what it has."""
+    return "monet" if graph.has_choices else "optimal"

@@ -56,7 +56,8 @@ def describe_known(best: Solution) -> str:
         proven = "optimal (proven)"
     else:
         proven = "no bound proven" if best.gap is None else f"gap {format_share(best.gap)} (proven)"
-    found_by = "" if best.strategy == "optimal" else f" · found by {best.strategy}"
+    usual = "monet" if best.graph.has_choices else "optimal"
+    found_by = "" if best.strategy == usual else f" · found by {best.strategy}"
     overhead = format_overhead(best.schedule.overhead)
     return f"Best known within {format_bytes(best.budget)}: overhead {overhead}, {proven}{found_by}"
 
@@ -68,7 +69,7 @@ def none_known(state: State, budget: int) -> str:
     if smallest is not None and budget < smallest.lower_bound:
         reason = smallest.explain_infeasible("optimal", budget)
         text = f"{reason[0].upper()}{reason[1:]}"
-    elif any(s.strategy == "optimal" and s.budget >= budget for s in proven):
+    elif any(s.strategy in ("optimal", "monet") and s.budget >= budget for s in proven):
         text = f"No schedule fits into {format_bytes(budget)} (proven)"
     elif smallest is not None:
         text += (

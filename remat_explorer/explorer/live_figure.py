@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -11,24 +11,38 @@ import numpy as np
 Trace = dict[str, Any]
 
 
-def live_figure(traces: Sequence[Trace], layout: dict[str, Any]) -> Any:
+def live_figure(traces: Sequence[Trace], layout: dict[str, Any], handed_over: Callable[[], None] = lambda: None) -> Any:
     """Traces and layout as a widget that survives a reload of the page.
 
-    plotly freezes `_widget_data` and `_widget_layout` when it constructs the widget, so that a page that is loaded
-    again would show the figure as it was in the beginning; they are refreshed whenever the whole state is asked for.
+    plotly opens the connection to the page before the widget has data and layout, and a page that is fast enough shows
+    an empty figure for good: here it is opened when both are there. plotly also freezes `_widget_data` and
+    `_widget_layout` when it constructs the widget, so that a page that is loaded again would show the figure as it was
+    in the beginning; they are refreshed whenever the whole state is asked for, and `handed_over` is called.
     """
     from plotly.graph_objects import Figure, FigureWidget
 
     class LiveFigure(FigureWidget):
+        _complete = False
+
+        def __init__(self, *given: Any) -> None:
+            self._handed_over = handed_over
+            super().__init__(*given)
+            self._config = {"displaylogo": False, "displayModeBar": False, "responsive": False}
+            self._complete = True
+            self.open()
+
+        def open(self) -> None:
+            if self._complete:
+                super().open()
+
         def get_state(self, key: Any = None, drop_defaults: bool = False) -> Any:
             if key is None and "_widget_data" in self._trait_values and getattr(self, "_layout_obj", None) is not None:
                 self._trait_values["_widget_data"] = deepcopy(self._data)
                 self._trait_values["_widget_layout"] = deepcopy(self._layout_obj._props)
+                self._handed_over()
             return super().get_state(key=key, drop_defaults=drop_defaults)
 
-    live = LiveFigure(Figure(list(traces), layout))
-    live._config = {"displaylogo": False, "displayModeBar": False, "responsive": False}
-    return live
+    return LiveFigure(Figure(list(traces), layout))
 
 
 class Canvas:
@@ -38,12 +52,29 @@ class Canvas:
         traces: what the figure shows at first; the first ``fixed`` of them stay, those behind may come and go.
         layout: plotly's layout; later ones have the same keys.
         fixed: how many traces are always there.
+        missed: called when a page begins to show the figure, and changes were sent to it before it could hear them:
+            it is told the whole state early, but listens only when plotly has been loaded.
     """
 
-    def __init__(self, traces: Sequence[Trace], layout: dict[str, Any], fixed: int) -> None:
-        self.figure = live_figure(traces, layout)
-        self._fixed = fixed
+    def __init__(
+        self,
+        traces: Sequence[Trace],
+        layout: dict[str, Any],
+        fixed: int,
+        missed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._changed = False  # since the page was handed the whole state
+        self.figure = live_figure(traces, layout, self._handed_over)
+        self._fixed, self._missed = fixed, missed
         self._traces, self._layout = list(traces), layout
+        self.figure.observe(self._seen, "_view_count")
+
+    def _handed_over(self) -> None:
+        self._changed = False
+
+    def _seen(self, change: Any) -> None:
+        if (change["new"] or 0) > (change["old"] or 0) and self._changed:
+            self._missed()
 
     def draw(self, traces: Sequence[Trace], layout: dict[str, Any]) -> bool:
         """Take over what differs from what is drawn; returns whether traces came or went."""
@@ -56,6 +87,8 @@ class Canvas:
                 self._traces += traces[self._fixed :]
         changes = [changed(old, new) for old, new in zip(self._traces, traces, strict=True)]
         moved = changed(self._layout, layout)
+        if renewed or moved or any(changes):
+            self._changed = True
         if moved or any(changes):
             with self.figure.batch_update():
                 for trace, change in zip(self.figure.data, changes, strict=True):
@@ -68,6 +101,7 @@ class Canvas:
 
     def move(self, start: float, end: float) -> None:
         """Let the layout's first shape reach from ``start`` to ``end``."""
+        self._changed = True
         with self.figure.batch_update():
             self.figure.layout.shapes[0].update(x0=start, x1=end)
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from remat_explorer.errors import ExecutionError, QuantityError
+from remat_explorer.explorer.begin_sizes import BEGIN
 from remat_explorer.explorer.free_memory import free_bytes
 from remat_explorer.explorer.frontiers import join
+from remat_explorer.explorer.implementations import kinds_to_capture, option_of
 from remat_explorer.explorer.known import show_known
+from remat_explorer.explorer.questions import choose_strategy
 from remat_explorer.explorer.solving import prepare, show_schedule
 from remat_explorer.explorer.state import State
 from remat_explorer.graph import Graph
@@ -20,32 +23,8 @@ from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import checkpoint_all_peak, minimum_budget, solve
 from remat_explorer.solvers.search.compiled_search import load_search
 
-# Sizes to begin with: activations are worth scheduling, and a laptop executes them in seconds (fcn8 and the
-# transformers, with their many parameters, in a minute).
-BEGIN: dict[str, dict[str, int]] = {
-    "bert": {"batch": 8, "sequence": 128},
-    "chain": {"batch": 4096},
-    "densenet121": {"batch": 8, "image": 64},
-    "densenet161": {"batch": 8, "image": 64},
-    "fcn8": {"batch": 4, "image": 256},
-    "googlenet": {"batch": 16, "image": 64},
-    "gpt2": {"batch": 8, "sequence": 128},
-    "linear32": {"batch": 8, "image": 64},
-    "mlp": {"batch": 2048},
-    "mobilenet_v1": {"batch": 32, "image": 64},
-    "mobilenet_v2": {"batch": 32, "image": 64},
-    "residual_net": {"batch": 32, "image": 32},
-    "resnet18": {"batch": 32, "image": 64},
-    "resnet50": {"batch": 16, "image": 64},
-    "segnet": {"batch": 4, "image": 128},
-    "unet": {"batch": 4, "image": 128},
-    "unet_monet": {"batch": 2, "image": 128},
-    "vgg16": {"batch": 32, "image": 64},
-    "vgg19": {"batch": 32, "image": 64},
-    "vit": {"batch": 8, "image": 160},
-}
-
 QUICK = 1.0  # seconds for the first schedule within the budget
+CHOOSING = 4.0  # the same for a graph with choices of implementations
 BEGIN_SHARE = 0.3  # of the way from the smallest feasible budget to checkpoint-all: where the curve is worth a look
 
 
@@ -76,6 +55,7 @@ Source = Callable[[State], Loaded]
 def from_zoo(state: State) -> Loaded:
     """The zoo's model of the state's name, batch and image size."""
     from remat_explorer import models
+    from remat_explorer.capture import capture
 
     begin = BEGIN.get(state.model, {})
     chosen = models.load(
@@ -87,7 +67,12 @@ def from_zoo(state: State) -> Loaded:
     )
     size = chosen.image
     square = size[0] if size and size[0] == size[1] else size
-    return Loaded(chosen.graph, Inputs(chosen.module, chosen.args), chosen.batch, square)
+    kinds = kinds_to_capture(state.implementations)
+    if kinds:
+        graph = replace(capture(chosen.module, chosen.args, implementations=kinds), name=chosen.name)
+    else:
+        graph = chosen.graph
+    return Loaded(graph, Inputs(chosen.module, chosen.args), chosen.batch, square)
 
 
 def from_module(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, loss: Any) -> Source:
@@ -96,7 +81,8 @@ def from_module(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | Non
     def capture_it(state: State) -> Loaded:
         from remat_explorer.capture import capture
 
-        return Loaded(capture(module, args, kwargs, loss=loss), Inputs(module, args, kwargs, loss))
+        kinds = kinds_to_capture(state.implementations)
+        return Loaded(capture(module, args, kwargs, loss, implementations=kinds), Inputs(module, args, kwargs, loss))
 
     return capture_it
 
@@ -139,7 +125,8 @@ def load(
             state.set_budget(budget)
     except QuantityError as error:
         unread = str(error)
-    _answer_quickly(state, graph, cancelled, QUICK if quick is None else quick)
+    usual = CHOOSING if graph.has_choices else QUICK
+    _answer_quickly(state, graph, cancelled, usual if quick is None else quick)
     prepare()
     state.say(
         f"Loaded {state.model}: {graph.n} operations, {len(graph.values)} values, checkpoint-all needs "
@@ -153,10 +140,15 @@ def load(
 
 def _answer_quickly(state: State, graph: Graph, cancelled: threading.Event, seconds: float) -> None:
     """Have a schedule within the budget on the screen from the beginning, if one is found in the time."""
-    if not (graph.has_choices or cancelled.is_set()):
+    if not cancelled.is_set():
         state.say(f"Loading {state.model}: a first schedule within {format_bytes(state.budget)}…")
-        stopped = cancelled.is_set
-        join(state, graph, [solve(graph, state.budget, time_limit=seconds, cancelled=stopped, cache=True)])
+        kinds, limits = state.kinds, {"time_limit": seconds, "cancelled": cancelled.is_set, "cache": True}
+        if graph.has_choices:
+            option = option_of(graph, kinds)
+            found = solve(graph, state.budget, "monet", **limits, implementations=option)
+        else:
+            found = solve(graph, state.budget, **limits)
+        join(state, graph, [found], kinds=kinds)
         show_known(state)
 
 
@@ -210,15 +202,19 @@ def _accept(state: State, loaded: Loaded, graph: Graph) -> None:
     keep_all = solve(graph, budget="100%", strategy="checkpoint-all")
     assert keep_all.peak is not None
     clear(state)
+    choose_strategy(state, graph)
     state.graph, state.inputs, state.no_execution = graph, loaded.inputs, reason_not_to_run(state, loaded, graph)
     state.smallest, state.checkpoint_all_peak = smallest, keep_all.peak
     least, most = smallest.known_feasible, keep_all.peak
-    known = [
-        keep_all,
-        Solution(graph, "optimal", Status.OPTIMAL, most, keep_all.schedule, graph.total_cost, 0.0),
-        Solution(graph, "optimal", Status.FEASIBLE, least, smallest.schedule, graph.total_cost, 0.0),
-    ]
-    join(state, graph, known[:2] if least >= most else known)
+    if graph.has_choices:  # an implementation may be cheaper than the default, so that nothing is proven yet
+        known = [keep_all, Solution(graph, "monet", Status.FEASIBLE, least, smallest.schedule, None, 0.0)]
+    else:
+        known = [
+            keep_all,
+            Solution(graph, "optimal", Status.OPTIMAL, most, keep_all.schedule, graph.total_cost, 0.0),
+            Solution(graph, "optimal", Status.FEASIBLE, least, smallest.schedule, graph.total_cost, 0.0),
+        ]
+    join(state, graph, known[:-1] if least >= most else known)
     if not smallest.lower_bound <= state.budget <= 1.1 * keep_all.peak:
         state.budget = math.ceil(least + BEGIN_SHARE * (most - least))
     show_schedule(state, keep_all.schedule, keep_all)

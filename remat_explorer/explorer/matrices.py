@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import anywidget
 import traitlets as t
 
-from remat_explorer.explorer.matrix_cells import Cells, difference_planes, labels
+from remat_explorer.explorer.matrix_cells import Cells, difference_planes, kind_colours, labels
 from remat_explorer.explorer.state import State
 from remat_explorer.explorer.zooming import follow
 from remat_explorer.figures.palette import DARK, LIGHT
@@ -34,6 +35,8 @@ class Matrices(anywidget.AnyWidget):
         compared_computed, compared_kept: what `difference_planes` says; empty when nothing is compared.
         found: operations that are marked.
         zoom: first and last stage, first and last operation on the screen; empty is everything.
+        colouring: whether the colours of R tell kinds of computation or of implementation.
+        kinds: of implementations, the default one first: label, colour on light ground, colour on dark ground.
     """
 
     _esm = "".join((HERE / f"{name}.js").read_text() for name in SCRIPTS)
@@ -58,6 +61,8 @@ class Matrices(anywidget.AnyWidget):
     found = t.List(t.Int(), []).tag(sync=True)
     playing = t.Bool(False).tag(sync=True)
     theme = t.Unicode("light").tag(sync=True)
+    colouring = t.Unicode("computation").tag(sync=True)
+    kinds = t.List([]).tag(sync=True)
 
 
 class MatrixView:
@@ -71,7 +76,7 @@ class MatrixView:
         state.observe(self._draw, ["schedule", "other"])
         state.observe(self._move, ["stage", "value", "budget", "zoom", "found", "playing"])
         state.observe(self._follow, ["stage", "value"])
-        state.observe(self._switch, "picture")
+        state.observe(self._switch, ["picture", "colouring"])
         self.widget.observe(self._take, BOTH_WAYS)
         self.widget.observe(lambda change: setattr(state, "theme", change["new"]), "theme")
         self.widget.on_msg(self._asked)
@@ -88,13 +93,15 @@ class MatrixView:
             else:
                 self._fill(schedule, other)
             self._drawn = (schedule, other)
-            self._move()
+            self._copy()
+        _let_it_leave()
 
     def _fill(self, schedule: Schedule, other: Schedule | None) -> None:
         widget = self.widget
         if self._named is not schedule.graph:
             self._named = schedule.graph
             widget.operations, widget.values = labels(schedule.graph)
+            widget.kinds = kind_colours(schedule.graph)
             widget.resident = schedule.graph.resident_bytes
         if schedule is not self._drawn[0]:
             cells = Cells.of(schedule)
@@ -116,6 +123,9 @@ class MatrixView:
         return other.schedule if same and schedule.S.shape[1] == other.schedule.S.shape[1] else None
 
     def _move(self, change: Any = None) -> None:
+        self._copy()
+
+    def _copy(self) -> None:
         state, widget = self._state, self.widget
         with widget.hold_sync():
             widget.stage, widget.value, widget.budget = state.stage, state.value, state.budget
@@ -134,7 +144,8 @@ class MatrixView:
         state.zoom = (first, last, left, right)
 
     def _switch(self, change: Any = None) -> None:
-        self.widget.layout.display = "none" if self._state.picture == "model" else None
+        self.widget.colouring = self._state.colouring
+        self.widget.layout.display = None if self._state.picture == "matrices" else "none"
 
     def _take(self, change: Any) -> None:
         name, new = change["name"], change["new"]
@@ -146,3 +157,8 @@ class MatrixView:
         """The keys n and N of the browser."""
         if "found" in content:
             self._state.select_found(int(content["found"]))
+
+
+def _let_it_leave() -> None:
+    """Let the kernel's sending thread have the interpreter, before other views keep it busy for many milliseconds."""
+    time.sleep(0.0005)

@@ -1,6 +1,6 @@
 // R, S and U on canvases with one cursor. Hover never asks the kernel; clicks and keys set `stage`, `value`, `zoom`.
-const CELLS = ["lengths", "runs", "R", "S", "U", "compared_computed", "compared_kept", "rows", "operations", "values"];
-const SHOWN = ["zoom", "found", "budget", "largest", "resident"];
+const CELLS = ["lengths", "runs", "R", "S", "U", "compared_computed", "compared_kept", "rows", "operations", "values", "kinds"];
+const SHOWN = ["zoom", "found", "budget", "largest", "resident", "colouring"];
 
 function render({ model, el }) {
   const { root, views, tip, live, buttons } = build();
@@ -75,7 +75,7 @@ function render({ model, el }) {
     views[0].subtitle.textContent = part.whole ? views[0].title : `computed in stages ${part.first}–${part.last} of ${data.rows}`;
     for (const view of views.slice(1)) view.subtitle.textContent = view.title;
     buttons.whole.disabled = buttons.out.disabled = part.whole;
-    Object.assign(root.dataset, { rows: data.rows, zoom: model.get("zoom"), compared: Boolean(data.comparedR) });
+    Object.assign(root.dataset, { rows: data.rows, zoom: model.get("zoom"), compared: Boolean(data.comparedR), colouring: model.get("colouring") });
     drawCursor();
     root.dataset.drawn = Number(root.dataset.drawn || 0) + 1;
   }

@@ -28,6 +28,21 @@ function kindsOf(runs, codes, stages) {
   return { layers, before };
 }
 
+// Layers of bits, one for each kind of implementation from 1, the default, on.
+function waysOf(runs, codes, operations, kinds) {
+  const layers = kinds.map((_, i) => ({ bits: new Uint8Array(runs.bits.length), width: runs.width, level: i + 1 }));
+  let next = 0;
+  for (let at = 0; at < runs.bits.length; at++) {
+    if (runs.bits[at] === 0) continue;
+    for (let bit = 128, c = 8 * (at % runs.width); bit; bit >>= 1, c++) {
+      if ((runs.bits[at] & bit) === 0) continue;
+      const code = codes[next++] >> 2;
+      layers[(operations[c][5] || [])[code - 1] || 0].bits[at] |= bit;
+    }
+  }
+  return layers;
+}
+
 // The planes of a comparison as layers: in both (1), only in the first (2), only in the second (3).
 function differenceOf(model, name, width) {
   const packed = bytesOf(model, name);
@@ -58,6 +73,7 @@ function unpack(model) {
   const { layers, before } = kindsOf(runs, codes, lengths.length);
   const starts = new Uint32Array(lengths.length);
   for (let t = 1; t < lengths.length; t++) starts[t] = starts[t - 1] + lengths[t - 1];
+  let ways = null; // made when somebody looks at them
   const U = { cells: wordsOf(model, "U", Uint16Array), lengths, starts };
   return {
     rows,
@@ -65,6 +81,7 @@ function unpack(model) {
     operations,
     values,
     R: layers,
+    byWay: () => (ways = ways || waysOf(runs, codes, operations, model.get("kinds"))),
     S: [S],
     U,
     comparedR: differenceOf(model, "compared_computed", widthR),

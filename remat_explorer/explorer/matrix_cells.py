@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from remat_explorer.explanations.kinds import kinds_in, kinds_of_codes, label_of
 from remat_explorer.figures.difference import difference
+from remat_explorer.figures.implementation_colours import implementation_colours
 from remat_explorer.figures.memory_heatmap import memory_in_stages
 from remat_explorer.figures.schedule_heatmap import computation_kinds
 from remat_explorer.graph import Graph
@@ -79,9 +81,10 @@ def labels(graph: Graph) -> tuple[list[list[Any]], list[list[Any]]]:
     """What the hover says: of operations and of values.
 
     Returns:
-        Operations as (name, phase, cost, first output or -1, names of the implementations where there are several),
-        and values as (name, bytes, producer).
+        Operations as (name, phase, cost, first output or -1, names of the implementations where there are several,
+        places of their kinds among `kind_colours`), and values as (name, bytes, producer).
     """
+    place = {kind: i for i, kind in enumerate(("", *kinds_in(graph)))}
     operations = [
         [
             node.name,
@@ -89,11 +92,24 @@ def labels(graph: Graph) -> tuple[list[list[Any]], list[list[Any]]]:
             _cost(node.default.cost),
             node.default.outputs[0] if node.default.outputs else -1,
             [way.name for way in node.implementations] if len(node.implementations) > 1 else [],
+            [place[kind] for kind in kinds] if len(place) > 1 else [],
         ]
-        for node in graph.operations
+        for node, kinds in zip(graph.operations, kinds_of_codes(graph), strict=True)
     ]
     values = [[value.name, value.bytes, int(graph.producer[v])] for v, value in enumerate(graph.values)]
     return operations, values
+
+
+def kind_colours(graph: Graph) -> list[list[str]]:
+    """The kinds of a graph's implementations, the default one first: label, colour on light and on dark ground.
+
+    >>> from remat_explorer.instances import linear
+    >>> kind_colours(linear(1))
+    [['default', '#B5B5B5', '#6B6F76']]
+    """
+    kinds = ("", *kinds_in(graph))
+    light, dark = implementation_colours(kinds, "light"), implementation_colours(kinds, "dark")
+    return [[label_of(kind), light[kind], dark[kind]] for kind in kinds]
 
 
 def _cost(cost: float) -> str:

@@ -11,8 +11,12 @@ function ramp(colours, share) {
   return from.map((part, i) => Math.round(part + (to[i] - part) * (at - low)));
 }
 
+// Whether the colours of R tell implementations.
+const waysShown = (model, data) => data.rows > 0 && !data.comparedR && model.get("colouring") === "implementation";
+
 function panels(model, data, part) {
   const { operations, values, stages, comparedR, comparedS } = data;
+  const [byWay, kindColours] = [waysShown(model, data), model.get("kinds")];
   const memory = (level) => (level / 65535) * model.get("largest");
   const kinds = ["not computed in this stage", "computed for the first time", "computed for the first time", "recomputed"];
   const differences = (palette) => [palette.empty, palette.both, palette.only_first, palette.only_second].map(rgb);
@@ -33,9 +37,13 @@ function panels(model, data, part) {
     R: {
       ...withOperations,
       sparse: true, // single cells are drawn at least two pixels wide
-      layers: comparedR || data.R,
-      colours: (palette) =>
-        comparedR ? differences(palette) : [palette.empty, palette.forward, palette.backward, palette.recompute].map(rgb),
+      layers: comparedR || (byWay ? data.byWay() : data.R),
+      colours(palette) {
+        if (comparedR) return differences(palette);
+        const [light, { forward, backward, recompute }] = [palette === model.get("palettes").light, palette];
+        const kinds = byWay ? kindColours.map((kind) => kind[light ? 1 : 2]) : [forward, backward, recompute];
+        return [palette.empty, ...kinds].map(rgb);
+      },
       colour: (level, colours) => colours[level],
       text(t, k) {
         const cell = data.codeAt(t, k);

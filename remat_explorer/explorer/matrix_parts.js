@@ -69,6 +69,8 @@ function legend(name, palette, model, compared) {
   const swatch = (colour, text) => `<span><i style="background:${colour}"></i>${text}</span>`;
   if (compared && name !== "U")
     return swatch(palette.only_first, "only here") + swatch(palette.only_second, "only in the compared") + swatch(palette.both, "in both");
+  if (name === "R" && model.get("colouring") === "implementation")
+    return swatch(model.get("kinds")[0][palette === model.get("palettes").light ? 1 : 2], "default; others as marked above");
   if (name === "R")
     return swatch(palette.forward, "forward") + swatch(palette.backward, "backward") + swatch(palette.recompute, "recompute");
   if (name === "S") return swatch(palette.kept, "kept (checkpoint)");

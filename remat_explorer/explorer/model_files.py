@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 from remat_explorer.errors import ModelError, RematError
+from remat_explorer.explorer.implementations import kinds_to_capture
 from remat_explorer.explorer.loading import Inputs, Loaded
 from remat_explorer.explorer.state import State
 from remat_explorer.model_file import explained, load_model_file
@@ -67,6 +68,8 @@ def from_file(state: State) -> Loaded:
     path, inputs = Path(text.rpartition(":")[0]), Inputs(made.module, made.make_args(), made.kwargs, made.loss)
     try:
         with explained(path, f"capturing the model of {str(path)!r}", leave=RematError):
-            return Loaded(capture(inputs.module, inputs.args, inputs.kwargs, inputs.loss), inputs)
+            kinds = kinds_to_capture(state.implementations)
+            graph = capture(inputs.module, inputs.args, inputs.kwargs, inputs.loss, implementations=kinds)
+            return Loaded(graph, inputs)
     except RematError as error:  # which names the line, where the model itself went wrong
         raise error if isinstance(error, ModelError) else ModelError(f"{str(path)!r}: {error}") from error

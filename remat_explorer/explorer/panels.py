@@ -16,9 +16,10 @@ from remat_explorer.explorer.peak_panel import PeakPanel
 from remat_explorer.explorer.plan_view import PlanPanel
 from remat_explorer.explorer.solver_panel import SolverPanel
 from remat_explorer.explorer.state import PANELS, State
+from remat_explorer.explorer.ways_panel import WaysPanel
 
 HEIGHT = "232px"
-KINDS = (ExplainPanel, PlanPanel, PeakPanel, SolverPanel, ComparePanel, ExecutionPanel)
+KINDS = (ExplainPanel, PlanPanel, PeakPanel, WaysPanel, SolverPanel, ComparePanel, ExecutionPanel)
 
 
 class Panels:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from remat_explorer.explanations import Mention
+from remat_explorer.explanations.choices import statement_text
 from remat_explorer.explorer.markup import data, link, note, text
 from remat_explorer.explorer.side_panel import SidePanel, shown_stage
 from remat_explorer.plan import Compute, Plan, Statement
@@ -40,10 +41,10 @@ def statements_html(plan: Plan, stage: int, value: int = -1) -> str:
         peak = " peak" if i == timeline.peak_statement else ""
         own = _value_of(plan, statement)
         marks = f"{kind}{' selected' if statement.stage == stage else ''}{peak}{' own' if own == value else ''}"
-        what = text(plan.text(statement))
+        said = statement_text(plan, statement)
         lines.append(
             f'<tr class="{marks}"{data(own, statement.stage)}><td>{i}</td><td>t={statement.stage}</td>'
-            f'<td class="what" title="{what}">{link(Mention(plan.text(statement), own, statement.stage))}</td>'
+            f'<td class="what" title="{text(said)}">{link(Mention(said, own, statement.stage))}</td>'
             f"<td>{format_bytes(int(timeline.during[i]))}</td></tr>"
         )
     heading = f"<b>Plan</b>: {len(plan.statements)} statements, memory while each runs"

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import ipywidgets as w
 
-from remat_explorer.explorer.choosing import choose
+from remat_explorer.explorer.choosing import choose, choose_next
 from remat_explorer.explorer.live_figure import Canvas
 from remat_explorer.explorer.plots_layout import HEIGHT, WIDTH
 from remat_explorer.explorer.plots_legend import legend_html
 from remat_explorer.explorer.plots_scene import FIXED, HITS, Scene
 from remat_explorer.explorer.state import State
 
+RENEWALS = 5  # of the figure in a minute, at most
 SHOWN = ["schedule", "solution", "measurement", "budget", "theme", "stacking", "other", "frontier"]
 
 
@@ -22,6 +24,8 @@ class PlotsView:
     def __init__(self, state: State) -> None:
         self._state, self._scene = state, Scene()
         self._canvas: Canvas | None = None
+        self._drawn: tuple[Any, ...] = ()
+        self._renewed: list[float] = []  # when
         self._switch = w.ToggleButtons(
             options=["kind", "value"],
             value=state.stacking,
@@ -33,7 +37,9 @@ class PlotsView:
         )
         self._switch.observe(lambda change: setattr(state, "stacking", change["new"]), "value")
         self._marks = w.HTML(layout=w.Layout(flex="1 1 0", min_width="0"))
-        row = w.HBox([self._marks, w.Label("Memory stacked by"), self._switch])
+        self.less = self._step("chevron-left", "less", -1)
+        self.more = self._step("chevron-right", "more", 1)
+        row = w.HBox([self._marks, self.less, self.more, w.Label("Memory stacked by"), self._switch])
         row.add_class("remat-stacking")
         # The first touch of plotly costs seconds, so the figure comes with the first schedule.
         self._place = w.Box(layout=w.Layout(width=f"{WIDTH}px", height=f"{HEIGHT}px", overflow="hidden"))
@@ -43,6 +49,13 @@ class PlotsView:
         state.observe(self._move, "stage")
         self._draw()
 
+    def _step(self, icon: str, amount: str, by: int) -> w.Button:
+        """A button for those who cannot click on the points."""
+        hint = f"Choose the next point of the trade-off curve, with {amount} memory"
+        button = w.Button(icon=icon, tooltip=hint, layout=w.Layout(width="26px", flex="0 0 auto", padding="0"))
+        button.on_click(lambda _: choose_next(self._state, by))
+        return button
+
     @property
     def figure(self) -> Any:
         """The FigureWidget, or None as long as there is no schedule."""
@@ -50,17 +63,36 @@ class PlotsView:
 
     def _draw(self, change: Any = None) -> None:
         self._switch.value = self._state.stacking
-        if self._state.plan is None:
+        shown = tuple(getattr(self._state, name) for name in SHOWN)
+        same = len(self._drawn) == len(shown) and all(a is b for a, b in zip(self._drawn, shown, strict=True))
+        if self._state.plan is None or same:  # of traits that change at once each one is announced
             return
+        self._drawn = shown
         self._marks.value = legend_html(self._state.frontier, self._state.theme)
         traces, layout = self._scene.compose(self._state)
         if self._canvas is None:
-            self._canvas = Canvas(traces, layout, FIXED)
-            self._canvas.figure.data[HITS].on_click(self._point)
-            self._listen()
-            self._place.children = (self._canvas.figure,)
+            self._put(Canvas(traces, layout, FIXED, self._again))
         elif self._canvas.draw(traces, layout):
             self._listen()
+
+    def _put(self, canvas: Canvas) -> None:
+        self._canvas = canvas
+        canvas.figure.data[HITS].on_click(self._point)
+        self._listen()
+        self._place.children = (canvas.figure,)
+
+    def _again(self) -> None:
+        """The page missed changes while it was loading plotly: it gets the figure as it is now.
+
+        What changes while that is on its way is missed again, so this may happen several times, but not for ever.
+        """
+        with self._state.lock:
+            now, old = time.monotonic(), self.figure
+            self._renewed = [moment for moment in self._renewed if now - moment < 60]
+            if len(self._renewed) < RENEWALS:
+                self._renewed.append(now)
+                self._put(Canvas(*self._scene.compose(self._state), FIXED, self._again))
+                old.close()
 
     def _listen(self) -> None:
         """A click on a strategy's point chooses it; this is for strategies that have just come."""

@@ -12,10 +12,11 @@ from remat_explorer.explorer.search_field import SearchField
 from remat_explorer.explorer.state import State
 
 INTERVAL = 150  # milliseconds that a stage is shown for while playing at speed 1
-PICTURES = (("Matrices", "matrices"), ("Model", "model"))
+PICTURES = (("Matrices", "matrices"), ("Model", "model"), ("Layers", "case"))
 PICTURE_HINTS = (
     "R, S and U: what each stage computes, keeps and needs",
     "The graph of operations and values",
+    "Case study: memory and overhead by layer, against plain execution and plain Checkmate",
 )
 
 
@@ -29,7 +30,7 @@ class Scrubber:
         self._state = state
         self.picture = w.ToggleButtons(options=PICTURES, description="Show", tooltips=PICTURE_HINTS)
         self.picture.style.button_width = "66px"
-        self.picture.layout = w.Layout(width="180px", flex="0 0 auto")
+        self.picture.layout = w.Layout(width="242px", flex="0 0 auto")
         self.back = _button("step-backward", "Previous stage", lambda: self._step(-1))
         self.play = _button("play", "", self._toggle)
         self.forward = _button("step-forward", "Next stage", lambda: self._step(1))
@@ -37,7 +38,7 @@ class Scrubber:
         self.slider.tooltip = "The selected stage; arrow keys, Page up and Page down move it"
         self.clock = w.Play(min=0, max=0, interval=INTERVAL, show_repeat=False, layout=w.Layout(display="none"))
         w.jslink((self.clock, "value"), (self.slider, "value"))
-        self.label = w.Label(tooltip="Stages count from 0", layout=w.Layout(width="118px", flex="0 0 auto"))
+        self.label = w.Label(tooltip="Stages count from 0", layout=w.Layout(width="126px", flex="0 0 auto"))
         self.speed = w.Dropdown(options=[(f"{s}×", s) for s in (1, 2, 4)], description="Speed")
         self.speed.tooltip = "How fast the stages play"
         self.speed.layout = w.Layout(width="92px", flex="0 0 auto")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from remat_explorer.errors import SolverError
 from remat_explorer.explorer.frontiers import join
 from remat_explorer.explorer.moments import with_progress
+from remat_explorer.explorer.questions import Question, question_of, remark_on
 from remat_explorer.explorer.state import State
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.schedule import Schedule
@@ -34,17 +36,21 @@ def solve(state: State, cancelled: threading.Event) -> None:
     state.say(f"Solving {state.model} within {format_bytes(budget)}: starting {state.strategy}…")
     state.history = ()
     limits = {"time_limit": state.time_limit, "solver": state.solver}
-    job = SolveJob.start(graph, budget, state.strategy, cache=True, **limits, **_options(state))
+    question = question_of(state, _options(state))
+    job = SolveJob.start(question.graph, budget, state.strategy, cache=True, **limits, **question.options)
     shown = None
     try:
         while not job.done:
             if cancelled.wait(POLL):
                 job.cancel()
                 break
-            shown = _hear(state, job.poll(), shown)
-        shown = _hear(state, job.poll(), shown)
-        join(state, graph, [job.solution()])
-        _finish(state, job.solution(), cancelled.is_set(), job.from_cache, job.remarks)
+            shown = _hear(state, _on_graph(question, job.poll()), shown)
+        shown = _hear(state, _on_graph(question, job.poll()), shown)
+        found = question.solution(job.solution())
+        join(state, graph, [found], kinds=question.kinds)
+        remarks = [remark for remark in (remark_on(graph, found), *job.remarks) if remark]
+        shown_answer = question.shown(found, state.kinds)
+        _finish(state, shown_answer, cancelled.is_set(), job.from_cache, remarks, bool(job.remarks))
     finally:
         prepare()
 
@@ -66,6 +72,14 @@ def _options(state: State) -> dict[str, Any]:
     if state.options and state.strategy in STRATEGIES:
         STRATEGIES[state.strategy].require_arguments(state.strategy, list(state.options))
     return dict(state.options)
+
+
+def _on_graph(question: Question, reports: Sequence[Progress]) -> list[Progress]:
+    """Reports with their schedules on the state's graph."""
+    return [
+        report if report.schedule is None else replace(report, schedule=question.schedule(report.schedule))
+        for report in reports
+    ]
 
 
 def _hear(state: State, reports: Sequence[Progress], shown: Schedule | None) -> Schedule | None:
@@ -94,16 +108,24 @@ def _show(state: State, known: Progress, is_better: bool) -> None:
 
 
 def show_schedule(state: State, schedule, solution: Solution | None) -> None:
-    """Put a schedule on the screen; what was measured for another one goes."""
-    state.measurement, state.shortage = None, ""
-    state.solution = solution
-    if schedule is not state.schedule:
-        state.schedule = schedule
-    state.stage = state.stage  # validated again: the new schedule may have fewer stages
+    """Put a schedule on the screen; what was measured for another one goes.
+
+    The matrices follow the schedule, which comes first; the views that follow find its solution there, too.
+    """
+    with state.at_once():
+        if schedule is not state.schedule:
+            state.schedule = schedule
+        state.solution, state.measurement, state.shortage = solution, None, ""
+        state.stage = min(state.stage, schedule.stages - 1)
 
 
 def _finish(
-    state: State, solution: Solution, was_cancelled: bool, from_cache: bool, remarks: Sequence[str] = ()
+    state: State,
+    solution: Solution,
+    was_cancelled: bool,
+    from_cache: bool,
+    remarks: Sequence[str] = (),
+    is_warning: bool = False,
 ) -> None:
     state.answer = solution
     if solution.schedule is not None:
@@ -114,9 +136,9 @@ def _finish(
     else:
         text, tone = _explain(state, solution)
         text += " Found in the cache." if from_cache else ""
-    if remarks:
-        text, tone = " · ".join([text, *remarks]), "error" if tone == "error" else "warning"
-    state.say(text, tone)
+    if is_warning:
+        tone = "error" if tone == "error" else "warning"
+    state.say(" · ".join([text, *remarks]), tone)
 
 
 def _explain(state: State, solution: Solution) -> tuple[str, str]:
@@ -124,7 +146,7 @@ def _explain(state: State, solution: Solution) -> tuple[str, str]:
     smallest, budget = state.smallest, format_bytes(solution.budget)
     if solution.status is Status.INFEASIBLE:
         reason = f"{solution.strategy!r} has no schedule within {budget}"
-        if smallest is not None:
+        if smallest is not None and not remark_on(smallest.schedule.graph, solution):
             reason = smallest.explain_infeasible(solution.strategy, solution.budget)
         return f"{reason[0].upper()}{reason[1:]}. The screen shows the schedule from before.", "error"
     known = f"; the smallest budget known to be feasible is {format_bytes(smallest.known_feasible)}" if smallest else ""

@@ -28,6 +28,7 @@ class Sources:
     Attributes:
         first: name of the model that was given.
         nothing_chosen: whether none was.
+        has_choices: whether a graph with alternative implementations was given.
 
     Raises:
         UnknownNameError: if ``model`` is a name that does not exist; near matches are listed.
@@ -47,6 +48,7 @@ class Sources:
         graph: Graph | None = None,
     ) -> None:
         self.nothing_chosen = model is None and graph is None
+        self.has_choices = graph is not None and graph.has_choices
         self._own = None
         if graph is not None:
             self.first, self._own = self._free(graph.name), from_graph(graph)

@@ -12,6 +12,8 @@ import traitlets as t
 
 from remat_explorer.errors import QuantityError, UnknownNameError
 from remat_explorer.explorer import searching, zooming
+from remat_explorer.explorer.answers import Answers
+from remat_explorer.explorer.implementations import NONE, allowed_kinds, read_implementations
 from remat_explorer.figures.memory_stack import Stacking
 from remat_explorer.figures.palette import Theme
 from remat_explorer.graph import Graph
@@ -21,7 +23,7 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import STRATEGIES, Frontier, MinimumBudget
 
-PANELS = ("explain", "plan", "peak", "solver", "compare", "execution")
+PANELS = ("explain", "plan", "peak", "ways", "solver", "compare", "execution")
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class State(t.HasTraits):
     image = t.Any(None, help="Pixels: one number or (height, width); None is a size to begin with, if any.")
     device = t.Unicode("cpu", help="Where to profile and execute.")
     measured_costs = t.Bool(True, help="Measure costs and workspace on the device, instead of estimating them.")
+    implementations: Any = t.Any(NONE, help="'none', 'exact', 'all', or the kinds that may be chosen, a tuple.")
     budget = t.Int(0, help="Memory budget in bytes, resident bytes included.")
     strategy = t.Unicode("optimal", help="Name in `remat_explorer.solvers.STRATEGIES`.")
     solver = t.Unicode("highs", help="MILP back end, 'highs' or 'cbc'.")
@@ -69,7 +72,12 @@ class State(t.HasTraits):
     value = t.Int(0, help="The selected value.")
 
     # What the person looks at.
-    picture = t.Enum(("matrices", "model"), "matrices", help="The upper picture: R, S and U, or the model's graph.")
+    picture = t.Enum(
+        ("matrices", "model", "case"),
+        "matrices",
+        help="The upper picture: R, S and U, the model's graph, or a case study.",
+    )
+    colouring = t.Enum(("computation", "implementation"), "computation", help="What the colours of R say.")
     panel = t.Enum(PANELS, "explain", help="The panel beside the plots.")
     legend = t.Bool(False, help="Whether the panel beside the plots shows what terms and colours mean.")
     stacking: t.Enum[Stacking] = t.Enum(("kind", "value"), "kind", help="What the memory timeline is stacked by.")
@@ -113,6 +121,8 @@ class State(t.HasTraits):
                 raise UnknownNameError("setting", name, self.trait_names())
         self.lock = threading.RLock()
         self._plan_of: tuple[Schedule, Plan] | None = None
+        self._answers: Answers | None = None
+        self.usual_strategy = ""  # what was chosen before a graph with choices asked for "monet"
         super().__init__(**settings)
 
     def notify_change(self, change: Any) -> None:
@@ -136,6 +146,19 @@ class State(t.HasTraits):
         if self._plan_of is None or self._plan_of[0] is not self.schedule:
             self._plan_of = (self.schedule, Plan.of(self.schedule))
         return self._plan_of[1]
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of implementations that may be chosen on the graph; none where it has no choices."""
+        return allowed_kinds(self.graph, self.implementations)
+
+    @property
+    def answers(self) -> Answers:
+        """What is known of the loaded graph for any set of kinds."""
+        assert self.graph is not None
+        if self._answers is None or self._answers.graph is not self.graph:
+            self._answers = Answers(self.graph)
+        return self._answers
 
     def say(self, status: str, tone: str = "plain") -> None:
         """Put a sentence into the status line."""
@@ -182,6 +205,10 @@ class State(t.HasTraits):
             self.found = searching.find(self.graph, self.search) if self.graph else ()
         except QuantityError:  # a size that is still being typed; the search field says so
             self.found = ()
+
+    @t.validate("implementations")
+    def _implementations_known(self, proposal: Any) -> str | tuple[str, ...]:
+        return read_implementations(proposal["value"], self.graph)
 
     @t.validate("zoom")
     def _zoom_inside(self, proposal: Any) -> tuple[int, ...]:

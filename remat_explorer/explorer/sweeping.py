@@ -6,14 +6,19 @@ import threading
 import time
 from typing import Any
 
+from remat_explorer.explanations.kinds import kinds_in
+from remat_explorer.explorer.answers import lifted, lifted_point
 from remat_explorer.explorer.frontiers import join
+from remat_explorer.explorer.questions import plain_selection
 from remat_explorer.explorer.state import State
 from remat_explorer.graph import Graph
 from remat_explorer.solvers import STRATEGIES, Sweep
 from remat_explorer.solvers.budgets import spaced_budgets
+from remat_explorer.solvers.method import Support
+from remat_explorer.solvers.monet.selections import Selection
 from remat_explorer.solvers.sweeps.own_curves import has_own_curve
 
-BUDGETS = 12
+BUDGETS, WITH_CHOICES = 12, 6  # of a curve; where implementations are chosen, each takes longer
 LARGE = 400  # operations from which the methods with many schedules are left out: each would be checked in this process
 FEW = ("chen-sqrt-n", "ap-sqrt-n", "linearized-sqrt-n")  # with one schedule each
 # checkpoint-last's overhead of tens of times would flatten the curve; PyTorch's partitioner takes seconds to begin
@@ -65,9 +70,7 @@ class Sweeper:
         with self._condition:
             graph = state.graph
             idle = state.sweep and not state.busy and not state.improving
-            wanted = idle and graph is not None and self._done is not graph and not graph.has_choices
-            if graph is not None and graph.has_choices:
-                self._done = graph
+            wanted = idle and graph is not None and self._done is not graph
             if not wanted:
                 self._stop.set()
                 if self._run is not None:
@@ -99,8 +102,29 @@ class Sweeper:
             self._decide()  # what was wanted may have changed meanwhile
 
     def _sweep(self, graph: Graph, stop: threading.Event) -> None:
+        """The curve; on a graph with choices first that of its default implementations, then with all of them."""
+        plain = plain_selection(graph) if graph.has_choices else None
+        methods = self._methods(graph)
+        budgets = self._budgets(graph, BUDGETS)
+        if plain is None:
+            self._fill(graph, graph, budgets, methods, stop)
+            return
+        self._fill(graph, plain.graph, budgets, methods, stop, plain)
+        if not stop.is_set():
+            self._fill(graph, graph, self._budgets(graph, WITH_CHOICES), ["monet"], stop)
+
+    def _fill(
+        self,
+        graph: Graph,
+        swept: Graph,
+        budgets: int | list[int],
+        methods: list[str],
+        stop: threading.Event,
+        plain: Selection | None = None,
+    ) -> None:
+        """Sweep a graph that is ``graph`` itself, or its selection ``plain``."""
         state = self._state
-        run = Sweep(graph, self._budgets(graph), self._methods(graph), workers=1, solver=state.solver, cache=True)
+        run = Sweep(swept, budgets, methods, workers=1, solver=state.solver, cache=True)
         with self._condition:
             self._run = run
             if stop.is_set():
@@ -109,30 +133,39 @@ class Sweeper:
         with run:
             for _ in run:
                 if time.monotonic() - shown > PAUSE and not stop.is_set():
-                    self._publish(graph, run)
+                    self._publish(graph, run, plain)
                     shown = time.monotonic()
-            self._publish(graph, run)
+            self._publish(graph, run, plain)
 
-    def _publish(self, graph: Graph, run: Sweep) -> None:
+    def _publish(self, graph: Graph, run: Sweep, plain: Selection | None) -> None:
         found, progress = run.frontier(), run.progress()
-        join(self._state, graph, found.solutions, found.own)
+        solutions, own = found.solutions, found.own
+        if plain is not None:
+            solutions = tuple(lifted(solution, plain) for solution in solutions)
+            own = tuple(lifted_point(point, plain) for point in own)
+        kinds = kinds_in(graph) if graph.has_choices and plain is None else ()
+        join(self._state, graph, solutions, own, kinds)
         if not self._stop.is_set():
             self._state.sweeping = progress.done / progress.points if progress.points else 0.0
 
-    def _budgets(self, graph: Graph) -> int | list[int]:
+    def _budgets(self, graph: Graph, count: int) -> int | list[int]:
         smallest = self._state.smallest
         if smallest is None:
-            return BUDGETS
+            return count
         least, most = smallest.known_feasible, smallest.checkpoint_all_peak
         if least >= most:  # nothing better than keeping everything was found in the time there was
             least = smallest.lower_bound
-        return spaced_budgets(least, most, BUDGETS)
+        return spaced_budgets(least, most, count)
 
     def _methods(self, graph: Graph) -> list[str]:
         """The optimal strategy first: its first answers come before the others' curves, its better ones after."""
         frontier = self._state.frontier
         known = {point.strategy for point in frontier.own} if frontier is not None else set()
-        others = [name for name in STRATEGIES if name not in known and name not in LEFT_OUT]
+        others = [
+            name
+            for name, method in STRATEGIES.items()
+            if name not in known and name not in LEFT_OUT and method.choices is not Support.YES
+        ]
         if graph.n >= LARGE:
             return ["optimal", *(name for name in others if name in FEW)]
         return ["optimal", *(name for name in others if has_own_curve(name) or name == "dtr")]

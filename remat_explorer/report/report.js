@@ -50,10 +50,11 @@ function formatted(bytes) {
   return `${scaled.toFixed(power === 0 || scaled >= 99.95 ? 0 : scaled >= 9.995 ? 1 : 2)} ${units[power]}`;
 }
 
-function statementText([, kind, index, , over], graph) {
+function statementText([, kind, index, , code = 1, over], graph) {
   if (kind === 0) return `free ${graph.values[index].name}`;
   const place = over === undefined ? "" : ` in place of ${graph.values[over].name}`;
-  return `${kind === 1 ? "compute" : "recompute"} ${graph.operations[index].name}${place}`;
+  const way = code === 1 ? "" : ` · ${graph.operations[index].implementations[code - 1].name}`;
+  return `${kind === 1 ? "compute" : "recompute"} ${graph.operations[index].name}${place}${way}`;
 }
 
 function fillPlan(graph) {

@@ -26,7 +26,9 @@ def statements(contents: Contents) -> str:
 
 
 def rows(plan: Plan) -> list[tuple[int, ...]]:
-    """The statements as numbers: stage, kind, operation or value, bytes, and the value that is overwritten, if any.
+    """The statements as numbers: stage, kind, operation or value, and bytes.
+
+    Behind them, where they are not the default, the number of the implementation and the value that is overwritten.
 
     >>> from remat_explorer.instances import linear
     >>> rows(Plan.from_sequence(linear(1), [(0, 0, 1), (1, 1, 1), (2, 2, 1)]))[:2]
@@ -36,8 +38,9 @@ def rows(plan: Plan) -> list[tuple[int, ...]]:
     for statement, during in zip(plan.statements, plan.timeline.during.tolist(), strict=True):
         if isinstance(statement, Compute):
             kind = COMPUTE if statement.first else RECOMPUTE
-            over = () if statement.overwrites is None else (statement.overwrites,)
-            found.append((statement.stage, kind, statement.operation, during, *over))
+            code, over = statement.implementation, statement.overwrites
+            more = (code,) if over is None else (code, over)
+            found.append((statement.stage, kind, statement.operation, during, *(more if more != (1,) else ())))
         else:
             found.append((statement.stage, FREE, statement.value, during))
     return found

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from explorer_page import await_idle, click, show, status
+from lab import open_notebook, run_cell, write_notebook
 
 pytestmark = pytest.mark.browser
 
@@ -73,6 +74,25 @@ def test_another_model_a_dragged_budget_and_a_point_of_the_curve(lab: tuple[str,
         assert field.input_value() != before
         assert status(page).startswith("Chosen: ")
     assert page.leaks == []
+    assert page.failures == []
+
+
+def test_the_plots_show_what_came_while_the_page_was_still_loading_them(lab: tuple[str, Path], page: Any) -> None:
+    address, root = lab
+    made = "e = rx.Explorer(graph=rx.linear(8), budget=4, improve=False, sweep=False)\ne.wait()\ndisplay(e)"
+    hurried = "for strategy in ('chen-sqrt-n', 'optimal', 'checkpoint-all'):\n    e.state.strategy = strategy\n    "
+    hurried += "e.state.budget = 10\n    e.solve()\n    e.wait()"
+    write_notebook(root / "hurried.ipynb", [f"import remat_explorer as rx\n{made}\n{hurried}"])
+    open_notebook(page, address, "hurried.ipynb")
+    run_cell(page, 0)
+    page.wait_for_function(
+        """() => {
+            const figure = document.querySelector('.js-plotly-plot');
+            const line = figure && figure._fullData && figure._fullData.find((trace) => trace.name === 'predicted');
+            return line && line.visible === true && Math.max(...line.y) === 10
+        }""",
+        timeout=60_000,
+    )
     assert page.failures == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,11 @@ def choose(page: Any, label: str) -> None:
 
 
 def saved(page: Any, root: Path, name: str) -> bytes:
-    page.wait_for_selector(f".remat-status:has-text('Saved {name} (')", timeout=60_000)
+    """What was saved; files are written atomically, so one that is there is complete."""
+    end = time.monotonic() + 60
+    while not (root / name).exists():
+        assert time.monotonic() < end, f"{name} is not there; the status is {page.inner_text('.remat-status')!r}"
+        page.wait_for_timeout(100)
     return (root / name).read_bytes()
 
 
@@ -86,7 +91,14 @@ def test_pictures_show_what_is_on_the_screen(shown: Path, page: Any) -> None:
     drawing = saved(page, shown, "linear8-plots.svg")
     assert drawing.startswith(b"<svg")
     assert b"predicted" in drawing
-    for label, name in (("Plots (PNG)", "linear8-plots.png"), ("Matrices (PNG)", "linear8-matrices.png")):
+    for label, name in (
+        ("Plots (PNG)", "linear8-plots.png"),
+        ("Matrices (PNG)", "linear8-matrices.png"),
+        ("Model (PNG)", "linear8-model.png"),
+    ):
+        if label.startswith("Model"):
+            page.locator(".remat-scrubber").get_by_role("button", name="Model", exact=True).click()
+            page.wait_for_selector(".remat-model canvas", state="visible")
         choose(page, label)
         width, height, colours = page.evaluate(COLOURS, list(saved(page, shown, name)))
         assert width > 600

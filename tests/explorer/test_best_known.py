@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,15 @@ def test_ticks_of_the_slider_are_the_points_of_the_curve(swept: Any) -> None:
     view = BudgetView(swept.state, swept.preview)
     assert view.slider.ticks == [point.peak for point in swept.state.frontier.nondominated()]
     assert len(view.slider.ticks) > 3
+
+
+def test_the_slider_knows_the_least_that_any_solve_has_found(swept: Any) -> None:
+    state = swept.state
+    assert state.smallest is not None
+    state.smallest = dataclasses.replace(state.smallest, known_feasible=6)
+    assert BudgetView(state, swept.preview).slider.known == 3
+    state.frontier = None
+    assert BudgetView(state, swept.preview).slider.known == 6
 
 
 def test_a_solution_that_was_chosen_stays_when_better_ones_are_known(swept: Any) -> None:

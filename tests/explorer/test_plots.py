@@ -11,7 +11,8 @@ import pytest
 
 import remat_explorer as rx
 from remat_explorer.explorer.choosing import choose
-from remat_explorer.explorer.plots import PlotsView
+from remat_explorer.explorer.live_figure import live_figure
+from remat_explorer.explorer.plots import RENEWALS, PlotsView
 from remat_explorer.explorer.state import State
 from remat_explorer.figures.memory_stack import stack
 from remat_explorer.figures.timeline_hits import hits
@@ -19,6 +20,15 @@ from remat_explorer.figures.tradeoff_points import points_of
 from remat_explorer.solvers import Frontier, solve
 
 GRAPH = rx.linear(8)
+
+
+class Silent:
+    """A connection to nobody."""
+
+    kernel, comm_id = None, "none"
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *given, **named: None
 
 
 @pytest.fixture(scope="module")
@@ -236,12 +246,60 @@ def test_the_figure_that_a_reloaded_page_asks_for_is_the_present_one(
     assert sent["_widget_layout"]["annotations"][0]["visible"] is False
 
 
+def test_the_page_hears_of_the_figure_when_it_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[dict[str, Any]] = []
+    monkeypatch.setattr(
+        "ipywidgets.widgets.widget.comm.create_comm", lambda **given: opened.append(given["data"]["state"]) or Silent()
+    )
+    figure = live_figure([{"type": "scatter", "x": [1, 2], "y": [3, 4]}], {"title": {"text": "both"}})
+    (first,) = [state for state in opened if "_widget_data" in state]
+    assert [len(trace["y"]) for trace in first["_widget_data"]] == [2]
+    assert first["_widget_layout"]["title"]["text"] == "both"
+    assert first["_config"]["displayModeBar"] is False
+    assert figure.comm is not None
+
+
+def test_a_page_that_missed_changes_gets_the_figure_anew(
+    view: PlotsView, state: State, solutions: dict[int, Any]
+) -> None:
+    first = view.figure
+    first._view_count += 1
+    assert view.figure is first  # nothing was missed
+    choose(state, solutions[8])
+    first._view_count += 1
+    renewed = view.figure
+    assert renewed is not first
+    assert view.widget.children[1].children == (renewed,)
+    assert max(trace(view, "predicted", "x2").y) == 8
+    figures = [view.figure]
+    for stage in range(10):
+        state.stage = stage
+        view.figure._view_count += 1
+        figures.append(view.figure)
+    assert len({id(figure) for figure in figures}) == RENEWALS  # and no more
+
+
 def test_another_theme_changes_colours_and_no_numbers(view: PlotsView, state: State) -> None:
     before = [None if t.y is None else list(t.y) for t in view.figure.data]
     ink = view.figure.layout.font.color
     state.theme = "dark"
     assert view.figure.layout.font.color != ink
     assert [None if t.y is None else list(t.y) for t in view.figure.data] == before
+
+
+def test_buttons_step_through_the_points_that_no_other_beats(view: PlotsView, state: State, frontier: Any) -> None:
+    state.frontier = frontier
+    choose(state, frontier.nondominated()[1])
+    before = state.plan.peak if state.plan else 0
+    view.more.click()
+    assert state.plan is not None
+    assert state.plan.peak > before
+    view.less.click()
+    view.less.click()
+    assert state.solution is frontier.nondominated()[0]
+    view.less.click()
+    assert state.status == "No point of the curve takes less memory."
+    assert state.solution is frontier.nondominated()[0]
 
 
 def test_a_solution_without_a_schedule_is_not_chosen(state: State) -> None:

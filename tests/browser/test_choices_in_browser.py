@@ -1,0 +1,61 @@
+"""Alternative implementations as a person meets them: toggles by mouse and keyboard, colours of R, layers, ways."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from choices import chain_with_choices
+from explorer_page import await_idle, click, status
+from lab import open_notebook, run_cell, write_notebook
+
+from remat_explorer.figures.implementation_colours import LIGHT
+
+pytestmark = pytest.mark.browser
+
+EXPLORER = 'rx.Explorer(graph=rx.Graph.load("choices.json"), budget=3600, improve=False, sweep=False)'
+COLOURS = """() => {
+    const canvas = document.querySelector('.remat-canvas canvas');
+    const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+    const colours = new Set();
+    for (let i = 0; i < pixels.length; i += 4)
+        colours.add('#' + [0, 1, 2].map((c) => pixels[i + c].toString(16).padStart(2, '0')).join('').toUpperCase());
+    return [...colours];
+}"""
+
+
+def toggle(page: Any, kind: str) -> Any:
+    return page.locator(".remat-implementations").get_by_role("button", name=kind)
+
+
+def test_kinds_are_toggled_and_colour_the_matrix(lab: tuple[str, Path], page: Any) -> None:
+    chain_with_choices().save(str(lab[1] / "choices.json"))
+    address, root = lab
+    write_notebook(root / "choices.ipynb", [f"import remat_explorer as rx\nexplorer = {EXPLORER}\nexplorer"])
+    open_notebook(page, address, "choices.ipynb")
+    run_cell(page, 0)
+    page.wait_for_selector('.remat-matrices[data-rows="6"]', timeout=90_000)
+    await_idle(page)
+    page.keyboard.press("Escape")
+    click(page, "Solve")
+    page.wait_for_function("() => document.querySelector('.remat-status .text').innerText.includes('Optimal (monet)')")
+    toggle(page, "masks").focus()
+    page.keyboard.press("Space")
+    page.wait_for_selector(".remat-implementations .remat-kind-masks:not(.mod-active)", timeout=20_000)
+    await_idle(page)
+    page.wait_for_function("() => document.querySelector('.remat-status .text').innerText.includes('+21.4 %')")
+    toggle(page, "masks").click()
+    page.wait_for_function("() => document.querySelector('.remat-status .text').innerText.startsWith('Solved before')")
+    assert "+7.1 %" in status(page)
+    assert LIGHT["masks"] not in page.evaluate(COLOURS)
+    page.locator(".remat-implementations").get_by_role("button", name="implementation", exact=True).click()
+    page.wait_for_selector('.remat-matrices[data-colouring="implementation"]', timeout=20_000)
+    page.wait_for_timeout(300)
+    assert LIGHT["masks"] in page.evaluate(COLOURS)
+    page.get_by_role("button", name="Layers", exact=True).click()
+    page.wait_for_function("() => document.querySelectorAll('.remat-panel.case svg').length === 3", timeout=20_000)
+    page.get_by_role("button", name="Ways", exact=True).click()
+    page.wait_for_selector(".remat-panel.ways", timeout=20_000)
+    assert page.locator(".remat-explorer").bounding_box()["height"] <= 710
+    assert page.failures == []
