@@ -28,25 +28,32 @@ if TYPE_CHECKING:
     from remat_explorer.runtime.peers import compare_peers as compare_peers
     from remat_explorer.schedule import Schedule as Schedule
     from remat_explorer.solution import Solution as Solution
+    from remat_explorer.solvers import Ablation as Ablation
     from remat_explorer.solvers import Frontier as Frontier
+    from remat_explorer.solvers import MemoryAtOverhead as MemoryAtOverhead
     from remat_explorer.solvers import Relaxation as Relaxation
     from remat_explorer.solvers import Sweep as Sweep
+    from remat_explorer.solvers import ablation as ablation
     from remat_explorer.solvers import max_batch as max_batch
     from remat_explorer.solvers import max_image as max_image
+    from remat_explorer.solvers import memory_at_overhead as memory_at_overhead
     from remat_explorer.solvers import minimum_budget as minimum_budget
     from remat_explorer.solvers import relax as relax
     from remat_explorer.solvers import solve as solve
     from remat_explorer.solvers import sweep as sweep
 
 _HOMES = {
+    "Ablation": "remat_explorer.solvers",
     "Explorer": "remat_explorer.explorer",
     "Frontier": "remat_explorer.solvers",
     "Graph": "remat_explorer.graph",
+    "MemoryAtOverhead": "remat_explorer.solvers",
     "Plan": "remat_explorer.plan",
     "Relaxation": "remat_explorer.solvers",
     "Schedule": "remat_explorer.schedule",
     "Solution": "remat_explorer.solution",
     "Sweep": "remat_explorer.solvers",
+    "ablation": "remat_explorer.solvers",
     "capture": "remat_explorer.capture",
     "check": "remat_explorer.checker",
     "compare_peers": "remat_explorer.runtime.peers",
@@ -54,6 +61,7 @@ _HOMES = {
     "measure": "remat_explorer.runtime",
     "max_batch": "remat_explorer.solvers",
     "max_image": "remat_explorer.solvers",
+    "memory_at_overhead": "remat_explorer.solvers",
     "minimum_budget": "remat_explorer.solvers",
     "models": "remat_explorer.models",
     "profile": "remat_explorer.capture",
@@ -64,14 +72,17 @@ _HOMES = {
     "sweep": "remat_explorer.solvers",
 }
 __all__ = [
+    "Ablation",
     "Explorer",
     "Frontier",
     "Graph",
+    "MemoryAtOverhead",
     "Plan",
     "Relaxation",
     "Schedule",
     "Solution",
     "Sweep",
+    "ablation",
     "capture",
     "check",
     "compare_peers",
@@ -79,6 +90,7 @@ __all__ = [
     "max_batch",
     "max_image",
     "measure",
+    "memory_at_overhead",
     "minimum_budget",
     "models",
     "profile",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
-from remat_explorer.capture_options import CaptureOptions
+from remat_explorer.capture_options import CaptureOptions, kinds_of
 from remat_explorer.errors import ModelError
 from remat_explorer.graph import Graph
 from remat_explorer.model_file import is_model_file, load_model_file
@@ -14,6 +15,7 @@ from remat_explorer.model_source import Source, capture_source
 
 SIZES = ("batch", "image", "sequence")
 CHOICES = ("optimizer", "contract", "split_convolution_backward")
+AMONG_THEM = 'choose among them with "solve --option implementations=KIND,KIND", or with "ablation --kinds"'
 
 
 def find_graph(options: argparse.Namespace) -> Graph:
@@ -24,6 +26,7 @@ def find_graph(options: argparse.Namespace) -> Graph:
     """
     if is_graph_file(options.model):
         _refuse(options, (*SIZES, "costs", *CHOICES), "a graph file has its sizes and costs already")
+        _refuse(options, ("implementations",), f"a graph file has its implementations already; {AMONG_THEM}")
         return Graph.load(options.model)
     return capture_source(find_source(options), options.costs or "cpu", capture_options(options))
 
@@ -52,7 +55,33 @@ def find_source(options: argparse.Namespace, device: str = "cpu") -> Source:
 def capture_options(options: argparse.Namespace) -> CaptureOptions:
     """The options of the capture, as far as they were given."""
     given = {name: getattr(options, name) for name in CHOICES}
+    if options.implementations is not None:
+        given["implementations"] = read_kinds(options.implementations)
     return CaptureOptions(**{name: value for name, value in given.items() if value is not None})
+
+
+def read_kinds(text: str) -> tuple[str, ...]:
+    """Kinds of implementations: "exact", "all", or kinds with commas between them.
+
+    Raises:
+        UnknownNameError: if there is no such kind.
+
+    >>> read_kinds("pooling, masks"), read_kinds("exact")[0]
+    (('masks', 'pooling'), 'activations')
+    """
+    return kinds_of(text if text in ("exact", "all") else [part.strip() for part in text.split(",") if part.strip()])
+
+
+def chosen_strategies(given: str | None, graph: Graph) -> Sequence[str]:
+    """The strategies that were named, with commas; else the one for graphs with, or without, choices.
+
+    >>> from remat_explorer.instances import linear
+    >>> chosen_strategies("optimal, dtr", linear(2)), chosen_strategies(None, linear(2))
+    (['optimal', 'dtr'], ['optimal'])
+    """
+    if given is None:
+        return ["monet" if graph.has_choices else "optimal"]
+    return [name.strip() for name in given.split(",")]
 
 
 def is_graph_file(text: str) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 import remat_explorer as rx
+from remat_explorer.cli.ablation import ablation
 from remat_explorer.cli.app import app
 from remat_explorer.cli.cache import KINDS, cache
 from remat_explorer.cli.capture import capture
@@ -17,6 +18,7 @@ from remat_explorer.cli.max_batch import max_batch
 from remat_explorer.cli.minimum_budget import minimum_budget
 from remat_explorer.cli.models import models
 from remat_explorer.cli.output import BAD_INPUT
+from remat_explorer.cli.papers import papers
 from remat_explorer.cli.report import report
 from remat_explorer.cli.run import run
 from remat_explorer.cli.show import show
@@ -35,12 +37,16 @@ EXAMPLES = """examples:
   remat-explorer solve vgg16.json --budget 60% -o schedule.json
   remat-explorer solve unet --budget "1.5 GiB" --strategy checkmate-ilp --solver cbc --time-limit 120
   remat-explorer solve vgg16.json --budget 80% --strategy pytorch-budget --option activation_memory_budget=0.4
+  remat-explorer solve residual_net --implementations exact --budget 60%
   remat-explorer sweep unet --budgets 12 -o curve.json
+  remat-explorer ablation residual_net --budgets "80%,65%" --kinds masks,pooling
   remat-explorer max-batch resnet50 --memory "16 GB" --overhead-limit "one extra forward"
   remat-explorer max-batch vgg16 --vary image --batch 8 --memory "16 GB"
   remat-explorer minimum-budget vgg16.json
   remat-explorer run residual_net --batch 32 --budget 60% --device cpu
   remat-explorer report residual_net --batch 32 --budget 60% --execute --sweep -o report.html
+  remat-explorer papers
+  remat-explorer papers checkmate-figure-6 --full -o figure.html
   remat-explorer cache list
   remat-explorer app --theme dark
   remat-explorer lab
@@ -84,35 +90,41 @@ def make_parser() -> argparse.ArgumentParser:
     to_show = command("show", show, "Show what a model or graph file holds: memory, heaviest values, costs.")
     to_solve = command("solve", solve, "Find the cheapest schedule of a model or graph file within a budget.")
     to_sweep = command("sweep", sweep, "Find the trade-off between memory and cost: many budgets, shared work.")
+    to_ablate = command("ablation", ablation, "Find what each kind of alternative implementations is worth.")
     to_enlarge = command("max-batch", max_batch, "Find the largest batch, or image, that fits into a memory.")
     to_bound = command("minimum-budget", minimum_budget, "Find the smallest budget with a schedule, and what needs it.")
     to_run = command("run", run, "Profile, solve, execute on the device, and compare with the prediction.")
     to_report = command("report", report, "Solve, and write one HTML file that shows everything about the answer.")
+    of_papers = command("papers", papers, "List the papers' figures, tables and numbers, or regenerate one.")
     to_cache = command("cache", cache, "List or clear what is kept from earlier solves and profiles.")
     _app_options(command("app", app, "Serve the explorer alone, as a page of this machine, without code."))
     _lab_options(command("lab", lab, "Open JupyterLab on the explorer."))
-    _model_options(to_capture, to_show, to_solve, to_sweep, to_enlarge, to_bound, to_run, to_report)
+    _model_options(to_capture, to_show, to_solve, to_sweep, to_ablate, to_enlarge, to_bound, to_run, to_report)
     to_capture.add_argument("-o", "--output", required=True, metavar="GRAPH.json")
     to_show.add_argument("--top", type=_count, default=10, metavar="N", help="rows of each list (default: 10)")
-    _cost_options(to_capture, to_show, to_solve, to_sweep, to_enlarge, to_bound, to_report)
-    _capture_options(to_capture, to_show, to_solve, to_sweep, to_enlarge, to_bound, to_run, to_report)
+    _cost_options(to_capture, to_show, to_solve, to_sweep, to_ablate, to_enlarge, to_bound, to_report)
+    _capture_options(to_capture, to_show, to_solve, to_sweep, to_ablate, to_enlarge, to_bound, to_run, to_report)
+    _implementation_options(to_capture, to_show, to_solve, to_sweep, to_bound, to_run, to_report)
+    to_enlarge.set_defaults(implementations=None)
     _solver_options(to_solve, to_run, to_report)
     _sweep_options(to_sweep)
+    _ablation_options(to_ablate)
     _max_batch_options(to_enlarge)
     to_bound.add_argument("--time-limit", type=_seconds, default=10.0, metavar="SECONDS", help="default: 10")
     _run_options(to_run)
     _report_options(to_report)
+    _papers_options(of_papers)
     to_cache.add_argument("action", choices=("list", "clear"))
     to_cache.add_argument("kind", nargs="?", choices=tuple(KINDS), help="default: both")
-    working = (to_capture, to_show, to_solve, to_sweep, to_enlarge, to_bound, to_run, to_report, to_cache)
-    for child in (list_models, list_strategies, *working):
+    working = (to_capture, to_show, to_solve, to_sweep, to_ablate, to_enlarge, to_bound, to_run, to_report)
+    for child in (list_models, list_strategies, of_papers, *working, to_cache):
         child.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 
 
 def _model_options(*children: argparse.ArgumentParser) -> None:
     for child in children:
-        graph_too = child.prog.endswith(("show", "solve", "sweep", "max-batch", "minimum-budget", "report"))
+        graph_too = child.prog.endswith(("show", "solve", "sweep", "ablation", "max-batch", "minimum-budget", "report"))
         child.add_argument("model", metavar="MODEL|GRAPH.json" if graph_too else "MODEL")
         child.add_argument("--batch", type=_count, help="batch size (default: the model's own)")
         child.add_argument("--image", type=_count, help="side of the square input image in pixels")
@@ -134,6 +146,15 @@ def _capture_options(*children: argparse.ArgumentParser) -> None:
         )
 
 
+def _implementation_options(*children: argparse.ArgumentParser) -> None:
+    for child in children:
+        child.add_argument(
+            "--implementations",
+            metavar="KINDS",
+            help="alternatives to choose among: exact (bit-equal), all, or kinds with commas (default: none)",
+        )
+
+
 def _solver_options(*children: argparse.ArgumentParser) -> None:
     for child in children:
         if child.prog.endswith("report"):
@@ -141,7 +162,9 @@ def _solver_options(*children: argparse.ArgumentParser) -> None:
         else:
             child.add_argument("-o", "--output", metavar="SOLUTION.json", help="write the schedule")
         child.add_argument("--budget", required=True, help='bytes, "1.5 GiB" or "60%%"')
-        child.add_argument("--strategy", default="optimal", help="a name that `strategies` lists (default: optimal)")
+        child.add_argument(
+            "--strategy", help="a name that `strategies` lists (default: optimal, or monet to choose implementations)"
+        )
         child.add_argument(
             "--option",
             dest="strategy_options",
@@ -160,11 +183,26 @@ def _solver_options(*children: argparse.ArgumentParser) -> None:
 def _sweep_options(child: argparse.ArgumentParser) -> None:
     child.add_argument("-o", "--output", metavar="SWEEP.json", help="write the points with their schedules")
     child.add_argument("--budgets", default="12", help='how many, or a list: "60%%,70%%,8 GiB" (default: 12)')
-    child.add_argument("--strategies", default="optimal", help="with commas (default: optimal)")
+    child.add_argument(
+        "--strategies", help="with commas (default: optimal, or monet where there are implementations to choose)"
+    )
     child.add_argument("--time-limit", type=_seconds, metavar="SECONDS", help="of each point (default: seconds in all)")
     child.add_argument("--workers", type=_count, metavar="N", help="processes (default: as many as there are cores)")
     child.add_argument("--solver", default="highs", help="highs, cbc or gurobi (default: highs)")
     child.add_argument("--threads", type=_count, default=1, help="threads of each worker's solver (default: 1)")
+    child.add_argument("--no-cache", action="store_true", help="search anew, and keep no point for the next time")
+
+
+def _ablation_options(child: argparse.ArgumentParser) -> None:
+    child.add_argument("-o", "--output", metavar="ABLATION.json", help="write the points with their schedules")
+    child.add_argument("--figure", metavar="FIGURE.html", help="write the curves as a page")
+    child.add_argument("--budgets", default="5", help='how many, or a list: "80%%,65%%,8 GiB" (default: 5)')
+    child.add_argument("--kinds", dest="implementations", metavar="KINDS", help="exact, all (default), or with commas")
+    child.add_argument(
+        "--time-limit", type=_seconds, default=10.0, metavar="SECONDS", help="of each point (default: 10)"
+    )
+    child.add_argument("--solver", default="highs", help="highs, cbc or gurobi (default: highs)")
+    child.add_argument("--threads", type=_count, help="of the solver (default: 2 where there are two cores)")
     child.add_argument("--no-cache", action="store_true", help="search anew, and keep no point for the next time")
 
 
@@ -200,6 +238,14 @@ def _run_options(child: argparse.ArgumentParser) -> None:
     child.add_argument("--hard-cap", action="store_true", help="refuse more memory than the budget (CUDA: enforced)")
     child.add_argument("--trace", metavar="TRACE.json", help="write the run as a trace for ui.perfetto.dev")
     child.add_argument("--snapshot", metavar="FILE", help="write PyTorch's memory snapshot of the run (CUDA)")
+
+
+def _papers_options(child: argparse.ArgumentParser) -> None:
+    child.add_argument("item", nargs="?", metavar="ITEM", help="such as checkmate-figure-6 (default: list them)")
+    child.add_argument(
+        "--full", action="store_true", help="the papers' settings, for minutes to hours (default: seconds)"
+    )
+    child.add_argument("-o", "--output", metavar="FIGURE.html|.json", help="write figure and data")
 
 
 def _app_options(child: argparse.ArgumentParser) -> None:

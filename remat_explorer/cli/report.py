@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import remat_explorer as rx
-from remat_explorer.cli.finding import capture_options, find_graph, find_source, is_graph_file
+from remat_explorer.cli.finding import capture_options, chosen_strategies, find_graph, find_source, is_graph_file
 from remat_explorer.cli.output import CONTRADICTED, DONE, INFEASIBLE, NOT_IN_TIME, put, say
 from remat_explorer.cli.solve import remarks, report_interrupted, require_folder, without_matrices
 from remat_explorer.cli.watching import watch
@@ -89,7 +89,7 @@ def _executed(options: argparse.Namespace, source: Source | None, solution: rx.S
 
 def _swept(options: argparse.Namespace, graph: Graph) -> Frontier:
     """The trade-off curve; Ctrl-C ends it with what it has."""
-    run = rx.Sweep(graph, budgets=options.sweep, cache=not options.no_cache)
+    run = rx.Sweep(graph, options.sweep, chosen_strategies(None, graph), cache=not options.no_cache)
     try:
         with run:
             for _ in run:

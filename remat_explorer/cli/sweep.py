@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import remat_explorer as rx
-from remat_explorer.cli.finding import find_graph
+from remat_explorer.cli.finding import chosen_strategies, find_graph
 from remat_explorer.cli.output import DONE, INFEASIBLE, INTERRUPTED, NOT_IN_TIME, put, say
 from remat_explorer.cli.solve import require_folder
 from remat_explorer.quantities import format_seconds, format_share
@@ -22,10 +22,11 @@ def sweep(options: argparse.Namespace) -> int:
     An interrupt ends the sweep, not the command: what was found by then is printed and written.
     """
     require_folder(options)
+    graph = find_graph(options)
     run = rx.Sweep(
-        find_graph(options),
+        graph,
         budgets=read_budgets(options.budgets),
-        strategies=[name.strip() for name in options.strategies.split(",")],
+        strategies=chosen_strategies(options.strategies, graph),
         time_limit=options.time_limit,
         workers=options.workers,
         solver=options.solver,

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from remat_explorer.cli.finding import chosen_strategies
 from remat_explorer.cli.output import say
 from remat_explorer.cli.strategy_options import strategy_options
 from remat_explorer.quantities import format_overhead, format_seconds, format_share, parse_budget
@@ -45,6 +46,7 @@ def watch(options: argparse.Namespace, graph: Graph) -> Watched:
     """
     from remat_explorer.solvers import SolveJob, checkpoint_all_peak
 
+    (options.strategy,) = [options.strategy] if options.strategy else chosen_strategies(None, graph)
     chosen = strategy_options(options)
     budget = parse_budget(options.budget, checkpoint_all_peak(graph))
     choices = {"time_limit": options.time_limit, "solver": options.solver, "threads": options.threads}

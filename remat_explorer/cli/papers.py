@@ -1,0 +1,119 @@
+"""`remat-explorer papers`: the items of both papers, listed or regenerated."""
+
+from __future__ import annotations
+
+import argparse
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from remat_explorer.cli.output import DONE, INTERRUPTED, NOT_IN_TIME, put, say, table
+from remat_explorer.cli.solve import require_folder
+from remat_explorer.errors import QuantityError
+from remat_explorer.quantities import format_seconds
+
+if TYPE_CHECKING:
+    from remat_explorer.papers import Item, Outcome
+    from remat_explorer.papers.item import Settings
+
+TICK = 0.1  # seconds between two looks at the run
+
+
+def papers(options: argparse.Namespace) -> int:
+    """List the items, or regenerate one and write it where that was asked for.
+
+    An interrupt ends the item, not the command: what there is by then is printed and written.
+    """
+    from remat_explorer.papers import ITEMS, find_item
+    from remat_explorer.papers.item import require_format
+
+    if options.item is None:
+        if options.output or options.full:
+            raise QuantityError(f"--full and -o apply to one item; name it: {', '.join(ITEMS)}")
+        rows = [("item", "shows", "notebook"), *((key, item.title, item.notebook) for key, item in ITEMS.items())]
+        put(options, {"items": [_described(item) for item in ITEMS.values()]}, table(rows, "<<<"))
+        return DONE
+    item = find_item(options.item)
+    if options.output:
+        require_format(options.output)
+    require_folder(options)
+    running = Running(item, "full" if options.full else "small")
+    interrupted = running.watch(options)
+    if running.outcome is None:
+        return INTERRUPTED
+    return _report(options, item, running.outcome, interrupted)
+
+
+@dataclass
+class Running:
+    """An item that is regenerated in a thread, so that an interrupt is heard while a back end is at work.
+
+    Attributes:
+        item: what runs.
+        settings: "small" or "full".
+        outcome: what it gave, once it has ended.
+    """
+
+    item: Item
+    settings: Settings
+    outcome: Outcome | None = None
+    _error: BaseException | None = None
+    _doing: str = "starting"
+    _cancelled: threading.Event = field(default_factory=threading.Event)
+    _ended: threading.Event = field(default_factory=threading.Event)
+
+    def watch(self, options: argparse.Namespace) -> bool:
+        """Run to the end, saying on one line what is done; whether it was interrupted.
+
+        A second interrupt does not wait for the step that is running.
+
+        Raises:
+            RematError: what the run raised.
+            KeyboardInterrupt: on a second interrupt.
+        """
+        started = time.monotonic()
+        threading.Thread(target=self._run, daemon=True).start()
+        while not self._ended.is_set():  # an interrupted join would take the thread for ended
+            try:
+                self._ended.wait(TICK)
+                waiting = "ending after this step" if self._cancelled.is_set() else self._doing
+                say(options, f"{format_seconds(max(time.monotonic() - started, TICK))} · {waiting}")
+            except KeyboardInterrupt:
+                if self._cancelled.is_set():
+                    raise
+                self._cancelled.set()
+        say(options, "")
+        if self._error is not None:
+            raise self._error
+        return self._cancelled.is_set()
+
+    def _run(self) -> None:
+        try:
+            self.outcome = self.item.run(self.settings, self._hear, self._cancelled.is_set)
+        except BaseException as error:  # of another thread, where nobody would see it
+            self._error = error
+        finally:
+            self._ended.set()
+
+    def _hear(self, doing: str) -> None:
+        self._doing = doing
+
+
+def _described(item: Item) -> dict[str, str]:
+    names = ("key", "paper", "place", "title", "notebook", "function", "test", "published", "remark")
+    return {name: getattr(item, name) for name in names}
+
+
+def _report(options: argparse.Namespace, item: Item, outcome: Outcome, interrupted: bool) -> int:
+    lines = [f"{item.name}: {item.title}", outcome.result, f"published: {item.published}", f"remark: {item.remark}"]
+    if options.output and outcome.rows:
+        lines.append(f"written to {outcome.save(options.output, f'{item.name}: {item.title}')}")
+    if not outcome.complete:
+        lines.append(
+            "interrupted: this is what there was by then" if interrupted else "not everything was found in time"
+        )
+    put(options, _described(item) | outcome.to_document() | {"interrupted": interrupted}, "\n".join(lines))
+    if interrupted and not outcome.rows:
+        return INTERRUPTED
+    return DONE if outcome.complete else NOT_IN_TIME

@@ -1,0 +1,86 @@
+"""Exercises of the notebooks: an answer is judged by what the program computes, a schedule by the checker."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from remat_explorer.checker import check
+from remat_explorer.errors import ScheduleError
+from remat_explorer.graph import Graph
+from remat_explorer.quantities import format_bytes
+
+UNANSWERED = "No answer yet: put yours in place of None and run the cell again."
+
+
+def verdict(mine: Any, right: Any, hint: str = "", tolerance: float = 1e-6) -> str:
+    """Whether an answer is right, in a sentence that does not give the right one away.
+
+    Args:
+        mine: the answer, or None as long as there is none.
+        right: a number, a string, or several of them in any order.
+        hint: said with a wrong answer.
+        tolerance: relative difference up to which two numbers are the same.
+
+    >>> verdict(None, 10)
+    'No answer yet: put yours in place of None and run the cell again.'
+    >>> verdict(10, 10), verdict([7, 2], {2, 7})
+    ('Right: 10.', 'Right: 2, 7.')
+    >>> verdict(9, 10, "count the loss")
+    'Not 9. Hint: count the loss.'
+    """
+    if mine is None:
+        return UNANSWERED
+    if _several(right) and _several(mine):
+        same = len(set(mine)) == len(set(right)) and all(any(_same(a, b, tolerance) for b in right) for a in mine)
+    else:
+        same = not _several(right) and not _several(mine) and _same(mine, right, tolerance)
+    if same:
+        return f"Right: {_text(right)}."
+    return f"Not {_text(mine)}." + (f" Hint: {hint}." if hint else "")
+
+
+def schedule_verdict(graph: Graph, R: np.ndarray, S: np.ndarray, budget: int, cost: float) -> str:
+    """Whether a schedule made by hand is one, fits, and is cheap enough; if not, what is in the way.
+
+    Args:
+        graph: the training graph.
+        R: (stages, operations), what each stage computes.
+        S: (stages, values), what is retained into each stage.
+        budget: bytes that the plan's peak must not exceed.
+        cost: the most that it may cost.
+
+    >>> from remat_explorer.instances import linear
+    >>> keep = np.eye(3), np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0]])
+    >>> schedule_verdict(linear(1), *keep, budget=3, cost=3)
+    'Right: cost 3, peak 3 B.'
+    >>> schedule_verdict(linear(1), *keep, budget=2, cost=3)
+    'Not yet: stage 2 needs 3 B (3 bytes), above the budget of 2 B (2 bytes).'
+    """
+    try:
+        checked = check(graph, R, S, budget)
+    except ScheduleError as error:
+        return f"Not yet: {error}."
+    if checked.cost > cost:
+        return f"Not yet: it is a schedule and it fits, but costs {checked.cost:g}; {cost:g} is enough."
+    return f"Right: cost {checked.cost:g}, peak {format_bytes(checked.peak)}."
+
+
+def _several(answer: Any) -> bool:
+    return isinstance(answer, Iterable) and not isinstance(answer, str)
+
+
+def _same(mine: Any, right: Any, tolerance: float) -> bool:
+    if isinstance(mine, Real) and isinstance(right, Real):
+        return math.isclose(mine, right, rel_tol=tolerance)
+    return str(mine).strip().lower() == str(right).strip().lower()
+
+
+def _text(answer: Any) -> str:
+    if _several(answer):
+        return ", ".join(sorted(map(_text, answer), key=lambda text: (len(text), text))) or "none of them"
+    return f"{float(answer):.6g}" if isinstance(answer, Real) else str(answer)

@@ -1,0 +1,90 @@
+"""`remat-explorer papers`, as a shell sees it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from shell import run
+
+from remat_explorer.papers import ITEMS
+
+# An item that is interrupted while it works, after its first row.
+INTERRUPTED = """
+import signal, sys, time
+from remat_explorer.papers import ITEMS, Outcome
+from remat_explorer.cli import main
+import dataclasses
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+def compute(settings, progress, cancelled):
+    progress("working")
+    time.sleep(1)  # until the command watches
+    signal.raise_signal(signal.SIGINT)
+    while not cancelled():
+        time.sleep(0.01)
+    from plotly import graph_objects
+    return Outcome("One row.", ROWS, graph_objects.Figure, complete=False)
+
+key = "checkmate-appendix-a"
+ITEMS[key] = dataclasses.replace(ITEMS[key], compute=compute)
+sys.exit(main(["papers", key, *sys.argv[1:]]))
+"""
+
+
+def test_the_items_are_listed(capsys):
+    code, out, _ = run(capsys, "papers")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()[1:]] == list(ITEMS)
+
+
+def test_the_list_as_json_says_what_is_published(capsys):
+    code, out, _ = run(capsys, "papers", "--json")
+    known = {item["key"]: item for item in json.loads(out)["items"]}
+    assert code == 0
+    assert known.keys() == ITEMS.keys()
+    assert "21.56" in known["checkmate-appendix-a"]["published"]
+
+
+def test_one_item_is_regenerated_and_written(capsys, tmp_path):
+    target = tmp_path / "gap.html"
+    code, out, _ = run(capsys, "papers", "checkmate-appendix-a", "-o", str(target))
+    assert code == 0
+    assert "1.18 and 21.56" in out
+    assert "published: 1.18 with stages, 21.56 without" in out
+    assert f"written to {target}" in out
+    assert target.stat().st_size > 10**6  # with plotly inside
+
+
+def test_one_item_as_json_has_its_rows(capsys, tmp_path):
+    target = tmp_path / "gap.json"
+    code, out, _ = run(capsys, "papers", "checkmate-appendix-a", "-o", str(target), "--json")
+    answer = json.loads(out)
+    assert (code, answer["complete"], answer["interrupted"]) == (0, True, False)
+    assert answer["rows"] == json.loads(target.read_text())["rows"]
+
+
+@pytest.mark.parametrize(("rows", "code"), [("({'a': 1},)", 3), ("()", 130)])
+def test_an_interrupt_keeps_what_is_there(rows, code, tmp_path):
+    target = tmp_path / "part.json"
+    program = [sys.executable, "-c", INTERRUPTED.replace("ROWS", rows), "-o", str(target)]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == code, done.stderr
+    assert "interrupted: this is what there was by then" in done.stdout
+    assert target.exists() == (code == 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["checkmate-figure-4"], "unknown item of the papers 'checkmate-figure-4'; did you mean"),
+        (["checkmate-appendix-a", "-o", "gap.png"], "'gap.png' names no format that is written"),
+        (["checkmate-appendix-a", "-o", "nowhere/gap.json"], "No such file or directory: 'nowhere'"),
+        (["--full"], "--full and -o apply to one item"),
+    ],
+)
+def test_bad_input_leaves_with_64_and_quotes_it(capsys, arguments, message):
+    code, out, err = run(capsys, "papers", *arguments)
+    assert (code, out) == (64, "")
+    assert message in err

@@ -1,0 +1,43 @@
+"""Answers to exercises are judged by value, and a wrong one is not given the right one."""
+
+import numpy as np
+import pytest
+
+from remat_explorer.exercises import UNANSWERED, schedule_verdict, verdict
+from remat_explorer.instances import linear
+
+
+def test_no_answer_is_not_a_wrong_one():
+    assert verdict(None, 0) == UNANSWERED
+
+
+@pytest.mark.parametrize(
+    ("mine", "right"),
+    [(0, 0), (26 / 22, 1.1818181818), (" Stage ", "stage"), ([3, 1, 2], (1, 2, 3)), (set(), []), (True, 1)],
+)
+def test_the_same_answer_in_other_clothes_is_right(mine, right):
+    assert verdict(mine, right).startswith("Right: ")
+
+
+@pytest.mark.parametrize(
+    ("mine", "right"),
+    [(1.18, 26 / 22), ("stages", "stage"), ([1, 2], [1, 2, 3]), ([1, 2, 4], [1, 2, 3]), (3, [3]), ([3], 3), ("3", [3])],
+)
+def test_another_answer_is_wrong_and_the_hint_is_all_that_is_said(mine, right):
+    said = verdict(mine, right, "look again")
+    assert said.startswith("Not ")
+    assert said.endswith("Hint: look again.")
+
+
+def test_a_rounded_answer_is_right_where_that_is_allowed():
+    assert verdict(1.18, 26 / 22, tolerance=0.01) == "Right: 1.18182."
+
+
+def test_a_schedule_is_right_only_if_it_keeps_the_rules_fits_and_is_cheap_enough():
+    chain = linear(1)
+    R, S = np.eye(3, dtype=int), np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0]])
+    assert schedule_verdict(chain, R, S, 3, 3) == "Right: cost 3, peak 3 B."
+    assert "above the budget" in schedule_verdict(chain, R, S, 2, 3)
+    assert "costs 3; 2 is enough" in schedule_verdict(chain, R, S, 3, 2)
+    S[2, 0] = 0
+    assert "input 'v0' is neither computed nor retained" in schedule_verdict(chain, R, S, 3, 3)
