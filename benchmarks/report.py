@@ -39,8 +39,13 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def publish(name: str, columns: Sequence[str], rows: Sequence[Sequence[str]], details: Any, **where: Any) -> None:
     """Print the table and write results/NAME.json."""
-    text = table(columns, rows)
-    print(text)
+    print(table(columns, rows))
+    print(f"written to {write(name, columns, rows, details, **where)}")
+
+
+def write(name: str, columns: Sequence[str], rows: Sequence[Sequence[str]], details: Any, **where: Any) -> Path:
+    """Write results/NAME.json, as `publish` does."""
     RESULTS.mkdir(exist_ok=True)
-    document = {"benchmark": name, "machine": machine() | where, "table": text.splitlines(), "details": details}
-    print(f"written to {write_text(RESULTS / f'{name}.json', json.dumps(document, indent=1) + chr(10))}")
+    lines = table(columns, rows).splitlines()
+    document = {"benchmark": name, "machine": machine() | where, "table": lines, "details": details}
+    return write_text(RESULTS / f"{name}.json", json.dumps(document, indent=1) + chr(10))

@@ -22,16 +22,22 @@ BEGIN = "import remat_explorer as rx\nexplorer = {}\nexplorer"
 READY = "explorer.wait(120), explorer.wait_for_sweep(120)"
 SOLVE = f"explorer.solve()\n{READY}\nexplorer.select(stage=explorer.state.schedule.stages * 2 // 3)"
 SMALL = 'rx.Explorer("residual_net", batch=16, budget="62%")'
+CHOICES = 'rx.Explorer("residual_net", batch=16, budget="55%", implementations="all")'
+CONVOLUTION = 'explorer.select(operation="blocks.1.convolution2 gradient of weight")\nexplorer.state.panel = "ways"'
 CASES: dict[str, list[str]] = {
     "first": ["rx.Explorer()"],
     "mlp": ['rx.Explorer("mlp", budget="80%")', SOLVE],
-    "vgg16": ['rx.Explorer("vgg16", batch=8, image=64, budget="90%")', SOLVE],
-    "densenet161": ['rx.Explorer("densenet161", measured_costs=False, budget="55%", time_limit=20)', SOLVE],
-    "model": ['rx.Explorer("unet", measured_costs=False, budget="70%")', SOLVE, 'explorer.state.picture = "model"'],
-    "zoomed": [
-        'rx.Explorer("densenet161", measured_costs=False, budget="55%", time_limit=20)',
+    "vgg16": ['rx.Explorer("vgg16", batch=32, image=224, measured_costs=False, budget="75%")', SOLVE],
+    "densenet161": ['rx.Explorer("densenet161", batch=16, measured_costs=False, budget="55%", time_limit=20)', SOLVE],
+    "model": [
+        'rx.Explorer("unet", batch=8, measured_costs=False, budget="66%")',
         SOLVE,
-        'explorer.state.zoom = (700, 740, 300, 360)\nexplorer.state.search = "conv2d"',
+        'explorer.state.picture = "model"',
+    ],
+    "zoomed": [
+        'rx.Explorer("densenet161", batch=16, measured_costs=False, budget="55%", time_limit=20)',
+        SOLVE,
+        'explorer.select(stage=1075)\nexplorer.state.zoom = (1040, 1110, 20, 90)\nexplorer.state.search = "conv2d"',
     ],
     "peak": [SMALL, SOLVE, 'explorer.state.panel = "peak"'],
     "solver": [SMALL, SOLVE, 'explorer.state.panel = "solver"'],
@@ -43,6 +49,8 @@ CASES: dict[str, list[str]] = {
         'explorer.compare(other)\nexplorer.state.panel = "compare"',
     ],
     "executed": [SMALL, SOLVE, f'explorer.execute()\n{READY}\nexplorer.state.panel = "execution"'],
+    "implementations": [CHOICES, SOLVE, 'explorer.state.colouring = "implementation"', CONVOLUTION],
+    "layers": [CHOICES, SOLVE, 'explorer.state.picture = "case"'],
     "infeasible": [SMALL, f"{READY}\nexplorer.state.budget = explorer.state.smallest.lower_bound * 9 // 10\n{SOLVE}"],
     "error": [SMALL, f"{READY}\nexplorer.state.image = 3\n{READY}"],
 }

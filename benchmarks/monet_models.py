@@ -1,0 +1,110 @@
+"""The networks of MONeT's evaluation, at its sizes and at small ones, as graphs with choices of implementations.
+
+Source: Shah et al., Memory Optimization for Deep Networks (ICLR 2021), section 6 and table 1: batch sizes that fill
+about 15 GB in PyTorch, on an NVIDIA Tesla P100, and the memory that MONeT needs there relative to PyTorch's if training
+may take 10 % longer. Its measured peaks include the workspace of cuDNN; U-Net is its own variant.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import remat_explorer as rx
+from remat_explorer.capture_options import KINDS
+from remat_explorer.graph import Graph
+
+ROOFLINE, CPU, CUDA = SETTINGS = ("roofline", "cpu", "cuda")
+DEVICE = "P100"
+KINDS_OF_ROOFLINE = tuple(kind for kind in KINDS if kind != "algorithms")
+WORKSPACE = {
+    ROOFLINE: (
+        "none, as convolutions by implicit GEMM need none on a GPU, but for outputs that nobody reads and the results "
+        "of one chunk where a convolution runs in chunks"
+    ),
+    CPU: "measured",
+    CUDA: "measured",
+}
+
+
+@dataclass(frozen=True)
+class Network:
+    """One network of the evaluation.
+
+    Attributes:
+        name: in the zoo.
+        batch: MONeT's, at the zoo's own image size.
+        ratio: memory that MONeT published, relative to PyTorch's, at 10 % overhead.
+        target: the ratio that this project wants to reach on roofline costs.
+        small: batch and image side for a CPU.
+    """
+
+    name: str
+    batch: int
+    ratio: float
+    target: float
+    small: tuple[int, int]
+
+
+NETWORKS = {
+    network.name: network
+    for network in (
+        Network("vgg16", 176, 0.39, 0.41, (8, 64)),
+        Network("unet_monet", 11, 0.364, 0.43, (2, 96)),
+        Network("mobilenet_v2", 272, 0.331, 0.315, (16, 64)),
+        Network("resnet50", 184, 0.377, 0.27, (8, 64)),
+        Network("googlenet", 320, 0.463, 0.215, (8, 64)),
+    )
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A network in one setting.
+
+    Attributes:
+        network: which.
+        setting: one of `SETTINGS`.
+        graph: with all implementations, and costs and workspace of the setting.
+        size: batch and example size in words.
+        executable: module and inputs that can run, or None.
+    """
+
+    network: Network
+    setting: str
+    graph: Graph
+    size: str
+    executable: tuple[Any, tuple[torch.Tensor, ...]] | None = None
+
+
+def unavailable(setting: str) -> str:
+    """Why a setting cannot be had on this machine, or ""."""
+    return "no GPU here" if setting == CUDA and not torch.cuda.is_available() else ""
+
+
+def case_of(name: str, setting: str) -> Case:
+    """The network in a setting: captured, and where it is to run, profiled.
+
+    At full size without a GPU nothing is allocated but the weights: the inputs are FakeTensors.
+    """
+    network = NETWORKS[name]
+    if setting == ROOFLINE:
+        loaded = rx.models.load(name, batch=network.batch)
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            inputs = loaded.make_args()
+        graph = rx.capture(loaded.module, inputs, device=DEVICE, implementations=KINDS_OF_ROOFLINE)
+        return Case(network, setting, dataclasses.replace(graph, name=name), _size(loaded))
+    batch, image = network.small
+    loaded = rx.models.load(name, batch=network.batch, device="cuda") if setting == CUDA else None
+    loaded = loaded or rx.models.load(name, batch=batch, image=image)
+    graph = rx.capture(loaded.module, loaded.args, implementations="all")
+    graph = rx.profile(dataclasses.replace(graph, name=name), loaded.module, loaded.args, device=setting)
+    return Case(network, setting, graph, _size(loaded), (loaded.module, loaded.args))
+
+
+def _size(loaded: Any) -> str:
+    return f"batch {loaded.batch}, {loaded.image[0]} x {loaded.image[1]} pixels"
