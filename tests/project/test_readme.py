@@ -2,37 +2,34 @@
 
 import re
 import shlex
-from pathlib import Path
 
 import pytest
+from pages import ROOT, blocks, commands, links, named_files, page
 
 from remat_explorer.cli.parser import make_parser
 from remat_explorer.solvers import STRATEGIES
 
-ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+README = page("README.md")
+BLOCKS = blocks(README, "python")
 
 
 def test_the_python_blocks_run_in_order_and_the_prediction_holds(capsys):
     names: dict = {}
-    blocks = [block for block in BLOCKS if "rx.Explorer" not in block]  # the explorer's own tests run that one
-    for block in blocks:
-        exec(block, names)
-    assert len(blocks) == len(BLOCKS) - 1 == 4
+    programs = [block for block in BLOCKS if "rx.Explorer" not in block]  # the explorer's own tests run that one
+    for program in programs:
+        exec(program, names)
+    assert len(programs) == len(BLOCKS) - 1 >= 4
     assert "gradients equal: max difference 0" in capsys.readouterr().out
     assert all(parameter.grad is not None for parameter in names["model"].parameters())
 
 
-@pytest.mark.parametrize("line", re.findall(r"^remat-explorer (.+)$", README, re.MULTILINE))
+@pytest.mark.parametrize("line", commands(README))
 def test_every_command_parses(line):
     assert make_parser().parse_args(shlex.split(line)).command
 
 
 def test_every_file_that_is_named_exists():
-    paths = re.findall(r"`((?:remat_explorer|notebooks|tests)/[\w./]*)`", README) + re.findall(
-        r"\]\((docs/.*?)\)", README
-    )
+    paths = named_files(README) + links(README)
     assert len(paths) > 8
     for path in paths:
         assert (ROOT / path).exists(), path

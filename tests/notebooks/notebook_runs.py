@@ -1,0 +1,123 @@
+"""Executes a notebook with the Python of the tests, and says what its outputs lack."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import sys
+from pathlib import Path
+
+import nbformat
+from jupyter_client.kernelspec import KernelSpec
+from jupyter_client.manager import AsyncKernelManager
+from nbclient import NotebookClient
+from nbformat.notebooknode import NotebookNode
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+CELL_SECONDS = 600  # of wall time for one cell, generous since machines are shared
+
+PLOTLY = re.escape("application/vnd.plotly.v1+json")
+WIDGET = re.escape("application/vnd.jupyter.widget-view+json")
+FIGURE = f"{PLOTLY}|{WIDGET}"  # what every notebook must show
+
+# What the outputs of a notebook must show beside that, as regular expressions: an entry for each.
+SHOWS: dict[str, tuple[str, ...]] = {
+    "01_explorer.ipynb": (WIDGET, "gradients equal"),
+    "02_why_memory_runs_out.ipynb": (PLOTLY, r"checkpoint-all needs 28\.1 GiB", "optimal: optimal, overhead"),
+    "03_a_schedule_by_hand.ipynb": (PLOTLY, WIDGET, "the same U .*: True", "the same as the plan .*: True"),
+    "04_the_integer_program.ipynb": (PLOTLY, r"gap 1\.18\b", r"gap 21\.56\b", "the same memory .*: True"),
+    "05_heuristics_and_rounding.ipynb": (PLOTLY, "0 of 1000 draws fit", r"\| optimal \|", "at 8 of 8 budgets"),
+    "06_trade_off_curves.ipynb": (PLOTLY, "proven optimal at 6 of 6 budgets", "with implementations"),
+    "07_larger_inputs.ipynb": (
+        PLOTLY,
+        "181 with parameters counted once",
+        "213 with parameters counted once",
+        "289 at most|at most: 289",
+        "Checkmate: batch 289",
+    ),
+    "08_operator_implementations.ipynb": (
+        PLOTLY,
+        "monet: .*overhead",
+        "gradients equal",
+        "smallest budget",
+        "with implementations .* and Checkmate",
+        "Memory at 10 % overhead relative to plain execution",
+        "% of plain execution.{1,3}s memory: .* with implementations",
+        "Seconds to a schedule within 5 %",
+    ),
+    "09_your_own_model.ipynb": (
+        PLOTLY,
+        "TakesTurns cannot be captured",
+        "gradients equal",
+        "for another graph",
+        r"in any step: 0\.0\n",
+        "weights and buffers equal: True",
+        r"report\.html: \d",
+    ),
+    "10_beside_pytorch.ipynb": (
+        PLOTLY,
+        "buffers DIFFER",
+        r"pytorch-budget \(budget 0, dp\): peak",
+        r"rematerialized: gradients differ by 0\.0\n",
+        "optimal  .*optimal",
+    ),
+}
+
+
+class SamePython(AsyncKernelManager):
+    """Runs the kernel with the Python of the tests, whatever kernels this machine has registered."""
+
+    @property
+    def kernel_spec(self) -> KernelSpec:
+        command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        return KernelSpec(argv=command, display_name="Python", language="python")
+
+
+def answered(cells: list[NotebookNode]) -> list[NotebookNode]:
+    """The exercises once more, each with the answer that the notebook gives: a block of code in folded details.
+
+    An exercise is the code cell before its answer, and ends with the statement that prints the verdict.
+    """
+    exercises = []
+    for before, cell in itertools.pairwise(cells):
+        answer = re.search(r"<details>.*?```python\n(.*?)```.*?</details>", cell.source, re.DOTALL)
+        if cell.cell_type == "markdown" and answer:
+            setting, verdict = before.source.rsplit("\nprint(", 1)
+            source = f"{setting}\n{answer.group(1)}\nprint({verdict}"
+            exercises.append(nbformat.v4.new_code_cell(source, metadata={"exercise": True}))
+    return exercises
+
+
+def execute(path: Path, folder: Path) -> NotebookNode:
+    """The notebook with its outputs, and with its exercises once more at the end, answered.
+
+    Args:
+        path: of the notebook.
+        folder: working directory of the kernel, for what the notebook saves.
+    """
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells += answered(notebook.cells)
+    places = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    client = NotebookClient(
+        notebook,
+        timeout=CELL_SECONDS,
+        kernel_manager_class=SamePython,
+        resources={"metadata": {"path": str(folder)}},
+    )
+    return client.execute(env={**os.environ, "PYTHONPATH": places})
+
+
+def lacking(notebook: NotebookNode, shows: tuple[str, ...]) -> list[str]:
+    """What an executed notebook was to show and does not, and exercises whose own answer is called wrong."""
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    shown = "\n".join(printed(cell) + str(cell.outputs) for cell in cells)
+    lacks = [what for what in (FIGURE, *shows) if not re.search(what, shown)]
+    wrong = [cell for cell in cells if cell.metadata.get("exercise") and not printed(cell).startswith("Right")]
+    return lacks + [f"{cell.source}\nprinted: {printed(cell)}" for cell in wrong]
+
+
+def printed(cell: NotebookNode) -> str:
+    """What a code cell has printed."""
+    return "".join(output.text for output in cell.outputs if output.output_type == "stream")

@@ -1,0 +1,13 @@
+"""Notebooks run top to bottom, in two files so that two processes share them: every other notebook, from the second."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from notebook_runs import NOTEBOOKS, SHOWS, execute, lacking
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS[1::2], ids=lambda path: path.name)
+def test_a_notebook_runs_top_to_bottom(path: Path, tmp_path: Path) -> None:
+    assert lacking(execute(path, tmp_path), SHOWS[path.name]) == []

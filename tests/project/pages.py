@@ -1,0 +1,36 @@
+"""What a page of documentation shows: blocks of code, commands, files and links."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def page(path: str) -> str:
+    """The text of a page, such as "README.md"."""
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def blocks(text: str, language: str) -> list[str]:
+    """The blocks of code in a language, in their order; "" for those that name none."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return [code for name, code in found if name == language]
+
+
+def commands(text: str) -> list[str]:
+    """What stands behind `remat-explorer` in the blocks without a language, a line each."""
+    lines = "\n".join(blocks(text, ""))
+    return re.findall(r"^(?:\S*/)?remat-explorer (.+)$", lines, re.MULTILINE)
+
+
+def named_files(text: str) -> list[str]:
+    """Paths of the repository that a text names between backticks."""
+    return re.findall(r"`((?:remat_explorer|notebooks|tests|docs|benchmarks)/[\w./]*)`", text)
+
+
+def links(text: str) -> list[str]:
+    """Targets of links that stay within the repository, without what follows #."""
+    targets = (target.partition("#")[0] for target in re.findall(r"\]\(([^)]+)\)", text))
+    return [target for target in targets if target and "://" not in target]

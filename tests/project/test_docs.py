@@ -1,0 +1,195 @@
+"""What the pages of docs/ show works: programs run, commands parse, files load, and everything that is named exists."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pages import ROOT, blocks, commands, links, named_files, page
+
+import remat_explorer as rx
+from remat_explorer.cli import output
+from remat_explorer.cli.parser import make_parser
+from remat_explorer.graph_file import dump_graph, parse_graph
+from remat_explorer.solvers.sweeps import frontier_file
+
+PAGES = ("installation", "file-formats", "command-line", "extending", "limits", "papers", "citing")
+SUBPARSERS = next(a for a in make_parser()._actions if isinstance(a, argparse._SubParsersAction))
+COMMANDS: dict[str, argparse.ArgumentParser] = dict(SUBPARSERS.choices)
+
+
+def options_of(command: str) -> set[str]:
+    """The long options of a command."""
+    found = (option for action in COMMANDS[command]._actions for option in action.option_strings)
+    return {option for option in found if option.startswith("--") and option != "--help"}
+
+
+def sections(text: str) -> dict[str, str]:
+    """What stands below each heading of the second level."""
+    parts = re.split(r"^## (.+)\n", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+@pytest.fixture
+def registries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever an example adds to a registry is gone after it."""
+    from remat_explorer.capture.alternatives import registry
+    from remat_explorer.models.registry import MODELS
+    from remat_explorer.solvers import STRATEGIES
+
+    monkeypatch.setattr(registry, "PATTERNS", registry.PATTERNS)
+    registered: tuple[dict[str, Any], ...] = (MODELS, STRATEGIES)
+    before = [dict(entries) for entries in registered]
+    yield
+    for entries, known in zip(registered, before, strict=True):
+        for name in entries.keys() - known.keys():
+            del entries[name]
+
+
+def run(name: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """What the Python of a page prints, all blocks as one program."""
+    names: dict[str, Any] = {"__name__": "__main__"}  # as in a notebook: generated code names a function's module
+    for block in blocks(page(f"docs/{name}.md"), "python"):
+        exec(block, names)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_the_readme_links_to_every_page() -> None:
+    linked = links(page("README.md"))
+    assert [name for name in PAGES if f"docs/{name}.md" not in linked] == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_file_and_page_that_is_named_exists(name: str) -> None:
+    text = page(f"docs/{name}.md")
+    for path in [ROOT / path for path in named_files(text)] + [ROOT / "docs" / target for target in links(text)]:
+        assert path.exists(), path
+
+
+@pytest.mark.parametrize("line", [line for name in PAGES for line in commands(page(f"docs/{name}.md"))])
+def test_every_command_parses(line: str) -> None:
+    assert make_parser().parse_args(shlex.split(line, comments=True)).command
+
+
+def test_every_command_has_a_section_and_every_option_a_place() -> None:
+    found = sections(page("docs/command-line.md"))
+    shared = shared_options(found)
+    for command in COMMANDS:
+        assert command in found, f"docs/command-line.md has no section {command!r}"
+        own = set(re.findall(r"^\| `(--[\w-]+)`", found[command], re.MULTILINE))
+        listed = {option for option, where in shared.items() if command in where}
+        assert own | listed == options_of(command), command
+        assert not own & listed, command
+
+
+def shared_options(found: dict[str, str]) -> dict[str, list[str]]:
+    """For each option of the shared table the commands that it is said to be of."""
+    rows = re.findall(
+        r"^\| `(--[\w-]+)`(?:, `-\w`)? \| ([^|]+) \|", found["Options that several commands share"], re.MULTILINE
+    )
+    return {option: where.split(", ") for option, where in rows}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_option_that_is_named_exists(name: str) -> None:
+    known = {option for command in COMMANDS for option in options_of(command)} | {"--help", "--version"}
+    named = set(re.findall(r"`(?:[\w-]+ )*(--[a-z][\w-]*)", page(f"docs/{name}.md"))) - {"--index-url"}
+    assert named <= known
+
+
+def test_the_exit_codes_are_those_of_the_commands() -> None:
+    listed = re.findall(r"^\| (\d+) \|", sections(page("docs/command-line.md"))["Exit codes"], re.MULTILINE)
+    codes = (output.DONE, output.CONTRADICTED, output.INFEASIBLE, output.NOT_IN_TIME, output.BAD_INPUT)
+    assert tuple(map(int, listed)) == (*codes, output.INTERRUPTED)
+
+
+def test_the_example_files_load_and_are_what_is_written() -> None:
+    graph, solution, sweep = map(json.loads, blocks(page("docs/file-formats.md"), "json"))
+    chain = parse_graph(graph)
+    assert chain.sha256 == rx.linear(1).sha256
+    assert rx.Solution.from_document(solution, chain).to_document() == solution
+    frontier = frontier_file.from_document(sweep, rx.linear(2))
+    assert frontier_file.to_document(frontier) == sweep
+
+
+def test_the_tables_of_file_formats_name_every_key() -> None:
+    import torch
+
+    text, model = page("docs/file-formats.md"), torch.nn.Linear(2, 1)
+    graph = rx.capture(model, (torch.ones(1, 2),), loss=lambda y: y.mean(), implementations="exact")
+    named = set(re.findall(r"`(?:[\w.]*\[\]\.|\.)?(\w+)`", text)) | {"format", "version"}
+    written = json.loads(dump_graph(graph, details=True))
+    sweep = json.loads(blocks(text, "json")[2])
+    for document in (written, rx.solve(graph, "100%").to_document(), sweep):
+        assert keys(document) <= named
+
+
+def keys(document: object) -> set[str]:
+    """All keys within a document."""
+    if isinstance(document, dict):
+        return set(document).union(*map(keys, document.values()))
+    return set().union(*map(keys, document)) if isinstance(document, list) else set()
+
+
+def test_a_graph_of_another_program_is_solved(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("file-formats", capsys) == ["1504"]
+
+
+@pytest.mark.usefixtures("registries")
+def test_the_examples_of_extending_work(capsys: pytest.CaptureFixture[str]) -> None:
+    printed = run("extending", capsys)
+    assert printed[0].startswith("every-nth: feasible")
+    assert printed[1].startswith("every-nth: feasible")
+    assert any(line.startswith("tiny: ") for line in printed)
+    assert "from the input gradients equal: True" in printed
+    assert printed[-1].endswith(" operations run again")
+
+
+def test_the_entry_point_of_extending_is_that_of_the_package() -> None:
+    from remat_explorer.solvers.registration import GROUP
+
+    (block,) = blocks(page("docs/extending.md"), "toml")
+    assert list(tomllib.loads(block)["project"]["entry-points"]) == [GROUP]
+
+
+def test_the_errors_of_limits_are_raised(capsys: pytest.CaptureFixture[str]) -> None:
+    branch, least, shape = run("limits", capsys)
+    assert "torch.where" in branch
+    bounds = list(map(int, least.split()))
+    assert bounds == sorted(bounds)
+    assert "drop_last=True" in shape
+
+
+def test_installation_names_what_the_project_asks_for(capsys: pytest.CaptureFixture[str]) -> None:
+    project = tomllib.loads(page("pyproject.toml"))["project"]
+    torch = next(entry for entry in project["dependencies"] if entry.startswith("torch>"))
+    oldest, below = re.findall(r"2\.(\d+)", torch)
+    text = page("docs/installation.md")
+    assert f"Python {project['requires-python'].removeprefix('>=')} or newer" in text
+    assert f"PyTorch 2.{oldest} to 2.{int(below) - 1}" in text
+    for target in re.findall(r"^make (\w+)", "\n".join(blocks(text, "")), re.MULTILINE):
+        assert re.search(rf"^{target}:", page("Makefile"), re.MULTILINE)
+    assert run("installation", capsys) in (["True"], ["False"])
+
+
+def test_the_papers_are_cited_alike_in_words_and_in_bibtex() -> None:
+    text = page("docs/citing.md")
+    entries = blocks(text, "bibtex")
+    assert len(entries) == 2
+    for entry in entries:
+        words = text.replace(entry, "")
+        title, number = (re.search(rf"{key}\s*= {{(.+)}}", entry) for key in ("title", "eprint"))
+        assert title is not None
+        assert number is not None
+        assert title[1] in words
+        assert f"arXiv {number[1]}" in words
