@@ -11,7 +11,7 @@ ON_SCREEN = """() => {
     const matrices = document.querySelector('.remat-matrices');
     const figure = document.querySelector('.js-plotly-plot');
     return matrices && Number(matrices.dataset.rows) > 0 && figure && figure._fullData
-        && figure._fullData.find((trace) => trace.name === 'predicted')?.x.length > 1
+        && figure._fullData.find((trace) => trace.name === 'predicted')?.x?.length > 1
 }"""
 
 

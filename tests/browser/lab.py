@@ -134,16 +134,12 @@ def outside(address: str) -> bool:
 def open_notebook(page: Any, address: str, name: str) -> None:
     """Open a notebook and wait until its kernel has really answered."""
     page.goto(f"{address}/doc/tree/{name}?reset")
-    page.wait_for_function(
-        """async () => {
+    page.wait_for_function(  # not an async one: its promise would count as true
+        """() => {
             const widget = window.jupyterapp && window.jupyterapp.shell.currentWidget;
-            if (!widget || !widget.sessionContext) return false;
-            await widget.context.ready;
-            await widget.sessionContext.ready;
-            const kernel = widget.sessionContext.session && widget.sessionContext.session.kernel;
-            if (!kernel || kernel.connectionStatus !== "connected") return false;
-            await kernel.info;
-            return kernel.status === "idle";
+            const session = widget && widget.context && widget.context.isReady && widget.sessionContext;
+            const kernel = session && session.isReady && session.session && session.session.kernel;
+            return kernel && kernel.connectionStatus === "connected" && kernel.status === "idle";
         }""",
         timeout=90_000,
     )
@@ -176,3 +172,18 @@ def run_cell(page: Any, number: int, timeout: float = 90) -> None:
             if shown == "[ ]:" and waited >= 20:
                 break
     raise AssertionError(f"cell {number} never finished; its prompt is {prompt.inner_text()!r}")
+
+
+def run_until_printed(page: Any, number: int, text: str, timeout: float = 60) -> None:
+    """Run a cell until it prints ``text``: what a page changes reaches the kernel after cells that are run at once."""
+    deadline = time.monotonic() + timeout
+    while text not in (printed := _printed(page, number)):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"cell {number} never printed {text!r}; the last it printed is {printed!r}")
+        run_cell(page, number)
+        page.wait_for_timeout(200)
+    page.keyboard.press("Escape")
+
+
+def _printed(page: Any, number: int) -> str:
+    return "\n".join(cell(page, number).locator(".jp-OutputArea-output").all_inner_texts())

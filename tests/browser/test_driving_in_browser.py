@@ -89,7 +89,7 @@ def test_the_plots_show_what_came_while_the_page_was_still_loading_them(lab: tup
         """() => {
             const figure = document.querySelector('.js-plotly-plot');
             const line = figure && figure._fullData && figure._fullData.find((trace) => trace.name === 'predicted');
-            return line && line.visible === true && Math.max(...line.y) === 10
+            return line && line.visible === true && line.y && Math.max(...line.y) === 10
         }""",
         timeout=60_000,
     )
