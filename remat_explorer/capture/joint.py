@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch._functorch._aot_autograd.descriptors import BufferAOTInput, ParamAOTInput
-from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import GraphModule, Node
 
@@ -86,6 +85,8 @@ def _export_joint(step: nn.Module, fakes: tuple[torch.Tensor, ...]) -> GraphModu
     `decompositions={}` keeps convolution, batch norm, pooling and dropout as single nodes. It is the only keyword
     that every supported release of torch shares.
     """
+    from torch._functorch.aot_autograd import aot_export_joint_with_descriptors  # 3 s, for those who trace
+
     with contextlib.ExitStack() as stack:
         return aot_export_joint_with_descriptors(stack, step, fakes, decompositions={}).graph_module
 
