@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from copy import deepcopy
 from typing import Any
 
@@ -11,15 +13,26 @@ import numpy as np
 Trace = dict[str, Any]
 
 
-def live_figure(traces: Sequence[Trace], layout: dict[str, Any], handed_over: Callable[[], None] = lambda: None) -> Any:
+def live_figure(
+    traces: Sequence[Trace],
+    layout: dict[str, Any],
+    handed_over: Callable[[], None] = lambda: None,
+    lock: AbstractContextManager[Any] | None = None,
+) -> Any:
     """Traces and layout as a widget that survives a reload of the page.
 
     plotly opens the connection to the page before the widget has data and layout, and a page that is fast enough shows
     an empty figure for good: here it is opened when both are there. plotly also freezes `_widget_data` and
     `_widget_layout` when it constructs the widget, so that a page that is loaded again would show the figure as it was
     in the beginning; they are refreshed whenever the whole state is asked for, and `handed_over` is called.
+
+    plotly sends a change as a message and takes the message back at once. While the kernel takes in what the page says,
+    a widget holds what it has to tell, and of two tellings only the last: a change that another thread makes meanwhile
+    would be lost. So the page is heard under ``lock``, under which changes have to be made, too.
     """
     from plotly.graph_objects import Figure, FigureWidget
+
+    hearing = lock or threading.RLock()
 
     class LiveFigure(FigureWidget):
         _complete = False
@@ -34,6 +47,10 @@ def live_figure(traces: Sequence[Trace], layout: dict[str, Any], handed_over: Ca
         def open(self) -> None:
             if self._complete:
                 super().open()
+
+        def set_state(self, sync_data: dict[str, Any]) -> None:
+            with hearing:
+                super().set_state(sync_data)
 
         def get_state(self, key: Any = None, drop_defaults: bool = False) -> Any:
             if key is None and "_widget_data" in self._trait_values and getattr(self, "_layout_obj", None) is not None:
@@ -54,6 +71,7 @@ class Canvas:
         fixed: how many traces are always there.
         missed: called when a page begins to show the figure, and changes were sent to it before it could hear them:
             it is told the whole state early, but listens only when plotly has been loaded.
+        lock: held while what the page says is taken in; who changes the figure holds it.
     """
 
     def __init__(
@@ -62,9 +80,10 @@ class Canvas:
         layout: dict[str, Any],
         fixed: int,
         missed: Callable[[], None] = lambda: None,
+        lock: AbstractContextManager[Any] | None = None,
     ) -> None:
         self._changed = False  # since the page was handed the whole state
-        self.figure = live_figure(traces, layout, self._handed_over)
+        self.figure = live_figure(traces, layout, self._handed_over, lock)
         self._fixed, self._missed = fixed, missed
         self._traces, self._layout = list(traces), layout
         self.figure.observe(self._seen, "_view_count")

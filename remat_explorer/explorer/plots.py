@@ -71,7 +71,7 @@ class PlotsView:
         self._marks.value = legend_html(self._state.frontier, self._state.theme)
         traces, layout = self._scene.compose(self._state)
         if self._canvas is None:
-            self._put(Canvas(traces, layout, FIXED, self._again))
+            self._put(Canvas(traces, layout, FIXED, self._again, self._state.lock))
         elif self._canvas.draw(traces, layout):
             self._listen()
 
@@ -91,7 +91,7 @@ class PlotsView:
             self._renewed = [moment for moment in self._renewed if now - moment < 60]
             if len(self._renewed) < RENEWALS:
                 self._renewed.append(now)
-                self._put(Canvas(*self._scene.compose(self._state), FIXED, self._again))
+                self._put(Canvas(*self._scene.compose(self._state), FIXED, self._again, self._state.lock))
                 old.close()
 
     def _listen(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -257,6 +258,26 @@ def test_the_page_hears_of_the_figure_when_it_is_complete(monkeypatch: pytest.Mo
     assert first["_widget_layout"]["title"]["text"] == "both"
     assert first["_config"]["displayModeBar"] is False
     assert figure.comm is not None
+
+
+def test_what_a_worker_draws_while_the_kernel_hears_the_page_is_sent(
+    view: PlotsView, state: State, solutions: dict[int, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figure, sent = view.figure, []
+    worker = threading.Thread(target=choose, args=(state, solutions[8]))
+    plain = figure._trait_from_json
+
+    def slowly(value: Any, widget: Any) -> Any:
+        worker.start()
+        worker.join(0.5)  # it waits for the kernel to have heard
+        return plain(value, widget)
+
+    monkeypatch.setattr(figure, "_trait_from_json", slowly)
+    monkeypatch.setattr(type(figure), "_send", lambda self, message, buffers=None: sent.append(message))
+    figure.set_state({"_view_count": 1})
+    worker.join(30)
+    updates = [message["state"]["_py2js_update"] for message in sent if "_py2js_update" in message.get("state", {})]
+    assert any(update is not None for update in updates)
 
 
 def test_a_page_that_missed_changes_gets_the_figure_anew(
