@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from remat_explorer.capture.nesting import tensors_in
 from remat_explorer.capture.step import plain_inputs
 from remat_explorer.documents import write_text
 from remat_explorer.errors import ExecutionError
@@ -53,11 +54,12 @@ class Rematerialization:
         """A forward pass: by a plan where gradients are wanted, else as the model itself does it.
 
         Raises:
-            ExecutionError: if there is no plan for these inputs, and none shall be made.
+            ExecutionError: if an input requires a gradient, or there is no plan for the inputs and none shall be made.
         """
         evaluating = self.first.signature.modes[0] and not self.model.training
         if evaluating or not torch.is_grad_enabled():
             return self._plain(args, kwargs)
+        _require_no_gradients(tensors_in((args, kwargs)))
         planned = self._plan_for(args, kwargs)
         outputs = train(planned.halves, self.model, plain_inputs(args, kwargs))
         return planned.halves.program.returned.filled(outputs)
@@ -108,6 +110,15 @@ class RematerializedModule(nn.Module):
             f"a rematerialized {name} cannot be pickled: save its state_dict(), which has the names of {name}, and "
             "rematerialize again where it is loaded"
         )
+
+
+def _require_no_gradients(tensors: list[torch.Tensor]) -> None:
+    for place, tensor in enumerate(tensors):
+        if tensor.requires_grad:
+            raise ExecutionError(
+                f"input tensor {place}, of shape {tuple(tensor.shape)}, requires a gradient, and a plan computes those "
+                "of parameters only: pass tensor.detach(), or rematerialize the model together with what computes it"
+            )
 
 
 def rematerialized(rematerialization: Rematerialization) -> RematerializedModule:

@@ -67,6 +67,9 @@ class MinimumBudget:
         """Whether the known schedule's budget is proven to be the smallest."""
         return self.lower_bound == self.known_feasible
 
+    def __str__(self) -> str:
+        return self.explain()
+
     def explain(self) -> str:
         """What limits the budget, and the smallest budget worth trying, in words."""
         return f"{self._reason()}: {NONE_FITS} less. {self._worth_trying()}"

@@ -66,7 +66,7 @@ def test_plain_checkmate_runs_default_implementations():
     assert joint.peak <= plain.peak
 
 
-def test_a_captured_network_needs_less_with_choices_and_better_schedules_are_told(data):
+def test_on_a_captured_network_better_schedules_are_told_and_the_last_is_returned(data):
     graph = with_choices(rx.Graph.load(data / "captured" / "unet.json"))
     told: list[int] = []
 
@@ -74,10 +74,9 @@ def test_a_captured_network_needs_less_with_choices_and_better_schedules_are_tol
         assert progress.schedule.cost <= 1.1 * graph.total_cost * (1 + 1e-9)
         told.append(progress.peak)
 
-    plain = memory_at_overhead(graph, 0.1, "optimal", time_limit=6)
     joint = memory_at_overhead(graph, 0.1, "monet", time_limit=10, threads=2, on_progress=tell)
     assert told == sorted(told, reverse=True)
-    assert joint.peak == told[-1] < plain.peak < joint.eager_peak
+    assert joint.peak == told[-1] < 0.9 * joint.eager_peak
     assert 0 < joint.lower_bound <= joint.peak
     assert joint.ratio == joint.peak / checkpoint_all_peak(graph)
     assert check(graph, joint.schedule.R, joint.schedule.S, joint.peak).cost <= joint.cost_limit * (1 + 1e-9)
