@@ -118,12 +118,6 @@ class Canvas:
         self._traces, self._layout = list(traces), layout
         return renewed
 
-    def move(self, start: float, end: float) -> None:
-        """Let the layout's first shape reach from ``start`` to ``end``."""
-        self._changed = True
-        with self.figure.batch_update():
-            self.figure.layout.shapes[0].update(x0=start, x1=end)
-
     def _names(self, traces: Sequence[Trace]) -> list[str]:
         return [trace["name"] for trace in traces[self._fixed :]]
 

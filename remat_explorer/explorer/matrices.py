@@ -122,8 +122,10 @@ class MatrixView:
         ]
         return other.schedule if same and schedule.S.shape[1] == other.schedule.S.shape[1] else None
 
-    def _move(self, change: Any = None) -> None:
+    def _move(self, change: Any) -> None:
         self._copy()
+        if change["name"] in ("stage", "value"):
+            _let_it_leave()
 
     def _copy(self) -> None:
         state, widget = self._state, self.widget

@@ -13,6 +13,8 @@ from remat_explorer.explorer.plots_layout import HEIGHT, WIDTH
 from remat_explorer.explorer.plots_legend import legend_html
 from remat_explorer.explorer.plots_scene import FIXED, HITS, Scene
 from remat_explorer.explorer.state import State
+from remat_explorer.explorer.timeline_cursor import TimelineCursor
+from remat_explorer.figures.palette import palette
 
 RENEWALS = 5  # of the figure in a minute, at most
 SHOWN = ["schedule", "solution", "measurement", "budget", "theme", "stacking", "other", "frontier"]
@@ -43,7 +45,8 @@ class PlotsView:
         row.add_class("remat-stacking")
         # The first touch of plotly costs seconds, so the figure comes with the first schedule.
         self._place = w.Box(layout=w.Layout(width=f"{WIDTH}px", height=f"{HEIGHT}px", overflow="hidden"))
-        self.widget = w.VBox([row, self._place], layout=w.Layout(flex="0 0 auto", width=f"{WIDTH}px"))
+        self.cursor = TimelineCursor()
+        self.widget = w.VBox([row, self._place, self.cursor], layout=w.Layout(flex="0 0 auto", width=f"{WIDTH}px"))
         self.widget.add_class("remat-plots")
         state.observe(self._draw, SHOWN)
         state.observe(self._move, "stage")
@@ -74,6 +77,8 @@ class PlotsView:
             self._put(Canvas(traces, layout, FIXED, self._again, self._state.lock))
         elif self._canvas.draw(traces, layout):
             self._listen()
+        self.cursor.colour = palette(self._state.theme).cursor
+        self._move()
 
     def _put(self, canvas: Canvas) -> None:
         self._canvas = canvas
@@ -100,8 +105,7 @@ class PlotsView:
             trace.on_click(self._choose)
 
     def _move(self, change: Any = None) -> None:
-        if self._canvas is not None:
-            self._canvas.move(*self._scene.span(self._state.stage))
+        self.cursor.move(*self._scene.span(self._state.stage))
 
     def _point(self, trace: Any, points: Any, selector: Any) -> None:
         """A click on the timeline selects the stage, and the value where there is a single one."""

@@ -24,7 +24,6 @@ def arrange(
     frontier: Frontier | None,
     extent: Extent,
     reach: Reach,
-    stage: tuple[float, float],
     theme: Theme,
     stacking: Stacking,
 ) -> dict[str, Any]:
@@ -34,7 +33,6 @@ def arrange(
         frontier: what the curve shows, or None.
         extent: axes of the curve.
         reach: axes of the timeline.
-        stage: where the selected stage begins and ends on the timeline.
         theme: ground of the page.
         stacking: what the layers are; values have their names beside the timeline.
     """
@@ -60,21 +58,6 @@ def arrange(
         "yaxis2": {**_beside(right[1], 6), "anchor": "x2", "nticks": 6},
         "legend": {**names, **(beside if stacking == "value" else above), "maxheight": HEIGHT},
         "legend2": {**names, "orientation": "h", "x": LINES, "y": 1.0, "yanchor": "bottom", "traceorder": "normal"},
-        "shapes": [
-            {
-                "type": "rect",
-                "xref": "x2",
-                "yref": "y2 domain",
-                "x0": stage[0],
-                "x1": stage[1],
-                "y0": 0,
-                "y1": 1,
-                "fillcolor": colours.cursor,
-                "opacity": 0.35,
-                "line": {"width": 0},
-                "layer": "above",
-            }
-        ],
         "annotations": [
             {
                 "text": message,

@@ -73,7 +73,7 @@ class Scene:
         traces += [{**trace, **right, "legend": "legend2"} for trace in timeline[LAYERS:]]
         left = {"xaxis": "x", "yaxis": "y"}
         traces += [{**trace, **left, "showlegend": False} for trace in (*curve[:2], *pointers, *curve[2:])]
-        return traces, arrange(frontier, extent, reach, layers.span(state.stage), theme, state.stacking)
+        return traces, arrange(frontier, extent, reach, theme, state.stacking)
 
     def span(self, stage: int) -> tuple[float, float]:
         """Where a stage is on the timeline that is drawn."""

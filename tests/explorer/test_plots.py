@@ -136,8 +136,7 @@ def test_a_click_on_the_timeline_selects_the_stage(view: PlotsView, state: State
     click(view, trace(view, "places", "x2"), place)
     assert state.stage == layers.stage[20]
     assert state.value == 0
-    cursor = view.figure.layout.shapes[0]
-    assert (cursor.x0, cursor.x1) == layers.span(state.stage)
+    assert (view.cursor.start, view.cursor.end) == layers.span(state.stage)
 
 
 def test_a_click_on_a_layer_of_one_value_selects_the_value_too(view: PlotsView, state: State) -> None:
@@ -293,8 +292,8 @@ def test_a_page_that_missed_changes_gets_the_figure_anew(
     assert view.widget.children[1].children == (renewed,)
     assert max(trace(view, "predicted", "x2").y) == 8
     figures = [view.figure]
-    for stage in range(10):
-        state.stage = stage
+    for budget in range(20, 30):
+        state.budget = budget
         view.figure._view_count += 1
         figures.append(view.figure)
     assert len({id(figure) for figure in figures}) == RENEWALS  # and no more

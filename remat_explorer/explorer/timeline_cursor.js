@@ -1,0 +1,44 @@
+// The band over the selected stage: a rectangle in plotly's own drawing. It moves without plotly, which would draw
+// everything anew; a picture of the drawing contains it.
+function render({ model, el }) {
+  const band = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+  for (const [name, value] of Object.entries({ class: "remat-stage-band", opacity: 0.35, "pointer-events": "none" }))
+    band.setAttribute(name, value);
+  let [plot, over] = [null, false];
+
+  function draw() {
+    const { xaxis2: x, yaxis2: y } = plot?._fullLayout ?? {};
+    const drawing = plot?.querySelector("svg.main-svg");
+    if (!drawing || !x?._length || !y?._length) return;
+    const [left, right] = ["start", "end"].map((name) => Math.max(0, Math.min(x._length, x.l2p(model.get(name)))));
+    const place = { x: x._offset + left, y: y._offset, width: right - left, height: y._length, fill: model.get("colour") };
+    for (const [name, value] of Object.entries(place)) band.setAttribute(name, value);
+    if (band.parentNode !== drawing) drawing.append(band);
+  }
+
+  // plotly is loaded late, and the figure may be replaced by another one.
+  function follow() {
+    const found = el.closest(".remat-plots")?.querySelector(".js-plotly-plot");
+    if (!found?.on || found === plot) return;
+    plot = found;
+    for (const event of ["plotly_afterplot", "plotly_relayouting"]) plot.on(event, draw);
+    draw();
+  }
+
+  const changes = new MutationObserver(follow);
+  function begin() {
+    const home = el.closest(".remat-plots");
+    if (home) changes.observe(home, { childList: true, subtree: true });
+    else if (!over) requestAnimationFrame(begin);
+    follow();
+  }
+  for (const name of ["start", "end", "colour"]) model.on(`change:${name}`, draw);
+  begin();
+  return () => {
+    over = true;
+    changes.disconnect();
+    band.remove();
+  };
+}
+
+export default { render };
