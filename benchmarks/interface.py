@@ -34,6 +34,7 @@ CASES = {
     "densenet161": 'rx.Explorer("densenet161", measured_costs=False)',
 }
 TARGETS = {"cursor": 5.0, "matrix": 15.0, "drag": 100.0, "paint": 5000.0, "schedule": math.inf}
+PAUSE = 0.5  # seconds between two changes: the plots, which are drawn last, are done before the next one
 SLACK = {"densenet161": 4.0}
 SCREEN = """() => {
     const matrices = document.querySelector('.remat-matrices');
@@ -134,7 +135,7 @@ def heap(page: Any) -> float:
 
 def measure(page: Any, address: str, root: Path, case: str, options: argparse.Namespace) -> dict[str, Any]:
     """Every latency of one explorer."""
-    few = {"repeats": options.repeats, "pause": 0.25 if case == "densenet161" else 0.12}
+    few = {"repeats": options.repeats, "pause": PAUSE}
     cells = [
         "None",  # JupyterLab may drop what is run while the session is still attaching
         f"import remat_explorer as rx\nexplorer = {CASES[case]}\nexplorer",
