@@ -1,13 +1,15 @@
 """The search of `monet` for schedule and implementation of every run together, anytime.
 
-A choice of implementations leaves a graph without choices, on which the search of `optimal` plans. First come default
-implementations, or what reads less for nothing, searched on for a share of the time: that is what Checkmate would do,
-and choices must not be worse for want of it. Then come choices by one rule, what the few-moments relaxation with
-choices would choose, first its linear program, then with binaries, and changes of the best with which walks cost less;
-each is planned for a moment. The one with the cheapest schedule is searched on, beside the relaxation if there is a
-second thread, and then for the time that is left. Small problems go to the joint integer program, which is exact. After
-each of these steps, runs of the best schedule that are cheaper in another implementation than their operation's choice
-take that one. Every bound is one of the joint problem: what the search proves of one choice is not passed on.
+A choice of implementations leaves a graph without choices, on which the search of `optimal` plans. Default
+implementations, or what reads less for nothing, are planned with first, so that there is a schedule at once; then the
+few-moments relaxation with choices gives a bound and what it would choose, from its linear program. A search with the
+default implementations follows for a share of the time, unless it is proven to find nothing cheaper: that is what
+Checkmate would do, and choices must not be worse for want of it. Then come choices by one rule, changes of the best
+with which walks cost less, and what the relaxation chooses with binaries; each is planned for a moment. The one with
+the cheapest schedule is searched on, beside the relaxation if there is a second thread, and then for the time that is
+left. Small problems go to the joint integer program, which is exact. After each of these steps, runs of the best
+schedule that are cheaper in another implementation than their operation's choice take that one. Every bound is one of
+the joint problem: what the search proves of one choice is not passed on.
 """
 
 from __future__ import annotations
@@ -79,9 +81,10 @@ class JointSearch:
         if all(len(ways) <= 1 for ways in self.problem.ways) and self._solve_plain():
             return self.known.answer()
         small = self.problem.graph.stages * self.problem.graph.n <= SMALL
-        first = () if small else (self._search_defaults,)
+        before = () if small else (self._plan_defaults,)
+        after = () if small else (self._search_defaults,)
         large = () if small else (self._change_choices, self._alternate)  # which may end with nothing left to search
-        for step in (*first, self._plan_by_rules, self._relax, *large, self._solve_exactly):
+        for step in (*before, self._relax, *after, self._plan_by_rules, *large, self._solve_exactly):
             if self.limits.over or self.settled:
                 break
             step()
@@ -112,10 +115,13 @@ class JointSearch:
         self.known.raise_bound(math.inf if answer.infeasible else answer.lower_bound or 0.0)
         return True
 
-    def _search_defaults(self) -> None:
+    def _plan_defaults(self) -> None:
         self._plan(default_or_leaner(self.tables), "planning with the default implementations")
-        for candidate in self.candidates.values():
-            self._search(candidate, DEFAULTS * self.limits.left)
+
+    def _search_defaults(self) -> None:
+        candidate = self._candidate(default_or_leaner(self.tables))
+        if candidate is not None:
+            self._search(self.candidates[candidate.key], DEFAULTS * self.limits.left)
 
     def _plan_by_rules(self) -> None:
         if self.known.schedule is not None:
@@ -175,15 +181,18 @@ class JointSearch:
             promising = self._promising()
             for place, candidate in enumerate(promising):
                 self._search(candidate, self.limits.left / (len(promising) - place))
-            if all(candidate.finished for candidate in promising):
+            if all(self._is_finished(candidate) for candidate in promising):
                 break
 
     def _promising(self) -> list[Candidate]:
         """The candidates whose schedules are close to the cheapest, the cheapest first."""
         known = sorted(self.candidates.values(), key=_cost)
-        return [one for one in known if not one.finished and _cost(one) <= (1 + CLOSE) * _cost(known[0])][:2] or known[
-            :1
-        ]
+        most = (1 + CLOSE) * _cost(known[0])
+        return [one for one in known if not self._is_finished(one) and _cost(one) <= most][:2] or known[:1]
+
+    def _is_finished(self, candidate: Candidate) -> bool:
+        """Whether a search of a choice has come to its end, or is proven to find nothing cheaper."""
+        return candidate.finished or candidate.bound >= self.known.cost * (1 - PROVEN / 10)
 
     def _candidate(self, choice: Mapping[int, int]) -> Candidate | None:
         """The candidate of a choice; None if it needs an implementation that may not be chosen, or cannot fit."""
@@ -201,7 +210,7 @@ class JointSearch:
         self.known.keep(candidate.take(plan_schedule(candidate.condensed, self.budget, limits.left, limits.cancelled)))
         quiet = replace(limits, report=_ignore)
         moments = few_moments_bound(candidate.condensed, self.budget, quiet)
-        candidate.finished = math.isinf(moments.bound)
+        candidate.bound = moments.bound
         walks = guides(candidate.condensed, moments)
         if walks and not limits.over:
             self.known.keep(
@@ -209,8 +218,8 @@ class JointSearch:
             )
 
     def _search(self, candidate: Candidate, seconds: float) -> None:
-        """Search on with one choice; its schedules are taken in as they come."""
-        if candidate.finished:
+        """Search on with one choice that may cost less; its schedules are taken in as they come."""
+        if self._is_finished(candidate):
             return
 
         def hear(progress: Progress) -> None:
@@ -218,9 +227,9 @@ class JointSearch:
                 self.known.keep(candidate.take(progress.schedule))
 
         limits = replace(self.one_thread, time_limit=self.limits.elapsed + seconds, report=hear)
-        search = Search(candidate.condensed, self.budget, limits, candidate.plain)
+        search = Search(candidate.condensed, self.budget, limits, candidate.plain, candidate.bound)
         self.known.keep(candidate.take(search.run().schedule))
-        candidate.finished = search.settled
+        candidate.finished, candidate.bound = search.settled, search.known.bound
 
 
 def _cost(candidate: Candidate) -> float:

@@ -24,6 +24,7 @@ class Candidate:
         condensed: its plain graph.
         plain: the cheapest schedule of the plain graph that is known, or None.
         best: the cheapest of the joint problem within the budget, lifted from the plain graph, or None.
+        bound: no schedule of the plain graph costs less; infinity where it has none.
         finished: whether a search of the plain graph has come to its end.
     """
 
@@ -32,7 +33,7 @@ class Candidate:
         self.condensed = Condensed.of(selection.graph)
         self.plain: Schedule | None = None
         self.best: Schedule | None = None
-        self.finished = False
+        self.bound, self.finished = 0.0, False
 
     @property
     def key(self) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -9,9 +9,10 @@ that runs again:
     first runs:   sum over l that read v of d[o,l] <= A(v)     for o in (t_a, t_b]
     runs again:   x[o,l] <= A(v)  for v read by l              at the end:  s[b,v] <= A(v)
 
-A later first run asks for v only if the chosen way reads it, so no schedule is cut off. Memory is limited at moments
-alone, by all ways of the moment's operation; elsewhere ways that read more, write less and cost more are left out.
-Optional operations have no first run: they only "run again".
+and what several ways have in common is asked for as in `remat_explorer.solvers.monet.availability`. A later first run
+asks for v only if the chosen way reads it, so no schedule is cut off. Memory is limited at moments alone, by all ways
+of the moment's operation; elsewhere ways that read more, write less and cost more are left out. Optional operations
+have no first run: they only "run again".
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ import numpy as np
 
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.milp import Milp
+from remat_explorer.solvers.monet.availability import Availability, Terms
 from remat_explorer.solvers.monet.condensed_choices import Way
 from remat_explorer.solvers.monet.tables import Tables
 
 ALWAYS_KEPT = 1e-4  # of the budget: smaller values are taken to be in memory for nothing, which is still a relaxation
-Terms = tuple[float, list[int]]  # a constant and columns with coefficient 1
 
 
 class ChoiceMoments:
@@ -50,6 +51,7 @@ class ChoiceMoments:
         self.stage = graph.first_stage
         self.cost_scale = graph.n / graph.total_cost if graph.total_cost else 1.0
         self.tiny = (self.problem.bytes < ALWAYS_KEPT * budget) & tables.always  # a mask, too, must be made
+        self.sizes = np.where(self.tiny, 0, self.problem.bytes)
         self.unit = float(max(self.problem.bytes.max(initial=0), 1))
         self.d: list[dict[int, int]] = [{} for _ in range(graph.n)]
         self.during: list[dict[int, Terms]] = []
@@ -156,41 +158,42 @@ class ChoiceMoments:
         tables, problem = self.tables, self.problem
         t = self.moments[a] if a >= 0 else -1
         end = self.moments[b] if b < len(self.moments) else problem.graph.n - 1
-        writers: dict[int, list[int]] = {}
-        for (k, code), column in again.items():
-            for v in self._way(k, code).outputs:
-                writers.setdefault(v, []).append(column)
 
-        def available(v: int) -> Terms | None:
+        def present(v: int) -> Terms | None:
             k = int(problem.producer[v])
             if self.tiny[v] or (tables.always[v] and k >= t):
                 return None
             constant, columns = self.after[a + 1].get(v, (0.0, [])) if k < t and a >= 0 else (0.0, [])
-            columns = [*columns, *writers.get(v, ())]
             if tables.mandatory[k] and t <= k <= end:
                 more, written = self.chosen(k, v, reading=False)
-                constant, columns = constant + more, columns + written
-            return None if constant >= 1 else (constant, columns)
+                constant, columns = constant + more, [*columns, *written]
+            return constant, columns
 
+        ways = {column: self._way(*key) for key, column in again.items()}
+        available = Availability(ways, present, self.sizes)
+        available.add_columns(self._column, self._at_most)
         seen: set[int] = set()
         for k in range(t + 1, end + 1):
             if not tables.mandatory[k]:
                 continue
             for v in tables.reads[k]:
-                found = available(v)
+                found = available.of(v)
                 if found is None or v in seen:
                     continue
                 asked = self.chosen(k, v, reading=True)
                 if asked[0]:
                     seen.add(v)
                 self._at_most(asked, found)
-        for (k, code), column in again.items():
-            for v in self._way(k, code).inputs:
-                if (found := available(v)) is not None:
+            for groups in available.common([way for way in tables.first[k] if way.code in self.d[k]]):
+                if len(groups) > 1 and (found := available.of_any(groups)) is not None:
+                    self._at_most((1.0, []), found)
+        for column, way in ways.items():
+            for v in way.inputs:
+                if (found := available.of(v)) is not None:
                     self._at_most((0.0, [column]), found)
         if b < len(self.moments):
             for v, held in self.during[b + 1].items():
-                if v not in seen and problem.producer[v] < end and (found := available(v)) is not None:
+                if v not in seen and problem.producer[v] < end and (found := available.of(v)) is not None:
                     self._at_most(held, found)
 
     def _way(self, k: int, code: int) -> Way:

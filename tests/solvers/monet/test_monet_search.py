@@ -52,7 +52,7 @@ def test_a_schedule_comes_before_the_bound_and_both_only_improve(graph):
 
 
 @pytest.mark.parametrize("share", [0.6, 0.45])
-def test_checkmates_search_comes_first_so_choices_never_cost_more(graph, share):
+def test_checkmates_walks_come_first_so_choices_never_cost_more(graph, share):
     budget = int(share * checkpoint_all_peak(graph))
     heard: list[str] = []
     limits = Limits(

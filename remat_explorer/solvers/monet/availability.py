@@ -1,0 +1,96 @@
+"""What must be in memory at some time in an interval between two moments, as sums of columns of a relaxation.
+
+A group v is available in an interval, A(v), if it is in memory at the start, or is written in it by a first run or by
+one that runs again. Shares of several ways must not add up to more than the inputs that they have in common allow:
+half a run that reads x and half a run that reads y, where y is made of x again, would do with half of x. Two kinds of
+rows see to that. Where several ways write v, a column w says whether any of them runs again,
+
+    w[v] <= sum of x over the ways that write v,    w[v] <= A(u)  for what all of them read.
+
+And where each way of a run reads one of some groups U, one of them is available, and the first that is was in memory at
+the start, or was written without reading U:
+
+    A(U) = sum over v in U of (s[v] + first runs that write v) + sum of x over the ways that write into U and do not
+    read it >= 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import numpy as np
+
+from remat_explorer.solvers.monet.condensed_choices import Way
+
+Terms = tuple[float, list[int]]
+"""A constant and columns with coefficient 1."""
+
+
+class Availability:
+    """What is available in one interval.
+
+    Args:
+        again: the ways that run again in it, by column.
+        present: for a group, whether it is in memory at the start or written by a first run; None where that is so
+            always.
+        sizes: bytes of each group, 0 of those that are taken to be in memory for nothing; of shape (groups,).
+
+    >>> normalize = Way(1, inputs=(0,), outputs=(1,), cost=1.0, transient=0, overwritten=-1, credit=0, persists=True)
+    >>> held = {0: (0.0, [10]), 1: (0.0, [11])}
+    >>> available = Availability({20: normalize}, held.get, np.array([8, 8]))
+    >>> available.of(1)
+    (0.0, [11, 20])
+    >>> available.of_any((0, 1))
+    (0.0, [10, 11])
+    """
+
+    def __init__(self, again: Mapping[int, Way], present: Callable[[int], Terms | None], sizes: np.ndarray) -> None:
+        self._present, self._sizes = present, sizes
+        self._writers: dict[int, list[tuple[int, Way]]] = {}
+        self._any: dict[int, int] = {}
+        for column, way in again.items():
+            for v in way.outputs:
+                self._writers.setdefault(v, []).append((column, way))
+
+    def add_columns(self, column: Callable[[], int], at_most: Callable[[Terms, Terms], None]) -> None:
+        """Add w[v] where several ways write v again and what they read has something in common."""
+        for v, writers in sorted(self._writers.items()):
+            needs = self.common([way for _, way in writers]) if len(writers) > 1 else []
+            allowed = [found for found in map(self.of_any, needs) if found is not None]
+            if allowed:
+                self._any[v] = column()
+                at_most((0.0, [self._any[v]]), (0.0, [again for again, _ in writers]))
+                for found in allowed:
+                    at_most((0.0, [self._any[v]]), found)
+
+    def of(self, v: int) -> Terms | None:
+        """A(v); None where it is available always."""
+        return self.of_any((v,))
+
+    def of_any(self, groups: Collection[int]) -> Terms | None:
+        """A(U); None where one of the groups is available always."""
+        constant, columns = 0.0, []
+        for v in groups:
+            found = self._present(v)
+            if found is None:
+                return None
+            constant += found[0]
+            columns += found[1]
+            writers = self._writers.get(v, ())
+            fresh = [column for column, way in writers if not set(groups).intersection(way.inputs)]
+            columns += [self._any[v]] if v in self._any and len(fresh) == len(writers) else fresh
+        return None if constant >= 1 else (constant, sorted(set(columns)))
+
+    def common(self, ways: Sequence[Way]) -> list[tuple[int, ...]]:
+        """Sets of groups of each of which every way reads one: single ones, and the largest of the others of each way.
+
+        Args:
+            ways: at least one.
+        """
+        reads = [{v for v in way.inputs if self._sizes[v]} for way in ways]
+        shared = set.intersection(*reads)
+        rest = [read - shared for read in reads]
+        found = [(v,) for v in sorted(shared)]
+        if len(rest) > 1 and all(rest):
+            found.append(tuple(sorted({max(read, key=lambda v: (self._sizes[v], -v)) for read in rest})))
+        return found

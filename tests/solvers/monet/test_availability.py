@@ -1,0 +1,95 @@
+"""What is available between two moments: rows that shares of several ways must not get round."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from remat_explorer.graph import Graph, Implementation, Operation, Value, operation
+from remat_explorer.solvers.base import Limits
+from remat_explorer.solvers.milp import Milp
+from remat_explorer.solvers.monet.availability import Availability
+from remat_explorer.solvers.monet.condensed_choices import CondensedChoices, Way
+from remat_explorer.solvers.monet.joint_problem import JointProblem
+from remat_explorer.solvers.monet.relaxation_with_choices import Relaxation
+from remat_explorer.solvers.monet.tables import Tables
+
+X, Y, SAVED, MASK = range(4)
+SIZES = np.array([8, 8, 0, 1])
+
+
+def way(inputs: tuple[int, ...], outputs: tuple[int, ...], code: int = 1) -> Way:
+    return Way(code, inputs, outputs, 1.0, 0, -1, 0, True)
+
+
+def held(v: int) -> tuple[float, list[int]]:
+    return 0.0, [100 + v]
+
+
+def test_sets_that_every_way_reads_leave_out_what_is_there_for_nothing():
+    available = Availability({}, held, SIZES)
+    assert available.common([way((X, SAVED), ())]) == [(X,)]
+    assert available.common([way((X, SAVED), ()), way((Y, SAVED), ())]) == [(X, Y)]
+    assert available.common([way((X, Y), ()), way((X, MASK), ())]) == [(X,), (Y, MASK)]
+    assert available.common([way((X,), ()), way((SAVED,), ())]) == []
+
+
+def test_runs_that_read_one_of_the_groups_do_not_count():
+    again = {1: way((), (X,)), 2: way((X,), (Y,)), 3: way((Y,), (MASK,))}
+    available = Availability(again, held, SIZES)
+    assert available.of(Y) == (0.0, [2, 100 + Y])
+    assert available.of_any((X, Y, MASK)) == (0.0, [1, 100 + X, 100 + Y, 100 + MASK])
+    assert available.of_any((Y, MASK)) == (0.0, [2, 100 + Y, 100 + MASK])
+
+
+def test_what_is_always_there_asks_for_nothing():
+    available = Availability({}, lambda v: None if v == X else held(v), SIZES)
+    assert available.of(X) is None
+    assert available.of_any((X, Y)) is None
+
+
+def test_several_ways_of_a_run_ask_for_what_they_share_once():
+    rows = []
+    available = Availability({1: way((X,), (Y,)), 2: way((X, SAVED), (Y,), code=2)}, held, SIZES)
+    available.add_columns(lambda: 7, lambda less, more: rows.append((less, more)))
+    assert rows == [((0.0, [7]), (0.0, [1, 2])), ((0.0, [7]), (0.0, [100 + X]))]
+    assert available.of(Y) == (0.0, [7, 100 + Y])
+
+
+@pytest.fixture
+def normalized() -> Graph:
+    """Layers as in a residual network: the gradient of a normalization reads its input or its output, all the same."""
+    layers, size = 4, 8
+    values, operations, before = [], [], ()
+    for i in range(layers):
+        x, y, z = len(values), len(values) + 1, len(values) + 2
+        values += [Value(f"{name}{i}", size) for name in "xyz"]
+        operations.append(operation(f"convolution{i}", "forward", before, [x], 9.0))
+        operations.append(operation(f"normalization{i}", "forward", [x], [y], 1.0))
+        operations.append(operation(f"activation{i}", "forward", [y], [z], 1.0))
+        before = (z,)
+    g = len(values)
+    values.append(Value("g", size))
+    operations.append(operation("loss", "backward", before, [g], 1.0))
+    for i in reversed(range(layers)):
+        x, y, z = 3 * i, 3 * i + 1, 3 * i + 2
+        values += [Value(f"{name}{i}", size) for name in ("gz", "gx")]
+        ways = [Implementation((read, g + 1), (g + 2,), 1.0, name=name) for read, name in ((x, "in"), (y, "out"))]
+        operations.append(operation(f"gradient{i}", "backward", [z, g], [g + 1], 9.0))
+        operations.append(Operation(f"normalization{i} backward", "backward", tuple(ways)))
+        g += 2
+    return Graph("normalized", tuple(values), tuple(operations))
+
+
+def test_half_a_run_of_each_way_does_not_do_with_half_of_an_input(normalized):
+    budget = 56  # of 104 that keeping everything takes
+    problem = CondensedChoices.of(normalized)
+    joint = JointProblem(problem, budget, Milp(relaxed=True))
+    joint.build(Limits())
+    schedule, _ = joint.solve(Limits())
+    assert schedule is not None
+    relaxation = Relaxation(Tables(problem), budget)
+    bound = relaxation.improve(Limits(), integral=False).bound
+    assert bound <= schedule.cost + 1e-6
+    rerun, proven = schedule.cost - normalized.total_cost, bound - normalized.total_cost
+    assert proven == pytest.approx(rerun)
