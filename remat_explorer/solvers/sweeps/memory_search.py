@@ -1,13 +1,13 @@
 """The least memory at a limited cost: choices of implementations, schedules of them at falling budgets, and a bound.
 
 First come default implementations, as Checkmate would run them: bisection with walks says how little memory they can
-do with, then budgets fall for a share of the time. Then comes the relaxation with memory as the objective, and choices:
-what the relaxation would choose, those by one rule, and what changes of the best one lead to. Each begins with walks
-and with the runs of the best schedule so far. From the best of them budgets fall, first in large steps.
-At each, the best two choices are searched. Where they fail, the step is halved; where it has become small, the
-searches become longer, and other choices are tried, too: some near the best one, and what the relaxation with cost as
-the objective would choose, if it does not prove the budget to be too small. The relaxation's integer program raises
-the bound, beside all this if there is a second thread.
+do with. Then comes the relaxation with memory as the objective, and what it would choose; from the best of these,
+budgets fall for a share of the time. Choices by one rule follow, and what changes of the best one lead to. Each begins
+with walks and with the runs of the best schedule so far. From the best of them budgets fall, first in large steps. At
+each, the best choice is searched, then what the relaxation with cost as the objective would choose, if it does not
+prove the budget to be too small, then the second best. Where they fail, the step is halved; where it has become small,
+the searches become longer, and choices near the best one are tried, too. The relaxation's integer program raises the
+bound, beside all this if there is a second thread.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from remat_explorer.solvers.sweeps.exact_memory import CAUTION, decide_exactly
 from remat_explorer.solvers.sweeps.memory_descent import LOOSE, MemoryDescent
 
 BOUNDING, PLANNING, PROVING = 0.15, 0.05, 0.3  # shares of the time that is left, at most
-DEFAULTS, CLIMBING = 0.25, 0.3  # the same, for the descent with default implementations, and for changes of the best
+FALLING, CLIMBING = 0.25, 0.3  # the same, for the descent before choices by rules, and for changes of the best
 FIRST_STEP, LONGER, LAST_STEP, AGAIN = 0.05, 1.3, 0.004, 0.02  # by which budgets fall, relative
 ITERATIONS, PATIENCE, MOST_ITERATIONS = 60_000, 3, 2_000_000  # of local search in an attempt: at first, factor, at most
 CHANGES = 200  # of the best choice, judged by walks, in an attempt
-APART = 0.03  # relative distance of budgets at which the relaxation is asked again what it would choose
+APART = 0.01  # relative distance of budgets at which the relaxation is asked again what it would choose
 SMALL = 2500  # stages times operations up to which the joint integer program is solved
 CLOSE = 1e-3  # relative distance to the bound at which the search ends
 
@@ -72,8 +72,13 @@ class MemorySearch:
         self.bound = int(self.problem.least_memory.max())
         self.descents: dict[tuple, MemoryDescent] = {}
         self.finished = False
-        self._asked = math.inf  # the last budget at which the relaxation was asked
+        self._asked: list[int] = []  # budgets at which the relaxation was asked
         self._seed = 0
+
+    @property
+    def fixed(self) -> bool:
+        """Whether there is nothing to choose."""
+        return all(len(ways) <= 1 for ways in self.problem.ways)
 
     @property
     def settled(self) -> bool:
@@ -90,12 +95,13 @@ class MemorySearch:
         if not self.settled:
             self.tables = Tables(self.problem)
             self.relaxation = LeastMemory(self.tables, self.most_cost, self.peak)
-        first, after, last = (self._begin_with_defaults,), (self._climb,), self._descend_and_prove
+        steps = (self._plan_defaults, self._bound_first, self._descend_first, self._plan_by_rules, self._climb)
+        last = self._descend_and_prove
         if self.problem.graph.stages * self.problem.graph.n <= SMALL:
-            first, after, last = (), (), self._settle_exactly
-        elif all(len(ways) <= 1 for ways in self.problem.ways):
-            first, after = (), ()
-        for step in (*first, self._bound_first, self._plan_by_rules, *after, last):
+            steps, last = (self._bound_first, self._plan_by_rules), self._settle_exactly
+        elif self.fixed:
+            steps = self._bound_first, self._plan_by_rules
+        for step in (*steps, last):
             if self.over:
                 break
             step()
@@ -109,12 +115,14 @@ class MemorySearch:
             end, limits.solver, 1, cancelled=lambda: limits.cancelled() or self.finished, started=limits.started
         )
 
-    def _begin_with_defaults(self) -> None:
+    def _plan_defaults(self) -> None:
         """What Checkmate would do, so that choices are never worse for want of it."""
         self.limits.tell("planning with the default implementations", self.best)
         self._plan({})
         self._plan(default_or_leaner(self.tables))
-        self._descend(self._quiet(DEFAULTS), ITERATIONS)
+
+    def _descend_first(self) -> None:
+        self._descend(self._quiet(FALLING), ITERATIONS)
 
     def _climb(self) -> None:
         """Changes of the best choice that walks think well of."""
@@ -194,8 +202,8 @@ class MemorySearch:
     def _reach(self, budget: int, iterations: int, limits: Limits) -> bool:
         """Whether a schedule with less memory than the best was found at a budget."""
         before = self.peak
-        first, others = (self._best_choice, self._second_choice), (self._near_choice, self._relaxed_choice)
-        for way in first if iterations == ITERATIONS else (*first, *others):
+        ways = [self._best_choice, self._relaxed_choice, self._second_choice, self._near_choice]
+        for way in ways if iterations > ITERATIONS else ways[:-1]:
             if limits.over or self.bound >= self.peak:
                 break
             descent = way(budget, iterations, limits)
@@ -226,12 +234,13 @@ class MemorySearch:
 
     def _relaxed_choice(self, budget: int, iterations: int, limits: Limits) -> MemoryDescent | None:
         """What the relaxation with cost as the objective would choose within the budget, unless that is impossible."""
-        if budget > self._asked * (1 - APART):
+        if self.fixed or any(abs(budget - asked) < APART * asked for asked in self._asked):
             return None
-        self._asked = budget
+        self._asked.append(budget)
         asked = Relaxation(self.tables, budget)
         asked.moments = self.relaxation.moments or asked.moments
-        found = asked.improve(replace(limits, time_limit=limits.elapsed + BOUNDING * limits.left), integral=False)
+        seconds = min(limits.left, BOUNDING * self.limits.left)
+        found = asked.improve(replace(limits, time_limit=limits.elapsed + seconds), integral=False)
         if found.bound > self.most_cost * (1 + CAUTION):
             self._raise(budget + 1)
             return None

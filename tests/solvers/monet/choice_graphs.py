@@ -28,6 +28,31 @@ def monet_chain(layers: int, reads: str) -> Graph:
     return Graph(f"chain{layers}_{reads}", tuple(values), tuple(operations))
 
 
+def normalized_chain(layers: int) -> Graph:
+    """Convolutions with normalizations whose gradients read the input or the output, which costs the same."""
+    size, before = 8, ()
+    values: list[Value] = []
+    operations: list[Operation] = []
+    for i in range(layers):
+        x, y, z = len(values), len(values) + 1, len(values) + 2
+        values += [Value(f"{name}{i}", size) for name in "xyz"]
+        operations.append(operation(f"convolution{i}", "forward", before, [x], 9.0))
+        operations.append(operation(f"normalization{i}", "forward", [x], [y], 1.0))
+        operations.append(operation(f"activation{i}", "forward", [y], [z], 1.0))
+        before = (z,)
+    g = len(values)
+    values.append(Value("g", size))
+    operations.append(operation("loss", "backward", before, [g], 1.0))
+    for i in reversed(range(layers)):
+        x, y, z = 3 * i, 3 * i + 1, 3 * i + 2
+        values += [Value(f"{name}{i}", size) for name in ("gz", "gx")]
+        ways = [Implementation((read, g + 1), (g + 2,), 1.0, name=name) for read, name in ((x, "in"), (y, "out"))]
+        operations.append(operation(f"gradient{i}", "backward", [z, g], [g + 1], 9.0))
+        operations.append(Operation(f"normalization{i} backward", "backward", tuple(ways)))
+        g += 2
+    return Graph("normalized", tuple(values), tuple(operations))
+
+
 def random_graph(seed: int, layers: int = 3) -> Graph:
     """A training graph of a few layers with masks, saved statistics, overwriting, and implementations to choose."""
     rng = random.Random(seed)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from choice_graphs import normalized_chain
 
-from remat_explorer.graph import Graph, Implementation, Operation, Value, operation
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.monet.availability import Availability
@@ -56,32 +56,8 @@ def test_several_ways_of_a_run_ask_for_what_they_share_once():
     assert available.of(Y) == (0.0, [7, 100 + Y])
 
 
-@pytest.fixture
-def normalized() -> Graph:
-    """Layers as in a residual network: the gradient of a normalization reads its input or its output, all the same."""
-    layers, size = 4, 8
-    values, operations, before = [], [], ()
-    for i in range(layers):
-        x, y, z = len(values), len(values) + 1, len(values) + 2
-        values += [Value(f"{name}{i}", size) for name in "xyz"]
-        operations.append(operation(f"convolution{i}", "forward", before, [x], 9.0))
-        operations.append(operation(f"normalization{i}", "forward", [x], [y], 1.0))
-        operations.append(operation(f"activation{i}", "forward", [y], [z], 1.0))
-        before = (z,)
-    g = len(values)
-    values.append(Value("g", size))
-    operations.append(operation("loss", "backward", before, [g], 1.0))
-    for i in reversed(range(layers)):
-        x, y, z = 3 * i, 3 * i + 1, 3 * i + 2
-        values += [Value(f"{name}{i}", size) for name in ("gz", "gx")]
-        ways = [Implementation((read, g + 1), (g + 2,), 1.0, name=name) for read, name in ((x, "in"), (y, "out"))]
-        operations.append(operation(f"gradient{i}", "backward", [z, g], [g + 1], 9.0))
-        operations.append(Operation(f"normalization{i} backward", "backward", tuple(ways)))
-        g += 2
-    return Graph("normalized", tuple(values), tuple(operations))
-
-
-def test_half_a_run_of_each_way_does_not_do_with_half_of_an_input(normalized):
+def test_half_a_run_of_each_way_does_not_do_with_half_of_an_input():
+    normalized = normalized_chain(4)
     budget = 56  # of 104 that keeping everything takes
     problem = CondensedChoices.of(normalized)
     joint = JointProblem(problem, budget, Milp(relaxed=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from choice_graphs import best_cost, random_graph
+from choice_graphs import best_cost, normalized_chain, random_graph
 from synthetic_choices import with_choices
 
 import remat_explorer as rx
@@ -56,6 +56,19 @@ def test_no_bound_of_the_relaxation_is_above_the_optimum(seed):
     fractional = relaxation.improve(Limits(), integral=False).bound
     integral = relaxation.improve(Limits(), integral=True).bound
     assert 0 < fractional <= integral <= least_budget(graph, limit) + 1e-6
+
+
+def test_what_the_relaxation_would_choose_within_a_budget_leads_to_the_optimum(monkeypatch):
+    graph = normalized_chain(5)
+    limit = 1.06 * graph.total_cost
+    exact = MemorySearch(graph, limit, Limits(60, threads=1))
+    exact.run()
+    assert exact.bound == exact.peak
+    monkeypatch.setattr("remat_explorer.solvers.sweeps.memory_search.SMALL", 0)
+    search = MemorySearch(graph, limit, Limits(60, threads=1, cancelled=lambda: search.peak <= exact.peak))
+    search.run()
+    assert search.bound <= exact.peak == search.peak
+    assert search.peak < memory_at_overhead(graph, 0.06, "optimal", threads=1).peak
 
 
 def test_plain_checkmate_runs_default_implementations():
