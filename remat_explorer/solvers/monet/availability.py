@@ -90,7 +90,7 @@ class Availability:
         reads = [{v for v in way.inputs if self._sizes[v]} for way in ways]
         shared = set.intersection(*reads)
         rest = [read - shared for read in reads]
-        found = [(v,) for v in sorted(shared)]
+        found: list[tuple[int, ...]] = [(v,) for v in sorted(shared)]
         if len(rest) > 1 and all(rest):
             found.append(tuple(sorted({max(read, key=lambda v: (self._sizes[v], -v)) for read in rest})))
         return found

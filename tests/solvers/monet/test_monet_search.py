@@ -59,7 +59,7 @@ def test_checkmates_walks_come_first_so_choices_never_cost_more(graph, share):
         20,
         threads=1,
         report=lambda report: heard.append(report.doing),
-        cancelled=lambda: "bounding from a few moments, with choices" in heard,
+        cancelled=lambda: "planning with the implementations of the known schedule" in heard,
     )
     search = JointSearch(graph, budget, limits)
     search.run()
