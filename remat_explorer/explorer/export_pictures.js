@@ -102,6 +102,12 @@ async function drawingPicture(drawing) {
   }
 }
 
+// What `find` finds, at once or within five seconds: the plots are gone for a moment while another figure replaces them.
+async function soon(find) {
+  for (let attempt = 0; attempt < 50 && !find(); attempt++) await new Promise((done) => setTimeout(done, 100));
+  return find();
+}
+
 async function picture(explorer, kind) {
   const shown = (selector) => [...explorer.querySelectorAll(selector)].find((found) => found.offsetWidth);
   const canvases = { "matrices-png": [".remat-matrices", "matrices are"], "model-png": [".remat-model", "model is"] }[kind];
@@ -110,7 +116,7 @@ async function picture(explorer, kind) {
     if (!root) throw new Error(`the ${canvases[1]} not on the screen`);
     return canvasPicture(root);
   }
-  const plot = shown(".js-plotly-plot");
+  const plot = await soon(() => shown(".js-plotly-plot:has(svg.main-svg)"));
   if (!plot) throw new Error("the plots are not on the screen");
   const drawing = plotDrawing(plot);
   return kind === "plots-png" ? drawingPicture(drawing) : new Blob([drawing], { type: "image/svg+xml" });
