@@ -97,10 +97,10 @@ class Schedule:
         stage does not use stays to the stage's end, as in the paper; the plan frees earlier, so its peak is never above
         ``U.max()``.
         """
-        graph, bytes_of = self.graph, self.graph.value_bytes
+        graph, bytes_of = self.graph, self.graph.value_bytes.tolist()
         U = np.empty(self.R.shape, dtype=np.int64)
         kept = np.vstack([self.S[1:], np.zeros((1, len(graph.values)), dtype=bool)]) | graph.persistent
-        starts = self.S.astype(np.int64) @ bytes_of + graph.resident_bytes
+        starts = self.S.astype(np.int64) @ graph.value_bytes + graph.resident_bytes
         for t in range(self.stages):
             held = int(starts[t])
             runs = [(int(k), int(self.R[t, k])) for k in np.flatnonzero(self.R[t])]
@@ -109,14 +109,14 @@ class Schedule:
             for k, code in runs:
                 U[t, previous + 1 : k] = held
                 way = graph.operations[k].implementations[code - 1]
-                held += int(bytes_of[list(way.outputs)].sum())
+                held += sum(bytes_of[v] for v in way.outputs)
                 U[t, k] = held + way.workspace
                 previous = k
                 dead = [v for v in (*way.inputs, *way.outputs) if last_reader.get(v, k) <= k and not kept[t, v]]
                 again = [v for v in way.outputs if graph.persistent[v] and self.S[t, v]]  # the first version stays
                 if way.overwrites in dead and graph.heir(k, code) not in again:
                     U[t, k] -= bytes_of[way.overwrites]
-                held -= int(bytes_of[dead + again].sum())
+                held -= sum(bytes_of[v] for v in dead + again)
             U[t, previous + 1 :] = held
         return U
 

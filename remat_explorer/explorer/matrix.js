@@ -13,13 +13,16 @@ function render({ model, el }) {
   let foot = MARGIN.bottom;
   const palette = () => model.get("palettes")[root.dataset.theme];
   const producer = () => (data.values[model.get("value")] || [0, 0, 0])[2];
+  // Sizes are read when they change: between changes of the page, each reading would lay it out anew.
+  const measure = () => views.forEach((view) => Object.assign(view, { across: view.frame.clientWidth, down: view.frame.clientHeight }));
   const box = (view) => ({
     left: MARGIN.left,
     top: MARGIN.top,
-    width: view.frame.clientWidth - MARGIN.left - MARGIN.right,
-    height: view.frame.clientHeight - MARGIN.top - foot,
-    foot: view.frame.clientHeight,
+    width: view.across - MARGIN.left - MARGIN.right,
+    height: view.down - MARGIN.top - foot,
+    foot: view.down,
   });
+  const isOnScreen = () => root.isConnected && views[0].across > 0;
 
   function drawCursor() {
     const ratio = window.devicePixelRatio || 1;
@@ -29,12 +32,15 @@ function render({ model, el }) {
       context.setTransform(ratio, 0, 0, ratio, 0, 0);
       context.clearRect(0, 0, view.overlay.width, view.overlay.height);
       const [panel, area] = [shown[view.name], box(view)];
-      const id = panel.idOf(value);
-      view.picked.textContent = stage < data.stages && id >= 0 && id < panel.count ? panel.picked(stage, id) : "";
       if (data.rows === 0) continue;
       band(context, panel, part, area, stage, value, colours.cursor, { width: 1.5, dash: [] });
       if (hovered) band(context, panel, part, area, hovered.stage, hovered.value, colours.ink, { width: 0.75, dash: [3, 3] });
       if (brush && brush.view === view) drawBrush(context, colours);
+    }
+    for (const view of views) {
+      const panel = shown[view.name];
+      const id = panel.idOf(value);
+      view.picked.textContent = stage < data.stages && id >= 0 && id < panel.count ? panel.picked(stage, id) : "";
     }
     const known = stage < data.stages && data.values[value];
     const spoken = (panel) => panel.text(stage, panel.idOf(value));
@@ -59,18 +65,21 @@ function render({ model, el }) {
     const marked = new Set(model.get("found"));
     foot = data.rows && views.some((view) => namesFit(shown[view.name], box(view).width)) ? MARGIN.names : MARGIN.bottom;
     for (const view of views) {
-      const [panel, area, context] = [shown[view.name], box(view), view.cells.getContext("2d")];
+      const [panel, area, context] = [shown[view.name], box(view), view.cells.getContext("2d", { willReadFrequently: true })];
       const [width, height] = [(area.width + MARGIN.left + MARGIN.right) * ratio, area.foot * ratio].map(Math.round);
       for (const canvas of [view.cells, view.overlay])
         if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
       context.setTransform(1, 0, 0, 1, 0, 0);
       context.clearRect(0, 0, width, height);
-      view.legend.innerHTML = data.rows ? legend(view.name, palette(), model, data.comparedR !== null) : "";
       if (data.rows === 0) continue;
       context.setTransform(ratio, 0, 0, ratio, 0, 0);
       axes(context, panel, part, palette(), area, marked);
       paint(context, panel, part, palette(), area, ratio);
       if (marked.size) tint(context, panel, palette(), area, marked);
+    }
+    for (const view of views) {
+      const explained = data.rows ? legend(view.name, palette(), model, data.comparedR !== null) : "";
+      if (view.explained !== explained) view.legend.innerHTML = view.explained = explained;
     }
     views[0].subtitle.textContent = part.whole ? views[0].title : `computed in stages ${part.first}–${part.last} of ${data.rows}`;
     for (const view of views.slice(1)) view.subtitle.textContent = view.title;
@@ -90,19 +99,19 @@ function render({ model, el }) {
       waiting = false;
       if (!unpacked) data = unpack(model);
       unpacked = true;
-      if (root.isConnected && views[0].frame.clientWidth > 0) draw();
+      if (isOnScreen()) draw();
       else redraw();
     });
   }
 
-  function redraw(attempts = 10) {
+  // Where the page is hidden, as JupyterLab does for a moment when its theme changes, its size will change again.
+  function redraw() {
     if (framed) return;
     framed = true;
     requestAnimationFrame(() => {
       framed = false;
-      if (!root.isConnected) return;
-      if (views[0].frame.clientWidth > 0) draw();
-      else if (attempts > 0) redraw(attempts - 1); // JupyterLab hides the page for a moment when its theme changes
+      measure();
+      if (isOnScreen()) draw();
     });
   }
 
@@ -151,7 +160,7 @@ function render({ model, el }) {
   for (const name of SHOWN) model.on(`change:${name}`, () => changed(false));
   for (const name of ["stage", "value"]) model.on(`change:${name}`, () => waiting || drawCursor());
   const sizes = new ResizeObserver(() => redraw());
-  sizes.observe(root);
+  for (const view of views) sizes.observe(view.frame);
   const themes = new MutationObserver(checkTheme);
   themes.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name", "class"] });
   checkTheme();

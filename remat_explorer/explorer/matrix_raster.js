@@ -10,17 +10,27 @@ function edges(count, pixels, least, gap) {
   return { from, to };
 }
 
+// The columns of all ids: -1 where an id is not on the screen.
+function columnsOf(ids) {
+  const columns = new Int32Array(ids.reduce((most, id) => Math.max(most, id), -1) + 1).fill(-1);
+  ids.forEach((id, column) => (columns[id] = column));
+  return columns;
+}
+
 // The levels of the rows `first` to `last`, put over one another into a line of pixels: the highest is seen.
-function traceLayers(layers, ids, across, first, last, line) {
+function traceLayers(layers, columns, across, first, last, line) {
   for (const { bits, width, level } of layers) {
     const end = Math.min(bits.length, (last + 1) * width);
     const merged = bits.slice(first * width, (first + 1) * width);
     for (let start = (first + 1) * width; start < end; start += width)
       for (let byte = 0; byte < width; byte++) merged[byte] |= bits[start + byte];
-    if (merged.length === 0) continue;
-    for (let column = 0; column < ids.length; column++) {
-      if ((merged[ids[column] >> 3] & (128 >> (ids[column] & 7))) === 0) continue;
-      for (let x = across.from[column]; x < across.to[column]; x++) if (level > line[x]) line[x] = level;
+    for (let byte = 0; byte < merged.length; byte++) {
+      if (merged[byte] === 0) continue;
+      for (let bit = 0, id = 8 * byte; bit < 8 && id < columns.length; bit++, id++) {
+        const column = columns[id];
+        if (column < 0 || (merged[byte] & (128 >> bit)) === 0) continue;
+        for (let x = across.from[column]; x < across.to[column]; x++) if (level > line[x]) line[x] = level;
+      }
     }
   }
 }
@@ -41,17 +51,22 @@ function raster(panel, part, width, height, ratio) {
   const least = panel.sparse ? Math.round(2 * ratio) : 1;
   const [across, down] = [edges(ids.length, width, least, gap), edges(rows, height, least, gap)];
   const [levels, line] = [new Uint16Array(width * height), new Uint16Array(width)];
-  for (let row = 0, next = 0; row < rows; row = next) {
+  const columns = panel.layers ? columnsOf(ids) : null;
+  for (let row = 0, next = 0, filled = 0; row < rows; row = next) {
     for (next = row + 1; next < rows && down.from[next] === down.from[row] && down.to[next] === down.to[row]; ) next++;
     const [first, last] = [part.first + row, part.first + next - 1];
     line.fill(0);
-    if (panel.layers) traceLayers(panel.layers, ids, across, first, last, line);
+    if (panel.layers) traceLayers(panel.layers, columns, across, first, last, line);
     else traceLevels(panel.levels, ids, across, first, last, line);
     for (let y = down.from[row]; y < down.to[row]; y++)
-      for (let x = 0, at = y * width; x < width; x++, at++) if (line[x] > levels[at]) levels[at] = line[x];
+      if (y >= filled) levels.set(line, y * width);
+      else for (let x = 0, at = y * width; x < width; x++, at++) if (line[x] > levels[at]) levels[at] = line[x];
+    filled = Math.max(filled, down.to[row]);
   }
   return levels;
 }
+
+const known = new Uint32Array(65536); // the colours of the levels met so far; 0, which is transparent, is not yet
 
 function paint(context, panel, part, palette, box, ratio) {
   const [width, height] = [Math.round(box.width * ratio), Math.round(box.height * ratio)];
@@ -59,13 +74,16 @@ function paint(context, panel, part, palette, box, ratio) {
   const image = context.createImageData(width, height);
   const pixels = new Uint32Array(image.data.buffer);
   const colours = panel.colours(palette);
-  const known = new Uint32Array(65536); // the colours of the levels met so far; 0, which is transparent, is not yet
+  known.fill(0);
   const levels = raster(panel, part, width, height, ratio);
-  for (let i = 0; i < levels.length; i++) {
-    let colour = known[levels[i]];
-    if (colour === 0) {
-      const [r, g, b] = panel.colour(levels[i], colours);
-      colour = known[levels[i]] = (255 << 24) | (b << 16) | (g << 8) | r;
+  for (let i = 0, level = -1, colour = 0; i < levels.length; i++) {
+    if (levels[i] !== level) {
+      level = levels[i];
+      if (known[level] === 0) {
+        const [r, g, b] = panel.colour(level, colours);
+        known[level] = (255 << 24) | (b << 16) | (g << 8) | r;
+      }
+      colour = known[level];
     }
     pixels[i] = colour;
   }

@@ -42,10 +42,10 @@ def holdings(plan: Plan) -> Holdings:
     >>> holdings(Plan.from_sequence(linear(1), [(0, 0, 1), (1, 1, 1), (2, 2, 1)])).total.tolist()
     [1, 2, 3]
     """
-    graph, bytes_of = plan.graph, plan.graph.value_bytes
+    graph, bytes_of = plan.graph, plan.graph.value_bytes.tolist()
     freed_in = _stages_of_death(plan)
     kind_of: dict[int, int] = {}
-    held = np.zeros(3, dtype=np.int64)  # kept, temporaries, gradients
+    held = [0, 0, 0]  # kept, temporaries, gradients
     rows, statements, stages = [], [], []
     for i, statement in enumerate(plan.statements):
         if isinstance(statement, Free):
@@ -53,7 +53,7 @@ def holdings(plan: Plan) -> Holdings:
             continue
         node = graph.operations[statement.operation]
         way = node.implementations[statement.implementation - 1]
-        dropped = int(bytes_of[list(statement.drops)].sum())
+        dropped = sum(bytes_of[v] for v in statement.drops)
         if statement.overwrites is not None:
             held[kind_of.pop(statement.overwrites)] -= bytes_of[statement.overwrites]
         for v in way.outputs:
