@@ -76,9 +76,12 @@ def parse_image(text: str) -> int | tuple[int, int] | None:
 
 
 def devices(state: State) -> list[str]:
-    """The devices to choose from: the CPU, the GPU where there is one, and the one already chosen."""
+    """The devices to choose from: the CPU, the one already chosen, and the GPU where there is one.
+
+    A GPU is looked for when a module has been loaded: importing torch takes seconds, for which no screen should wait.
+    """
     found = ["cpu"]
-    if not state.no_execution:  # a bare graph needs no torch
+    if state.inputs is not None:
         import torch
 
         found += ["cuda"] if torch.cuda.is_available() else []

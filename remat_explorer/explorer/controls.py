@@ -67,6 +67,7 @@ class Controls:
         self.widget = w.HBox([columns[0], self.refresh, *columns[1:], buttons], layout=w.Layout(flex_flow="row wrap"))
         self.widget.add_class("remat-controls")
         state.observe(self._explain_strategy, "strategy")
+        state.observe(lambda change: self._list("device", devices(state)), "inputs")
         state.observe(self._enable, ["busy", "improving", "graph", "solution", "no_execution", "model"])
         self._explain_strategy()
         self._enable()
@@ -102,13 +103,16 @@ class Controls:
 
     def _look_again(self) -> None:
         """List model files anew, and load the chosen model again."""
-        field, chosen = self._fields["model"][1], self._state.model
-        names = _with(self._models.names(), chosen)
-        if tuple(names) != tuple(field.options):
-            self._listing = True  # a new list selects its first entry, which nobody chose
-            field.options, field.value = names, chosen
-            self._listing = False
+        self._list("model", _with(self._models.names(), self._state.model))
         self._actions.load()
+
+    def _list(self, name: str, options: list[str]) -> None:
+        """Offer these; the choice stays."""
+        field = self._fields[name][1]
+        if tuple(options) != tuple(field.options):
+            self._listing = True  # a new list selects its first entry, which nobody chose
+            field.options, field.value = options, getattr(self._state, name)
+            self._listing = False
 
     def _button(
         self, text: str, icon: str, action: Any, style: str, tooltip: str = "", width: str = "74px"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from remat_explorer.errors import UnknownNameError
+from remat_explorer.explorer.begin_sizes import BEGIN
 from remat_explorer.explorer.loading import Loaded, from_graph, from_module, from_zoo
 from remat_explorer.explorer.model_files import from_file, list_model_files
 from remat_explorer.explorer.state import State
@@ -87,6 +88,5 @@ class Sources:
 
 
 def _zoo() -> list[str]:
-    from remat_explorer import models
-
-    return list(models.names())
+    """Names of the zoo's models, from a table here: the zoo itself imports torch, for which no screen should wait."""
+    return list(BEGIN)

@@ -15,3 +15,7 @@ def test_every_model_begins_with_a_size_that_it_takes_no_larger_than_the_publish
     size = MODELS[name].sizes.choose(name, begin["batch"], begin.get("image"), begin.get("sequence"))
     assert max(size.image or (0,)) <= max(published.image or (0,))
     assert (size.sequence or 0) <= (published.sequence or 0)
+
+
+def test_the_list_of_models_is_the_zoo():
+    assert tuple(BEGIN) == models.names()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import ipywidgets as w
@@ -112,3 +114,37 @@ def test_play_can_be_started_and_stopped_by_a_script() -> None:
     assert play.playing
     play.playing = False  # what the button in the browser does
     assert not explorer.state.playing
+
+
+def test_the_list_of_devices_has_the_gpu_once_a_module_is_loaded(chain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    field: w.Dropdown = controls_of(chain)._fields["device"][1]
+    assert field.options == ("cpu",)
+    chain.state.device = "cuda:1"
+    chain.state.inputs = object()
+    assert field.options == ("cpu", "cuda", "cuda:1")
+    assert (field.value, chain.state.device) == ("cuda:1", "cuda:1")
+    chain.state.inputs = None
+
+
+WATCHED = """
+import sys, threading
+importers = []
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            importers.append(threading.current_thread())
+sys.meta_path.insert(0, Watch())
+import remat_explorer as rx
+explorer = rx.Explorer("mlp", batch=64, measured_costs=False, sweep=False, improve=False)
+assert explorer.wait(300), "the model was not loaded"
+print("torch" in sys.modules, threading.main_thread() in importers)
+explorer.close()
+"""
+
+
+def test_the_screen_does_not_wait_for_torch() -> None:
+    done = subprocess.run([sys.executable, "-c", WATCHED], capture_output=True, text=True, timeout=600)
+    assert done.stdout.split() == ["True", "False"], done.stderr
