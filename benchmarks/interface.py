@@ -8,6 +8,7 @@ dragged) and that of the page when the canvas is drawn. "350" is a chain whose g
 stage cursor 5 ms, a new matrix 15 ms, budget drag 100 ms, first paint 5 s after the cell is run (and then the first
 schedule, without a target, as the model is captured and measured), and four times that for DenseNet-161; memory
 after all interactions at most 10 % above that after the first tenth of them. What misses its target is marked with *.
+"stolen" is the share of the processor time this machine wanted that others on the same host took meanwhile.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 from report import publish
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "browser"))
@@ -133,6 +135,13 @@ def heap(page: Any) -> float:
     return session.send("Runtime.getHeapUsage")["usedSize"]
 
 
+def stolen(before: Any) -> float:
+    """Share of processor time since then that this machine wanted and did not get."""
+    spent = {name: end - begin for name, begin, end in zip(before._fields, before, psutil.cpu_times(), strict=True)}
+    wanted = sum(seconds for name, seconds in spent.items() if name not in ("idle", "iowait"))
+    return spent.get("steal", 0.0) / max(wanted, 1e-9)
+
+
 def measure(page: Any, address: str, root: Path, case: str, options: argparse.Namespace) -> dict[str, Any]:
     """Every latency of one explorer."""
     few = {"repeats": options.repeats, "pause": PAUSE}
@@ -145,6 +154,7 @@ def measure(page: Any, address: str, root: Path, case: str, options: argparse.Na
         INTERACT.format(count=options.interactions // 10),
         INTERACT.format(count=options.interactions - options.interactions // 10),
     ]
+    before = psutil.cpu_times()
     write_notebook(root / f"{case}.ipynb", cells)
     open_notebook(page, address, f"{case}.ipynb")
     run_cell(page, 0)
@@ -169,6 +179,7 @@ def measure(page: Any, address: str, root: Path, case: str, options: argparse.Na
         run_cell(page, cell, 600)
         memory.append({"kernel": stamps(page, cell)[0], "page": heap(page)})
     result["memory"] = memory
+    result["stolen"] = stolen(before)
     result["failures"], result["outside requests"] = list(page.failures), list(page.leaks)
     return result
 
@@ -183,7 +194,7 @@ def row(case: str, result: dict[str, Any]) -> list[str]:
     for part in ("kernel", "page"):
         growth = last[part] / first[part] - 1
         cells.append(f"{100 * growth:+.1f} %{'' if growth <= 0.1 else '*'}")
-    return cells
+    return [*cells, f"{100 * result['stolen']:.1f} %"]
 
 
 def main() -> None:
@@ -210,6 +221,7 @@ def main() -> None:
         "first schedule",
         "kernel memory",
         "page memory",
+        "stolen",
     ]
     publish("interface", columns, rows, details, repeats=options.repeats, interactions=options.interactions)
 

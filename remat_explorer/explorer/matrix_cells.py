@@ -10,7 +10,7 @@ import numpy as np
 from remat_explorer.explanations.kinds import kinds_in, kinds_of_codes, label_of
 from remat_explorer.figures.difference import difference
 from remat_explorer.figures.implementation_colours import implementation_colours
-from remat_explorer.figures.memory_heatmap import memory_in_stages
+from remat_explorer.figures.memory_heatmap import stage_lengths
 from remat_explorer.figures.schedule_heatmap import computation_kinds
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_seconds
@@ -49,16 +49,19 @@ class Cells:
         >>> list(cells.runs), list(cells.R), list(cells.S), np.frombuffer(cells.lengths, "<u4").tolist()
         ([128, 64, 32], [5, 6, 6], [0, 128, 192], [1, 2, 3])
         """
-        runs, U = schedule.R > 0, memory_in_stages(schedule)
-        inside = ~np.ma.getmaskarray(U)
-        shown = U.data[inside]
+        runs, lengths = schedule.R > 0, stage_lengths(schedule)
+        shown = schedule.U[np.arange(schedule.graph.n) < lengths[:, None]]
         largest = float(shown.max()) if shown.size else 0.0
-        levels = np.maximum(1, np.rint(shown * (LEVELS / max(largest, 1.0))))
+        levels = shown.astype(np.float32)
+        levels *= LEVELS / max(largest, 1.0)
+        np.clip(np.rint(levels, out=levels), 1, LEVELS, out=levels)
+        cells = np.flatnonzero(runs)
+        kinds = computation_kinds(schedule).ravel()[cells] + schedule.R.ravel()[cells] * np.uint8(KINDS)
         return Cells(
             runs=np.packbits(runs, axis=1).tobytes(),
-            R=(computation_kinds(schedule)[runs] + schedule.R[runs] * np.uint8(KINDS)).tobytes(),
+            R=kinds.tobytes(),
             S=np.packbits(schedule.S, axis=1).tobytes(),
-            lengths=inside.sum(axis=1).astype("<u4").tobytes(),
+            lengths=lengths.astype("<u4").tobytes(),
             U=levels.astype("<u2").tobytes(),
             largest=largest,
         )

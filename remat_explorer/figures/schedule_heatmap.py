@@ -27,8 +27,10 @@ def computation_kinds(schedule: Schedule) -> np.ndarray:
     """
     runs = schedule.R > 0
     kinds = runs * np.uint8(RECOMPUTE)
-    ever = np.flatnonzero(runs.any(axis=0))
-    kinds[runs.argmax(axis=0)[ever], ever] = np.where(schedule.graph.is_backward, BACKWARD, FORWARD)[ever]
+    later_first = np.flatnonzero(runs)[::-1]
+    first = np.full(schedule.graph.n, -1)
+    first[later_first % schedule.graph.n] = later_first  # of several entries the last one stays: the earliest stage
+    kinds.ravel()[first[first >= 0]] = np.where(schedule.graph.is_backward, BACKWARD, FORWARD)[first >= 0]
     return kinds
 
 
