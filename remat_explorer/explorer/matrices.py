@@ -31,7 +31,7 @@ class Matrices(anywidget.AnyWidget):
 
     Attributes:
         rows: stages on the screen, of both schedules when two are compared.
-        lengths, runs, R, S, U, largest: the attributes of `Cells`.
+        runs, R, S, U, largest: the attributes of `Cells`.
         compared_computed, compared_kept: what `difference_planes` says; empty when nothing is compared.
         found: operations that are marked.
         zoom: first and last stage, first and last operation on the screen; empty is everything.
@@ -42,7 +42,6 @@ class Matrices(anywidget.AnyWidget):
     _esm = "".join((HERE / f"{name}.js").read_text() for name in SCRIPTS)
     _css = HERE / "matrix.css"
     rows = t.Int(0).tag(sync=True)
-    lengths = t.Bytes(b"").tag(sync=True)
     runs = t.Bytes(b"").tag(sync=True)
     R = t.Bytes(b"").tag(sync=True)
     S = t.Bytes(b"").tag(sync=True)
@@ -106,7 +105,7 @@ class MatrixView:
         if schedule is not self._drawn[0]:
             cells = Cells.of(schedule)
             widget.runs, widget.R, widget.S = cells.runs, cells.R, cells.S
-            widget.lengths, widget.U, widget.largest = cells.lengths, cells.U, cells.largest
+            widget.U, widget.largest = cells.U, cells.largest
         if other is None:
             widget.compared_computed, widget.compared_kept, widget.rows = b"", b"", schedule.stages
         else:

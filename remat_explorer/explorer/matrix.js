@@ -1,5 +1,5 @@
 // R, S and U on canvases with one cursor. Hover never asks the kernel; clicks and keys set `stage`, `value`, `zoom`.
-const CELLS = ["lengths", "runs", "R", "S", "U", "compared_computed", "compared_kept", "rows", "operations", "values", "kinds"];
+const CELLS = ["runs", "R", "S", "U", "compared_computed", "compared_kept", "rows", "operations", "values", "kinds"];
 const SHOWN = ["zoom", "found", "budget", "largest", "resident", "colouring"];
 
 function render({ model, el }) {

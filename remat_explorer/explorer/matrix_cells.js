@@ -13,6 +13,36 @@ function wordsOf(model, name, Words) {
 
 const hasBit = ({ bits, width }, t, c) => ((bits[t * width + (c >> 3)] >> (7 - (c & 7))) & 1) === 1;
 
+// Which operations a stage computes, in order.
+function runsOf({ bits, width }, t) {
+  const found = [];
+  for (let byte = 0; byte < width; byte++)
+    for (let rest = bits[t * width + byte], k = 8 * byte; rest; rest = (rest << 1) & 255, k++) if (rest & 128) found.push(k);
+  return found;
+}
+
+// U up to each stage's last computation: between two computations it is what is held before the second one.
+function memoryOf(runs, levels, stages) {
+  const [starts, lengths, computed] = [new Uint32Array(stages), new Uint32Array(stages), []];
+  let total = 0;
+  for (let t = 0; t < stages; t++) {
+    computed.push(runsOf(runs, t));
+    [starts[t], lengths[t]] = [total, computed[t].length ? computed[t][computed[t].length - 1] + 1 : 0];
+    total += lengths[t];
+  }
+  const [cells, count] = [new Uint16Array(total), levels.length / 2];
+  let next = 0;
+  for (let t = 0; t < stages; t++) {
+    let at = starts[t];
+    for (const k of computed[t]) {
+      cells.fill(levels[next], at, starts[t] + k);
+      cells[starts[t] + k] = levels[count + next++];
+      at = starts[t] + k + 1;
+    }
+  }
+  return { cells, lengths, starts };
+}
+
 // Layers of bits, one for each kind of computation from 1 to 3, and how many computations come before each stage.
 function kindsOf(runs, codes, stages) {
   const layers = [1, 2, 3].map((level) => ({ bits: new Uint8Array(runs.bits.length), width: runs.width, level }));
@@ -68,16 +98,15 @@ function unpack(model) {
   const [rows, operations, values] = [model.get("rows"), model.get("operations"), model.get("values")];
   if (rows === 0) return { rows, stages: 0, operations: [], values: [], comparedR: null, comparedS: null };
   const [n, widthR, widthS] = [operations.length, Math.ceil(operations.length / 8), Math.ceil(values.length / 8)];
-  const [lengths, codes] = [wordsOf(model, "lengths", Uint32Array), bytesOf(model, "R")];
+  const codes = bytesOf(model, "R");
   const [runs, S] = [{ bits: bytesOf(model, "runs"), width: widthR }, { bits: bytesOf(model, "S"), width: widthS, level: 1 }];
-  const { layers, before } = kindsOf(runs, codes, lengths.length);
-  const starts = new Uint32Array(lengths.length);
-  for (let t = 1; t < lengths.length; t++) starts[t] = starts[t - 1] + lengths[t - 1];
+  const stages = runs.bits.length / widthR;
+  const { layers, before } = kindsOf(runs, codes, stages);
   let ways = null; // made when somebody looks at them
-  const U = { cells: wordsOf(model, "U", Uint16Array), lengths, starts };
+  const U = memoryOf(runs, wordsOf(model, "U", Uint16Array), stages);
   return {
     rows,
-    stages: lengths.length,
+    stages,
     operations,
     values,
     R: layers,
@@ -88,12 +117,12 @@ function unpack(model) {
     comparedS: differenceOf(model, "compared_kept", widthS),
     // What the stage computes: 0, or the kind plus 4 times the number of the implementation.
     codeAt(t, k) {
-      if (t >= lengths.length || !hasBit(runs, t, k)) return 0;
+      if (t >= stages || !hasBit(runs, t, k)) return 0;
       let at = before[t];
       for (let c = 0; c < k; c++) at += hasBit(runs, t, c);
       return codes[at];
     },
-    keptAt: (t, v) => t < lengths.length && hasBit(S, t, v),
-    memoryAt: (t, k) => (t < lengths.length && k < lengths[t] && k < n ? U.cells[starts[t] + k] : 0),
+    keptAt: (t, v) => t < stages && hasBit(S, t, v),
+    memoryAt: (t, k) => (t < stages && k < U.lengths[t] && k < n ? U.cells[U.starts[t] + k] : 0),
   };
 }

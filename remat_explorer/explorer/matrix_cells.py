@@ -10,13 +10,12 @@ import numpy as np
 from remat_explorer.explanations.kinds import kinds_in, kinds_of_codes, label_of
 from remat_explorer.figures.difference import difference
 from remat_explorer.figures.implementation_colours import implementation_colours
-from remat_explorer.figures.memory_heatmap import stage_lengths
 from remat_explorer.figures.schedule_heatmap import computation_kinds
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_seconds
 from remat_explorer.schedule import Schedule
 
-LEVELS = 65535  # U travels as 16 bits per cell: fine enough for three digits, a quarter of int64
+LEVELS = 65535  # U travels as 16 bits: fine enough for three digits, a quarter of int64
 KINDS = 4  # of computation; a cell of R is its kind plus 4 times the number of the implementation
 
 
@@ -28,15 +27,14 @@ class Cells:
         runs: bits, most significant first, rows padded to bytes: which cells of R compute.
         R: one byte for each of these in order, the kind of `computation_kinds` plus `KINDS` times the implementation.
         S: bits like ``runs``.
-        lengths: little-endian 32-bit, the number of cells of U in each row up to the stage's last computation.
-        U: of these cells, little-endian 16-bit, the share of ``largest`` times `LEVELS`, at least 1.
+        U: of these cells, little-endian 16-bit, the share of ``largest`` times `LEVELS`, at least 1: first the memory
+            that is held before each computation, back to the stage's one before, then the memory while each runs.
         largest: bytes of the highest level.
     """
 
     runs: bytes
     R: bytes
     S: bytes
-    lengths: bytes
     U: bytes
     largest: float
 
@@ -46,22 +44,20 @@ class Cells:
 
         >>> from remat_explorer.instances import linear
         >>> cells = Cells.of(Schedule(linear(1), np.eye(3), np.tril(np.ones((3, 3)), -1)))
-        >>> list(cells.runs), list(cells.R), list(cells.S), np.frombuffer(cells.lengths, "<u4").tolist()
-        ([128, 64, 32], [5, 6, 6], [0, 128, 192], [1, 2, 3])
+        >>> list(cells.runs), list(cells.R), list(cells.S)
+        ([128, 64, 32], [5, 6, 6], [0, 128, 192])
         """
-        runs, lengths = schedule.R > 0, stage_lengths(schedule)
-        shown = schedule.U[np.arange(schedule.graph.n) < lengths[:, None]]
-        largest = float(shown.max()) if shown.size else 0.0
-        levels = shown.astype(np.float32)
-        levels *= LEVELS / max(largest, 1.0)
-        np.clip(np.rint(levels, out=levels), 1, LEVELS, out=levels)
+        runs, n = schedule.R > 0, schedule.graph.n
         cells = np.flatnonzero(runs)
+        before = np.where(cells % n > 0, cells - 1, cells)
+        shown = schedule.U.ravel()[np.concatenate([before, cells])]
+        largest = float(shown.max()) if shown.size else 0.0
+        levels = np.maximum(1, np.rint(shown * (LEVELS / max(largest, 1.0))))
         kinds = computation_kinds(schedule).ravel()[cells] + schedule.R.ravel()[cells] * np.uint8(KINDS)
         return Cells(
             runs=np.packbits(runs, axis=1).tobytes(),
             R=kinds.tobytes(),
             S=np.packbits(schedule.S, axis=1).tobytes(),
-            lengths=lengths.astype("<u4").tobytes(),
             U=levels.astype("<u2").tobytes(),
             largest=largest,
         )

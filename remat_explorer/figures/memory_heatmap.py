@@ -21,18 +21,10 @@ def memory_in_stages(schedule: Schedule) -> np.ma.MaskedArray:
     >>> memory_in_stages(Schedule(linear(1), np.eye(3), np.tril(np.ones((3, 3)), -1))).tolist()
     [[1, None, None], [1, 2, None], [2, 2, 3]]
     """
-    return np.ma.masked_array(schedule.U, mask=np.arange(schedule.graph.n) >= stage_lengths(schedule)[:, None])
-
-
-def stage_lengths(schedule: Schedule) -> np.ndarray:
-    """How many operations each stage passes up to its last computation, int64 of shape (stages,).
-
-    >>> from remat_explorer.instances import linear
-    >>> stage_lengths(Schedule(linear(1), np.eye(3), np.tril(np.ones((3, 3)), -1))).tolist()
-    [1, 2, 3]
-    """
+    n = schedule.graph.n
     runs = schedule.R > 0
-    return np.where(runs.any(axis=1), schedule.graph.n - runs[:, ::-1].argmax(axis=1), 0)
+    last = np.where(runs.any(axis=1), n - 1 - runs[:, ::-1].argmax(axis=1), -1)
+    return np.ma.masked_array(schedule.U, mask=np.arange(n) > last[:, None])
 
 
 def memory_heatmap(schedule: Schedule, theme: Theme = "light") -> Figure:

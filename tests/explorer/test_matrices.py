@@ -14,6 +14,7 @@ from remat_explorer.explorer.matrices import MatrixView
 from remat_explorer.explorer.matrix_cells import KINDS, LEVELS, Cells, difference_planes, labels
 from remat_explorer.explorer.state import State
 from remat_explorer.figures.difference import BOTH, FIRST, NEITHER, SECOND, difference
+from remat_explorer.figures.memory_heatmap import memory_in_stages
 from remat_explorer.figures.schedule_heatmap import computation_kinds
 from remat_explorer.graph import Graph, Implementation, Operation, Value
 from remat_explorer.schedule import Schedule
@@ -45,8 +46,10 @@ def spread_R(cells: Cells, shape: tuple[int, ...]) -> np.ndarray:
 
 def spread_U(cells: Cells, shape: tuple[int, ...]) -> np.ndarray:
     """U as the browser makes it from what it is sent."""
-    U = np.zeros(shape, dtype="<u2")
-    U[np.arange(shape[1]) < np.frombuffer(cells.lengths, "<u4")[:, None]] = np.frombuffer(cells.U, "<u2")
+    U, last = np.zeros(shape, dtype="<u2"), [-1] * shape[0]
+    before, during = np.frombuffer(cells.U, "<u2").reshape(2, -1)
+    for i, (t, k) in enumerate(np.argwhere(spread_R(cells, shape))):
+        U[t, last[t] + 1 : k], U[t, k], last[t] = before[i], during[i], k
     return U
 
 
@@ -55,9 +58,9 @@ def test_memory_travels_with_three_exact_digits(tight: Any) -> None:
     cells = Cells.of(schedule)
     U = spread_U(cells, schedule.R.shape)
     assert cells.largest == schedule.U.max()
-    ran = schedule.R > 0
-    assert np.allclose(U[ran] / LEVELS * cells.largest, schedule.U[ran], rtol=1e-3)
-    assert (U.argmin(axis=1)[:-1] == np.frombuffer(cells.lengths, "<u4")[:-1]).all()
+    true = memory_in_stages(schedule)
+    assert np.allclose(U[~true.mask] / LEVELS * cells.largest, true.compressed(), rtol=1e-3)
+    assert (U[true.mask] == 0).all()
 
 
 def test_computations_travel_with_their_kind_and_implementation(tight: Any) -> None:
