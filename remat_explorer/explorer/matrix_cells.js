@@ -1,14 +1,14 @@
 // The matrices as they were sent: bits, most significant first, rows padded to bytes, and what the set bits mean.
-// They are never unpacked: 1,000 stages are drawn by merging the bytes of the rows that share a pixel.
+// R and S are never unpacked: 1,000 stages are drawn by merging the bytes of the rows that share a pixel.
 function bytesOf(model, name) {
   const view = model.get(name);
   return view && view.byteLength ? new Uint8Array(view.buffer, view.byteOffset, view.byteLength) : new Uint8Array(0);
 }
 
-function wordsOf(model, name, Words) {
+function wordsOf(model, name) {
   const raw = bytesOf(model, name);
-  const aligned = raw.byteOffset % Words.BYTES_PER_ELEMENT === 0 ? raw : raw.slice();
-  return new Words(aligned.buffer, aligned.byteOffset, aligned.byteLength / Words.BYTES_PER_ELEMENT);
+  const aligned = raw.byteOffset % 2 === 0 ? raw : raw.slice();
+  return new Uint16Array(aligned.buffer, aligned.byteOffset, aligned.byteLength / 2);
 }
 
 const hasBit = ({ bits, width }, t, c) => ((bits[t * width + (c >> 3)] >> (7 - (c & 7))) & 1) === 1;
@@ -22,54 +22,36 @@ function runsOf({ bits, width }, t) {
 }
 
 // U up to each stage's last computation: between two computations it is what is held before the second one.
-function memoryOf(runs, levels, stages) {
-  const [starts, lengths, computed] = [new Uint32Array(stages), new Uint32Array(stages), []];
-  let total = 0;
-  for (let t = 0; t < stages; t++) {
-    computed.push(runsOf(runs, t));
-    [starts[t], lengths[t]] = [total, computed[t].length ? computed[t][computed[t].length - 1] + 1 : 0];
-    total += lengths[t];
-  }
-  const [cells, count] = [new Uint16Array(total), levels.length / 2];
+function memoryOf(computed, levels) {
+  const lengths = computed.map((operations) => (operations.length ? operations[operations.length - 1] + 1 : 0));
+  const starts = sumsBefore(lengths);
+  const [cells, count] = [new Uint16Array(starts[computed.length]), levels.length / 2];
   let next = 0;
-  for (let t = 0; t < stages; t++) {
+  computed.forEach((operations, t) => {
     let at = starts[t];
-    for (const k of computed[t]) {
+    for (const k of operations) {
       cells.fill(levels[next], at, starts[t] + k);
       cells[starts[t] + k] = levels[count + next++];
       at = starts[t] + k + 1;
     }
-  }
+  });
   return { cells, lengths, starts };
 }
 
-// Layers of bits, one for each kind of computation from 1 to 3, and how many computations come before each stage.
-function kindsOf(runs, codes, stages) {
-  const layers = [1, 2, 3].map((level) => ({ bits: new Uint8Array(runs.bits.length), width: runs.width, level }));
-  const before = new Uint32Array(stages + 1);
-  let next = 0;
-  for (let t = 0; t < stages; t++) {
-    before[t] = next;
-    for (let at = t * runs.width; at < (t + 1) * runs.width; at++) {
-      if (runs.bits[at] === 0) continue;
-      for (let bit = 128; bit; bit >>= 1) if (runs.bits[at] & bit) layers[(codes[next++] & 3) - 1].bits[at] |= bit;
-    }
-  }
-  return { layers, before };
+// The sum of the numbers before each one, and of all.
+function sumsBefore(numbers) {
+  const sums = new Uint32Array(numbers.length + 1);
+  numbers.forEach((number, i) => (sums[i + 1] = sums[i] + number));
+  return sums;
 }
 
-// Layers of bits, one for each kind of implementation from 1, the default, on.
-function waysOf(runs, codes, operations, kinds) {
-  const layers = kinds.map((_, i) => ({ bits: new Uint8Array(runs.bits.length), width: runs.width, level: i + 1 }));
+// What is computed as layers of bits: `layerOf` says of an operation, and of its place among all, which layer it is in.
+function layersOf(computed, width, count, layerOf) {
+  const layers = Array.from({ length: count }, (_, i) => ({ bits: new Uint8Array(computed.length * width), width, level: i + 1 }));
   let next = 0;
-  for (let at = 0; at < runs.bits.length; at++) {
-    if (runs.bits[at] === 0) continue;
-    for (let bit = 128, c = 8 * (at % runs.width); bit; bit >>= 1, c++) {
-      if ((runs.bits[at] & bit) === 0) continue;
-      const code = codes[next++] >> 2;
-      layers[(operations[c][5] || [])[code - 1] || 0].bits[at] |= bit;
-    }
-  }
+  computed.forEach((operations, t) => {
+    for (const k of operations) layers[layerOf(k, next++)].bits[t * width + (k >> 3)] |= 128 >> (k & 7);
+  });
   return layers;
 }
 
@@ -101,26 +83,29 @@ function unpack(model) {
   const codes = bytesOf(model, "R");
   const [runs, S] = [{ bits: bytesOf(model, "runs"), width: widthR }, { bits: bytesOf(model, "S"), width: widthS, level: 1 }];
   const stages = runs.bits.length / widthR;
-  const { layers, before } = kindsOf(runs, codes, stages);
+  const computed = Array.from({ length: stages }, (_, t) => runsOf(runs, t));
+  const before = sumsBefore(computed.map((operations) => operations.length));
+  const byKind = layersOf(computed, widthR, 3, (k, at) => (codes[at] & 3) - 1);
+  // Layers of implementations from the default one on; an operation knows which kind each of its own is of.
+  const makeWays = () =>
+    layersOf(computed, widthR, model.get("kinds").length, (k, at) => (operations[k][5] || [])[(codes[at] >> 2) - 1] || 0);
   let ways = null; // made when somebody looks at them
-  const U = memoryOf(runs, wordsOf(model, "U", Uint16Array), stages);
+  const U = memoryOf(computed, wordsOf(model, "U"));
   return {
     rows,
     stages,
     operations,
     values,
-    R: layers,
-    byWay: () => (ways = ways || waysOf(runs, codes, operations, model.get("kinds"))),
+    R: byKind,
+    byWay: () => (ways = ways || makeWays()),
     S: [S],
     U,
     comparedR: differenceOf(model, "compared_computed", widthR),
     comparedS: differenceOf(model, "compared_kept", widthS),
     // What the stage computes: 0, or the kind plus 4 times the number of the implementation.
     codeAt(t, k) {
-      if (t >= stages || !hasBit(runs, t, k)) return 0;
-      let at = before[t];
-      for (let c = 0; c < k; c++) at += hasBit(runs, t, c);
-      return codes[at];
+      const at = t < stages ? computed[t].indexOf(k) : -1;
+      return at < 0 ? 0 : codes[before[t] + at];
     },
     keptAt: (t, v) => t < stages && hasBit(S, t, v),
     memoryAt: (t, k) => (t < stages && k < U.lengths[t] && k < n ? U.cells[U.starts[t] + k] : 0),

@@ -10,15 +10,8 @@ function edges(count, pixels, least, gap) {
   return { from, to };
 }
 
-// The columns of all ids: -1 where an id is not on the screen.
-function columnsOf(ids) {
-  const columns = new Int32Array(ids.reduce((most, id) => Math.max(most, id), -1) + 1).fill(-1);
-  ids.forEach((id, column) => (columns[id] = column));
-  return columns;
-}
-
 // The levels of the rows `first` to `last`, put over one another into a line of pixels: the highest is seen.
-function traceLayers(layers, columns, across, first, last, line) {
+function traceLayers(layers, at, across, first, last, line) {
   for (const { bits, width, level } of layers) {
     const end = Math.min(bits.length, (last + 1) * width);
     const merged = bits.slice(first * width, (first + 1) * width);
@@ -26,10 +19,9 @@ function traceLayers(layers, columns, across, first, last, line) {
       for (let byte = 0; byte < width; byte++) merged[byte] |= bits[start + byte];
     for (let byte = 0; byte < merged.length; byte++) {
       if (merged[byte] === 0) continue;
-      for (let bit = 0, id = 8 * byte; bit < 8 && id < columns.length; bit++, id++) {
-        const column = columns[id];
-        if (column < 0 || (merged[byte] & (128 >> bit)) === 0) continue;
-        for (let x = across.from[column]; x < across.to[column]; x++) if (level > line[x]) line[x] = level;
+      for (let bit = 0; bit < 8; bit++) {
+        const column = merged[byte] & (128 >> bit) ? at(8 * byte + bit) : -1;
+        if (column >= 0) for (let x = across.from[column]; x < across.to[column]; x++) if (level > line[x]) line[x] = level;
       }
     }
   }
@@ -51,12 +43,11 @@ function raster(panel, part, width, height, ratio) {
   const least = panel.sparse ? Math.round(2 * ratio) : 1;
   const [across, down] = [edges(ids.length, width, least, gap), edges(rows, height, least, gap)];
   const [levels, line] = [new Uint16Array(width * height), new Uint16Array(width)];
-  const columns = panel.layers ? columnsOf(ids) : null;
   for (let row = 0, next = 0, filled = 0; row < rows; row = next) {
     for (next = row + 1; next < rows && down.from[next] === down.from[row] && down.to[next] === down.to[row]; ) next++;
     const [first, last] = [part.first + row, part.first + next - 1];
     line.fill(0);
-    if (panel.layers) traceLayers(panel.layers, columns, across, first, last, line);
+    if (panel.layers) traceLayers(panel.layers, panel.at, across, first, last, line);
     else traceLevels(panel.levels, ids, across, first, last, line);
     for (let y = down.from[row]; y < down.to[row]; y++)
       if (y >= filled) levels.set(line, y * width);
