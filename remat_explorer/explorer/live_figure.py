@@ -95,8 +95,8 @@ class Canvas:
         if (change["new"] or 0) > (change["old"] or 0) and self._changed:
             self._missed()
 
-    def draw(self, traces: Sequence[Trace], layout: dict[str, Any]) -> bool:
-        """Take over what differs from what is drawn; returns whether traces came or went."""
+    def draw(self, traces: Sequence[Trace], layout: dict[str, Any]) -> None:
+        """Take over what differs from what is drawn."""
         renewed = self._names(traces) != self._names(self._traces)
         if renewed:
             self.figure.data = self.figure.data[: self._fixed]
@@ -116,7 +116,6 @@ class Canvas:
                 if moved:
                     self.figure.layout.update(moved)
         self._traces, self._layout = list(traces), layout
-        return renewed
 
     def _names(self, traces: Sequence[Trace]) -> list[str]:
         return [trace["name"] for trace in traces[self._fixed :]]

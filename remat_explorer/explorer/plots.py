@@ -11,10 +11,11 @@ from remat_explorer.explorer.choosing import choose, choose_next
 from remat_explorer.explorer.live_figure import Canvas
 from remat_explorer.explorer.plots_layout import HEIGHT, WIDTH
 from remat_explorer.explorer.plots_legend import legend_html
-from remat_explorer.explorer.plots_scene import FIXED, HITS, Scene
+from remat_explorer.explorer.plots_page import PlotsPage
+from remat_explorer.explorer.plots_scene import FIXED, Scene
 from remat_explorer.explorer.state import State
-from remat_explorer.explorer.timeline_cursor import TimelineCursor
 from remat_explorer.figures.palette import palette
+from remat_explorer.figures.timeline_traces import PLACES
 
 RENEWALS = 5  # of the figure in a minute, at most
 SHOWN = ["schedule", "solution", "measurement", "budget", "theme", "stacking", "other", "frontier"]
@@ -45,8 +46,8 @@ class PlotsView:
         row.add_class("remat-stacking")
         # The first touch of plotly costs seconds, so the figure comes with the first schedule.
         self._place = w.Box(layout=w.Layout(width=f"{WIDTH}px", height=f"{HEIGHT}px", overflow="hidden"))
-        self.cursor = TimelineCursor()
-        self.widget = w.VBox([row, self._place, self.cursor], layout=w.Layout(flex="0 0 auto", width=f"{WIDTH}px"))
+        self.page = PlotsPage(self._click)
+        self.widget = w.VBox([row, self._place, self.page], layout=w.Layout(flex="0 0 auto", width=f"{WIDTH}px"))
         self.widget.add_class("remat-plots")
         state.observe(self._draw, SHOWN)
         state.observe(self._move, "stage")
@@ -75,15 +76,13 @@ class PlotsView:
         traces, layout = self._scene.compose(self._state)
         if self._canvas is None:
             self._put(Canvas(traces, layout, FIXED, self._again, self._state.lock))
-        elif self._canvas.draw(traces, layout):
-            self._listen()
-        self.cursor.colour = palette(self._state.theme).cursor
+        else:
+            self._canvas.draw(traces, layout)
+        self.page.colour = palette(self._state.theme).cursor
         self._move()
 
     def _put(self, canvas: Canvas) -> None:
         self._canvas = canvas
-        canvas.figure.data[HITS].on_click(self._point)
-        self._listen()
         self._place.children = (canvas.figure,)
 
     def _again(self) -> None:
@@ -99,28 +98,16 @@ class PlotsView:
                 self._put(Canvas(*self._scene.compose(self._state), FIXED, self._again, self._state.lock))
                 old.close()
 
-    def _listen(self) -> None:
-        """A click on a strategy's point chooses it; this is for strategies that have just come."""
-        for trace in self.figure.data[FIXED:]:
-            trace.on_click(self._choose)
-
     def _move(self, change: Any = None) -> None:
-        self.cursor.move(*self._scene.span(self._state.stage))
+        self.page.move(*self._scene.span(self._state.stage))
 
-    def _point(self, trace: Any, points: Any, selector: Any) -> None:
-        """A click on the timeline selects the stage, and the value where there is a single one."""
-        if not points.point_inds:  # plotly also calls for sibling traces, with no points
-            return
-        stage, value = self._scene.pointed(points.point_inds[0])
-        with self._state.at_once():
-            self._state.stage = stage
-            if value >= 0:
-                self._state.value = value
-
-    def _choose(self, trace: Any, points: Any, selector: Any) -> None:
-        """A click on the trade-off makes the point the current solution."""
-        if not points.point_inds:
-            return
-        solution = self._scene.solution(trace.name, points.point_inds[0])
-        if solution is not None:
+    def _click(self, trace: str, point: int) -> None:
+        """On the timeline: the stage, and the value where there is a single one; on the trade-off: that solution."""
+        if trace == PLACES:
+            stage, value = self._scene.pointed(point)
+            with self._state.at_once():
+                self._state.stage = stage
+                if value >= 0:
+                    self._state.value = value
+        elif solution := self._scene.solution(trace, point):
             choose(self._state, solution)

@@ -14,6 +14,7 @@ from remat_explorer.quantities import format_bytes
 
 MOST = 800  # points of a line; more cannot be seen
 LONGEST = 17  # letters of a name in the legend
+PLACES = "places"  # name of the trace that can be pointed at
 Trace = dict[str, Any]
 
 
@@ -117,7 +118,7 @@ def hit_trace(stack: Stack, places: Hits, axis: ByteAxis, measured: np.ndarray |
     """An invisible trace that is there to be pointed at."""
     return {
         "type": "scatter",
-        "name": "places",
+        "name": PLACES,
         "visible": True,
         "x": places.x,
         "y": places.y / axis.bytes,

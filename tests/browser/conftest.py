@@ -32,10 +32,18 @@ def lab(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tup
 
 
 @pytest.fixture
-def page(chromium: str, tmp_path: Path) -> Iterator[Any]:
-    """A fresh page of 1280 x 800; a screenshot of its end is left in the test's folder."""
+def page(chromium: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A fresh page of 1280 x 800; a screenshot of its end is left in the test's folder.
+
+    Kernels that it has started end with it, or their background work would slow down the tests that follow; what the
+    browser has loaded of JupyterLab is kept for them.
+    """
     from playwright.sync_api import sync_playwright
 
-    with sync_playwright() as playwright, browse(playwright, tmp_path / "profile", chromium) as page:
+    with (
+        sync_playwright() as playwright,
+        browse(playwright, tmp_path_factory.getbasetemp() / "profile", chromium) as page,
+    ):
         yield page
         page.screenshot(path=tmp_path / "end.png")
+        page.evaluate("() => window.jupyterapp?.serviceManager.sessions.shutdownAll()")

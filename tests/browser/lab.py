@@ -185,5 +185,15 @@ def run_until_printed(page: Any, number: int, text: str, timeout: float = 60) ->
     page.keyboard.press("Escape")
 
 
+def save(page: Any, path: Path, text: str, timeout: float = 30) -> None:
+    """Save the open notebook, which is at ``path``, and wait until ``text`` is in the file."""
+    page.keyboard.press("Control+s")
+    deadline = time.monotonic() + timeout
+    while text not in path.read_text():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{path.name} was saved without {text!r}")
+        page.wait_for_timeout(100)
+
+
 def _printed(page: Any, number: int) -> str:
     return "\n".join(cell(page, number).locator(".jp-OutputArea-output").all_inner_texts())

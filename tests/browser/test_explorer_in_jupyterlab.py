@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from explorer_page import ON_SCREEN, await_idle, click, show, stage, status
+from lab import save
 
 pytestmark = pytest.mark.browser
 
@@ -89,8 +90,7 @@ def test_solve_move_the_cursor_execute_and_reload(lab: tuple[str, Path], page: A
     assert "within its budget of" in status(page)
     page.wait_for_function(MEASURED)
 
-    page.keyboard.press("Control+s")
-    page.wait_for_timeout(1000)
+    save(page, lab[1] / "road.ipynb", "application/vnd.jupyter.widget-view+json")
     page.reload()
     page.wait_for_function(ON_SCREEN, timeout=90_000)
     page.wait_for_function(MEASURED, timeout=20_000)

@@ -61,14 +61,7 @@ def trace(view: PlotsView, name: str, axis: str = "x") -> Any:
 
 def click(view: PlotsView, clicked: Any, point: int) -> None:
     """What the browser sends when a point is clicked."""
-    index = [t.uid for t in view.figure.data].index(clicked.uid)
-    points = {"trace_indexes": [index], "point_indexes": [point], "xs": [0.0], "ys": [0.0]}
-    view.figure._js2py_pointsCallback = {
-        "event_type": "plotly_click",
-        "points": points,
-        "device_state": None,
-        "selector": None,
-    }
+    view.page._handle_custom_msg({"trace": clicked.name, "point": point}, [])
 
 
 def messages(view: PlotsView) -> list[Any]:
@@ -136,7 +129,7 @@ def test_a_click_on_the_timeline_selects_the_stage(view: PlotsView, state: State
     click(view, trace(view, "places", "x2"), place)
     assert state.stage == layers.stage[20]
     assert state.value == 0
-    assert (view.cursor.start, view.cursor.end) == layers.span(state.stage)
+    assert (view.page.start, view.page.end) == layers.span(state.stage)
 
 
 def test_a_click_on_a_layer_of_one_value_selects_the_value_too(view: PlotsView, state: State) -> None:
@@ -150,15 +143,11 @@ def test_a_click_on_a_layer_of_one_value_selects_the_value_too(view: PlotsView, 
     assert state.stage == layers.stage[places.computation[place]]
 
 
-def test_events_without_points_change_nothing(view: PlotsView, state: State, frontier: Any) -> None:
+def test_a_click_on_what_stands_for_no_solution_changes_nothing(view: PlotsView, state: State, frontier: Any) -> None:
     state.frontier = frontier
     before = state.solution, state.stage
-    view.figure._js2py_pointsCallback = {
-        "event_type": "plotly_click",
-        "points": {"trace_indexes": [], "point_indexes": [], "xs": [], "ys": []},
-        "device_state": None,
-        "selector": None,
-    }
+    click(view, trace(view, "selected"), 0)
+    click(view, trace(view, "optimal"), 100)  # of a curve that has become shorter meanwhile
     assert (state.solution, state.stage) == before
 
 

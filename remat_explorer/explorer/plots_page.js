@@ -1,5 +1,7 @@
-// The band over the selected stage: a rectangle in plotly's own drawing. It moves without plotly, which would draw
-// everything anew; a picture of the drawing contains it.
+// What the page does with plotly's figure by itself. The band over the selected stage is a rectangle in plotly's own
+// drawing: it moves without plotly, which would draw everything anew, and a picture of the drawing contains it. Clicks
+// are sent one by one: of what plotly's own widget sends while the kernel is busy only the last thing is kept, and a
+// click is followed by news of the pointer.
 function render({ model, el }) {
   const band = document.createElementNS("http://www.w3.org/2000/svg", "rect");
   for (const [name, value] of Object.entries({ class: "remat-stage-band", opacity: 0.35, "pointer-events": "none" }))
@@ -22,6 +24,9 @@ function render({ model, el }) {
     if (!found?.on || found === plot) return;
     plot = found;
     for (const event of ["plotly_afterplot", "plotly_relayouting"]) plot.on(event, draw);
+    plot.on("plotly_click", ({ points }) => {
+      if (points.length) model.send({ trace: points[0].data.name, point: points[0].pointNumber });
+    });
     draw();
   }
 
