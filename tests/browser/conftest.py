@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lab import MEND, browse, find_chromium, serve
+
+LEAVE = """async () => {
+    if (!window.jupyterapp) return;
+    await window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Light'});
+    await window.jupyterapp.serviceManager.sessions.shutdownAll();
+}"""
 
 
 @pytest.fixture(scope="session")
@@ -32,18 +39,29 @@ def lab(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tup
 
 
 @pytest.fixture
-def page(chromium: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A fresh page of 1280 x 800; a screenshot of its end is left in the test's folder.
+def page(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A fresh page of 1280 x 800."""
+    with _fresh_page(chromium, tmp_path_factory) as page:
+        yield page
 
-    Kernels that it has started end with it, or their background work would slow down the tests that follow; what the
-    browser has loaded of JupyterLab is kept for them.
+
+@pytest.fixture(scope="module")
+def lasting_page(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The same for all tests of a file, which load JupyterLab and start a kernel once: most of their time."""
+    with _fresh_page(chromium, tmp_path_factory) as page:
+        yield page
+
+
+@contextmanager
+def _fresh_page(chromium: str, folders: pytest.TempPathFactory) -> Iterator[Any]:
+    """A page; a screenshot of its end is left in a folder of its own.
+
+    Kernels that it has started end with it, or their background work would slow down the tests that follow; these find
+    JupyterLab light, and what the browser has loaded of it.
     """
     from playwright.sync_api import sync_playwright
 
-    with (
-        sync_playwright() as playwright,
-        browse(playwright, tmp_path_factory.getbasetemp() / "profile", chromium) as page,
-    ):
+    with sync_playwright() as playwright, browse(playwright, folders.getbasetemp() / "profile", chromium) as page:
         yield page
-        page.screenshot(path=tmp_path / "end.png")
-        page.evaluate("() => window.jupyterapp?.serviceManager.sessions.shutdownAll()")
+        page.screenshot(path=folders.mktemp("page") / "end.png")
+        page.evaluate(LEAVE)

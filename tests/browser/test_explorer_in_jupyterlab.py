@@ -59,7 +59,9 @@ def use_the_panels(page: Any) -> None:
 
 
 def test_solve_move_the_cursor_execute_and_reload(lab: tuple[str, Path], page: Any) -> None:
-    show(page, lab, "road.ipynb", 'rx.Explorer("residual_net", batch=8, budget="75%", strategy="optimal")')
+    show(
+        page, lab, "road.ipynb", 'rx.Explorer("residual_net", batch=8, budget="75%", strategy="optimal", time_limit=5)'
+    )
     page.wait_for_function(PAINTED)  # every matrix shows ground, cells and text
 
     click(page, "Solve")
@@ -105,8 +107,8 @@ def test_solve_move_the_cursor_execute_and_reload(lab: tuple[str, Path], page: A
 
 
 def test_cancel_stops_a_long_solve_at_once_and_the_interface_lives_on(lab: tuple[str, Path], page: Any) -> None:
-    chosen = 'budget="62%", strategy="checkmate-ilp", time_limit=600, measured_costs=False'
-    show(page, lab, "cancel.ipynb", f'rx.Explorer("residual_net", {chosen})')
+    chosen = 'strategy="checkmate-ilp", time_limit=600, improve=False, sweep=False'
+    show(page, lab, "cancel.ipynb", f'rx.Explorer(graph=rx.linear(32), budget="30%", {chosen})')
     choose_tab(page, "Plan")
     click(page, "Solve")
     page.wait_for_selector('.remat-status[data-busy="solving"]', timeout=20_000)

@@ -29,19 +29,24 @@ COLOURS = """async (bytes) => {
 }"""
 
 
-@pytest.fixture
-def shown(lab: tuple[str, Path], page: Any, request: pytest.FixtureRequest) -> Path:
-    """A solved chain in a notebook; the folder of the notebook."""
+@pytest.fixture(scope="module")
+def page(lab: tuple[str, Path], lasting_page: Any) -> Any:
+    """A solved chain in a notebook."""
     address, root = lab
-    name = f"{request.node.name}.ipynb"
     made = "import remat_explorer as rx\ne = rx.Explorer(graph=rx.linear(8))\ne.wait()"
-    write_notebook(root / name, [f"{made}\ne.state.budget = 4\ne.solve()\ne.wait()\ne"])
-    open_notebook(page, address, name)
-    run_cell(page, 0)
-    page.wait_for_function(ON_SCREEN, timeout=90_000)
-    page.keyboard.press("Escape")
-    page.wait_for_selector(".remat-status:has-text('Optimal')", timeout=60_000)
-    return root
+    write_notebook(root / "export.ipynb", [f"{made}\ne.state.budget = 4\ne.solve()\ne.wait()\ne"])
+    open_notebook(lasting_page, address, "export.ipynb")
+    run_cell(lasting_page, 0)
+    lasting_page.wait_for_function(ON_SCREEN, timeout=90_000)
+    lasting_page.keyboard.press("Escape")
+    lasting_page.wait_for_selector(".remat-status:has-text('Optimal')", timeout=60_000)
+    return lasting_page
+
+
+@pytest.fixture
+def shown(lab: tuple[str, Path]) -> Path:
+    """The folder of the notebook."""
+    return lab[1]
 
 
 def choose(page: Any, label: str) -> None:

@@ -16,6 +16,11 @@ explorer.wait(60)
 keep = rx.solve(explorer.state.graph, "100%", "checkpoint-all")
 explorer"""
 SOLVE = "explorer.solve()\nexplorer.wait(60), explorer.solution.schedule.recomputations > 0"
+COMPARE, COMPARE_NO_MORE = "explorer.state.other = keep", "explorer.state.other = None"
+SAY_ZOOM, SET_ZOOM = "print(explorer.state.zoom)", "explorer.state.zoom = (30, 20, 3, 12)"
+NEAR_THE_END = "explorer.state.speed, explorer.state.stage = 4, 44"
+SAY_WHETHER_IT_PLAYS = "print('playing', explorer.state.playing)"
+CELLS = [BEGIN, SOLVE, COMPARE, COMPARE_NO_MORE, SAY_ZOOM, SET_ZOOM, NEAR_THE_END, SAY_WHETHER_IT_PLAYS]
 COLOURS = """(number) => {
     const canvas = document.querySelectorAll('.remat-canvas canvas:first-child')[number];
     const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
@@ -37,13 +42,31 @@ def await_attribute(page: Any, name: str, value: Any) -> None:
     page.wait_for_selector(f'.remat-matrices[data-{name}="{value}"]', timeout=20_000)
 
 
-def begin(lab: tuple[str, Path], page: Any, name: str, *cells: str) -> None:
+@pytest.fixture(scope="module")
+def notebook(lab: tuple[str, Path], lasting_page: Any) -> Any:
+    """A page with a notebook of `CELLS`, which all tests share."""
     address, root = lab
-    write_notebook(root / name, [BEGIN, *cells])
-    open_notebook(page, address, name)
-    run_cell(page, 0)
-    await_attribute(page, "rows", 49)
-    page.keyboard.press("Escape")
+    write_notebook(root / "matrices.ipynb", CELLS)
+    open_notebook(lasting_page, address, "matrices.ipynb")
+    return lasting_page
+
+
+@pytest.fixture
+def page(notebook: Any) -> Any:
+    """The notebook with a new explorer."""
+    run(notebook, BEGIN)
+    await_attribute(notebook, "rows", 49)
+    await_attribute(notebook, "stage", 0)
+    notebook.keyboard.press("Escape")
+    return notebook
+
+
+def run(page: Any, source: str) -> None:
+    run_cell(page, CELLS.index(source))
+
+
+def print_until(page: Any, source: str, text: str) -> None:
+    run_until_printed(page, CELLS.index(source), text)
 
 
 def drag(page: Any, number: int, start: tuple[float, float], end: tuple[float, float], shift: bool) -> None:
@@ -62,8 +85,7 @@ def drag(page: Any, number: int, start: tuple[float, float], end: tuple[float, f
         page.keyboard.up("Shift")
 
 
-def test_zoom_by_rectangle_keys_buttons_and_script(lab: tuple[str, Path], page: Any) -> None:
-    begin(lab, page, "zoom.ipynb", "print(explorer.state.zoom)", "explorer.state.zoom = (30, 20, 3, 12)")
+def test_zoom_by_rectangle_keys_buttons_and_script(page: Any) -> None:
     drag(page, 0, (0.25, 0.25), (0.5, 0.5), shift=True)
     page.wait_for_function(f"() => ({ZOOM})() !== ''")
     first, last, left, right = map(int, attribute(page, "zoom").split(","))
@@ -73,7 +95,7 @@ def test_zoom_by_rectangle_keys_buttons_and_script(lab: tuple[str, Path], page: 
     assert abs(right - 24) <= 1
     caption = page.locator(".remat-matrices figcaption").first
     caption.filter(has_text=f"computed in stages {first}–{last} of 49").wait_for()
-    run_until_printed(page, 1, f"({first}, {last}, {left}, {right})")
+    print_until(page, SAY_ZOOM, f"({first}, {last}, {left}, {right})")
 
     page.locator(".remat-matrices").focus()
     page.keyboard.press("+")
@@ -89,7 +111,7 @@ def test_zoom_by_rectangle_keys_buttons_and_script(lab: tuple[str, Path], page: 
     page.get_by_role("button", name="Show every stage").click()
     await_attribute(page, "zoom", "")
 
-    run_cell(page, 2)
+    run(page, SET_ZOOM)
     await_attribute(page, "zoom", "20,30,3,12")
     page.keyboard.press("Escape")
     page.locator(".remat-matrices").focus()
@@ -100,8 +122,7 @@ def test_zoom_by_rectangle_keys_buttons_and_script(lab: tuple[str, Path], page: 
     assert page.failures == []
 
 
-def test_search_marks_counts_and_goes_from_one_to_the_next(lab: tuple[str, Path], page: Any) -> None:
-    begin(lab, page, "search.ipynb")
+def test_search_marks_counts_and_goes_from_one_to_the_next(page: Any) -> None:
     before = page.evaluate(COLOURS, 0)
     field = page.get_by_role("textbox", name="Search", exact=True)
     field.fill("backward >=1B")
@@ -121,13 +142,12 @@ def test_search_marks_counts_and_goes_from_one_to_the_next(lab: tuple[str, Path]
     assert page.failures == []
 
 
-def test_a_comparison_has_its_legend_and_its_colours(lab: tuple[str, Path], page: Any) -> None:
-    begin(lab, page, "compare.ipynb", SOLVE, "explorer.state.other = keep", "explorer.state.other = None")
-    run_cell(page, 1)
+def test_a_comparison_has_its_legend_and_its_colours(page: Any) -> None:
+    run(page, SOLVE)
     page.wait_for_selector(".jp-OutputArea-output:has-text('(True, True)')", timeout=60_000)
     legends = page.locator(".remat-legend")
     assert "recompute" in legends.first.inner_text()
-    run_cell(page, 2)
+    run(page, COMPARE)
     await_attribute(page, "compared", "true")
     for number in (0, 1):
         legends.nth(number).filter(has_text="only in the compared").wait_for()
@@ -135,28 +155,21 @@ def test_a_comparison_has_its_legend_and_its_colours(lab: tuple[str, Path], page
     assert shown == "light"
     page.wait_for_function(SHOWN, arg=[0, ["#B4B8BD", "#E69F00"]])  # in both, and what only this one recomputes
     page.wait_for_function(SHOWN, arg=[1, ["#B4B8BD", "#5D3A9B"]])  # in both, and what only checkpoint-all keeps
-    run_cell(page, 3)
+    run(page, COMPARE_NO_MORE)
     await_attribute(page, "compared", "false")
     legends.first.filter(has_text="recompute").wait_for()
     assert page.failures == []
 
 
-def test_playing_stops_at_the_end_and_begins_again(lab: tuple[str, Path], page: Any) -> None:
-    begin(
-        lab,
-        page,
-        "play.ipynb",
-        "explorer.state.speed, explorer.state.stage = 4, 44",
-        "print('playing', explorer.state.playing)",
-    )
-    run_cell(page, 1)
+def test_playing_stops_at_the_end_and_begins_again(page: Any) -> None:
+    run(page, NEAR_THE_END)
     await_attribute(page, "stage", 44)
     page.keyboard.press("Escape")
     page.locator(".remat-matrices").focus()
     page.keyboard.press("Space")
     await_attribute(page, "stage", 48)
     page.wait_for_selector(".remat-scrubber .fa-play", timeout=20_000)  # the button offers to play again
-    run_until_printed(page, 2, "playing False")
+    print_until(page, SAY_WHETHER_IT_PLAYS, "playing False")
     page.locator(".remat-matrices").focus()
     page.keyboard.press("Space")
     page.wait_for_function("() => document.querySelector('.remat-matrices').dataset.stage < 40")
@@ -171,8 +184,7 @@ def test_playing_stops_at_the_end_and_begins_again(lab: tuple[str, Path], page: 
     assert page.failures == []
 
 
-def test_the_matrices_come_back_at_their_size_when_they_are_shown_again(lab: tuple[str, Path], page: Any) -> None:
-    begin(lab, page, "switch.ipynb")
+def test_the_matrices_come_back_at_their_size_when_they_are_shown_again(page: Any) -> None:
     page.wait_for_function(SHOWN, arg=[0, ["#56B4E9"]])
     page.get_by_role("button", name="Model", exact=True).click()
     page.wait_for_selector(".remat-matrices", state="hidden", timeout=20_000)
@@ -184,4 +196,5 @@ def test_the_matrices_come_back_at_their_size_when_they_are_shown_again(lab: tup
             frame.clientWidth > 400 && frame.querySelector('canvas').width === frame.clientWidth)"""
     )
     page.wait_for_function(SHOWN, arg=[0, ["#56B4E9"]])
+    page.set_viewport_size({"width": 1280, "height": 800})
     assert page.failures == []

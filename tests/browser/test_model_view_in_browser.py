@@ -26,7 +26,7 @@ def test_the_model_is_shown_from_python_and_a_click_selects_a_value(lab: tuple[s
     errors: list[str] = []
     page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
     cells = [
-        "import remat_explorer as rx\nexplorer = rx.Explorer(graph=rx.linear(24), strategy='checkpoint-all')\n"
+        "import remat_explorer as rx\nexplorer = rx.Explorer(graph=rx.linear(24), improve=False, sweep=False)\n"
         "explorer.wait(60)\nexplorer",
         "explorer.state.picture = 'model'\nexplorer.state.stage = 30",
         "print('value', explorer.state.value, 'stage', explorer.state.stage)",

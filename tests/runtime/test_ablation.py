@@ -18,7 +18,7 @@ from remat_explorer.solution import Status
 from remat_explorer.solvers import checkpoint_all_peak
 
 SIZES = {"pooled": (96, 16), "residual": (64, 16)}
-BUDGETS = ["90%", "80%", "65%"]
+BUDGETS = ["85%", "65%"]
 HALF_A_PERCENT = 0.005
 
 
