@@ -1,7 +1,7 @@
 """How fast the explorer is: from the kernel to the screen, in JupyterLab in headless Chromium.
 
     python benchmarks/interface.py
-    python benchmarks/interface.py --cases vgg16 densenet161 --repeats 40
+    python benchmarks/interface.py --cases vgg16 densenet161    (measures these again, and keeps the others)
 
 Medians in milliseconds, between the clock of the kernel when it changes the state (or of the page when the budget is
 dragged) and that of the page when the canvas is drawn. "350" is a chain whose graph has about 350 operations. Targets:
@@ -24,12 +24,13 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from report import publish
+from report import RESULTS, publish
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "browser"))
 from lab import browse, find_chromium, open_notebook, run_cell, serve, write_notebook
 from playwright.sync_api import sync_playwright
 
+KEPT = RESULTS / "interface.json"
 CASES = {
     "350": 'rx.Explorer(graph=rx.linear(174), strategy="checkpoint-all")',
     "vgg16": 'rx.Explorer("vgg16")',
@@ -199,18 +200,18 @@ def row(case: str, result: dict[str, Any]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
+    parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES), help="others stay as they were")
     parser.add_argument("--repeats", type=int, default=30)
     parser.add_argument("--interactions", type=int, default=1000)
     options = parser.parse_args()
     chromium = find_chromium() or sys.exit("no browser was found")
-    rows, details = [], {}
+    details = json.loads(KEPT.read_text())["details"] if KEPT.exists() else {}
     with tempfile.TemporaryDirectory() as place, serve(Path(place)) as address, sync_playwright() as playwright:
         for case in options.cases:
             with browse(playwright, Path(place) / f"profile-{case}", chromium) as page:
                 details[case] = measure(page, address, Path(place) / "root", case, options)
-            rows.append(row(case, details[case]))
-            print(" ".join(rows[-1]), details[case]["failures"], flush=True)
+            print(" ".join(row(case, details[case])), details[case]["failures"], flush=True)
+    rows = [row(case, details[case]) for case in CASES if case in details]
     columns = [
         "explorer",
         "n",
