@@ -4,8 +4,9 @@
     python benchmarks/interface.py --cases vgg16 densenet161    (measures these again, and keeps the others)
 
 Medians in milliseconds, between the clock of the kernel when it changes the state (or of the page when the budget is
-dragged) and that of the page when the canvas is drawn. "350" is a chain whose graph has about 350 operations. Targets:
-stage cursor 5 ms, a new matrix 15 ms, budget drag 100 ms, first paint 5 s after the cell is run (and then the first
+dragged, or the pointer moves) and that of the page when the canvas, the tip or the label is drawn. "350" is a chain whose graph has about 350 operations. Targets:
+stage cursor 5 ms, a new matrix 15 ms, budget drag 100 ms, hovering over a matrix 5 ms (over the plots 100 ms, since
+plotly itself waits up to 50 ms before it looks), first paint 5 s after the cell is run (and then the first
 schedule, without a target, as the model is captured and measured), and four times that for DenseNet-161; memory
 after all interactions at most 10 % above that after the first tenth of them. What misses its target is marked with *.
 "stolen" is the share of the processor time this machine wanted that others on the same host took meanwhile.
@@ -36,7 +37,15 @@ CASES = {
     "vgg16": 'rx.Explorer("vgg16")',
     "densenet161": 'rx.Explorer("densenet161", measured_costs=False)',
 }
-TARGETS = {"cursor": 5.0, "matrix": 15.0, "drag": 100.0, "paint": 5000.0, "schedule": math.inf}
+TARGETS = {
+    "cursor": 5.0,
+    "matrix": 15.0,
+    "drag": 100.0,
+    "hover": 5.0,
+    "plots": 100.0,
+    "paint": 5000.0,
+    "schedule": math.inf,
+}
 PAUSE = 0.5  # seconds between two changes: the plots, which are drawn last, are done before the next one
 SLACK = {"densenet161": 4.0}
 SCREEN = """() => {
@@ -45,11 +54,16 @@ SCREEN = """() => {
 }"""
 CONTROLS = "() => document.querySelector('.remat-controls button') !== null"
 IDLE = "() => document.querySelector('.remat-status[data-busy=\"\"]') !== null"
-# Every drawing on a canvas of the matrices leaves the time at which it was done, by what it drew.
+# Every drawing on a canvas of the matrices leaves the time at which it was done, by what it drew; so do tips and labels.
 WATCH = """() => {
-    window.drawn = {cursor: [], matrix: []};
+    window.drawn = {cursor: [], matrix: [], hover: [], plots: [], pointer: []};
     const prototype = CanvasRenderingContext2D.prototype;
     const now = () => performance.timeOrigin + performance.now();
+    const moved = (event) => window.drawn.pointer.push(performance.timeOrigin + event.timeStamp);
+    document.addEventListener('pointermove', moved, true);
+    const tips = new MutationObserver(() => window.drawn.hover.push(now()));
+    tips.observe(document.querySelector('.remat-tip'), {childList: true});
+    document.querySelector('.js-plotly-plot').on('plotly_hover', () => window.drawn.plots.push(now()));
     for (const [method, kind] of [['strokeRect', 'cursor'], ['drawImage', 'matrix'], ['putImageData', 'matrix']]) {
         const plain = prototype[method];
         prototype[method] = function (...given) {
@@ -129,6 +143,17 @@ def drag(page: Any, repeats: int) -> list[float]:
     return found
 
 
+def hover(page: Any, kind: str, place: str, repeats: int) -> list[float]:
+    """Milliseconds from a movement of the pointer over ``place`` to the words about what is there."""
+    box = page.locator(place).first.bounding_box()
+    page.evaluate(f"window.drawn.{kind} = []; window.drawn.pointer = []")
+    for number in range(repeats):
+        across, down = (0.25 + 0.6 * ((number * step) % repeats) / repeats for step in (7, 11))
+        page.mouse.move(box["x"] + across * box["width"], box["y"] + down * box["height"])
+        page.wait_for_timeout(150)
+    return delays(page, page.evaluate("window.drawn.pointer"), kind)
+
+
 def heap(page: Any) -> float:
     """Bytes of the page's JavaScript heap after a collection."""
     session = page.context.new_cdp_session(page)
@@ -175,6 +200,8 @@ def measure(page: Any, address: str, root: Path, case: str, options: argparse.Na
         result[kind] = delays(page, stamps(page, cell), kind)
     result["operations"] = int(page.locator(".remat-matrices").get_attribute("data-rows"))
     result["drag"] = drag(page, options.repeats)
+    result["hover"] = hover(page, "hover", ".remat-canvas", options.repeats)
+    result["plots"] = hover(page, "plots", ".js-plotly-plot .subplot.x2y2", options.repeats)
     memory = []
     for cell in (5, 6):
         run_cell(page, cell, 600)
@@ -218,6 +245,8 @@ def main() -> None:
         "cursor",
         "matrix",
         "budget drag",
+        "hover",
+        "hover plots",
         "first paint",
         "first schedule",
         "kernel memory",
