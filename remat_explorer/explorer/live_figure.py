@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from copy import deepcopy
 from typing import Any
@@ -14,17 +15,14 @@ Trace = dict[str, Any]
 
 
 def live_figure(
-    traces: Sequence[Trace],
-    layout: dict[str, Any],
-    handed_over: Callable[[], None] = lambda: None,
-    lock: AbstractContextManager[Any] | None = None,
+    traces: Sequence[Trace], layout: dict[str, Any], lock: AbstractContextManager[Any] | None = None
 ) -> Any:
     """Traces and layout as a widget that survives a reload of the page.
 
     plotly opens the connection to the page before the widget has data and layout, and a page that is fast enough shows
     an empty figure for good: here it is opened when both are there. plotly also freezes `_widget_data` and
     `_widget_layout` when it constructs the widget, so that a page that is loaded again would show the figure as it was
-    in the beginning; they are refreshed whenever the whole state is asked for, and `handed_over` is called.
+    in the beginning; they are refreshed whenever the whole state is asked for.
 
     plotly sends a change as a message and takes the message back at once. While the kernel takes in what the page says,
     a widget holds what it has to tell, and of two tellings only the last: a change that another thread makes meanwhile
@@ -38,7 +36,6 @@ def live_figure(
         _complete = False
 
         def __init__(self, *given: Any) -> None:
-            self._handed_over = handed_over
             super().__init__(*given)
             self._config = {"displaylogo": False, "displayModeBar": False, "responsive": False}
             self._complete = True
@@ -56,7 +53,6 @@ def live_figure(
             if key is None and "_widget_data" in self._trait_values and getattr(self, "_layout_obj", None) is not None:
                 self._trait_values["_widget_data"] = deepcopy(self._data)
                 self._trait_values["_widget_layout"] = deepcopy(self._layout_obj._props)
-                self._handed_over()
             return super().get_state(key=key, drop_defaults=drop_defaults)
 
     return LiveFigure(Figure(list(traces), layout))
@@ -69,31 +65,26 @@ class Canvas:
         traces: what the figure shows at first; the first ``fixed`` of them stay, those behind may come and go.
         layout: plotly's layout; later ones have the same keys.
         fixed: how many traces are always there.
-        missed: called when a page begins to show the figure, and changes were sent to it before it could hear them:
-            it is told the whole state early, but listens only when plotly has been loaded.
         lock: held while what the page says is taken in; who changes the figure holds it.
+
+    Attributes:
+        revision: the number of what is drawn, which is in the layout as its ``meta``. A page whose figure has another
+            one has missed a change: it is told the whole state early, but listens only when plotly has been loaded.
     """
+
+    _revisions = itertools.count(1)  # of all canvases, so that one that replaces another continues its numbers
 
     def __init__(
         self,
         traces: Sequence[Trace],
         layout: dict[str, Any],
         fixed: int,
-        missed: Callable[[], None] = lambda: None,
         lock: AbstractContextManager[Any] | None = None,
     ) -> None:
-        self._changed = False  # since the page was handed the whole state
-        self.figure = live_figure(traces, layout, self._handed_over, lock)
-        self._fixed, self._missed = fixed, missed
+        self.revision = next(self._revisions)
+        self.figure = live_figure(traces, {**layout, "meta": self.revision}, lock)
+        self._fixed = fixed
         self._traces, self._layout = list(traces), layout
-        self.figure.observe(self._seen, "_view_count")
-
-    def _handed_over(self) -> None:
-        self._changed = False
-
-    def _seen(self, change: Any) -> None:
-        if (change["new"] or 0) > (change["old"] or 0) and self._changed:
-            self._missed()
 
     def draw(self, traces: Sequence[Trace], layout: dict[str, Any]) -> None:
         """Take over what differs from what is drawn."""
@@ -107,14 +98,12 @@ class Canvas:
         changes = [changed(old, new) for old, new in zip(self._traces, traces, strict=True)]
         moved = changed(self._layout, layout)
         if renewed or moved or any(changes):
-            self._changed = True
-        if moved or any(changes):
+            self.revision = next(self._revisions)
             with self.figure.batch_update():
                 for trace, change in zip(self.figure.data, changes, strict=True):
                     if change:
                         trace.update(change)
-                if moved:
-                    self.figure.layout.update(moved)
+                self.figure.layout.update({**moved, "meta": self.revision})
         self._traces, self._layout = list(traces), layout
 
     def _names(self, traces: Sequence[Trace]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import ipywidgets as w
@@ -17,7 +16,6 @@ from remat_explorer.explorer.state import State
 from remat_explorer.figures.palette import palette
 from remat_explorer.figures.timeline_traces import PLACES
 
-RENEWALS = 5  # of the figure in a minute, at most
 SHOWN = ["schedule", "solution", "measurement", "budget", "theme", "stacking", "other", "frontier"]
 
 
@@ -28,7 +26,6 @@ class PlotsView:
         self._state, self._scene = state, Scene()
         self._canvas: Canvas | None = None
         self._drawn: tuple[Any, ...] = ()
-        self._renewed: list[float] = []  # when
         self._switch = w.ToggleButtons(
             options=["kind", "value"],
             value=state.stacking,
@@ -46,7 +43,7 @@ class PlotsView:
         row.add_class("remat-stacking")
         # The first touch of plotly costs seconds, so the figure comes with the first schedule.
         self._place = w.Box(layout=w.Layout(width=f"{WIDTH}px", height=f"{HEIGHT}px", overflow="hidden"))
-        self.page = PlotsPage(self._click)
+        self.page = PlotsPage(self._click, self._again)
         self.widget = w.VBox([row, self._place, self.page], layout=w.Layout(flex="0 0 auto", width=f"{WIDTH}px"))
         self.widget.add_class("remat-plots")
         state.observe(self._draw, SHOWN)
@@ -75,10 +72,10 @@ class PlotsView:
         self._marks.value = legend_html(self._state.frontier, self._state.theme)
         traces, layout = self._scene.compose(self._state)
         if self._canvas is None:
-            self._put(Canvas(traces, layout, FIXED, self._again, self._state.lock))
+            self._put(Canvas(traces, layout, FIXED, self._state.lock))
         else:
             self._canvas.draw(traces, layout)
-        self.page.colour = palette(self._state.theme).cursor
+        self.page.show(self._canvas.revision, palette(self._state.theme).cursor)
         self._move()
 
     def _put(self, canvas: Canvas) -> None:
@@ -86,17 +83,12 @@ class PlotsView:
         self._place.children = (canvas.figure,)
 
     def _again(self) -> None:
-        """The page missed changes while it was loading plotly: it gets the figure as it is now.
-
-        What changes while that is on its way is missed again, so this may happen several times, but not for ever.
-        """
+        """The page has missed a change, as it does while it loads plotly: it gets the figure as it is now."""
         with self._state.lock:
-            now, old = time.monotonic(), self.figure
-            self._renewed = [moment for moment in self._renewed if now - moment < 60]
-            if len(self._renewed) < RENEWALS:
-                self._renewed.append(now)
-                self._put(Canvas(*self._scene.compose(self._state), FIXED, self._again, self._state.lock))
-                old.close()
+            old = self.figure
+            self._put(Canvas(*self._scene.compose(self._state), FIXED, self._state.lock))
+            self.page.show(self._canvas.revision, self.page.colour)
+            old.close()
 
     def _move(self, change: Any = None) -> None:
         self.page.move(*self._scene.span(self._state.stage))

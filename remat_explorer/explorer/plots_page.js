@@ -1,12 +1,15 @@
 // What the page does with plotly's figure by itself. The band over the selected stage is a rectangle in plotly's own
 // drawing: it moves without plotly, which would draw everything anew, and a picture of the drawing contains it. Clicks
 // are sent one by one: of what plotly's own widget sends while the kernel is busy only the last thing is kept, and a
-// click is followed by news of the pointer.
+// click is followed by news of the pointer. And a figure that is not the one it should be is asked for again.
+const PATIENCE = 500; // milliseconds for a change to arrive at first, then twice as many each time
+
 function render({ model, el }) {
   const band = document.createElementNS("http://www.w3.org/2000/svg", "rect");
   for (const [name, value] of Object.entries({ class: "remat-stage-band", opacity: 0.35, "pointer-events": "none" }))
     band.setAttribute(name, value);
   let [plot, over] = [null, false];
+  let [patience, waiting] = [PATIENCE, null];
 
   function draw() {
     const { xaxis2: x, yaxis2: y } = plot?._fullLayout ?? {};
@@ -16,6 +19,23 @@ function render({ model, el }) {
     const place = { x: x._offset + left, y: y._offset, width: right - left, height: y._length, fill: model.get("colour") };
     for (const [name, value] of Object.entries(place)) band.setAttribute(name, value);
     if (band.parentNode !== drawing) drawing.append(band);
+  }
+
+  const behind = () => plot?.layout && plot.layout.meta !== model.get("revision");
+
+  // The time begins anew with every revision: while changes follow each other, none is missed yet.
+  function compare() {
+    clearTimeout(waiting);
+    if (behind()) waiting = setTimeout(ask, patience);
+    else patience = PATIENCE;
+  }
+
+  function ask() {
+    if (behind()) {
+      patience *= 2;
+      model.send({ missed: model.get("revision") });
+    }
+    compare();
   }
 
   // plotly is loaded late, and the figure may be replaced by another one.
@@ -28,6 +48,7 @@ function render({ model, el }) {
       if (points.length) model.send({ trace: points[0].data.name, point: points[0].pointNumber });
     });
     draw();
+    compare();
   }
 
   const changes = new MutationObserver(follow);
@@ -38,9 +59,11 @@ function render({ model, el }) {
     follow();
   }
   for (const name of ["start", "end", "colour"]) model.on(`change:${name}`, draw);
+  model.on("change:revision", compare);
   begin();
   return () => {
     over = true;
+    clearTimeout(waiting);
     changes.disconnect();
     band.remove();
   };

@@ -79,22 +79,31 @@ def test_another_model_a_dragged_budget_and_a_point_of_the_curve(lab: tuple[str,
     assert page.failures == []
 
 
-def test_the_plots_show_what_came_while_the_page_was_still_loading_them(lab: tuple[str, Path], page: Any) -> None:
+# Whether the line of the predicted memory is on the screen and reaches a height.
+PREDICTED = """(height) => {
+    const figure = document.querySelector('.js-plotly-plot');
+    const line = figure && figure._fullData && figure._fullData.find((trace) => trace.name === 'predicted');
+    return line && line.visible === true && line.y && Math.max(...line.y) === height
+}"""
+
+
+def test_the_plots_show_what_came_while_the_page_was_loading_them_and_what_was_lost(
+    lab: tuple[str, Path], page: Any
+) -> None:
     address, root = lab
     made = "e = rx.Explorer(graph=rx.linear(8), budget=4, improve=False, sweep=False)\ne.wait()\ndisplay(e)"
     hurried = "for strategy in ('chen-sqrt-n', 'optimal', 'checkpoint-all'):\n    e.state.strategy = strategy\n    "
     hurried += "e.state.budget = 10\n    e.solve()\n    e.wait()"
-    write_notebook(root / "hurried.ipynb", [f"import remat_explorer as rx\n{made}\n{hurried}"])
+    figure = "next(w for w in widgets.widget._instances.values() if type(w).__name__ == 'LiveFigure')"
+    lost = f"figure = {figure}\nfigure._send = lambda *given, **named: None\n"
+    lost += "e.state.strategy = 'optimal'\ne.state.budget = 5\ne.solve()\ne.wait()"
+    cells = [f"import remat_explorer as rx\n{made}\n{hurried}", f"from ipywidgets import widgets\n{lost}"]
+    write_notebook(root / "hurried.ipynb", cells)
     open_notebook(page, address, "hurried.ipynb")
     run_cell(page, 0)
-    page.wait_for_function(
-        """() => {
-            const figure = document.querySelector('.js-plotly-plot');
-            const line = figure && figure._fullData && figure._fullData.find((trace) => trace.name === 'predicted');
-            return line && line.visible === true && line.y && Math.max(...line.y) === 10
-        }""",
-        timeout=60_000,
-    )
+    page.wait_for_function(PREDICTED, arg=10, timeout=60_000)
+    run_cell(page, 1)
+    page.wait_for_function(PREDICTED, arg=5, timeout=60_000)
     assert page.failures == []
 
 

@@ -13,7 +13,7 @@ import pytest
 import remat_explorer as rx
 from remat_explorer.explorer.choosing import choose
 from remat_explorer.explorer.live_figure import live_figure
-from remat_explorer.explorer.plots import RENEWALS, PlotsView
+from remat_explorer.explorer.plots import PlotsView
 from remat_explorer.explorer.state import State
 from remat_explorer.figures.memory_stack import stack
 from remat_explorer.figures.timeline_hits import hits
@@ -272,20 +272,26 @@ def test_a_page_that_missed_changes_gets_the_figure_anew(
     view: PlotsView, state: State, solutions: dict[int, Any]
 ) -> None:
     first = view.figure
-    first._view_count += 1
-    assert view.figure is first  # nothing was missed
+    before = view.page.revision
+    assert first.layout.meta == before
     choose(state, solutions[8])
-    first._view_count += 1
+    wanted = view.page.revision
+    assert first.layout.meta == wanted > before
+    view.page._handle_custom_msg({"missed": before}, [])
+    assert view.figure is first  # the page has been told of something newer meanwhile
+    view.page._handle_custom_msg({"missed": wanted}, [])
     renewed = view.figure
     assert renewed is not first
     assert view.widget.children[1].children == (renewed,)
+    assert renewed.layout.meta == view.page.revision > wanted
     assert max(trace(view, "predicted", "x2").y) == 8
-    figures = [view.figure]
-    for budget in range(20, 30):
-        state.budget = budget
-        view.figure._view_count += 1
-        figures.append(view.figure)
-    assert len({id(figure) for figure in figures}) == RENEWALS  # and no more
+
+
+def test_what_changes_nothing_is_no_revision(view: PlotsView, state: State, solutions: dict[int, Any]) -> None:
+    before = view.page.revision
+    choose(state, solutions[5])
+    state.budget = state.budget
+    assert view.page.revision == before
 
 
 def test_another_theme_changes_colours_and_no_numbers(view: PlotsView, state: State) -> None:
