@@ -4,12 +4,13 @@
     python benchmarks/interface.py --cases vgg16 densenet161    (measures these again, and keeps the others)
 
 Medians in milliseconds, between the clock of the kernel when it changes the state (or of the page when the budget is
-dragged, or the pointer moves) and that of the page when the canvas, the tip or the label is drawn. "350" is a chain whose graph has about 350 operations. Targets:
-stage cursor 5 ms, a new matrix 15 ms, budget drag 100 ms, hovering over a matrix 5 ms (over the plots 100 ms, since
-plotly itself waits up to 50 ms before it looks), first paint 5 s after the cell is run (and then the first
-schedule, without a target, as the model is captured and measured), and four times that for DenseNet-161; memory
-after all interactions at most 10 % above that after the first tenth of them. What misses its target is marked with *.
-"stolen" is the share of the processor time this machine wanted that others on the same host took meanwhile.
+dragged, or the pointer moves) and that of the page when the canvas, the tip or the label is drawn. "350" is a chain
+whose graph has about 350 operations. Targets: stage cursor 5 ms, a new matrix 15 ms, budget drag 100 ms, hovering over
+a matrix 5 ms (over the plots 100 ms, since plotly waits up to 50 ms before it looks), first paint 5 s after the cell
+is run (and then the first schedule, without a target, as the model is captured and measured), and four times that for
+DenseNet-161; memory after all interactions at most 10 % above that after the first tenth of them. What misses its
+target is marked with *. "stolen" is the share of the processor time this machine wanted that others on the same host
+took meanwhile.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ SCREEN = """() => {
 }"""
 CONTROLS = "() => document.querySelector('.remat-controls button') !== null"
 IDLE = "() => document.querySelector('.remat-status[data-busy=\"\"]') !== null"
-# Every drawing on a canvas of the matrices leaves the time at which it was done, by what it drew; so do tips and labels.
+# Every drawing on a canvas of the matrices leaves its time, by what it drew; so do tips and labels.
 WATCH = """() => {
     window.drawn = {cursor: [], matrix: [], hover: [], plots: [], pointer: []};
     const prototype = CanvasRenderingContext2D.prototype;

@@ -75,19 +75,20 @@ class PlotsView:
             self._put(Canvas(traces, layout, FIXED, self._state.lock))
         else:
             self._canvas.draw(traces, layout)
-        self.page.show(self._canvas.revision, palette(self._state.theme).cursor)
+            self.page.revision = self._canvas.revision
+        self.page.colour = palette(self._state.theme).cursor
         self._move()
 
     def _put(self, canvas: Canvas) -> None:
         self._canvas = canvas
         self._place.children = (canvas.figure,)
+        self.page.revision = canvas.revision
 
     def _again(self) -> None:
         """The page has missed a change, as it does while it loads plotly: it gets the figure as it is now."""
         with self._state.lock:
             old = self.figure
             self._put(Canvas(*self._scene.compose(self._state), FIXED, self._state.lock))
-            self.page.show(self._canvas.revision, self.page.colour)
             old.close()
 
     def _move(self, change: Any = None) -> None:

@@ -35,7 +35,7 @@ class PlotsPage(anywidget.AnyWidget):
     >>> page._handle_custom_msg({"trace": "optimal", "point": 4}, [])
     >>> clicks
     [('optimal', 4)]
-    >>> page.show(7, "black")
+    >>> page.revision = 7
     >>> page._handle_custom_msg({"missed": 6}, [])  # it has been told of another one meanwhile
     >>> page._handle_custom_msg({"missed": 7}, [])
     >>> missed
@@ -59,11 +59,6 @@ class PlotsPage(anywidget.AnyWidget):
             self._clicked(content["trace"], content["point"])
         elif content["missed"] == self.revision:
             self._missed()
-
-    def show(self, revision: int, colour: str) -> None:
-        """Expect a revision of the figure, with a band of this colour."""
-        with self.hold_sync():
-            self.revision, self.colour = revision, colour
 
     def move(self, start: float, end: float) -> None:
         """Cover the timeline from ``start`` to ``end``, in units of its axis."""
