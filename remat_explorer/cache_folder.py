@@ -1,4 +1,4 @@
-"""The folder of what need not be computed twice: profiles and solutions, one JSON file each.
+"""The folder of what need not be computed twice: profiles, solutions and timed algorithms of cuDNN, a JSON file each.
 
 A cache must not be able to fail: whoever reads counts a file that does not hold what its key asks for as none, and
 whoever writes goes on without one where the folder cannot be written.
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 ENVIRONMENT = "REMAT_EXPLORER_CACHE"
-KINDS = ("profile", "solution")
+KINDS = ("profile", "solution", "cudnn")
 
 
 @dataclass(frozen=True)

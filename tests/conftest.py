@@ -1,6 +1,7 @@
 """Fixtures that every room shares."""
 
 import dataclasses
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,6 +38,13 @@ def one_thread() -> None:
     import torch
 
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def quick_collection() -> None:
+    """What is there before a test is left out when garbage is collected, as measuring memory does again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

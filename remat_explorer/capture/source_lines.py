@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from bisect import bisect_right
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -61,10 +62,16 @@ def line_of(frame: FrameType | None) -> str:
     while frame is not None:
         if frame.f_code is TrainingStep.results_of.__code__:
             return found
-        path = frame.f_code.co_filename
-        if not found and not path.startswith(_PASSED_OVER):
-            file = Path(path)
-            name = "notebook cell" if file.parent.name.startswith("ipykernel_") else file.name
+        if not found and (name := _name(frame.f_code.co_filename)):
             found = f"{name}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
+
+
+@cache
+def _name(path: str) -> str:
+    """What a file of the person's own is called, or nothing; there are as many frames as calls, but few files."""
+    if path.startswith(_PASSED_OVER):
+        return ""
+    file = Path(path)
+    return "notebook cell" if file.parent.name.startswith("ipykernel_") else file.name

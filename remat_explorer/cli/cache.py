@@ -12,7 +12,7 @@ from remat_explorer.documents import read_json
 from remat_explorer.errors import RematError, SolutionError
 from remat_explorer.quantities import format_bytes, format_seconds
 
-KINDS = {"solutions": "solution", "profiles": "profile"}
+KINDS = {"solutions": "solution", "profiles": "profile", "convolutions": "cudnn"}
 _UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
 
@@ -31,8 +31,8 @@ def _list(options: argparse.Namespace, kinds: list[str]) -> int:
         document[kind] = described
         total += sum(entry.bytes for entry in found)
         if described:
-            parts.append(_solutions(described) if kind == "solutions" else _profiles(described))
-    counted = " and ".join(_count(len(document[kind]), kind) for kind in kinds)
+            parts.append(_TABLES[kind](described))
+    counted = _listing([_count(len(document[kind]), kind) for kind in kinds])
     parts.append(f"{counted}, {format_bytes(total)} in {cache_folder()}")
     put(options, document, "\n\n".join(parts))
     return DONE
@@ -41,7 +41,7 @@ def _list(options: argparse.Namespace, kinds: list[str]) -> int:
 def _clear(options: argparse.Namespace, kinds: list[str]) -> int:
     removed = {kind: clear(KINDS[kind]) for kind in kinds}
     size = sum(entry.bytes for found in removed.values() for entry in found)
-    counted = " and ".join(_count(len(found), kind) for kind, found in removed.items())
+    counted = _listing([_count(len(found), kind) for kind, found in removed.items()])
     left = sum(len(entries(KINDS[kind])) for kind in kinds)
     stayed = f"; {left} could not be removed" if left else ""
     document = {"folder": str(cache_folder()), "bytes": size, **{kind: len(found) for kind, found in removed.items()}}
@@ -52,8 +52,8 @@ def _clear(options: argparse.Namespace, kinds: list[str]) -> int:
 def _described(entry: Entry) -> dict[str, Any]:
     about: dict[str, Any] = {"path": str(entry.path), "bytes": entry.bytes, "used": entry.used}
     try:
-        return about | (_of_solution(entry) if entry.kind == "solution" else _of_profile(entry))
-    except (RematError, AttributeError, KeyError, TypeError):
+        return about | _READERS[entry.kind](entry)
+    except (RematError, AttributeError, KeyError, TypeError, ValueError):
         return about | {"unreadable": True}
 
 
@@ -68,6 +68,14 @@ def _of_profile(entry: Entry) -> dict[str, Any]:
     key = document["key"]
     device = f"{key['device']}, {key.get('gpu') or key['processor']}"
     return {"graph": str(key["graph"]), "device": device, "operations": len(document["seconds"])}
+
+
+def _of_convolution(entry: Entry) -> dict[str, Any]:
+    document = read_json(entry.path, SolutionError)
+    problem = document["key"]["problem"]
+    source, weight, _ = ("x".join(map(str, sizes)) for sizes in problem["sizes"])
+    about = f"{problem['part']} of {source} by {weight}, {problem['dtype']}"
+    return {"convolution": about, "device": str(document["key"]["device"]), "algorithms": len(document["plans"])}
 
 
 def _solutions(described: list[dict[str, Any]]) -> str:
@@ -91,6 +99,30 @@ def _profiles(described: list[dict[str, Any]]) -> str:
             answer = (f"{about['graph'][:12]}…", str(about["operations"]), about["device"])
         rows.append((*answer, format_bytes(about["bytes"]), _age(about["used"])))
     return table(rows, "<><><")
+
+
+def _convolutions(described: list[dict[str, Any]]) -> str:
+    rows: list[tuple[str, ...]] = [("algorithms of cuDNN for", "number", "device", "size", "used")]
+    for about in described:
+        if "unreadable" in about:
+            answer = ("(unreadable)", "", "")
+        else:
+            answer = (about["convolution"], str(about["algorithms"]), about["device"])
+        rows.append((*answer, format_bytes(about["bytes"]), _age(about["used"])))
+    return table(rows, "<><><")
+
+
+_READERS = {"solution": _of_solution, "profile": _of_profile, "cudnn": _of_convolution}
+_TABLES = {"solutions": _solutions, "profiles": _profiles, "convolutions": _convolutions}
+
+
+def _listing(counts: list[str]) -> str:
+    """Counts in a row.
+
+    >>> _listing(["1 solution"]), _listing(["1 solution", "2 profiles", "0 convolutions"])
+    ('1 solution', '1 solution, 2 profiles and 0 convolutions')
+    """
+    return " and ".join(filter(None, [", ".join(counts[:-1]), counts[-1]]))
 
 
 def _age(since: float) -> str:

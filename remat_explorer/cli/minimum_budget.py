@@ -1,23 +1,46 @@
-"""`remat-explorer minimum-budget`: the smallest budget with a schedule, and what needs it."""
+"""`remat-explorer minimum-budget`: the smallest budget with a schedule, at any cost or at a limited one."""
 
 from __future__ import annotations
 
 import argparse
+import time
 
 import remat_explorer as rx
 from remat_explorer.cli.finding import find_graph
 from remat_explorer.cli.output import DONE, NOT_IN_TIME, put, say
 from remat_explorer.graph import Graph
-from remat_explorer.quantities import format_bytes
+from remat_explorer.quantities import format_bytes, format_seconds
+from remat_explorer.schedule import Schedule
+from remat_explorer.solution import Solution, Status
 
 SHOWN = 8  # values in each list
+PROVEN = 1e-3  # relative distance to the bound at which the search for the least memory ends
 
 
 def minimum_budget(options: argparse.Namespace) -> int:
-    """Print what was found, what is proven, and which values are in memory there."""
+    """Print what was found, what is proven, and which values are in memory there; write the schedule if asked to."""
     graph = find_graph(options)
     say(options, "looking for the smallest budget")
-    found = rx.minimum_budget(graph, options.time_limit)
+    return _at_any_cost(options, graph) if options.overhead is None else _at_overhead(options, graph)
+
+
+def _at_overhead(options: argparse.Namespace, graph: Graph) -> int:
+    found = rx.memory_at_overhead(
+        graph,
+        options.overhead,
+        strategy="monet" if graph.has_choices else "optimal",
+        time_limit=60.0 if options.time_limit is None else options.time_limit,
+        on_progress=lambda progress: say(options, f"{progress.doing}, {format_seconds(progress.seconds)}"),
+    )
+    say(options, "")
+    lines = [str(found), *_written(options, found.schedule, found.peak, found.seconds)]
+    put(options, {"graph": graph.name} | found.to_document(), "\n".join(lines))
+    return DONE if found.gap <= PROVEN else NOT_IN_TIME
+
+
+def _at_any_cost(options: argparse.Namespace, graph: Graph) -> int:
+    begun = time.monotonic()
+    found = rx.minimum_budget(graph, 10.0 if options.time_limit is None else options.time_limit)
     say(options, "")
     names = [node.name for node in graph.operations]
     document = {
@@ -37,8 +60,18 @@ def minimum_budget(options: argparse.Namespace) -> int:
         "alive": [graph.values[v].name for v in found.alive],
     }
     lines = [found.explain(), f"in memory where the bound is: {_largest(graph, found.values)}"]
-    put(options, document, "\n".join([*lines, f"in memory at the schedule's peak: {_largest(graph, found.alive)}"]))
+    lines.append(f"in memory at the schedule's peak: {_largest(graph, found.alive)}")
+    lines += _written(options, found.schedule, found.known_feasible, time.monotonic() - begun)
+    put(options, document, "\n".join(lines))
     return DONE if found.proven else NOT_IN_TIME
+
+
+def _written(options: argparse.Namespace, schedule: Schedule, peak: int, seconds: float) -> list[str]:
+    """Write the schedule where that was asked for; what to say of it."""
+    if not options.output:
+        return []
+    Solution(schedule.graph, "minimum-budget", Status.FEASIBLE, peak, schedule, None, seconds).save(options.output)
+    return [f"written to {options.output}"]
 
 
 def _largest(graph: Graph, values: tuple[int, ...]) -> str:

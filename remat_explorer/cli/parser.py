@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from collections.abc import Callable
 from typing import NoReturn
@@ -11,6 +10,7 @@ from typing import NoReturn
 import remat_explorer as rx
 from remat_explorer.cli.ablation import ablation
 from remat_explorer.cli.app import app
+from remat_explorer.cli.argument_types import count, overhead, seconds
 from remat_explorer.cli.cache import KINDS, cache
 from remat_explorer.cli.capture import capture
 from remat_explorer.cli.lab import lab
@@ -43,6 +43,7 @@ EXAMPLES = """examples:
   remat-explorer max-batch resnet50 --memory "16 GB" --overhead-limit "one extra forward"
   remat-explorer max-batch vgg16 --vary image --batch 8 --memory "16 GB"
   remat-explorer minimum-budget vgg16.json
+  remat-explorer minimum-budget residual_net --overhead 10% --implementations all
   remat-explorer run residual_net --batch 32 --budget 60% --device cpu
   remat-explorer report residual_net --batch 32 --budget 60% --execute --sweep -o report.html
   remat-explorer papers
@@ -101,7 +102,7 @@ def make_parser() -> argparse.ArgumentParser:
     _lab_options(command("lab", lab, "Open JupyterLab on the explorer."))
     _model_options(to_capture, to_show, to_solve, to_sweep, to_ablate, to_enlarge, to_bound, to_run, to_report)
     to_capture.add_argument("-o", "--output", required=True, metavar="GRAPH.json")
-    to_show.add_argument("--top", type=_count, default=10, metavar="N", help="rows of each list (default: 10)")
+    to_show.add_argument("--top", type=count, default=10, metavar="N", help="rows of each list (default: 10)")
     _cost_options(to_capture, to_show, to_solve, to_sweep, to_ablate, to_enlarge, to_bound, to_report)
     _capture_options(to_capture, to_show, to_solve, to_sweep, to_ablate, to_enlarge, to_bound, to_run, to_report)
     _implementation_options(to_capture, to_show, to_solve, to_sweep, to_bound, to_run, to_report)
@@ -110,12 +111,12 @@ def make_parser() -> argparse.ArgumentParser:
     _sweep_options(to_sweep)
     _ablation_options(to_ablate)
     _max_batch_options(to_enlarge)
-    to_bound.add_argument("--time-limit", type=_seconds, default=10.0, metavar="SECONDS", help="default: 10")
+    _minimum_budget_options(to_bound)
     _run_options(to_run)
     _report_options(to_report)
     _papers_options(of_papers)
     to_cache.add_argument("action", choices=("list", "clear"))
-    to_cache.add_argument("kind", nargs="?", choices=tuple(KINDS), help="default: both")
+    to_cache.add_argument("kind", nargs="?", choices=tuple(KINDS), help="default: all")
     working = (to_capture, to_show, to_solve, to_sweep, to_ablate, to_enlarge, to_bound, to_run, to_report)
     for child in (list_models, list_strategies, of_papers, *working, to_cache):
         child.add_argument("--json", action="store_true", help="print one JSON object")
@@ -126,9 +127,9 @@ def _model_options(*children: argparse.ArgumentParser) -> None:
     for child in children:
         graph_too = child.prog.endswith(("show", "solve", "sweep", "ablation", "max-batch", "minimum-budget", "report"))
         child.add_argument("model", metavar="MODEL|GRAPH.json" if graph_too else "MODEL")
-        child.add_argument("--batch", type=_count, help="batch size (default: the model's own)")
-        child.add_argument("--image", type=_count, help="side of the square input image in pixels")
-        child.add_argument("--sequence", type=_count, help="tokens of an example (default: as many as the model takes)")
+        child.add_argument("--batch", type=count, help="batch size (default: the model's own)")
+        child.add_argument("--image", type=count, help="side of the square input image in pixels")
+        child.add_argument("--sequence", type=count, help="tokens of an example (default: as many as the model takes)")
 
 
 def _cost_options(*children: argparse.ArgumentParser) -> None:
@@ -174,9 +175,9 @@ def _solver_options(*children: argparse.ArgumentParser) -> None:
             metavar="NAME=VALUE",
             help="of the strategy, as `strategies` lists them; may be repeated",
         )
-        child.add_argument("--time-limit", type=_seconds, default=60.0, metavar="SECONDS", help="default: 60")
+        child.add_argument("--time-limit", type=seconds, default=60.0, metavar="SECONDS", help="default: 60")
         child.add_argument("--solver", default="highs", help="highs, cbc or gurobi (default: highs)")
-        child.add_argument("--threads", type=_count, help="of the solver (default: 2 for optimal on two cores, else 1)")
+        child.add_argument("--threads", type=count, help="of the solver (default: 2 for optimal on two cores, else 1)")
         child.add_argument("--no-cache", action="store_true", help="solve anew, and keep no answer for the next time")
 
 
@@ -186,10 +187,10 @@ def _sweep_options(child: argparse.ArgumentParser) -> None:
     child.add_argument(
         "--strategies", help="with commas (default: optimal, or monet where there are implementations to choose)"
     )
-    child.add_argument("--time-limit", type=_seconds, metavar="SECONDS", help="of each point (default: seconds in all)")
-    child.add_argument("--workers", type=_count, metavar="N", help="processes (default: as many as there are cores)")
+    child.add_argument("--time-limit", type=seconds, metavar="SECONDS", help="of each point (default: seconds in all)")
+    child.add_argument("--workers", type=count, metavar="N", help="processes (default: as many as there are cores)")
     child.add_argument("--solver", default="highs", help="highs, cbc or gurobi (default: highs)")
-    child.add_argument("--threads", type=_count, default=1, help="threads of each worker's solver (default: 1)")
+    child.add_argument("--threads", type=count, default=1, help="threads of each worker's solver (default: 1)")
     child.add_argument("--no-cache", action="store_true", help="search anew, and keep no point for the next time")
 
 
@@ -199,10 +200,10 @@ def _ablation_options(child: argparse.ArgumentParser) -> None:
     child.add_argument("--budgets", default="5", help='how many, or a list: "80%%,65%%,8 GiB" (default: 5)')
     child.add_argument("--kinds", dest="implementations", metavar="KINDS", help="exact, all (default), or with commas")
     child.add_argument(
-        "--time-limit", type=_seconds, default=10.0, metavar="SECONDS", help="of each point (default: 10)"
+        "--time-limit", type=seconds, default=10.0, metavar="SECONDS", help="of each point (default: 10)"
     )
     child.add_argument("--solver", default="highs", help="highs, cbc or gurobi (default: highs)")
-    child.add_argument("--threads", type=_count, help="of the solver (default: 2 where there are two cores)")
+    child.add_argument("--threads", type=count, help="of the solver (default: 2 where there are two cores)")
     child.add_argument("--no-cache", action="store_true", help="search anew, and keep no point for the next time")
 
 
@@ -211,10 +212,10 @@ def _max_batch_options(child: argparse.ArgumentParser) -> None:
     child.add_argument("--memory", required=True, help='bytes, "16 GB" (10 ** 9 bytes each) or "16 GiB"')
     child.add_argument("--overhead-limit", default="one extra forward", metavar="LIMIT", help=limit)
     child.add_argument("--vary", choices=("batch", "image"), default="batch", help="what to enlarge (default: batch)")
-    child.add_argument("--step", type=_count, help="image sides are multiples of this (default: 32)")
+    child.add_argument("--step", type=count, help="image sides are multiples of this (default: 32)")
     child.add_argument("--larger", metavar="GRAPH.json", help="the graph file at a larger batch, to measure what grows")
-    child.add_argument("--batches", type=_count, nargs=2, metavar="N", help="of the two graph files (default: 1 2)")
-    child.add_argument("--time-limit", type=_seconds, default=60.0, metavar="SECONDS", help="default: 60")
+    child.add_argument("--batches", type=count, nargs=2, metavar="N", help="of the two graph files (default: 1 2)")
+    child.add_argument("--time-limit", type=seconds, default=60.0, metavar="SECONDS", help="default: 60")
     child.add_argument("--solver", default="highs", help="highs or cbc (default: highs)")
     child.add_argument("-o", "--output", metavar="SOLUTION.json", help="write the schedule")
 
@@ -223,14 +224,23 @@ def _report_options(child: argparse.ArgumentParser) -> None:
     points = "add a trade-off curve of N budgets (default: 12)"
     child.add_argument("--execute", action="store_true", help="measure costs, execute the schedule, and validate it")
     _execution_options(child)
-    child.add_argument("--sweep", nargs="?", type=_count, const=12, default=0, metavar="N", help=points)
+    child.add_argument("--sweep", nargs="?", type=count, const=12, default=0, metavar="N", help=points)
     child.add_argument("--open", action="store_true", help="open the report in a browser")
 
 
 def _execution_options(child: argparse.ArgumentParser) -> None:
     child.add_argument("--device", default="auto", help="where to execute: auto, cpu or cuda (default: auto)")
-    child.add_argument("--repeats", type=_count, default=3, help="timed repeats, median shown (default: 3)")
+    child.add_argument("--repeats", type=count, default=3, help="timed repeats, median shown (default: 3)")
     child.add_argument("--refresh", action="store_true", help="measure costs again instead of taking cached ones")
+
+
+def _minimum_budget_options(child: argparse.ArgumentParser) -> None:
+    limit = "the least memory at a cost of at most so much beyond keeping everything, such as 10%%, instead of any cost"
+    child.add_argument("--overhead", type=overhead, metavar="SHARE", help=limit)
+    child.add_argument("-o", "--output", metavar="SOLUTION.json", help="write the schedule")
+    child.add_argument(
+        "--time-limit", type=seconds, metavar="SECONDS", help="default: 10, or 60 where the overhead is limited"
+    )
 
 
 def _run_options(child: argparse.ArgumentParser) -> None:
@@ -249,7 +259,7 @@ def _papers_options(child: argparse.ArgumentParser) -> None:
 
 
 def _app_options(child: argparse.ArgumentParser) -> None:
-    child.add_argument("--port", type=_count, default=8866, help="or the next free one (default: 8866)")
+    child.add_argument("--port", type=count, default=8866, help="or the next free one (default: 8866)")
     child.add_argument("--theme", choices=("light", "dark"), default="light", help="default: light")
     child.add_argument("--no-browser", action="store_true", help="print the URL only")
     child.add_argument("--without-token", action="store_true", help="let everybody on this machine open the page")
@@ -257,21 +267,5 @@ def _app_options(child: argparse.ArgumentParser) -> None:
 
 def _lab_options(child: argparse.ArgumentParser) -> None:
     child.add_argument("notebook", nargs="?", help="default: notebooks/01_explorer.ipynb, or a new one")
-    child.add_argument("--port", type=_count, default=8888)
+    child.add_argument("--port", type=count, default=8888)
     child.add_argument("--no-browser", action="store_true", help="print the URL only")
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not seconds >= 0:  # nor is what is not a number
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
-    return seconds

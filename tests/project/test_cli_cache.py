@@ -18,15 +18,25 @@ PROFILE = {
     "seconds": [0.5, 0.25],
     "workspace": [0, 0],
 }
+ALGORITHMS = {
+    "format": "remat-explorer/execution-plans",
+    "version": 1,
+    "key": {
+        "problem": {"part": "input", "sizes": [[8, 3, 32, 32], [16, 3, 3, 3], [8, 16, 32, 32]], "dtype": "float16"},
+        "device": "a loom",
+    },
+    "plans": [{}, {}],
+}
 
 
 @pytest.fixture
 def folder(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> Path:
-    """A cache with one solution, one profile that is a day old, and a file of somebody else."""
+    """A cache with one solution, one profile that is a day old, one convolution, and a file of somebody else."""
     monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path / "cache"))
     assert main(["solve", str(data / "graphs" / "linear8.json"), "--budget", "10"]) == 0
     profile = tmp_path / "cache" / "profile-0.json"
     profile.write_text(json.dumps(PROFILE))
+    (tmp_path / "cache" / "cudnn-0.json").write_text(json.dumps(ALGORITHMS))
     yesterday = time.time() - 90_000
     os.utime(profile, (yesterday, yesterday))
     (tmp_path / "cache" / "notes.txt").write_text("mine")
@@ -40,12 +50,13 @@ def listed(capsys, *arguments: str) -> str:
 
 
 def test_list_names_graph_strategy_budget_status_size_and_age(capsys, folder):
-    solutions, profiles, total = listed(capsys, "list").strip().split("\n\n")
+    solutions, profiles, convolutions, total = listed(capsys, "list").strip().split("\n\n")
     assert solutions.splitlines()[1].split()[:6] == ["linear8", "optimal", "10", "B", "optimal", "60.0"]
     assert "0123456789ab…" in profiles
     assert "cpu, an abacus" in profiles
     assert "1 day ago" in profiles
-    assert total.startswith("1 solution and 1 profile, ")
+    assert convolutions.splitlines()[1].startswith("input of 8x3x32x32 by 16x3x3x3, float16       2  a loom")
+    assert total.startswith("1 solution, 1 profile and 1 convolution, ")
     assert total.endswith(str(folder))
 
 
@@ -64,27 +75,27 @@ def test_list_of_one_kind_as_json(capsys, folder):
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"key": 3}', '{"key": {"graph": 1}}'])
 def test_an_unreadable_file_is_listed_as_that(capsys, folder, content):
-    for name in ("solution-1.json", "profile-1.json"):
+    for name in ("solution-1.json", "profile-1.json", "cudnn-1.json"):
         (folder / name).write_text(content)
-    assert listed(capsys, "list").count("(unreadable)") == 2
+    assert listed(capsys, "list").count("(unreadable)") == 3
 
 
 def test_clear_says_what_it_removed_and_leaves_what_is_not_ours(capsys, folder):
-    assert listed(capsys, "clear").startswith("removed 1 solution and 1 profile, ")
+    assert listed(capsys, "clear").startswith("removed 1 solution, 1 profile and 1 convolution, ")
     assert [path.name for path in folder.iterdir()] == ["notes.txt"]
-    assert listed(capsys, "list").startswith("0 solutions and 0 profiles, 0 B in ")
+    assert listed(capsys, "list").startswith("0 solutions, 0 profiles and 0 convolutions, 0 B in ")
 
 
 def test_clear_of_one_kind_leaves_the_other(capsys, folder):
     document = json.loads(listed(capsys, "clear", "profiles", "--json"))
     assert (document["profiles"], document["bytes"]) == (1, len(json.dumps(PROFILE)))
-    assert listed(capsys, "list").strip().splitlines()[-1].startswith("1 solution and 0 profiles")
+    assert listed(capsys, "list").strip().splitlines()[-1].startswith("1 solution, 0 profiles and 1 convolution")
 
 
 def test_a_cache_that_was_never_made_is_empty(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path / "none"))
-    assert listed(capsys, "list").startswith("0 solutions and 0 profiles")
-    assert listed(capsys, "clear").startswith("removed 0 solutions and 0 profiles")
+    assert listed(capsys, "list").startswith("0 solutions, 0 profiles and 0 convolutions")
+    assert listed(capsys, "clear").startswith("removed 0 solutions, 0 profiles and 0 convolutions")
     assert not (tmp_path / "none").exists()
 
 

@@ -89,6 +89,32 @@ def test_the_smallest_budget_as_json_names_operations_and_values(capsys, data):
     assert {answer["operation"], answer["stage"]} <= {node.name for node in graph.operations}
 
 
+def test_the_least_memory_at_a_limited_overhead_is_found_and_its_schedule_written(capsys, chain, tmp_path):
+    target = tmp_path / "least.json"
+    code, out, _ = run(capsys, "minimum-budget", chain, "--overhead", "53%", "-o", str(target))
+    assert code == 0
+    assert "40.0 % of eager's 10 B at overhead +53.0 %, at least 40.0 % proven" in out
+    assert json.loads(target.read_text())["peak"] == 4
+    code, out, _ = run(capsys, "minimum-budget", chain, "--overhead", "0.53", "--json")
+    answer = json.loads(out)
+    assert (answer["peak"], answer["lower_bound"], answer["cost"], answer["strategy"]) == (4, 4, 26.0, "optimal")
+
+
+def test_the_schedule_of_the_smallest_budget_can_be_written(capsys, chain, tmp_path):
+    target = tmp_path / "least.json"
+    code, out, _ = run(capsys, "minimum-budget", chain, "-o", str(target))
+    assert code == 0
+    assert f"written to {target}" in out
+    assert json.loads(target.read_text())["peak"] == 3
+
+
+@pytest.mark.parametrize("text", ["much", "-1", "10%%", "nan"])
+def test_what_is_no_overhead_is_refused(capsys, chain, text):
+    code, _, err = run(capsys, "minimum-budget", chain, f"--overhead={text}")
+    assert code == 64
+    assert f"{text!r} is no overhead; write 10% or 0.1" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

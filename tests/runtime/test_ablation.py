@@ -74,7 +74,7 @@ def profiled(request):
 @pytest.mark.parametrize("implementations", ["all", "exact"])
 def test_schedules_near_the_smallest_budget_are_executed_as_predicted(profiled, implementations):
     model, args, graph = profiled
-    least = rx.minimum_budget(graph, seconds=10, implementations=implementations)
+    least = rx.minimum_budget(graph, seconds=5, implementations=implementations)
     budget = int(1.02 * least.known_feasible)
     solution = rx.solve(graph, budget, "monet", time_limit=4, implementations=implementations)
     schedule = solution.schedule or least.schedule  # a busy machine may find none in that time
