@@ -67,7 +67,7 @@ function axes(context, panel, part, palette, box, marked) {
   const step = tickStep(rows, box.height, 12.5);
   for (let t = Math.ceil(part.first / step) * step; t <= part.last; t += step)
     context.fillText(t, box.left - 4, box.top + ((t - part.first + 0.5) * box.height) / rows);
-  upright(context, 7, box.top + box.height / 2, "center", "stage");
+  upright(context, 5, box.top + box.height / 2, "center", "stage");
   if (marked.size) marks(context, panel, palette, box, marked);
 }
 

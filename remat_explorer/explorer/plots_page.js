@@ -2,6 +2,7 @@
 // drawing: it moves without plotly, which would draw everything anew, and a picture of the drawing contains it. Clicks
 // are sent one by one: of what plotly's own widget sends while the kernel is busy only the last thing is kept, and a
 // click is followed by news of the pointer. And a figure that is not the one it should be is asked for again.
+const NARROWEST = 2; // pixels of the band, of however many stages
 const PATIENCE = 500; // milliseconds for a change to arrive at first, then twice as many each time
 
 function render({ model, el }) {
@@ -16,7 +17,9 @@ function render({ model, el }) {
     const drawing = plot?.querySelector("svg.main-svg");
     if (!drawing || !x?._length || !y?._length) return;
     const [left, right] = ["start", "end"].map((name) => Math.max(0, Math.min(x._length, x.l2p(model.get(name)))));
-    const place = { x: x._offset + left, y: y._offset, width: right - left, height: y._length, fill: model.get("colour") };
+    const width = Math.max(right - left, NARROWEST);
+    const middle = x._offset + (left + right) / 2;
+    const place = { x: middle - width / 2, y: y._offset, width, height: y._length, fill: model.get("colour") };
     for (const [name, value] of Object.entries(place)) band.setAttribute(name, value);
     if (band.parentNode !== drawing) drawing.append(band);
   }
