@@ -27,6 +27,9 @@ def live_figure(
     plotly sends a change as a message and takes the message back at once. While the kernel takes in what the page says,
     a widget holds what it has to tell, and of two tellings only the last: a change that another thread makes meanwhile
     would be lost. So the page is heard under ``lock``, under which changes have to be made, too.
+
+    And plotly forgets what it was given once the page reports a value of its own for the same property: of a page that
+    is still drawing an older state, names and data would be lost here, and missing from then on. Nothing is forgotten.
     """
     from plotly.graph_objects import Figure, FigureWidget
 
@@ -40,6 +43,10 @@ def live_figure(
             self._config = {"displaylogo": False, "displayModeBar": False, "responsive": False}
             self._complete = True
             self.open()
+
+        @staticmethod
+        def _remove_overlapping_props(input_data: Any, delta_data: Any, prop_path: Any = ()) -> list[Any]:
+            return []
 
         def open(self) -> None:
             if self._complete:

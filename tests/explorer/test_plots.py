@@ -268,6 +268,27 @@ def test_what_a_worker_draws_while_the_kernel_hears_the_page_is_sent(
     assert any(update is not None for update in updates)
 
 
+def test_what_a_page_that_is_behind_reports_takes_nothing_away(
+    view: PlotsView, state: State, solutions: dict[int, Any]
+) -> None:
+    choose(state, solutions[8])
+    figure = view.figure
+    line = trace(view, "predicted", "x2")
+    reported = [{"uid": one.uid, "name": "older", "y": [1, 2], "visible": False} for one in figure.data]
+    figure.set_state(
+        {"_js2py_traceDeltas": {"trace_deltas": reported, "trace_edit_id": figure._last_trace_edit_id}},
+    )
+    figure.set_state(
+        {"_js2py_layoutDelta": {"layout_delta": {"meta": 0}, "layout_edit_id": figure._last_layout_edit_id}},
+    )
+    assert (line.name, line.visible, max(line.y)) == ("predicted", True, 8)
+    sent = figure.get_state()
+    kept = next(one for one in sent["_widget_data"] if one.get("uid") == line.uid)
+    assert (kept["name"], kept["visible"]) == ("predicted", True)
+    assert "y" in kept
+    assert sent["_widget_layout"]["meta"] == view.page.revision
+
+
 def test_a_page_that_missed_changes_gets_the_figure_anew(
     view: PlotsView, state: State, solutions: dict[int, Any]
 ) -> None:
