@@ -7,12 +7,14 @@ import math
 
 
 def count(text: str) -> int:
+    """A whole number of at least 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
 
 
 def seconds(text: str) -> float:
+    """A time of at least 0."""
     try:
         number = float(text)
     except ValueError:
@@ -23,6 +25,11 @@ def seconds(text: str) -> float:
 
 
 def overhead(text: str) -> float:
+    """A share of at least 0, or so many percent.
+
+    >>> overhead("10%"), overhead("0.1")
+    (0.1, 0.1)
+    """
     number, percent, rest = text.strip().partition("%")
     try:
         share = float(number) / (100 if percent else 1)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from remat_explorer.cache_folder import Entry, cache_folder, clear, entries
@@ -12,12 +14,11 @@ from remat_explorer.documents import read_json
 from remat_explorer.errors import RematError, SolutionError
 from remat_explorer.quantities import format_bytes, format_seconds
 
-KINDS = {"solutions": "solution", "profiles": "profile", "convolutions": "cudnn"}
 _UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
 
 def cache(options: argparse.Namespace) -> int:
-    """List or clear the cache folder, all of it or one kind."""
+    """List or clear the cache folder, all of it or one of `KINDS`."""
     kinds = [options.kind] if options.kind else list(KINDS)
     return _clear(options, kinds) if options.action == "clear" else _list(options, kinds)
 
@@ -26,12 +27,12 @@ def _list(options: argparse.Namespace, kinds: list[str]) -> int:
     document: dict[str, Any] = {"folder": str(cache_folder())}
     parts, total = [], 0
     for kind in kinds:
-        found = entries(KINDS[kind])
-        described = [_described(entry) for entry in found]
+        found = entries(KINDS[kind].name)
+        described = [_described(KINDS[kind], entry) for entry in found]
         document[kind] = described
         total += sum(entry.bytes for entry in found)
         if described:
-            parts.append(_TABLES[kind](described))
+            parts.append(_table(KINDS[kind], described))
     counted = _listing([_count(len(document[kind]), kind) for kind in kinds])
     parts.append(f"{counted}, {format_bytes(total)} in {cache_folder()}")
     put(options, document, "\n\n".join(parts))
@@ -39,20 +40,20 @@ def _list(options: argparse.Namespace, kinds: list[str]) -> int:
 
 
 def _clear(options: argparse.Namespace, kinds: list[str]) -> int:
-    removed = {kind: clear(KINDS[kind]) for kind in kinds}
+    removed = {kind: clear(KINDS[kind].name) for kind in kinds}
     size = sum(entry.bytes for found in removed.values() for entry in found)
     counted = _listing([_count(len(found), kind) for kind, found in removed.items()])
-    left = sum(len(entries(KINDS[kind])) for kind in kinds)
+    left = sum(len(entries(KINDS[kind].name)) for kind in kinds)
     stayed = f"; {left} could not be removed" if left else ""
     document = {"folder": str(cache_folder()), "bytes": size, **{kind: len(found) for kind, found in removed.items()}}
     put(options, document, f"removed {counted}, {format_bytes(size)}, from {cache_folder()}{stayed}")
     return DONE
 
 
-def _described(entry: Entry) -> dict[str, Any]:
+def _described(kind: Kind, entry: Entry) -> dict[str, Any]:
     about: dict[str, Any] = {"path": str(entry.path), "bytes": entry.bytes, "used": entry.used}
     try:
-        return about | _READERS[entry.kind](entry)
+        return about | kind.read(entry)
     except (RematError, AttributeError, KeyError, TypeError, ValueError):
         return about | {"unreadable": True}
 
@@ -78,42 +79,60 @@ def _of_convolution(entry: Entry) -> dict[str, Any]:
     return {"convolution": about, "device": str(document["key"]["device"]), "algorithms": len(document["plans"])}
 
 
-def _solutions(described: list[dict[str, Any]]) -> str:
-    rows: list[tuple[str, ...]] = [("solutions of", "strategy", "budget", "status", "time limit", "size", "used")]
+def _table(kind: Kind, described: list[dict[str, Any]]) -> str:
+    nothing = ("(unreadable)", *[""] * (len(kind.heads) - 1))
+    rows: list[tuple[str, ...]] = [(*kind.heads, "size", "used")]
     for about in described:
-        if "unreadable" in about:
-            answer = ("(unreadable)", "", "", "", "")
-        else:
-            limit, budget = format_seconds(about["time_limit"]), format_bytes(about["budget"])
-            answer = (about["graph"], about["strategy"], budget, about["status"], limit)
-        rows.append((*answer, format_bytes(about["bytes"]), _age(about["used"])))
-    return table(rows, "<<><>><")
+        cells = nothing if "unreadable" in about else kind.cells(about)
+        rows.append((*cells, format_bytes(about["bytes"]), _age(about["used"])))
+    return table(rows, f"{kind.alignment}><")
 
 
-def _profiles(described: list[dict[str, Any]]) -> str:
-    rows: list[tuple[str, ...]] = [("profiles of graph", "operations", "device", "size", "used")]
-    for about in described:
-        if "unreadable" in about:
-            answer = ("(unreadable)", "", "")
-        else:
-            answer = (f"{about['graph'][:12]}…", str(about["operations"]), about["device"])
-        rows.append((*answer, format_bytes(about["bytes"]), _age(about["used"])))
-    return table(rows, "<><><")
+def _cells_of_solution(about: dict[str, Any]) -> tuple[str, ...]:
+    limit, budget = format_seconds(about["time_limit"]), format_bytes(about["budget"])
+    return about["graph"], about["strategy"], budget, about["status"], limit
 
 
-def _convolutions(described: list[dict[str, Any]]) -> str:
-    rows: list[tuple[str, ...]] = [("algorithms of cuDNN for", "number", "device", "size", "used")]
-    for about in described:
-        if "unreadable" in about:
-            answer = ("(unreadable)", "", "")
-        else:
-            answer = (about["convolution"], str(about["algorithms"]), about["device"])
-        rows.append((*answer, format_bytes(about["bytes"]), _age(about["used"])))
-    return table(rows, "<><><")
+def _cells_of_profile(about: dict[str, Any]) -> tuple[str, ...]:
+    return f"{about['graph'][:12]}…", str(about["operations"]), about["device"]
 
 
-_READERS = {"solution": _of_solution, "profile": _of_profile, "cudnn": _of_convolution}
-_TABLES = {"solutions": _solutions, "profiles": _profiles, "convolutions": _convolutions}
+def _cells_of_convolution(about: dict[str, Any]) -> tuple[str, ...]:
+    return about["convolution"], str(about["algorithms"]), about["device"]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is kept of one kind, and how it is listed.
+
+    Attributes:
+        name: in the cache folder.
+        heads: of the table's own columns, which come before size and age.
+        alignment: of the same.
+        read: what a file says, or an error that says it is unreadable.
+        cells: the own columns of a row.
+    """
+
+    name: str
+    heads: tuple[str, ...]
+    alignment: str
+    read: Callable[[Entry], dict[str, Any]]
+    cells: Callable[[dict[str, Any]], tuple[str, ...]]
+
+
+KINDS = {
+    "solutions": Kind(
+        "solution",
+        ("solutions of", "strategy", "budget", "status", "time limit"),
+        "<<><>",
+        _of_solution,
+        _cells_of_solution,
+    ),
+    "profiles": Kind("profile", ("profiles of graph", "operations", "device"), "<><", _of_profile, _cells_of_profile),
+    "convolutions": Kind(
+        "cudnn", ("algorithms of cuDNN for", "number", "device"), "<><", _of_convolution, _cells_of_convolution
+    ),
+}
 
 
 def _listing(counts: list[str]) -> str:

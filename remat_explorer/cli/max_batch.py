@@ -8,13 +8,12 @@ from typing import Any
 
 import remat_explorer as rx
 from remat_explorer.cli.finding import capture_options, find_graph, find_source, is_graph_file
-from remat_explorer.cli.output import DONE, INFEASIBLE, NOT_IN_TIME, put, say
+from remat_explorer.cli.output import DONE, INFEASIBLE, NOT_IN_TIME, put, say, write_schedule
 from remat_explorer.errors import ModelError
 from remat_explorer.graph import Graph
 from remat_explorer.model_file import is_model_file
 from remat_explorer.model_source import capture_source
 from remat_explorer.quantities import format_seconds
-from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import MaxBatch, MaxImage
 
 LARGEST_SIDE = 8192
@@ -33,12 +32,8 @@ def max_batch(options: argparse.Namespace) -> int:
     found = _max_image(options, common) if options.vary == "image" else _max_batch(options, common)
     say(options, "")
     text = str(found)
-    if options.output and found.schedule:
-        graph, schedule = found.schedule.graph, found.schedule
-        name, status = "max-batch", Status.FEASIBLE
-        solution = Solution(graph, name, status, found.memory, schedule, None, found.seconds, found.solver)
-        solution.save(options.output)
-        text += f"\nwritten to {options.output}"
+    if found.schedule:
+        text += write_schedule(options, "max-batch", found.schedule, found.memory, found.seconds, found.solver)
     put(options, {"graph": options.model} | found.to_document(), text)
     if found.upper_bound == 0:
         return INFEASIBLE

@@ -7,14 +7,12 @@ import time
 
 import remat_explorer as rx
 from remat_explorer.cli.finding import find_graph
-from remat_explorer.cli.output import DONE, NOT_IN_TIME, put, say
+from remat_explorer.cli.output import DONE, NOT_IN_TIME, put, say, write_schedule
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_seconds
-from remat_explorer.schedule import Schedule
-from remat_explorer.solution import Solution, Status
 
+NAME = "minimum-budget"  # under which a schedule is written
 SHOWN = 8  # values in each list
-PROVEN = 1e-3  # relative distance to the bound at which the search for the least memory ends
 
 
 def minimum_budget(options: argparse.Namespace) -> int:
@@ -33,9 +31,9 @@ def _at_overhead(options: argparse.Namespace, graph: Graph) -> int:
         on_progress=lambda progress: say(options, f"{progress.doing}, {format_seconds(progress.seconds)}"),
     )
     say(options, "")
-    lines = [str(found), *_written(options, found.schedule, found.peak, found.seconds)]
-    put(options, {"graph": graph.name} | found.to_document(), "\n".join(lines))
-    return DONE if found.gap <= PROVEN else NOT_IN_TIME
+    written = write_schedule(options, NAME, found.schedule, found.peak, found.seconds, found.solver)
+    put(options, {"graph": graph.name} | found.to_document(), f"{found}{written}")
+    return DONE if found.proven else NOT_IN_TIME
 
 
 def _at_any_cost(options: argparse.Namespace, graph: Graph) -> int:
@@ -61,17 +59,9 @@ def _at_any_cost(options: argparse.Namespace, graph: Graph) -> int:
     }
     lines = [found.explain(), f"in memory where the bound is: {_largest(graph, found.values)}"]
     lines.append(f"in memory at the schedule's peak: {_largest(graph, found.alive)}")
-    lines += _written(options, found.schedule, found.known_feasible, time.monotonic() - begun)
-    put(options, document, "\n".join(lines))
+    written = write_schedule(options, NAME, found.schedule, found.known_feasible, time.monotonic() - begun)
+    put(options, document, "\n".join(lines) + written)
     return DONE if found.proven else NOT_IN_TIME
-
-
-def _written(options: argparse.Namespace, schedule: Schedule, peak: int, seconds: float) -> list[str]:
-    """Write the schedule where that was asked for; what to say of it."""
-    if not options.output:
-        return []
-    Solution(schedule.graph, "minimum-budget", Status.FEASIBLE, peak, schedule, None, seconds).save(options.output)
-    return [f"written to {options.output}"]
 
 
 def _largest(graph: Graph, values: tuple[int, ...]) -> str:

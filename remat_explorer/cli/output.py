@@ -9,6 +9,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from remat_explorer.schedule import Schedule
+from remat_explorer.solution import Solution, Status
+
 DONE, CONTRADICTED, INFEASIBLE, NOT_IN_TIME, BAD_INPUT, INTERRUPTED = 0, 1, 2, 3, 64, 130
 
 
@@ -23,6 +26,16 @@ def say(options: argparse.Namespace, text: str) -> None:
         width = os.get_terminal_size(sys.stderr.fileno()).columns or 80
         text = text if len(text) < width else f"{text[: width - 2]}…"
         print(f"\r\x1b[2K{text}", end="" if text else "\r", file=sys.stderr, flush=True)
+
+
+def write_schedule(
+    options: argparse.Namespace, name: str, schedule: Schedule, budget: int, seconds: float, solver: str = ""
+) -> str:
+    """Write a schedule within a budget to ``options.output``, and say so in a line; nothing where none was asked."""
+    if not options.output:
+        return ""
+    Solution(schedule.graph, name, Status.FEASIBLE, budget, schedule, None, seconds, solver).save(options.output)
+    return f"\nwritten to {options.output}"
 
 
 def table(rows: Sequence[Sequence[str]], alignment: str) -> str:

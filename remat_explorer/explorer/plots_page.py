@@ -46,15 +46,14 @@ class PlotsPage(anywidget.AnyWidget):
     start = t.Float(0).tag(sync=True)
     end = t.Float(0).tag(sync=True)
     colour = t.Unicode("").tag(sync=True)
-
     revision = t.Int(0).tag(sync=True)
 
     def __init__(self, clicked: Callable[[str, int], None], missed: Callable[[], None]) -> None:
         super().__init__(layout=w.Layout(display="none"))
         self._clicked, self._missed = clicked, missed
-        self.on_msg(lambda widget, content, buffers: self._hear(content))
+        self.on_msg(self._hear)
 
-    def _hear(self, content: dict[str, Any]) -> None:
+    def _hear(self, widget: Any, content: dict[str, Any], buffers: Any) -> None:
         if "trace" in content:
             self._clicked(content["trace"], content["point"])
         elif content["missed"] == self.revision:

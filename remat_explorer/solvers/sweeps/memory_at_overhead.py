@@ -19,7 +19,7 @@ from remat_explorer.solvers.monet.codes import allowed_codes
 from remat_explorer.solvers.search.compiled_search import load_search
 from remat_explorer.solvers.solve import checked_reports
 from remat_explorer.solvers.sweeps.memory_descent import LOOSE
-from remat_explorer.solvers.sweeps.memory_search import MemorySearch
+from remat_explorer.solvers.sweeps.memory_search import CLOSE, MemorySearch
 from remat_explorer.solvers.threads import threads_of
 
 STRATEGIES = ("monet", "optimal")
@@ -67,6 +67,11 @@ class MemoryAtOverhead:
     def gap(self) -> float:
         """(peak - lower bound) / peak."""
         return (self.peak - self.lower_bound) / self.peak if self.peak else 0.0
+
+    @property
+    def proven(self) -> bool:
+        """Whether the bound says that nothing better is left to find: the search ends there."""
+        return self.gap < CLOSE
 
     def to_document(self) -> dict[str, Any]:
         """Everything but graph and schedule, for JSON."""
