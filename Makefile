@@ -12,7 +12,7 @@ BIN := .venv/bin
 explore: setup
 	$(BIN)/remat-explorer lab notebooks/01_explorer.ipynb --port $(PORT) $(if $(NO_BROWSER),--no-browser)
 
-test: setup
+test: setup .venv/interpreted
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
@@ -29,6 +29,11 @@ setup: .venv/installed
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	@touch .venv/installed
+
+# Without a GPU, the tests of its kernels interpret them.
+.venv/interpreted: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,triton]'
+	@touch .venv/interpreted
 
 clean:
 	rm -rf .venv

@@ -2,12 +2,17 @@
 
 import dataclasses
 import gc
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from remat_explorer.graph import Graph
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # Triton asks for it when it is imported
 
 DATA = Path(__file__).parent / "data"
 
@@ -35,8 +40,6 @@ def beside():
 @pytest.fixture(autouse=True, scope="session")
 def one_thread() -> None:
     """One thread for torch: small models run no slower, and a busy machine does not multiply their time."""
-    import torch
-
     torch.set_num_threads(1)
 
 

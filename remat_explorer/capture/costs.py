@@ -15,6 +15,11 @@ from torch.utils.flop_counter import flop_registry
 from remat_explorer.capture.devices import Device
 
 aten = torch.ops.aten
+SHAPE_ONLY: dict[Any, int] = {  # arguments of which a kernel needs the shape and no entry, by position
+    aten.max_pool2d_with_indices_backward: 1,
+    aten.avg_pool2d_backward: 1,
+    aten._adaptive_avg_pool2d_backward: 1,
+}
 
 
 def flops(node: Node, fakes: Mapping[Node, Any]) -> int:
@@ -36,10 +41,21 @@ def flops(node: Node, fakes: Mapping[Node, Any]) -> int:
 
 
 def bytes_moved(node: Node, fakes: Mapping[Node, Any]) -> int:
-    """Bytes of every tensor that a call reads or writes."""
-    arguments = map_arg((node.args, node.kwargs), fakes.__getitem__)
+    """Bytes of every tensor that a call reads or writes; of some it knows but the shape."""
+    unread = _unread(node)
+    args = tuple(None if position == unread else argument for position, argument in enumerate(node.args))
+    arguments = map_arg((args, node.kwargs), fakes.__getitem__)
     tensors = [t for t in pytree.tree_leaves((arguments, fakes[node])) if isinstance(t, torch.Tensor)]
     return sum(t.numel() * t.element_size() for t in tensors)
+
+
+def _unread(node: Node) -> int | None:
+    """The position of the tensor of which a call needs the shape alone; of a convolution's gradients, one alone."""
+    packet = getattr(node.target, "overloadpacket", None)
+    if packet is aten.convolution_backward:
+        of_input, of_weight, _ = node.args[-1]  # type: ignore[misc]
+        return 1 if not of_weight else 2 if not of_input else None
+    return SHAPE_ONLY.get(packet)
 
 
 def roofline(calls: Iterable[Node], fakes: Mapping[Node, Any], device: Device) -> float:

@@ -15,19 +15,21 @@ class Device:
         rate: float32 operations per second.
         bandwidth: memory bytes per second.
         launch: seconds that every operator takes at least.
+        gpu: whether kernels for GPUs run there.
     """
 
     name: str
     rate: float
     bandwidth: float
     launch: float
+    gpu: bool = True
 
 
 DEVICES = {
     device.name: device
     for device in (
         # A desktop with 8 cores, AVX2 (2 x 8 fused multiply-adds a cycle at 3.5 GHz) and two channels of DDR4-3200.
-        Device("cpu", 0.9e12, 51.2e9, 2e-6),
+        Device("cpu", 0.9e12, 51.2e9, 2e-6, gpu=False),
         # NVIDIA Tesla P100 datasheet (SXM2): 10.6 TFLOP/s in float32, 732 GB/s.
         Device("P100", 10.6e12, 732e9, 5e-6),
         # NVIDIA Tesla V100 datasheet (SXM2): 15.7 TFLOP/s in float32, 900 GB/s.

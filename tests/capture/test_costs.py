@@ -12,6 +12,7 @@ from remat_explorer.capture.devices import DEVICES, Device, find_device
 from remat_explorer.errors import UnknownNameError
 
 aten = torch.ops.aten
+MAX_POOL_BACKWARD = aten.max_pool2d_with_indices_backward
 
 
 def call(model: nn.Module, x: torch.Tensor, packet: object):
@@ -33,6 +34,28 @@ def test_the_weight_gradient_of_a_grouped_convolution_takes_what_the_forward_pas
     assert flops(forward, fakes) == 2 * (2 * 8 * 6 * 6) * (8 // groups) * 9
     backward, fakes = call(model, torch.ones(2, 8, 6, 6), aten.convolution_backward)
     assert flops(backward, fakes) == 2 * (2 * 8 * 6 * 6) * (8 // groups) * 9
+
+
+def test_what_a_gradient_needs_but_the_shape_of_is_not_moved():
+    x, y = 2 * 8 * 6 * 6, 2 * 8 * 3 * 3  # entries before and after pooling
+    pool, fakes = call(nn.Sequential(nn.Conv2d(8, 8, 1), nn.MaxPool2d(2)), torch.ones(2, 8, 6, 6), MAX_POOL_BACKWARD)
+    assert bytes_moved(pool, fakes) == 4 * y + 8 * y + 4 * x  # gradient, indices, result
+
+
+@pytest.mark.parametrize(
+    ("asked", "moved"), [((True, False), (0, 2)), ((False, True), (0, 1)), ((True, True), (0, 1, 2))]
+)
+def test_one_gradient_of_a_convolution_alone_does_not_move_what_only_the_other_reads(asked, moved):
+    source, weight = torch.ones(2, 8, 6, 6), torch.ones(4, 8, 3, 3)
+    gradient, sizes = torch.ones(2, 4, 4, 4), [1, 1]
+    graph = torch.fx.Graph()
+    tensors = dict(zip(map(graph.placeholder, "gxw"), (gradient, source, weight), strict=True))
+    arguments = (*tensors, None, sizes, [0, 0], sizes, False, [0, 0], 1, [*asked, False])
+    node = graph.call_function(aten.convolution_backward.default, arguments)
+    results = tuple(t if wanted else None for t, wanted in zip((source, weight, weight), (*asked, False), strict=True))
+    read = [(gradient, source, weight)[position] for position in moved]
+    expected = sum(t.nbytes for t in (*read, *results) if t is not None)
+    assert bytes_moved(node, {**tensors, node: results}) == expected
 
 
 def test_the_roofline_is_the_slower_of_computing_and_moving_plus_the_launch():

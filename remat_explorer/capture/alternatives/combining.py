@@ -106,12 +106,11 @@ def _both(first: Way | None, second: Way) -> Way:
         max(part.tolerance for part in parts),
         taker.over,
         taker.steps_over,
-        sum(part.launches for part in parts),
-        tuple(call for part in parts for call in part.again),
-        max(part.workspace for part in parts),
-        max(part.portion for part in parts),
-        kinds[1:],
-        parts,
+        again=tuple(call for part in parts for call in part.again),
+        workspace=max(part.workspace for part in parts),
+        portion=max(part.portion for part in parts),
+        also=kinds[1:],
+        parts=parts,
     )
 
 

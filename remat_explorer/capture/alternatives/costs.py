@@ -7,7 +7,6 @@ import operator
 import torch
 from torch.fx import Node
 from torch.fx.node import map_arg
-from torch.utils import _pytree as pytree
 
 from remat_explorer.capture.alternatives.ways import Way
 from remat_explorer.capture.costs import flops, roofline
@@ -36,10 +35,11 @@ def predicted_cost(draft: OperationDraft, way: Way, found: Storages, device: Dev
         nodes: list[Node] = []
         map_arg((call.args, call.kwargs), nodes.append)
         given = [found.fakes[node] for node in (*nodes, call.node)]
-        tensors += [leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, torch.Tensor)]
+        tensors += [fake for fake in given if isinstance(fake, torch.Tensor)]  # of several results, those picked
     moved = sum(t.nbytes for t in {id(t): t for t in tensors}.values())
     arithmetic = flops(way.main, found.fakes) * RECOMPUTED.get(way.kind, 1.0)
-    own = max(arithmetic / device.rate, moved / device.bandwidth) + way.launches * device.launch
+    launches = way.gpu_launches if device.gpu and way.gpu_launches else way.launches
+    own = max(arithmetic / device.rate, moved / device.bandwidth) + launches * device.launch
     return own + roofline((*others, *way.again), found.fakes, device)
 
 

@@ -31,9 +31,9 @@ def forward(site: Site) -> Iterator[Way]:
             step(maxima, operator.getitem, site.call, 0),
             step(places, operator.getitem, site.call, 1),
         )
-        yield Way("pooling", "with places", site.call, steps, launches=8 * parts)
+        yield Way("pooling", "with places", site.call, steps, launches=8 * parts, gpu_launches=1)
     alone = step(maxima, max_pool.max_pool_alone, source, *setting)
-    yield Way("pooling", "maxima alone", site.call, (alone,), launches=2 * parts)
+    yield Way("pooling", "maxima alone", site.call, (alone,), launches=2 * parts, gpu_launches=1)
 
 
 def backward(site: Site) -> Iterator[Way]:
@@ -52,10 +52,16 @@ def backward(site: Site) -> Iterator[Way]:
     places = _places(site, pool) if index.target is operator.getitem and pool in site.scene.caller else None
     if places is not None:
         placed = step(site.call, max_pool.max_pool_gradient_from_places, gradient, places, size, *setting)
-        yield Way("pooling", "from places", site.call, (placed,), tolerance, launches=8 * parts)
+        yield Way("pooling", "from places", site.call, (placed,), tolerance, launches=8 * parts, gpu_launches=1)
     if site.is_kept(source):
         again = step(site.call, max_pool.max_pool_gradient_recomputed, gradient, source, *setting)
-        yield Way("pooling", "indices recomputed", site.call, (again,), tolerance, launches=2 * parts)
+        room = site.fake(gradient).numel()  # places on a GPU; elsewhere, indices of a few samples
+        yield Way(
+            *("pooling", "indices recomputed", site.call, (again,), tolerance),
+            launches=2 * parts,
+            gpu_launches=2 if math.prod(kernel) <= max_pool.LARGEST_WINDOW else 0,
+            workspace=room,
+        )
 
 
 def _places(site: Site, pool: Node) -> Node | None:

@@ -31,6 +31,7 @@ class Way:
         over: the argument that ``steps_over`` overwrite, or None.
         steps_over: the calls that write the first output over it; that one is the first that they make.
         launches: how often a kernel starts, for predicted costs.
+        gpu_launches: the same on a GPU, if there are kernels of our own for it; 0 if not.
         again: calls of other operations that run within it, for predicted costs.
         workspace: bytes beside the results, as far as shapes tell; a profile measures it.
         portion: of the batch that is computed at a time; what a kernel needs beside that grows with it.
@@ -47,6 +48,7 @@ class Way:
     over: Node | None = None
     steps_over: tuple[Call, ...] = ()
     launches: int = 1
+    gpu_launches: int = 0
     again: tuple[Node, ...] = ()
     workspace: int = 0
     portion: float = 1.0

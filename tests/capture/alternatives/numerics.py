@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from torch.utils import _pytree as pytree
 
@@ -13,6 +14,9 @@ from remat_explorer.capture.memory_meter import CpuMeter
 LAST = torch.channels_last
 FORMATS = [torch.contiguous_format, LAST]
 SPECIAL = (float("nan"), float("inf"), -float("inf"), -0.0, 0.0, 6.0, -6.0, 1e-45)
+NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device here")
+INTERPRETED = pytest.mark.skipif(torch.cuda.is_available(), reason="Triton compiles for the GPU here")
+DEVICES = [pytest.param("cpu", marks=INTERPRETED), pytest.param("cuda", marks=[pytest.mark.gpu, NO_GPU])]  # of Triton
 MASK_TEMPORARIES = 600_000  # bytes: what chunks of masks may take, whatever the tensor's size
 
 

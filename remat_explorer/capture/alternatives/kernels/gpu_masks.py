@@ -17,7 +17,7 @@ BYTES = 128  # of a mask, written by one program
 ENTRIES = 1024  # of a gradient, written by one program
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 
-if HAS_TRITON:  # pragma: no cover (needs a GPU)
+if HAS_TRITON:  # pragma: no cover (compiled for a GPU, or interpreted)
     import triton  # type: ignore[import-not-found]
     import triton.language as tl  # type: ignore[import-not-found]
 

@@ -1,15 +1,18 @@
 """Max pooling whose backward pass needs one byte an output, or nothing but the input.
 
 PyTorch keeps the index of each maximum in its input plane, 8 bytes. Its place within the window is enough: one byte
-for windows of at most 256 entries. A few samples are taken at a time, so 8-byte indices exist for those only.
+for windows of at most 256 entries. A few samples are taken at a time, so 8-byte indices exist for those only; on CUDA,
+the kernels of `gpu_pooling` have none.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 
+from remat_explorer.capture.alternatives.kernels import gpu_pooling
 from remat_explorer.capture.alternatives.kernels.flat import samples
 
 aten = torch.ops.aten
@@ -32,6 +35,8 @@ def max_pool_with_places(
     >>> maxima.tolist(), places.tolist()
     ([[[[4.0]]]], [[[[2]]]])
     """
+    if gpu_pooling.serves(source):
+        return _on_gpu(source, kernel, stride, padding, dilation, ceil_mode)
     maxima = places = None
     for part in samples(source):
         found, index = aten.max_pool2d_with_indices.default(source[part], kernel, stride, padding, dilation, ceil_mode)
@@ -50,6 +55,10 @@ def max_pool_alone(
     source: torch.Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool
 ) -> torch.Tensor:
     """The maxima without their indices. Bit-equal."""
+    if gpu_pooling.serves(source):
+        maxima = _room(source, kernel, stride, padding, dilation, ceil_mode)
+        gpu_pooling.pooled(source, maxima, None, kernel, stride, padding, dilation)
+        return maxima
     maxima = None
     for part in samples(source):
         found = aten.max_pool2d_with_indices.default(source[part], kernel, stride, padding, dilation, ceil_mode)
@@ -104,6 +113,9 @@ def max_pool_gradient_from_places(
         places: what `max_pool_with_places` gave; the others as for `max_pool_gradient_from_indices`.
     """
     result = _gradient_like(gradient, size)
+    if gpu_pooling.serves(gradient, places, result):
+        gpu_pooling.spread(gradient, places, result, kernel, stride, padding, dilation)
+        return result
     for part in samples(result):
         index, target = _index(places[part], kernel, stride, padding, dilation, size[-1]), result[part]
         aten.max_pool2d_with_indices_backward.grad_input(
@@ -122,12 +134,17 @@ def max_pool_gradient_recomputed(
     dilation: Sizes,
     ceil_mode: bool,
 ) -> torch.Tensor:
-    """The gradient of the input with the indices found once more. Bit-equal.
+    """The gradient of the input with the indices, or on CUDA the places, found once more. Bit-equal.
 
     Args:
         gradient: (samples, channels, rows, columns), in the memory format of ``source``.
         source, kernel, stride, padding, dilation, ceil_mode: as for `max_pool_with_places`.
     """
+    if gpu_pooling.serves(gradient, source) and math.prod(kernel) <= LARGEST_WINDOW:
+        _, places = _on_gpu(source, kernel, stride, padding, dilation, ceil_mode)
+        return max_pool_gradient_from_places(
+            gradient, places, source.shape, kernel, stride, padding, dilation, ceil_mode
+        )
     result = _gradient_like(gradient, source.shape)
     for part in samples(source):
         some, target = source[part], result[part]
@@ -137,6 +154,24 @@ def max_pool_gradient_recomputed(
         )
         del index
     return result
+
+
+def _on_gpu(
+    source: torch.Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    maxima = _room(source, kernel, stride, padding, dilation, ceil_mode)
+    places = torch.empty_like(maxima, dtype=torch.uint8)
+    gpu_pooling.pooled(source, maxima, places, kernel, stride, padding, dilation)
+    return maxima, places
+
+
+def _room(
+    source: torch.Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool
+) -> torch.Tensor:
+    """Room for the maxima, in the memory format of the source."""
+    shape = torch.empty_like(source, device="meta")
+    found = aten.max_pool2d_with_indices.default(shape, kernel, stride, padding, dilation, ceil_mode)[0]
+    return _like(source, found, source.dtype)
 
 
 def _format(tensor: torch.Tensor) -> torch.memory_format:
