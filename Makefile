@@ -32,7 +32,7 @@ setup: .venv/installed
 
 # Without a GPU, the tests of its kernels interpret them.
 .venv/interpreted: .venv/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,triton]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[triton]'
 	@touch .venv/interpreted
 
 clean:

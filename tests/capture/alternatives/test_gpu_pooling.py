@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 import torch
-from numerics import DEVICES, FORMATS, random, same_bits, with_special
+from numerics import DEVICES, FORMATS, random, same_bits, with_special, workspace
 
 from remat_explorer.capture.alternatives.kernels import gpu_pooling, max_pool
 
@@ -66,6 +66,14 @@ def test_both_forms_make_the_same_places(window, device, monkeypatch):
     _, places = max_pool.max_pool_with_places(x.to(device), *window)
     monkeypatch.setattr(gpu_pooling, "serves", lambda *tensors: False)
     assert torch.equal(places.cpu(), max_pool.max_pool_with_places(x, *window)[1])
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the meter of this test is the CPU's")
+@pytest.mark.parametrize("window", WINDOWS)
+def test_indices_found_again_need_a_byte_an_output(window):
+    x = random(3, 4, 40, 40)
+    y, _ = aten.max_pool2d_with_indices(x, *window)
+    assert workspace(max_pool.max_pool_gradient_recomputed, y, x, *window) <= y.numel() + 1024
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -19,10 +19,7 @@ SLOWER = {  # names of implementations that cost more than the default one, on e
     "residual": LEAN,
     "attentive": {"recomputed"},
 }
-PLACES = {
-    "with places",
-    "from places",
-}  # a few samples at a time on a CPU; one kernel on a GPU, which moves fewer bytes
+PLACES = {"with places", "from places"}  # on a CPU a few samples at a time, on a GPU one kernel that moves less
 PUBLISHED = {"vgg16": 176, "resnet50": 184}  # batches of MONeT's evaluation
 
 

@@ -26,7 +26,7 @@ if HAS_TRITON:  # pragma: no cover (compiled for a GPU, or interpreted)
         source, maxima, places, entries, inner, height, width, rows, columns,
         kernel_y: tl.constexpr, kernel_x: tl.constexpr,
         stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x,
-        placed: tl.constexpr, wide: tl.constexpr, block: tl.constexpr,
+        with_maxima: tl.constexpr, with_places: tl.constexpr, wide: tl.constexpr, block: tl.constexpr,
     ):  # fmt: skip
         entry = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
         inside = entry < entries
@@ -46,8 +46,9 @@ if HAS_TRITON:  # pragma: no cover (compiled for a GPU, or interpreted)
                 best = tl.where(better, value, best)
                 place = tl.where(better, a * kernel_x + b, place)
                 begun = begun | seen
-        tl.store(maxima + entry, best.to(maxima.dtype.element_ty), mask=inside)
-        if placed:
+        if with_maxima:
+            tl.store(maxima + entry, best.to(maxima.dtype.element_ty), mask=inside)
+        if with_places:
             tl.store(places + entry, place.to(tl.uint8), mask=inside)
 
     @triton.jit
@@ -87,20 +88,21 @@ def serves(*tensors: torch.Tensor) -> bool:
 
 
 def pooled(
-    source: torch.Tensor, maxima: torch.Tensor, places: torch.Tensor | None, kernel: Sizes, *setting: Sizes
+    source: torch.Tensor, maxima: torch.Tensor | None, places: torch.Tensor | None, kernel: Sizes, *setting: Sizes
 ) -> None:
-    """Write the maxima, and their places unless that is None.
+    """Write the maxima and their places in the windows, each unless it is None.
 
     Args:
         source: (samples, channels, height, width), contiguous or with channels last.
-        maxima, places: (samples, channels, rows, columns) in the memory format of ``source``.
+        maxima, places: (samples, channels, rows, columns) in the memory format of ``source``; not both None.
         kernel, setting: heights and widths of the window, then of stride, padding and dilation.
     """
-    if maxima.numel():
-        target = maxima if places is None else places
-        tensors = flat(source), flat(maxima), flat(target)
-        arguments = [*tensors, maxima.numel(), *_geometry(source, maxima, kernel, *setting)]
-        _pool[_grid(maxima)](*arguments, places is not None, _wide(source), BLOCK)  # type: ignore[index]
+    known = maxima if maxima is not None else places
+    assert known is not None
+    if known.numel():
+        targets = [flat(known if one is None else one) for one in (maxima, places)]  # one that is None is not written
+        arguments = [flat(source), *targets, known.numel(), *_geometry(source, known, kernel, *setting)]
+        _pool[_grid(known)](*arguments, maxima is not None, places is not None, _wide(source), BLOCK)  # type: ignore[index]
 
 
 def spread(gradient: torch.Tensor, places: torch.Tensor, result: torch.Tensor, kernel: Sizes, *setting: Sizes) -> None:

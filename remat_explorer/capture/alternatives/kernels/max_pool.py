@@ -36,7 +36,10 @@ def max_pool_with_places(
     ([[[[4.0]]]], [[[[2]]]])
     """
     if gpu_pooling.serves(source):
-        return _on_gpu(source, kernel, stride, padding, dilation, ceil_mode)
+        maxima = _room(source, kernel, stride, padding, dilation, ceil_mode, source.dtype)
+        places = torch.empty_like(maxima, dtype=torch.uint8)
+        gpu_pooling.pooled(source, maxima, places, kernel, stride, padding, dilation)
+        return maxima, places
     maxima = places = None
     for part in samples(source):
         found, index = aten.max_pool2d_with_indices.default(source[part], kernel, stride, padding, dilation, ceil_mode)
@@ -56,7 +59,7 @@ def max_pool_alone(
 ) -> torch.Tensor:
     """The maxima without their indices. Bit-equal."""
     if gpu_pooling.serves(source):
-        maxima = _room(source, kernel, stride, padding, dilation, ceil_mode)
+        maxima = _room(source, kernel, stride, padding, dilation, ceil_mode, source.dtype)
         gpu_pooling.pooled(source, maxima, None, kernel, stride, padding, dilation)
         return maxima
     maxima = None
@@ -141,7 +144,8 @@ def max_pool_gradient_recomputed(
         source, kernel, stride, padding, dilation, ceil_mode: as for `max_pool_with_places`.
     """
     if gpu_pooling.serves(gradient, source) and math.prod(kernel) <= LARGEST_WINDOW:
-        _, places = _on_gpu(source, kernel, stride, padding, dilation, ceil_mode)
+        places = _room(source, kernel, stride, padding, dilation, ceil_mode, torch.uint8)
+        gpu_pooling.pooled(source, None, places, kernel, stride, padding, dilation)
         return max_pool_gradient_from_places(
             gradient, places, source.shape, kernel, stride, padding, dilation, ceil_mode
         )
@@ -156,22 +160,19 @@ def max_pool_gradient_recomputed(
     return result
 
 
-def _on_gpu(
-    source: torch.Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool
-) -> tuple[torch.Tensor, torch.Tensor]:
-    maxima = _room(source, kernel, stride, padding, dilation, ceil_mode)
-    places = torch.empty_like(maxima, dtype=torch.uint8)
-    gpu_pooling.pooled(source, maxima, places, kernel, stride, padding, dilation)
-    return maxima, places
-
-
 def _room(
-    source: torch.Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool
+    source: torch.Tensor,
+    kernel: Sizes,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    ceil_mode: bool,
+    dtype: torch.dtype,
 ) -> torch.Tensor:
-    """Room for the maxima, in the memory format of the source."""
+    """Room for an entry for each window, in the memory format of the source."""
     shape = torch.empty_like(source, device="meta")
     found = aten.max_pool2d_with_indices.default(shape, kernel, stride, padding, dilation, ceil_mode)[0]
-    return _like(source, found, source.dtype)
+    return _like(source, found, dtype)
 
 
 def _format(tensor: torch.Tensor) -> torch.memory_format:
