@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from remat_explorer.figures.byte_axis import ByteAxis
+from remat_explorer.figures.matrix_image import legend_squares, matrix_image
 from remat_explorer.figures.memory_heatmap import memory_in_stages
 from remat_explorer.figures.palette import Theme, palette
-from remat_explorer.figures.png import png_address, shades
+from remat_explorer.figures.png import shades
 from remat_explorer.figures.schedule_heatmap import BACKWARD, FORWARD, RECOMPUTE, computation_kinds
 from remat_explorer.schedule import Schedule
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-PIXELS = 340  # about as many as a picture is wide: larger ones are averaged, so that no thin line is lost
-MARK, MARKS = 3, 8000  # pixels of a mark on a computation in a larger one, and at most how many of them
 LEVELS = 254  # shades of memory; with the one for empty cells and a black one, a PNG's palette is full
 TITLES = ("R: computed in the stage", "S: retained into the stage", "U: memory in use (predicted)")
 
@@ -44,26 +43,22 @@ def schedule_images(schedule: Schedule, theme: Theme = "light") -> Figure:
     U = memory_in_stages(schedule)
     largest = max(float(U.max()), 1.0)
     levels = np.where(U.mask, 0, 1 + np.rint(U.data / largest * (LEVELS - 1)).astype(int))
+    computed = computation_kinds(schedule)
     pictures = (
-        png_address(computation_kinds(schedule), kinds),
-        png_address(schedule.S, (colours.empty, colours.kept)),
-        png_address(levels, [colours.empty, *shades(colours.scale, LEVELS)]),
+        (computed, kinds, "operation"),
+        (schedule.S, (colours.empty, colours.kept), "value"),
+        (levels, [colours.empty, *shades(colours.scale, LEVELS)], "operation"),
     )
     figure = make_subplots(rows=1, cols=3, shared_yaxes=True, horizontal_spacing=0.02, subplot_titles=TITLES)
-    across = ("operation", "value", "operation")
-    for column, (picture, name) in enumerate(zip(pictures, across, strict=True), start=1):
-        hover = f"stage %{{y}}, {name} %{{x}}<extra></extra>"
-        width = schedule.S.shape[1] if name == "value" else schedule.graph.n
-        smooth = "fast" if max(width, schedule.stages) > PIXELS else False
-        trace = go.Image(source=picture, hovertemplate=hover, name=TITLES[column - 1][0], zsmooth=smooth)
-        figure.add_trace(trace, 1, column)
-        figure.update_xaxes(title_text=name, range=[-0.5, width - 0.5], row=1, col=column)
-    marks = _marks(schedule)
-    for name, colour in zip(("forward", "backward", "recompute", "kept"), (*kinds[1:], colours.kept), strict=True):
-        rows, columns = marks.get(name, ([None], [None]))
-        squares = {"color": colour, "symbol": "square", "size": MARK}
-        trace = go.Scatter(x=columns, y=rows, mode="markers", name=name, marker=squares, hoverinfo="skip")
-        figure.add_trace(trace, 1, 1)
+    for column, (cells, shown, across) in enumerate(pictures, start=1):
+        figure.add_trace(matrix_image(cells, shown, TITLES[column - 1][0], across), 1, column)
+        figure.update_xaxes(title_text=across, range=[-0.5, cells.shape[1] - 0.5], row=1, col=column)
+    named = ((FORWARD, "forward"), (BACKWARD, "backward"), (RECOMPUTE, "recompute"))
+    for square in (
+        *legend_squares(computed, [(kind, name, kinds[kind]) for kind, name in named]),
+        *legend_squares(np.zeros((0, 0)), [(1, "kept", colours.kept)]),
+    ):
+        figure.add_trace(square, 1, 1)
     figure.add_trace(_scale(go, colours.scale, largest), 1, 3)
     figure.update_xaxes(showgrid=False, zeroline=False)
     figure.update_yaxes(range=[schedule.stages - 0.5, -0.5], scaleanchor=False, showgrid=False, zeroline=False)
@@ -77,15 +72,6 @@ def schedule_images(schedule: Schedule, theme: Theme = "light") -> Figure:
         legend={"orientation": "h", "y": -0.2, "itemsizing": "constant"},
     )
     return figure
-
-
-def _marks(schedule: Schedule) -> dict[str, tuple[np.ndarray, ...]]:
-    """Rows and columns of each kind of computation, where single cells are too small to be seen, and not too many."""
-    kinds = computation_kinds(schedule)
-    if max(kinds.shape) <= PIXELS or np.count_nonzero(kinds) > MARKS:
-        return {}
-    named = {"forward": FORWARD, "backward": BACKWARD, "recompute": RECOMPUTE}
-    return {name: np.nonzero(kinds == kind) for name, kind in named.items()}
 
 
 def _scale(go: Any, scale: tuple[str, ...], largest: float) -> Any:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from remat_explorer.documents import write_text
 from remat_explorer.report.contents import Contents, Origin
+from remat_explorer.report.implementations import implementations
 from remat_explorer.report.peak import peak
 from remat_explorer.report.schedule import comparison, curve, matrices, model, search, timeline
 from remat_explorer.report.setup import setup
@@ -30,6 +31,7 @@ SECTIONS: tuple[tuple[str, Callable[[Contents], str]], ...] = (
     ("Set-up", setup),
     ("Validation", validation),
     ("Schedule", matrices),
+    ("Implementations", implementations),
     ("Memory", timeline),
     ("Trade-off", curve),
     ("Model", model),

@@ -92,29 +92,34 @@ function fillPlan(graph) {
 }
 
 // A large matrix is averaged as a whole, and has sharp cells once it is zoomed into.
-function sharpenZoomed() {
-  const place = document.getElementById("matrices");
+function sharpenZoomed(id) {
+  const place = document.getElementById(id);
   place?.on("plotly_relayout", () => {
-    const { xaxis, xaxis2, xaxis3, yaxis } = place._fullLayout;
+    const images = place._fullData.filter(({ type }) => type === "image");
     const span = ({ range: [from, to] }) => Math.abs(to - from);
-    const smooth = [xaxis, xaxis2, xaxis3].map((axis) => (Math.max(span(axis), span(yaxis)) > 340 ? "fast" : false));
-    if (smooth.some((wanted, i) => place._fullData[i].zsmooth !== wanted)) {
-      Plotly.restyle(place, { zsmooth: smooth }, [0, 1, 2]);
+    const wide = ({ xaxis, yaxis }) => {
+      const [x, y] = [xaxis, yaxis].map((axis) => place._fullLayout[axis.replace(/^./, "$&axis")]);
+      return Math.max(span(x), span(y)) > 340;
+    };
+    const smooth = images.map((image) => (wide(image) ? "fast" : false));
+    if (smooth.some((wanted, i) => images[i].zsmooth !== wanted)) {
+      Plotly.restyle(place, { zsmooth: smooth }, images.map(({ index }) => index));
     }
   });
 }
 
-function explainCells(graph, solution) {
-  const place = document.getElementById("matrices");
+function explainCells(id, lineId, graph, solution) {
+  const place = document.getElementById(id);
   if (!place) return;
-  const line = document.getElementById("cell");
+  const line = document.getElementById(lineId);
   const firstRun = graph.operations.map((_, k) => solution.R.findIndex((row) => row[k] !== "0"));
   const meaning = {
     R: (t, k) => {
-      const { name, phase } = graph.operations[k];
-      const runs = solution.R[t][k] !== "0";
-      const what = !runs ? "does not run" : firstRun[k] === t ? `runs first (${phase})` : "runs again";
-      return `operation ${k}, ${name}, ${what}`;
+      const { name, phase, implementations } = graph.operations[k];
+      const code = Number(solution.R[t][k]);
+      const what = code === 0 ? "does not run" : firstRun[k] === t ? `runs first (${phase})` : "runs again";
+      const way = code > 0 && implementations.length > 1 ? ` · ${implementations[code - 1].name}` : "";
+      return `operation ${k}, ${name}, ${what}${way}`;
     },
     S: (t, v) => {
       const { name, bytes } = graph.values[v];
@@ -135,10 +140,12 @@ async function begin() {
   addEventListener("beforeprint", () => darkness.matches && drawAll(false));
   addEventListener("afterprint", () => darkness.matches && drawAll(true));
   offerFiles();
-  sharpenZoomed();
+  ["matrices", "ways"].forEach(sharpenZoomed);
   const graph = JSON.parse(await unpacked("graph-file"));
   fillPlan(graph);
-  explainCells(graph, JSON.parse(await unpacked("solution-file")));
+  const solution = JSON.parse(await unpacked("solution-file"));
+  explainCells("matrices", "cell", graph, solution);
+  explainCells("ways", "way", graph, solution);
   document.body.dataset.ready = "yes";
 }
 

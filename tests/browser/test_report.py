@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from choices import chain_with_choices
 
 import remat_explorer as rx
 
@@ -83,6 +84,21 @@ def test_hovering_names_the_cell(report: tuple[Any, Path], page: Any) -> None:
     page.wait_for_selector("#cell:has-text('runs first (forward)')", timeout=10_000)
     assert page.locator("#cell").inner_text().startswith("R, stage 0: operation 0, ")
     assert solution.graph.operations[0].name in page.locator("#cell").inner_text()
+
+
+def test_implementations_have_colours_and_are_named_under_the_pointer(page: Any, tmp_path: Path) -> None:
+    solution: Any = rx.solve(chain_with_choices(), 3600, "monet")
+    open_report(page, rx.report(solution, tmp_path / "report.html"))
+    page.locator("#ways").scroll_into_view_if_needed()
+    box = page.locator("#ways .nsewdrag").first.bounding_box()
+    stage = solution.schedule.R[:, 5].argmax()
+    across, down = 5.5 / solution.graph.n, (stage + 0.5) / solution.schedule.stages
+    page.mouse.move(box["x"] + across * box["width"], box["y"] + down * box["height"])
+    page.wait_for_selector("#way:has-text('from bits')", timeout=10_000)
+    assert page.locator("#way").inner_text() == (
+        f"R, stage {stage}: operation 5, relu backward, runs first (backward) · from bits"
+    )
+    assert page.failures == []
 
 
 def test_the_page_follows_the_theme_and_prints_on_light_ground(report: tuple[Any, Path], page: Any) -> None:

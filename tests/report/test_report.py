@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from choices import chain_with_choices
 
 import remat_explorer as rx
 from remat_explorer.graph import Graph
@@ -81,6 +82,18 @@ def test_a_thousand_operations_stay_below_the_limit(data: Path, tmp_path: Path) 
     assert graph.n > 1000
     path = rx.report(solution, tmp_path / "report.html")
     assert path.stat().st_size < LIMIT
+
+
+def test_implementations_are_in_the_report_where_there_is_a_choice(chain: Any, tmp_path: Path) -> None:
+    assert 'id="section-implementations"' not in rx.report(chain, tmp_path / "report.html").read_text(encoding="utf-8")
+    graph = chain_with_choices()
+    page = rx.report(rx.solve(graph, 3600, "monet"), tmp_path / "report.html").read_text(encoding="utf-8")
+    assert 'id="section-implementations"' in page
+    assert "<td>from bits</td>" in page
+    assert "<td>equal bit for bit</td>" in page
+    assert "<td>differ by at most 1e-06 of their size</td>" in page
+    page = rx.report(rx.solve(graph, "100%", "checkpoint-all"), tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Every operation runs in PyTorch&#x27;s own implementation" in page
 
 
 def test_without_a_schedule_the_report_says_what_the_smallest_budget_is(tmp_path: Path) -> None:
