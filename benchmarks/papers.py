@@ -75,7 +75,7 @@ def run(key: str, options: argparse.Namespace, known: dict[str, Any]) -> None:
     if outcome is None:
         source = ""
         try:
-            outcome = item.run(options.settings, lambda doing: print(f"{key}: {doing}", flush=True))
+            outcome = item.run(options.settings, teller(key))
         except RematError as error:
             print(f"{key} is skipped: {error}", flush=True)
             return
@@ -84,6 +84,19 @@ def run(key: str, options: argparse.Namespace, known: dict[str, Any]) -> None:
     known[key] = entry | {"machine": machine()} | outcome.to_document()
     write_text(RESULT, json.dumps({key: known[key] for key in ITEMS if key in known}, indent=1) + "\n")
     print(f"{key}: {outcome.result}", flush=True)
+
+
+def teller(key: str) -> Callable[[str], None]:
+    """Prints what an item is doing, when that changes."""
+    told = ""
+
+    def tell(doing: str) -> None:
+        nonlocal told
+        if doing != told:
+            print(f"{key}: {doing}", flush=True)
+        told = doing
+
+    return tell
 
 
 def measured_elsewhere(name: str, reader: Callable[[Any], Outcome | None]) -> Outcome | None:
