@@ -7,32 +7,36 @@ PORT ?= 8888
 WORKERS ?= 2
 BIN := .venv/bin
 
-.PHONY: explore test setup clean
+.PHONY: explore test check setup clean
 
 explore: setup
 	$(BIN)/remat-explorer lab notebooks/01_explorer.ipynb --port $(PORT) $(if $(NO_BROWSER),--no-browser)
 
-test: setup .venv/interpreted
+test: .venv/interpreted
+	$(MAKE) --jobs=2 --output-sync=target setup check
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+
+check: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 # The search is compiled ahead, once: no solve and no test with a time limit need wait for it.
 setup: .venv/installed
 	$(BIN)/python -m remat_explorer.solvers.search.compilation
 
-# pip resolves nothing on a second run: the stamp is newer than what decides the packages.
+# pip resolves nothing on a second run: the stamp is newer than what decides the packages. It compiles nothing ahead:
+# Python does that with what is imported.
 .venv/installed: pyproject.toml constraints.txt
 	$(if $(PYTHON),,$(error Python 3.11 or newer with venv is needed; on Debian: apt-get install python3-venv))
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[test]'
 	@touch .venv/installed
 
 # Without a GPU, the tests of its kernels interpret them.
 .venv/interpreted: .venv/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[triton]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[triton]'
 	@touch .venv/interpreted
 
 clean:

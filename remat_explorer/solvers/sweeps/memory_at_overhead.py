@@ -19,7 +19,8 @@ from remat_explorer.solvers.monet.codes import allowed_codes
 from remat_explorer.solvers.search.compiled_search import load_search
 from remat_explorer.solvers.solve import checked_reports
 from remat_explorer.solvers.sweeps.memory_descent import LOOSE
-from remat_explorer.solvers.sweeps.memory_search import CLOSE, MemorySearch
+from remat_explorer.solvers.sweeps.memory_incumbent import CLOSE
+from remat_explorer.solvers.sweeps.memory_search import MemorySearch
 from remat_explorer.solvers.threads import threads_of
 
 STRATEGIES = ("monet", "optimal")
