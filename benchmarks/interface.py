@@ -5,12 +5,12 @@
 
 Medians in milliseconds, between the clock of the kernel when it changes the state (or of the page when the budget is
 dragged, or the pointer moves) and that of the page when the canvas, the tip or the label is drawn. "350" is a chain
-whose graph has about 350 operations. Targets: stage cursor 5 ms, a new matrix 15 ms, budget drag 100 ms, hovering over
-a matrix 5 ms (over the plots 100 ms, since plotly waits up to 50 ms before it looks), first paint 5 s after the cell
-is run (and then the first schedule, without a target, as the model is captured and measured), and four times that for
-DenseNet-161; memory after all interactions at most 10 % above that after the first tenth of them. What misses its
-target is marked with *. "stolen" is the share of the processor time this machine wanted that others on the same host
-took meanwhile.
+whose graph has about 350 operations; "choices" are implementations, whose colours R then has. Targets: stage cursor
+5 ms, a new matrix 15 ms, budget drag 100 ms, hovering over a matrix 5 ms (over the plots 100 ms, since plotly waits up
+to 50 ms before it looks), first paint 5 s after the cell is run (and then the first schedule, without a target, as the
+model is captured and measured), and four times that for DenseNet-161; memory after all interactions at most 10 % above
+that after the first tenth of them. What misses its target is marked with *. "stolen" is the share of the processor
+time this machine wanted that others on the same host took meanwhile.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ CASES = {
     "350": 'rx.Explorer(graph=rx.linear(174), strategy="checkpoint-all")',
     "vgg16": 'rx.Explorer("vgg16")',
     "densenet161": 'rx.Explorer("densenet161", measured_costs=False)',
+    "vgg16-choices": 'rx.Explorer("vgg16", implementations="all", measured_costs=False)',
 }
+COLOURED = 'explorer.state.colouring = "implementation" if explorer.state.graph.has_choices else "computation"'
 TARGETS = {
     "cursor": 5.0,
     "matrix": 15.0,
@@ -175,7 +177,7 @@ def measure(page: Any, address: str, root: Path, case: str, options: argparse.Na
     cells = [
         "None",  # JupyterLab may drop what is run while the session is still attaching
         f"import remat_explorer as rx\nexplorer = {CASES[case]}\nexplorer",
-        "explorer.wait(), explorer.wait_for_sweep(120)",
+        f"explorer.wait(), explorer.wait_for_sweep(120)\n{COLOURED}",
         MOVE.format(**few),
         SWITCH.format(**few),
         INTERACT.format(count=options.interactions // 10),

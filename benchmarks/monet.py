@@ -1,5 +1,7 @@
 """MONeT's evaluation: table 1 (memory at 10 % overhead) and figures 3, 4 and 6, beside the numbers that it published.
 
+The part "speed" is how soon the joint problem is solved at full size.
+
     python benchmarks/monet.py --minutes 10
     python benchmarks/monet.py --models vgg16 --settings roofline --parts table1 figure6
 
@@ -132,6 +134,12 @@ def lines(key: str, entry: dict[str, Any]) -> list[str]:
         said.append(f"{key} figure 6, smallest budget: {', '.join(cells)}")
     for point in entry.get("figure3", {}).get("points", []):
         said.append(f"{key} figure 3 at {point['share']:g}: {point['way']} {overhead(point['overhead'])}")
+    if fixed := entry.get("speed"):
+        when = "not" if fixed["proven"] is None else f"after {fixed['proven']:.1f} s"
+        said.append(
+            f"{key} at {fixed['share']:g}: a gap of {100 * fixed['allowed_gap']:g} % proven {when}; allowed "
+            f"{fixed['allowed_seconds']:g} s"
+        )
     for race in entry.get("figure4", {}).get("races", []):
         times = ", ".join(f"{name} {race[name]:.2f} s" for name in race if race[name] is not None and " 0." in name)
         said.append(f"{key} figure 4 at {race['share']:g}: {race['way']}: {times or race['status']}")

@@ -92,12 +92,14 @@ class Course:
         times: dict[str, Any] = {"status": self.word, "cost": None if math.isinf(self.cost) else self.cost}
         for close in CLOSE:
             near = [at for at, cost in self.costs if cost <= best * (1 + close)]
-            proofs = [
-                max(at, when) for at, cost in self.costs for when, bound in self.bounds if cost - bound <= close * cost
-            ]
             times[f"within {close:g}"] = min(near, default=None)
-            times[f"proven {close:g}"] = min(proofs, default=None)
+            times[f"proven {close:g}"] = self.proven(close)
         return times
+
+    def proven(self, close: float) -> float | None:
+        """When it was proven that no schedule costs less by more than a share; None for never."""
+        pairs = ((max(at, when), cost, bound) for at, cost in self.costs for when, bound in self.bounds)
+        return min((at for at, cost, bound in pairs if cost - bound <= close * cost), default=None)
 
 
 def entry_of(found: Solution | str, cost: float) -> dict[str, Any]:
