@@ -10,7 +10,7 @@ import numpy as np
 
 from remat_explorer.explanations.kinds import OWN, kinds_in, kinds_of_codes, label_of
 from remat_explorer.figures.implementation_colours import implementation_colours
-from remat_explorer.figures.matrix_image import legend_squares, matrix_image
+from remat_explorer.figures.matrix_image import lay_out, legend_squares, matrix_image
 from remat_explorer.figures.palette import Theme, palette
 from remat_explorer.schedule import Schedule
 
@@ -115,17 +115,7 @@ def implementation_images(schedule: Schedule, theme: Theme = "light") -> Figure:
     for square in legend_squares(cells, [(i + 1, label_of(kind), hues[kind]) for i, kind, _ in there]):
         figure.add_trace(square, 1, 1)
     figure.update_xaxes(title_text="operation", range=[-0.5, graph.n - 0.5], row=1, col=1)
-    figure.update_yaxes(title_text="stage", range=[schedule.stages - 0.5, -0.5], scaleanchor=False, row=1, col=1)
     figure.update_xaxes(title_text="runs", rangemode="tozero", row=1, col=2)
     figure.update_yaxes(autorange="reversed", row=1, col=2)
-    figure.update_xaxes(showgrid=False, zeroline=False)
-    figure.update_yaxes(showgrid=False, zeroline=False)
-    figure.update_layout(
-        height=436,
-        margin={"l": 60, "r": 24, "t": 56, "b": 70},
-        paper_bgcolor=colours.ground,
-        plot_bgcolor=colours.empty,
-        font_color=colours.ink,
-        legend={"orientation": "h", "y": -0.2, "itemsizing": "constant"},
-    )
+    lay_out(figure, schedule.stages, colours)
     return figure

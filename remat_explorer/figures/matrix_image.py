@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from remat_explorer.figures.palette import Palette
 from remat_explorer.figures.png import png_address
 
 PIXELS = 340  # about as many as a picture is wide: larger ones are averaged, so that no thin line is lost
@@ -48,3 +49,18 @@ def legend_squares(cells: np.ndarray, entries: Sequence[tuple[int, str, str]]) -
         marker = {"color": colour, "symbol": "square", "size": MARK}
         squares.append(go.Scatter(x=columns, y=rows, mode="markers", name=name, marker=marker, hoverinfo="skip"))
     return squares
+
+
+def lay_out(figure: Any, stages: int, colours: Palette) -> None:
+    """The height, ground and legend of a figure whose first column is a matrix with a row for each stage."""
+    figure.update_xaxes(showgrid=False, zeroline=False)
+    figure.update_yaxes(showgrid=False, zeroline=False)
+    figure.update_yaxes(title_text="stage", range=[stages - 0.5, -0.5], scaleanchor=False, row=1, col=1)
+    figure.update_layout(
+        height=436,
+        margin={"l": 60, "r": 16, "t": 56, "b": 70},
+        paper_bgcolor=colours.ground,
+        plot_bgcolor=colours.empty,
+        font_color=colours.ink,
+        legend={"orientation": "h", "y": -0.2, "itemsizing": "constant"},
+    )

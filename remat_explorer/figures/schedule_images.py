@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from remat_explorer.figures.byte_axis import ByteAxis
-from remat_explorer.figures.matrix_image import legend_squares, matrix_image
+from remat_explorer.figures.matrix_image import lay_out, legend_squares, matrix_image
 from remat_explorer.figures.memory_heatmap import memory_in_stages
 from remat_explorer.figures.palette import Theme, palette
 from remat_explorer.figures.png import shades
@@ -60,17 +60,8 @@ def schedule_images(schedule: Schedule, theme: Theme = "light") -> Figure:
     ):
         figure.add_trace(square, 1, 1)
     figure.add_trace(_scale(go, colours.scale, largest), 1, 3)
-    figure.update_xaxes(showgrid=False, zeroline=False)
-    figure.update_yaxes(range=[schedule.stages - 0.5, -0.5], scaleanchor=False, showgrid=False, zeroline=False)
-    figure.update_yaxes(title_text="stage", row=1, col=1)
-    figure.update_layout(
-        height=436,
-        margin={"l": 60, "r": 12, "t": 56, "b": 70},
-        paper_bgcolor=colours.ground,
-        plot_bgcolor=colours.empty,
-        font_color=colours.ink,
-        legend={"orientation": "h", "y": -0.2, "itemsizing": "constant"},
-    )
+    figure.update_yaxes(range=[schedule.stages - 0.5, -0.5], scaleanchor=False)
+    lay_out(figure, schedule.stages, colours)
     return figure
 
 
