@@ -40,7 +40,8 @@ def explanation_html(schedule: Schedule, plan: Plan, found: Explanation) -> str:
     graph = schedule.graph
     value, producer = graph.values[found.value], int(graph.producer[found.value])
     writer = explain_operation(schedule, producer)
-    shape = writer.shapes[writer.outputs.index(found.value)] if writer.shapes else ""
+    shapes = dict(zip(writer.outputs, writer.shapes, strict=False))  # of what the default implementation writes
+    shape = shapes.get(found.value, "")
     size = " · ".join([format_bytes(value.bytes), *([text(shape)] if shape else [])])
     lines = [
         f'<p class="quiet">Stage {found.stage} {text(summarize_stage(schedule, plan, found.stage).sentence)}</p>',

@@ -6,13 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from choices import chain_with_choices
 from driven import driver_of, settled
 
 import remat_explorer as rx
 from remat_explorer.errors import UnknownNameError
+from remat_explorer.explanations import explain_value
 from remat_explorer.explorer.case_view import CaseView, others_of
 from remat_explorer.explorer.controls import Controls
+from remat_explorer.explorer.explain_panel import explanation_html
 from remat_explorer.explorer.implementations_view import ImplementationsView
 from remat_explorer.explorer.matrices import MatrixView
 from remat_explorer.explorer.panels import Panels
@@ -177,3 +180,14 @@ def test_the_case_study_is_drawn_while_it_is_looked_at(driver: Any) -> None:
     assert view.widget.html.count("<svg") == 3
     assert "against eager" in view.widget.html
     assert view.widget.layout.display is None
+
+
+def test_every_value_is_explained_also_those_that_only_another_implementation_writes() -> None:
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.MaxPool2d(2))
+    graph = rx.capture(net, (torch.randn(2, 3, 10, 10, requires_grad=True),), implementations="all")
+    solution: Any = rx.solve(graph, "100%", "monet", time_limit=10)
+    others = set(range(len(graph.values))).difference(*(node.default.outputs for node in graph.operations))
+    assert others
+    for value in range(len(graph.values)):
+        found = explain_value(solution.schedule, solution.plan, 1, value, None)
+        assert graph.values[value].name in explanation_html(solution.schedule, solution.plan, found)
