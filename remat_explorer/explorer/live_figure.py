@@ -30,7 +30,11 @@ def live_figure(
 
     And plotly forgets what it was given once the page reports a value of its own for the same property: of a page that
     is still drawing an older state, names and data would be lost here, and missing from then on. Nothing is forgotten.
+
+    Where several traces change in different properties, plotly says of the others "undefined", and a page that has no
+    view of the figure yet takes them away. So every trace that changes is sent with all properties that change in any.
     """
+    from plotly.basedatatypes import Undefined
     from plotly.graph_objects import Figure, FigureWidget
 
     hearing = lock or threading.RLock()
@@ -48,6 +52,16 @@ def live_figure(
         def _remove_overlapping_props(input_data: Any, delta_data: Any, prop_path: Any = ()) -> list[Any]:
             return []
 
+        def _send_update_msg(
+            self, restyle_data: dict[str, list[Any]], relayout_data: Any, trace_indexes: Any = None, *more: Any
+        ) -> None:
+            traces = self._normalize_trace_indexes(trace_indexes)
+            for path, values in restyle_data.items():
+                for place, index in enumerate(traces):
+                    if values[place] is Undefined:
+                        values[place] = _at(self._data[index], path, Undefined)
+            super()._send_update_msg(restyle_data, relayout_data, traces, *more)
+
         def open(self) -> None:
             if self._complete:
                 super().open()
@@ -63,6 +77,16 @@ def live_figure(
             return super().get_state(key=key, drop_defaults=drop_defaults)
 
     return LiveFigure(Figure(list(traces), layout))
+
+
+def _at(trace: Trace, path: str, missing: Any) -> Any:
+    """The value of a trace at a path such as "marker.symbol"."""
+    found: Any = trace
+    for name in path.split("."):
+        if not isinstance(found, dict) or name not in found:
+            return missing
+        found = found[name]
+    return found
 
 
 class Canvas:

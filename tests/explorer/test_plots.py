@@ -289,6 +289,24 @@ def test_what_a_page_that_is_behind_reports_takes_nothing_away(
     assert sent["_widget_layout"]["meta"] == view.page.revision
 
 
+def test_every_trace_of_a_message_is_whole_as_a_page_without_a_view_takes_away_what_is_not_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    traces = [
+        {"type": "scatter", "name": "a", "x": [1], "y": [2], "marker": {"symbol": "star", "size": 3}},
+        {"type": "scatter", "name": "b", "x": [3], "y": [4]},
+    ]
+    figure, sent = live_figure(traces, {}), []
+    monkeypatch.setattr(type(figure), "_send", lambda self, message, buffers=None: sent.append(message["state"]))
+    with figure.batch_update():
+        figure.data[0].update(y=[5])
+        figure.data[1].update(name="c", marker={"symbol": "circle"})
+    (style,) = [state["_py2js_update"]["style_data"] for state in sent if state.get("_py2js_update")]
+    assert [list(y) for y in style["y"]] == [[5], [4]]
+    assert style["name"] == ["a", "c"]
+    assert style["marker.symbol"] == ["star", "circle"]
+
+
 def test_a_page_that_missed_changes_gets_the_figure_anew(
     view: PlotsView, state: State, solutions: dict[int, Any]
 ) -> None:
