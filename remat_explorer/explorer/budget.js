@@ -76,7 +76,7 @@ function render({ model, el }) {
       `${100 * share(all)}%, var(--remat-idle) ${100 * share(all)}%)`;
     const side = (count) => (share(count) > 0.4 ? "before" : "after");
     const smallest = known
-      ? mark(known, `smallest feasible ${formatBytes(known)}`, "Smallest budget known to be feasible.", side(known))
+      ? mark(known, `smallest known ${formatBytes(known)}`, "Smallest budget for which a schedule is known.", side(known))
       : null;
     const most = mark(all, `checkpoint-all ${formatBytes(all)}`, "Here nothing needs to be recomputed.", side(all));
     if (smallest === null) return;

@@ -34,7 +34,7 @@ class Scrubber:
         self.back = _button("step-backward", "Previous stage", lambda: self._step(-1))
         self.play = _button("play", "", self._toggle)
         self.forward = _button("step-forward", "Next stage", lambda: self._step(1))
-        self.slider = w.IntSlider(min=0, max=0, readout=False, layout=w.Layout(width="156px"))
+        self.slider = w.IntSlider(min=0, max=0, readout=False, layout=w.Layout(flex="1 0 96px", max_width="156px"))
         self.slider.tooltip = "The selected stage; arrow keys, Page up and Page down move it"
         self.clock = w.Play(min=0, max=0, interval=INTERVAL, show_repeat=False, layout=w.Layout(display="none"))
         w.jslink((self.clock, "value"), (self.slider, "value"))
@@ -79,7 +79,7 @@ class Scrubber:
     def _move(self, change: Any = None) -> None:
         state, schedule = self._state, self._state.schedule
         self.slider.value = state.stage
-        self.label.value = f"Stage {state.stage} of {schedule.stages}" if schedule else "No schedule yet"
+        self.label.value = f"Stage {state.stage} of 0–{schedule.stages - 1}" if schedule else "No schedule yet"
         self.summary.value = stage_html(state)
         self.back.disabled = state.stage == 0
         self.forward.disabled = schedule is None or state.stage == schedule.stages - 1

@@ -12,12 +12,9 @@ from remat_explorer.explorer.state import State
 
 STYLE = Path(__file__).parent / "tour.css"
 STEPS = (
-    (
-        "Pick a budget",
-        "Drag the budget's slider, or move it with the arrow keys: the best schedule known within that memory follows.",
-    ),
-    ("Solve", "Press Solve: the search goes on until nothing cheaper can exist, and the status line says so."),
-    ("Execute", "Press Execute: the schedule trains one step here, and measured memory is laid over the prediction."),
+    ("Pick a budget", "Drag the slider: the best schedule known within that memory follows."),
+    ("Solve", "Press Solve: the search goes on until nothing cheaper can exist."),
+    ("Execute", "Press Execute: one step is trained, and measured memory drawn over the prediction."),
 )
 
 
