@@ -13,7 +13,7 @@ import numpy as np
 from remat_explorer.errors import ScheduleError
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute, Plan
-from remat_explorer.quantities import format_bytes
+from remat_explorer.quantities import exact_bytes
 from remat_explorer.schedule import Schedule
 
 
@@ -57,10 +57,7 @@ def check(graph: Graph, R: np.ndarray, S: np.ndarray, budget: int | None = None)
         raise ScheduleError(f"the plan peaks at {peak} bytes, above its schedule's U of {U_peak} bytes")
     if budget is not None and peak > budget:
         at = plan.timeline.stage[plan.timeline.peak_statement]
-        raise ScheduleError(
-            f"stage {at} needs {format_bytes(peak)} ({peak} bytes), above the budget of "
-            f"{format_bytes(budget)} ({budget} bytes)"
-        )
+        raise ScheduleError(f"stage {at} needs {exact_bytes(peak)}, above the budget of {exact_bytes(budget)}")
     return Checked(schedule, cost, U_peak, peak, plan)
 
 

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from remat_explorer.checker import check
+from remat_explorer.checker import Checked, check
 from remat_explorer.errors import ScheduleError
+from remat_explorer.explanations import alive_at
 from remat_explorer.graph import Graph
+from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import format_bytes
 
 UNANSWERED = "No answer yet: put yours in place of None and run the cell again."
@@ -41,7 +43,10 @@ def verdict(mine: Any, right: Any, hint: str = "", tolerance: float = 1e-6) -> s
         same = not _several(right) and not _several(mine) and _same(mine, right, tolerance)
     if same:
         return f"Right: {_text(right)}."
-    return f"Not {_text(mine)}." + (f" Hint: {hint}." if hint else "")
+    said = "There are some." if _several(mine) and not list(mine) else f"Not {_text(mine)}."
+    if _several(right) != _several(mine):
+        said += " Write several answers, such as [1, 2]." if _several(right) else " Write one answer, not several."
+    return said + (f" Hint: {hint}" if hint.endswith("?") else f" Hint: {hint}." if hint else "")
 
 
 def schedule_verdict(graph: Graph, R: np.ndarray, S: np.ndarray, budget: int, cost: float) -> str:
@@ -59,15 +64,26 @@ def schedule_verdict(graph: Graph, R: np.ndarray, S: np.ndarray, budget: int, co
     >>> schedule_verdict(linear(1), *keep, budget=3, cost=3)
     'Right: cost 3, peak 3 B.'
     >>> schedule_verdict(linear(1), *keep, budget=2, cost=3)
-    'Not yet: stage 2 needs 3 B (3 bytes), above the budget of 2 B (2 bytes).'
+    'Not yet: stage 2 needs 3 B, above the budget of 2 B; while v2 runs there, v0, v1, v2 are in memory.'
     """
+    checked: Checked | None = None
     try:
-        checked = check(graph, R, S, budget)
+        checked = check(graph, R, S)
+        check(graph, R, S, budget)
     except ScheduleError as error:
-        return f"Not yet: {error}."
+        return f"Not yet: {error}" + (f"; {_fullest(checked.plan)}." if checked is not None else ".")
     if checked.cost > cost:
         return f"Not yet: it is a schedule and it fits, but costs {checked.cost:g}; {cost:g} is enough."
     return f"Right: cost {checked.cost:g}, peak {format_bytes(checked.peak)}."
+
+
+def _fullest(plan: Plan) -> str:
+    """What is in memory where a plan needs the most."""
+    memory = alive_at(plan)
+    running = plan.statements[memory.statement]
+    assert isinstance(running, Compute)
+    names = [plan.graph.values[v].name for v in sorted(row.value for row in memory.rows if row.value is not None)]
+    return f"while {plan.graph.operations[running.operation].name} runs there, {', '.join(names)} are in memory"
 
 
 def _several(answer: Any) -> bool:

@@ -85,6 +85,15 @@ def format_bytes(count: float) -> str:
     return f"{scaled:.{digits}f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[unit]}"
 
 
+def exact_bytes(count: int) -> str:
+    """Bytes as people read them, with all digits where the first form leaves some out.
+
+    >>> exact_bytes(999), exact_bytes(1 << 20)
+    ('999 B', '1.00 MiB (1048576 bytes)')
+    """
+    return format_bytes(count) if abs(count) < 1000 else f"{format_bytes(count)} ({count} bytes)"
+
+
 def format_seconds(seconds: float) -> str:
     """A duration as people read it.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
+from remat_explorer.quantities import exact_bytes, format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.report.contents import Contents
 from remat_explorer.report.html import facts, paragraph
 from remat_explorer.solution import Status
@@ -92,9 +92,9 @@ def _numbers(contents: Contents) -> str:
         [
             ("status", str(solution.status)),
             ("strategy", solution.strategy + (f", with {solution.solver}" if solution.solver else "")),
-            ("budget", _bytes(solution.budget)),
-            ("predicted peak", _bytes(solution.peak)),
-            ("keeping everything", _bytes(contents.keep_all)),
+            ("budget", exact_bytes(solution.budget)),
+            ("predicted peak", exact_bytes(solution.peak)),
+            ("keeping everything", exact_bytes(contents.keep_all)),
             ("cost", f"{schedule.cost:.6g} ({format_overhead(schedule.overhead)})"),
             ("lower bound of the cost", "none proven" if bound is None else f"{bound:.6g}"),
             ("gap", "unknown" if solution.gap is None else format_share(solution.gap)),
@@ -102,7 +102,3 @@ def _numbers(contents: Contents) -> str:
             ("solved in", format_seconds(solution.seconds)),
         ]
     )
-
-
-def _bytes(count: int) -> str:
-    return f"{format_bytes(count)} ({count} bytes)" if count >= 1000 else format_bytes(count)

@@ -29,6 +29,12 @@ def test_another_answer_is_wrong_and_the_hint_is_all_that_is_said(mine, right):
     assert said.endswith("Hint: look again.")
 
 
+def test_an_answer_in_another_form_is_told_the_form():
+    assert verdict("0,1,2", [0, 1, 2]) == "Not 0,1,2. Write several answers, such as [1, 2]."
+    assert verdict([3], 3, "how many?") == "Not 3. Write one answer, not several. Hint: how many?"
+    assert verdict([], [1, 2]) == "There are some."
+
+
 def test_a_rounded_answer_is_right_where_that_is_allowed():
     assert verdict(1.18, 26 / 22, tolerance=0.01) == "Right: 1.18182."
 
@@ -37,7 +43,9 @@ def test_a_schedule_is_right_only_if_it_keeps_the_rules_fits_and_is_cheap_enough
     chain = linear(1)
     R, S = np.eye(3, dtype=int), np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0]])
     assert schedule_verdict(chain, R, S, 3, 3) == "Right: cost 3, peak 3 B."
-    assert "above the budget" in schedule_verdict(chain, R, S, 2, 3)
+    assert schedule_verdict(chain, R, S, 2, 3) == (
+        "Not yet: stage 2 needs 3 B, above the budget of 2 B; while v2 runs there, v0, v1, v2 are in memory."
+    )
     assert "costs 3; 2 is enough" in schedule_verdict(chain, R, S, 3, 2)
     S[2, 0] = 0
     assert "input 'v0' is neither computed nor retained" in schedule_verdict(chain, R, S, 3, 3)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute, Plan
-from remat_explorer.quantities import format_bytes
+from remat_explorer.quantities import exact_bytes, format_bytes
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
 from remat_explorer.solvers.condensed import Condensed
@@ -83,12 +83,14 @@ class MinimumBudget:
 
         >>> from remat_explorer.instances import linear
         >>> minimum_budget(linear(8)).explain_infeasible("optimal", 2).split(",")[0]
-        "no schedule that goes stage by stage fits into 2 B: 'v9' alone needs 3 B (3 bytes) while it runs"
+        "no schedule that goes stage by stage fits into 2 B: 'v9' alone needs 3 B while it runs"
         """
         within = f"{strategy!r} has no schedule within {format_bytes(budget)}"
         if budget >= self.known_feasible:
             better = "monet" if self.schedule.graph.has_choices else "optimal"
-            return f"{within}, but there is one that needs {_both(self.known_feasible)}: try the strategy {better!r}"
+            return (
+                f"{within}, but there is one that needs {exact_bytes(self.known_feasible)}: try the strategy {better!r}"
+            )
         if budget < self.lower_bound:
             return f"{NONE_FITS} {format_bytes(budget)}: {self._reason()}. {self._worth_trying()}"
         return f"{within}, which is proven. {self._worth_trying()}"
@@ -97,14 +99,16 @@ class MinimumBudget:
         """What the lower bound rests on."""
         names = [node.name for node in self.schedule.graph.operations]
         if self.stage == self.operation:
-            reason = f"{self.name!r} alone needs {_both(self.needed)} while it runs"
+            reason = f"{self.name!r} alone needs {exact_bytes(self.needed)} while it runs"
             reason += f", even {self.way!r}" if self.way else ""
         else:
-            reason = f"{self.name!r} needs {_both(self.needed)} where {names[self.stage]!r} waits for it with the rest"
+            reason = (
+                f"{self.name!r} needs {exact_bytes(self.needed)} where {names[self.stage]!r} waits for it with the rest"
+            )
         reason += f", {format_bytes(self.fixed)} of it for parameters, inputs and results that are there whatever is "
         reason += "scheduled"
         if self.needed < self.lower_bound:
-            reason += f"; less than {_both(self.lower_bound)} is proven infeasible"
+            reason += f"; less than {exact_bytes(self.lower_bound)} is proven infeasible"
         return reason
 
     def _worth_trying(self) -> str:
@@ -115,7 +119,7 @@ class MinimumBudget:
         if own != self.peak_operation:
             place += f", for {names[own]!r}"
         known = "a schedule for it is known" + (", and it is the smallest" if self.proven else "")
-        least = f"{_both(self.known_feasible)}, {share:g}% of keeping everything"
+        least = f"{exact_bytes(self.known_feasible)}, {share:g}% of keeping everything"
         return (
             f"The smallest budget worth trying is {least}; {known}. It needs the most while "
             f"{names[self.peak_operation]!r} runs in {place}, with {len(self.alive)} values in memory"
@@ -185,7 +189,3 @@ def _highest(schedule: Schedule) -> tuple[int, int, tuple[int, ...]]:
     highest = plan.statements[at]
     assert isinstance(highest, Compute)  # memory is as high while the first value is freed after it, not higher
     return highest.stage, highest.operation, tuple(sorted(held))
-
-
-def _both(count: int) -> str:
-    return f"{format_bytes(count)} ({count} bytes)"
