@@ -198,3 +198,24 @@ def test_the_matrices_come_back_at_their_size_when_they_are_shown_again(page: An
     page.wait_for_function(SHOWN, arg=[0, ["#56B4E9"]])
     page.set_viewport_size({"width": 1280, "height": 800})
     assert page.failures == []
+
+
+def test_plots_that_were_drawn_before_they_were_shown_have_all_their_names(page: Any) -> None:
+    page.wait_for_function("() => document.querySelector('.js-plotly-plot')?.data?.length > 12", timeout=30_000)
+    traces = page.evaluate(
+        "() => document.querySelector('.js-plotly-plot').data.map(({name, x, y}) => [typeof name, typeof x, typeof y])"
+    )
+    assert [trace for trace in traces if trace != ["string", "object", "object"]] == []
+
+
+def test_in_a_narrow_notebook_the_stage_slider_keeps_its_room(page: Any) -> None:
+    wide = page.viewport_size
+    try:
+        for width in (960, wide["width"]):
+            page.set_viewport_size({"width": width, "height": wide["height"]})
+            page.wait_for_timeout(500)
+            row = page.locator(".remat-scrubber")
+            assert row.locator(".widget-slider").bounding_box()["width"] >= 96
+            assert row.evaluate("row => row.scrollWidth - row.clientWidth") <= 1
+    finally:
+        page.set_viewport_size(wide)
