@@ -53,14 +53,18 @@ def live_figure(
             return []
 
         def _send_update_msg(
-            self, restyle_data: dict[str, list[Any]], relayout_data: Any, trace_indexes: Any = None, *more: Any
+            self,
+            restyle_data: dict[str, list[Any]],
+            relayout_data: dict[str, Any],
+            trace_indexes: Any = None,
+            source_view_id: str | None = None,
         ) -> None:
             traces = self._normalize_trace_indexes(trace_indexes)
             for path, values in restyle_data.items():
                 for place, index in enumerate(traces):
                     if values[place] is Undefined:
                         values[place] = _at(self._data[index], path, Undefined)
-            super()._send_update_msg(restyle_data, relayout_data, traces, *more)
+            super()._send_update_msg(restyle_data, relayout_data, traces, source_view_id)
 
         def open(self) -> None:
             if self._complete:
