@@ -134,7 +134,7 @@ def lines(key: str, entry: dict[str, Any]) -> list[str]:
         said.append(f"{key} figure 6, smallest budget: {', '.join(cells)}")
     for point in entry.get("figure3", {}).get("points", []):
         said.append(f"{key} figure 3 at {point['share']:g}: {point['way']} {overhead(point['overhead'])}")
-    if fixed := entry.get("speed"):
+    if "proven" in (fixed := entry.get("speed", {})):
         when = "not" if fixed["proven"] is None else f"after {fixed['proven']:.1f} s"
         said.append(
             f"{key} at {fixed['share']:g}: a gap of {100 * fixed['allowed_gap']:g} % proven {when}; allowed "
