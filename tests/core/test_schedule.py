@@ -126,7 +126,7 @@ def test_a_dropped_persistent_value_is_named(training_step):
 def test_a_budget_that_is_exceeded_by_one_byte_is_refused(training_step):
     R, S = keep_everything(training_step)
     assert check(training_step, R, S, budget=125).peak == 125
-    with pytest.raises(ScheduleError, match=r"stage 2 needs 125 B \(125 bytes\), above the budget of 124 B"):
+    with pytest.raises(ScheduleError, match=r"stage 2 needs 125 B, above the budget of 124 B"):
         check(training_step, R, S, budget=124)
 
 
