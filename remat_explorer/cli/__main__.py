@@ -5,4 +5,7 @@ import sys
 from remat_explorer.cli import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    exec("")  # started by -m, Python ends by Ctrl-C's signal where an interrupt was raised in the text of an `exec`,
+    # such as a dataclass has, though it was handled since; the next text that is run makes it forget that
+    sys.exit(code)

@@ -1,6 +1,9 @@
 """The command line: exit codes, messages and JSON, as a shell sees them."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -216,3 +219,19 @@ def test_a_snapshot_on_the_cpu_leaves_with_64_before_anything_runs(capsys, tmp_p
     code, _, err = run(capsys, "run", *arguments, "--snapshot", str(tmp_path / "snapshot.pickle"))
     assert code == 64
     assert "memory snapshots on CUDA only" in err
+
+
+def test_an_interrupt_that_was_handled_leaves_the_exit_code_whatever_code_it_came_in(tmp_path):
+    patched = """
+import remat_explorer.cli
+def main():
+    try:
+        exec("raise KeyboardInterrupt")
+    except KeyboardInterrupt:
+        return 3
+remat_explorer.cli.main = main
+"""
+    (tmp_path / "sitecustomize.py").write_text(patched)
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
+    command = [sys.executable, "-m", "remat_explorer.cli"]
+    assert subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=False).returncode == 3

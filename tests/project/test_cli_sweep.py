@@ -117,7 +117,7 @@ def test_an_interrupt_prints_and_writes_what_was_found(data, tmp_path):
     assert workers
     process.send_signal(signal.SIGINT)
     shown, _ = process.communicate(timeout=60)
-    assert process.returncode == 3
+    assert process.returncode == 3, shown
     assert "interrupted" in shown
     graph = Graph.load(str(mobilenet))
     last = Frontier.load(path, graph).points[-1]
