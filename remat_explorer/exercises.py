@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from remat_explorer.checker import Checked, check
+from remat_explorer.checker import check
 from remat_explorer.errors import ScheduleError
 from remat_explorer.explanations import alive_at
 from remat_explorer.graph import Graph
-from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import format_bytes
 
 UNANSWERED = "No answer yet: put yours in place of None and run the cell again."
@@ -64,26 +63,22 @@ def schedule_verdict(graph: Graph, R: np.ndarray, S: np.ndarray, budget: int, co
     >>> schedule_verdict(linear(1), *keep, budget=3, cost=3)
     'Right: cost 3, peak 3 B.'
     >>> schedule_verdict(linear(1), *keep, budget=2, cost=3)
-    'Not yet: stage 2 needs 3 B, above the budget of 2 B; while v2 runs there, v0, v1, v2 are in memory.'
+    "Not yet: stage 2 needs 3 B, above the budget of 2 B; at 'compute v2' v0, v1, v2 are in memory."
     """
-    checked: Checked | None = None
     try:
         checked = check(graph, R, S)
-        check(graph, R, S, budget)
     except ScheduleError as error:
-        return f"Not yet: {error}" + (f"; {_fullest(checked.plan)}." if checked is not None else ".")
+        return f"Not yet: {error}."
+    if checked.peak > budget:
+        memory = alive_at(checked.plan)
+        held = ", ".join(
+            graph.values[v].name for v in sorted(row.value for row in memory.rows if row.value is not None)
+        )
+        needs = f"stage {memory.stage} needs {format_bytes(memory.total)}, above the budget of {format_bytes(budget)}"
+        return f"Not yet: {needs}; at '{memory.text}' {held} are in memory."
     if checked.cost > cost:
         return f"Not yet: it is a schedule and it fits, but costs {checked.cost:g}; {cost:g} is enough."
     return f"Right: cost {checked.cost:g}, peak {format_bytes(checked.peak)}."
-
-
-def _fullest(plan: Plan) -> str:
-    """What is in memory where a plan needs the most."""
-    memory = alive_at(plan)
-    running = plan.statements[memory.statement]
-    assert isinstance(running, Compute)
-    names = [plan.graph.values[v].name for v in sorted(row.value for row in memory.rows if row.value is not None)]
-    return f"while {plan.graph.operations[running.operation].name} runs there, {', '.join(names)} are in memory"
 
 
 def _several(answer: Any) -> bool:

@@ -62,8 +62,8 @@ def live_figure(
             traces = self._normalize_trace_indexes(trace_indexes)
             for path, values in restyle_data.items():
                 for place, index in enumerate(traces):
-                    if values[place] is Undefined:
-                        values[place] = _at(self._data[index], path, Undefined)
+                    if values[place] is Undefined and (known := self.data[index][path]) is not None:
+                        values[place] = known
             super()._send_update_msg(restyle_data, relayout_data, traces, source_view_id)
 
         def open(self) -> None:
@@ -81,16 +81,6 @@ def live_figure(
             return super().get_state(key=key, drop_defaults=drop_defaults)
 
     return LiveFigure(Figure(list(traces), layout))
-
-
-def _at(trace: Trace, path: str, missing: Any) -> Any:
-    """The value of a trace at a path such as "marker.symbol"."""
-    found: Any = trace
-    for name in path.split("."):
-        if not isinstance(found, dict) or name not in found:
-            return missing
-        found = found[name]
-    return found
 
 
 class Canvas:

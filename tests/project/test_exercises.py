@@ -44,7 +44,7 @@ def test_a_schedule_is_right_only_if_it_keeps_the_rules_fits_and_is_cheap_enough
     R, S = np.eye(3, dtype=int), np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0]])
     assert schedule_verdict(chain, R, S, 3, 3) == "Right: cost 3, peak 3 B."
     assert schedule_verdict(chain, R, S, 2, 3) == (
-        "Not yet: stage 2 needs 3 B, above the budget of 2 B; while v2 runs there, v0, v1, v2 are in memory."
+        "Not yet: stage 2 needs 3 B, above the budget of 2 B; at 'compute v2' v0, v1, v2 are in memory."
     )
     assert "costs 3; 2 is enough" in schedule_verdict(chain, R, S, 3, 2)
     S[2, 0] = 0
