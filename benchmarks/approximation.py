@@ -18,8 +18,8 @@ from typing import Any
 
 from report import publish
 
-from remat_explorer.papers.approximation import FIRST, METHODS, ROUNDING, Limits, Ratios, compare
-from remat_explorer.papers.checkmate_table_2 import PUBLISHED
+from remat_explorer.papers.checkmate.approximation import FIRST, METHODS, ROUNDING, Limits, Ratios, compare
+from remat_explorer.papers.checkmate.table_2 import PUBLISHED
 from remat_explorer.papers.networks import layer_graph
 from remat_explorer.solvers.search.compilation import warm_up
 

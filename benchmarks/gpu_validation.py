@@ -28,7 +28,7 @@ from report import RESULTS, publish
 
 import remat_explorer as rx
 from remat_explorer.errors import RematError
-from remat_explorer.graph_file import dump_graph, parse_graph
+from remat_explorer.graph.file import dump_graph, parse_graph
 from remat_explorer.models import LoadedModel
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds
 

@@ -25,15 +25,12 @@ from report import RESULTS, machine
 
 from remat_explorer.documents import write_text
 from remat_explorer.errors import RematError
-from remat_explorer.papers import (
-    ITEMS,
-    Outcome,
-    checkmate_table_2,
-    monet_figure_3,
-    monet_figure_4,
-    monet_figure_6,
-    monet_table_1,
-)
+from remat_explorer.papers import ITEMS, Outcome
+from remat_explorer.papers.checkmate import table_2 as checkmate_table_2
+from remat_explorer.papers.monet import figure_3 as monet_figure_3
+from remat_explorer.papers.monet import figure_4 as monet_figure_4
+from remat_explorer.papers.monet import figure_6 as monet_figure_6
+from remat_explorer.papers.monet import table_1 as monet_table_1
 from remat_explorer.papers.summary import TABLE_BEGINS, TABLE_ENDS, items_table
 from remat_explorer.solvers.search.compilation import warm_up
 

@@ -18,7 +18,7 @@ import torch
 from report import publish
 
 import remat_explorer as rx
-from remat_explorer.capture.placement import exact_kernels
+from remat_explorer.capture.step.placement import exact_kernels
 from remat_explorer.quantities import format_seconds
 
 CASES = ["mlp:8192", "vgg16:16:64", "resnet18:32:64", "mobilenet_v1:32:64", "unet:4:64", "residual_net:128:32"]

@@ -22,7 +22,7 @@ from remat_explorer.documents import (
 )
 from remat_explorer.errors import ScheduleError, SolutionError
 from remat_explorer.graph import Graph
-from remat_explorer.graph_file import options_document, parse_options
+from remat_explorer.graph.file import options_document, parse_options
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.schedule import Schedule

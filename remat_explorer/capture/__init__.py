@@ -14,8 +14,8 @@ from typing import Any
 
 from torch import nn
 
-from remat_explorer.capture.losses import Loss
-from remat_explorer.capture.profiling import profile
+from remat_explorer.capture.profiling.profiling import profile
+from remat_explorer.capture.step.losses import Loss
 from remat_explorer.capture.tracing import trace
 from remat_explorer.capture_options import CaptureOptions, kinds_of
 from remat_explorer.graph import Graph
@@ -50,10 +50,12 @@ def capture(
             called ``loss`` of an output that has one as attribute or key, as models of transformers have when they
             are given labels; else the loss is computed elsewhere: the outputs stay in memory, and so do the gradients
             from which backward starts, one for each output that has one.
-        device: whose published rates give the costs in seconds, a key of `remat_explorer.capture.devices.DEVICES`.
+        device: whose published rates give the costs in seconds, a key of
+            `remat_explorer.capture.operations.devices.DEVICES`.
         optimizer: "sgd", "momentum" or "adam" adds that optimizer's state to the resident bytes, so that a budget
             means everything on the device; None leaves it out.
-        contract: join operations where no schedule worth having is lost (`remat_explorer.capture.contraction`).
+        contract: join operations where no schedule worth having is lost
+            (`remat_explorer.capture.operations.contraction`).
         split_convolution_backward: separate the input gradient of a convolution from its weight gradient.
         fake: predict shapes and storages from FakeTensors; False runs each operator once, on tensors that all stay in
             memory, for operators of your own whose fake kernel says something else than the true one.

@@ -20,26 +20,26 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule
 
 from remat_explorer.capture.alternatives.registry import add_alternatives
-from remat_explorer.capture.assembling import assemble, numbered
-from remat_explorer.capture.backward_order import weight_gradients_first
-from remat_explorer.capture.bodies import bodies_of_choices, body_of, in_place_bodies, view_of
-from remat_explorer.capture.checks import require_capturable
-from remat_explorer.capture.cleaning import clean, results_of
-from remat_explorer.capture.constants import hoist_constants
-from remat_explorer.capture.contraction import contract
-from remat_explorer.capture.devices import find_device
-from remat_explorer.capture.explain import explain_result, explained
-from remat_explorer.capture.gradients import own_gradients
-from remat_explorer.capture.joint import trace_joint
-from remat_explorer.capture.losses import Loss
-from remat_explorer.capture.naming import MODULE_PATH, SOURCE_LINE
-from remat_explorer.capture.optimizers import optimizer_bytes
-from remat_explorer.capture.program import Body, Input, Program, Registers, Result, bind_inputs
-from remat_explorer.capture.propagation import propagate
-from remat_explorer.capture.randomness import is_random
-from remat_explorer.capture.returned import Returned
-from remat_explorer.capture.step import TrainingStep
-from remat_explorer.capture.storages import OperationDraft, Storages, find_storages
+from remat_explorer.capture.joint.cleaning import clean, results_of
+from remat_explorer.capture.joint.constants import hoist_constants
+from remat_explorer.capture.joint.explain import explain_result, explained
+from remat_explorer.capture.joint.gradients import own_gradients
+from remat_explorer.capture.joint.joint import trace_joint
+from remat_explorer.capture.joint.propagation import propagate
+from remat_explorer.capture.joint.randomness import is_random
+from remat_explorer.capture.operations.assembling import assemble, numbered
+from remat_explorer.capture.operations.backward_order import weight_gradients_first
+from remat_explorer.capture.operations.bodies import bodies_of_choices, body_of, in_place_bodies, view_of
+from remat_explorer.capture.operations.contraction import contract
+from remat_explorer.capture.operations.devices import find_device
+from remat_explorer.capture.operations.naming import MODULE_PATH, SOURCE_LINE
+from remat_explorer.capture.operations.program import Body, Input, Program, Registers, Result, bind_inputs
+from remat_explorer.capture.operations.storages import OperationDraft, Storages, find_storages
+from remat_explorer.capture.step.checks import require_capturable
+from remat_explorer.capture.step.losses import Loss
+from remat_explorer.capture.step.optimizers import optimizer_bytes
+from remat_explorer.capture.step.returned import Returned
+from remat_explorer.capture.step.step import TrainingStep
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.errors import CaptureError
 

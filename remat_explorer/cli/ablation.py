@@ -72,7 +72,7 @@ def _kinds_of_graph(text: str, graph: Graph) -> tuple[str, ...]:
 
 
 def _report(options: argparse.Namespace, found: Ablation, interrupted: bool) -> int:
-    from remat_explorer.solvers.sweeps.ablation_file import to_document
+    from remat_explorer.solvers.ablation.ablation_file import to_document
 
     solutions = list(found.solutions.values())
     lines = [str(found), f"{len(found.sets)} sets of kinds, {format_seconds(found.seconds)}"]

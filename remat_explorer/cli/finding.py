@@ -94,7 +94,7 @@ def is_graph_file(text: str) -> bool:
 
 
 def _placed(source: Source, device: str) -> Source:
-    from remat_explorer.capture.placement import place
+    from remat_explorer.capture.step.placement import place
 
     placed = place(source.module, source.make_args(), source.kwargs, device)
     return Source(placed.model, lambda: placed.args, placed.kwargs, source.loss)

@@ -10,7 +10,7 @@ import numpy as np
 from remat_explorer.cli.finding import find_graph
 from remat_explorer.cli.output import DONE, put, table
 from remat_explorer.graph import Graph
-from remat_explorer.graph_summary import Summary
+from remat_explorer.graph.summary import Summary
 from remat_explorer.quantities import format_bytes, format_share
 
 BAR = 30  # characters of a bar that stands for everything

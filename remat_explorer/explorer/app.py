@@ -8,22 +8,22 @@ from typing import Any
 import ipywidgets as w
 
 from remat_explorer.errors import UnknownNameError
-from remat_explorer.explorer.budget_view import BudgetView
-from remat_explorer.explorer.case_view import CaseView
-from remat_explorer.explorer.controls import Controls
-from remat_explorer.explorer.driving import Driver
-from remat_explorer.explorer.export_view import ExportView
-from remat_explorer.explorer.implementations_view import ImplementationsView
-from remat_explorer.explorer.loading import NO_MODULE
-from remat_explorer.explorer.matrices import MatrixView
-from remat_explorer.explorer.model_view import ModelView
-from remat_explorer.explorer.panels import Panels
-from remat_explorer.explorer.plots import PlotsView
-from remat_explorer.explorer.scrubber import Scrubber
-from remat_explorer.explorer.sources import Sources
-from remat_explorer.explorer.state import State
-from remat_explorer.explorer.status_line import StatusLine
-from remat_explorer.explorer.tour import Tour, TourView
+from remat_explorer.explorer.controls.budget_view import BudgetView
+from remat_explorer.explorer.controls.controls import Controls
+from remat_explorer.explorer.controls.implementations_view import ImplementationsView
+from remat_explorer.explorer.controls.scrubber import Scrubber
+from remat_explorer.explorer.controls.status_line import StatusLine
+from remat_explorer.explorer.controls.tour import Tour, TourView
+from remat_explorer.explorer.export.export_view import ExportView
+from remat_explorer.explorer.matrices.matrices import MatrixView
+from remat_explorer.explorer.model_graph.model_view import ModelView
+from remat_explorer.explorer.panels.case_view import CaseView
+from remat_explorer.explorer.panels.panels import Panels
+from remat_explorer.explorer.plots.plots import PlotsView
+from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.work.driving import Driver
+from remat_explorer.explorer.work.loading import NO_MODULE
+from remat_explorer.explorer.work.sources import Sources
 from remat_explorer.graph import Graph
 
 SETTINGS = (
@@ -142,8 +142,8 @@ class Explorer(Driver, w.VBox):
         What takes long is written in the background, and pictures by the browser that shows the explorer.
 
         Args:
-            kind: what to save, one of `remat_explorer.explorer.exporting.KINDS`; matrices-png, model-png, plots-png
-                and plots-svg are the pictures.
+            kind: what to save, one of `remat_explorer.explorer.export.exporting.KINDS`; matrices-png, model-png,
+                plots-png and plots-svg are the pictures.
             path: where; by default a name of its own in the working directory. Nothing is replaced: where there is
                 such a file already, a numbered name beside it is taken.
 

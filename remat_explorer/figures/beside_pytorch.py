@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from remat_explorer.figures.marks import Mark, mark
 from remat_explorer.figures.palette import Theme, palette
-from remat_explorer.figures.tradeoff import tradeoff_axes
-from remat_explorer.figures.tradeoff_extent import Extent
-from remat_explorer.figures.tradeoff_traces import SIZE, curve_traces
+from remat_explorer.figures.tradeoffs.marks import Mark, mark
+from remat_explorer.figures.tradeoffs.tradeoff import tradeoff_axes
+from remat_explorer.figures.tradeoffs.tradeoff_extent import Extent
+from remat_explorer.figures.tradeoffs.tradeoff_traces import SIZE, curve_traces
 from remat_explorer.quantities import format_bytes, format_overhead
 from remat_explorer.solvers import Frontier
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from remat_explorer.errors import GraphError
 from remat_explorer.explanations.kinds import kinds_of_codes
 from remat_explorer.figures.byte_axis import ByteAxis
-from remat_explorer.figures.implementation_colours import implementation_colours
 from remat_explorer.figures.palette import Theme, palette
+from remat_explorer.figures.schedules.implementation_colours import implementation_colours
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_seconds
 from remat_explorer.schedule import Schedule

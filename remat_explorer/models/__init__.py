@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from remat_explorer.capture.placement import torch_device
+from remat_explorer.capture.step.placement import torch_device
 from remat_explorer.errors import UnknownNameError
 from remat_explorer.models.entry import Entry
 from remat_explorer.models.loaded import LoadedModel, WithLoss

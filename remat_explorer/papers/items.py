@@ -3,39 +3,39 @@
 from __future__ import annotations
 
 from remat_explorer.errors import UnknownNameError
-from remat_explorer.papers import (
-    checkmate_appendix_a,
-    checkmate_figure_1,
-    checkmate_figure_3,
-    checkmate_figure_5,
-    checkmate_figure_6,
-    checkmate_figure_7,
-    checkmate_figure_8,
-    checkmate_section_4_6,
-    checkmate_table_1,
-    checkmate_table_2,
-    monet_figure_3,
-    monet_figure_4,
-    monet_figure_5,
-    monet_figure_6,
-    monet_figure_7,
-    monet_table_1,
+from remat_explorer.papers.checkmate import (
+    appendix_a,
+    figure_1,
+    figure_3,
+    figure_5,
+    figure_6,
+    figure_7,
+    figure_8,
+    section_4_6,
+    table_1,
+    table_2,
 )
 from remat_explorer.papers.item import Item
+from remat_explorer.papers.monet import figure_3 as monet_figure_3
+from remat_explorer.papers.monet import figure_4 as monet_figure_4
+from remat_explorer.papers.monet import figure_5 as monet_figure_5
+from remat_explorer.papers.monet import figure_6 as monet_figure_6
+from remat_explorer.papers.monet import figure_7 as monet_figure_7
+from remat_explorer.papers.monet import table_1 as monet_table_1
 
 ITEMS: dict[str, Item] = {
     item.key: item
     for item in (
-        checkmate_figure_1.ITEM,
-        checkmate_figure_3.ITEM,
-        checkmate_table_1.ITEM,
-        checkmate_section_4_6.ITEM,
-        checkmate_table_2.ITEM,
-        checkmate_figure_5.ITEM,
-        checkmate_figure_6.ITEM,
-        checkmate_figure_7.ITEM,
-        checkmate_figure_8.ITEM,
-        checkmate_appendix_a.ITEM,
+        figure_1.ITEM,
+        figure_3.ITEM,
+        table_1.ITEM,
+        section_4_6.ITEM,
+        table_2.ITEM,
+        figure_5.ITEM,
+        figure_6.ITEM,
+        figure_7.ITEM,
+        figure_8.ITEM,
+        appendix_a.ITEM,
         monet_table_1.ITEM,
         monet_figure_3.ITEM,
         monet_figure_4.ITEM,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from remat_explorer.explanations.kinds import EXPLAINED, label_of
-from remat_explorer.figures.implementation_images import Use, implementation_images, implementations_used
+from remat_explorer.figures.schedules.implementation_images import Use, implementation_images, implementations_used
 from remat_explorer.report.contents import Contents
 from remat_explorer.report.drawing import drawing
 from remat_explorer.report.html import paragraph, table

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 from remat_explorer.figures.compare import compare
-from remat_explorer.figures.memory_breakdown import memory_breakdown
-from remat_explorer.figures.memory_timeline import memory_timeline
-from remat_explorer.figures.model_graph import model_graph
-from remat_explorer.figures.schedule_images import schedule_images
+from remat_explorer.figures.memory.memory_breakdown import memory_breakdown
+from remat_explorer.figures.memory.memory_timeline import memory_timeline
+from remat_explorer.figures.networks.model_graph import model_graph
+from remat_explorer.figures.schedules.schedule_images import schedule_images
 from remat_explorer.figures.solver_progress import solver_progress
-from remat_explorer.figures.tradeoff import tradeoff
+from remat_explorer.figures.tradeoffs.tradeoff import tradeoff
 from remat_explorer.report.contents import Contents
 from remat_explorer.report.drawing import drawing
 from remat_explorer.report.html import paragraph

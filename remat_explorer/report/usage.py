@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import PurePath
 
-from remat_explorer.graph_file import dump_graph
+from remat_explorer.graph.file import dump_graph
 from remat_explorer.report.contents import Contents
 from remat_explorer.report.html import code, packed, paragraph
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from remat_explorer.capture.losses import Loss
-from remat_explorer.capture.memory_meter import CudaMeter, memory_meter
-from remat_explorer.capture.placement import Placed, require_same_structure
-from remat_explorer.capture.profiling import everything
-from remat_explorer.capture.program import Registers
-from remat_explorer.capture.step import TrainingStep
+from remat_explorer.capture.operations.program import Registers
+from remat_explorer.capture.profiling.memory_meter import CudaMeter, memory_meter
+from remat_explorer.capture.profiling.profiling import everything
+from remat_explorer.capture.step.losses import Loss
+from remat_explorer.capture.step.placement import Placed, require_same_structure
+from remat_explorer.capture.step.step import TrainingStep
 from remat_explorer.capture.tracing import trace
 from remat_explorer.runtime.comparison import Final
 from remat_explorer.runtime.eager import Eager

@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from remat_explorer.capture.autocast import no_autocast
-from remat_explorer.capture.borrowed import borrowed
-from remat_explorer.capture.explain import first_line
-from remat_explorer.capture.kernels import recurrence_in_steps
-from remat_explorer.capture.losses import Loss
-from remat_explorer.capture.memory_meter import is_out_of_memory
-from remat_explorer.capture.placement import Placed
-from remat_explorer.capture.step import TrainingStep, unwrapped
+from remat_explorer.capture.joint.explain import first_line
+from remat_explorer.capture.profiling.memory_meter import is_out_of_memory
+from remat_explorer.capture.step.autocast import no_autocast
+from remat_explorer.capture.step.borrowed import borrowed
+from remat_explorer.capture.step.kernels import recurrence_in_steps
+from remat_explorer.capture.step.losses import Loss
+from remat_explorer.capture.step.placement import Placed
+from remat_explorer.capture.step.step import TrainingStep, unwrapped
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.runtime.interpreter import Section
 from remat_explorer.runtime.outcome import Outcome

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
-from remat_explorer.capture.autocast import no_autocast
-from remat_explorer.capture.program import Program, Registers, Result
+from remat_explorer.capture.operations.program import Program, Registers, Result
+from remat_explorer.capture.step.autocast import no_autocast
 from remat_explorer.documents import write_text
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes

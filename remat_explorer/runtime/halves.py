@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
-from remat_explorer.capture.program import Body, Program, Registers, Result
+from remat_explorer.capture.operations.program import Body, Program, Registers, Result
 from remat_explorer.errors import ExecutionError
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.runtime.emission import Emission, reads

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from remat_explorer.capture.losses import Loss
-from remat_explorer.capture.placement import exact_kernels, place
+from remat_explorer.capture.step.losses import Loss
+from remat_explorer.capture.step.placement import exact_kernels, place
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.quantities import format_bytes
 from remat_explorer.runtime.bench import Bench

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import nn
 
-from remat_explorer.capture.losses import Loss
-from remat_explorer.capture.profiling import profile
+from remat_explorer.capture.profiling.profiling import profile
+from remat_explorer.capture.step.losses import Loss
 from remat_explorer.capture.tracing import trace
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.errors import ExecutionError

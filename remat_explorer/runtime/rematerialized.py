@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from remat_explorer.capture.nesting import tensors_in
-from remat_explorer.capture.step import plain_inputs
+from remat_explorer.capture.step.nesting import tensors_in
+from remat_explorer.capture.step.step import plain_inputs
 from remat_explorer.documents import write_text
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.recipe import Planned, Recipe

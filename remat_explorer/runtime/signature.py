@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from remat_explorer.capture.autocast import Autocast
-from remat_explorer.capture.nesting import map_leaves
+from remat_explorer.capture.step.autocast import Autocast
+from remat_explorer.capture.step.nesting import map_leaves
 
 
 @dataclass(frozen=True)

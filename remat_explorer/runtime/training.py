@@ -9,9 +9,9 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.fx import Node
 
-from remat_explorer.capture.autocast import no_autocast
-from remat_explorer.capture.placement import exact_kernels
-from remat_explorer.capture.program import Registers
+from remat_explorer.capture.operations.program import Registers
+from remat_explorer.capture.step.autocast import no_autocast
+from remat_explorer.capture.step.placement import exact_kernels
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.halves import Halves
 from remat_explorer.runtime.shortage import explained_shortage

@@ -34,7 +34,7 @@ from remat_explorer.solvers.monet.relaxation_with_choices import Relaxation
 from remat_explorer.solvers.monet.switching import switch_runs
 from remat_explorer.solvers.monet.tables import Tables
 from remat_explorer.solvers.monet.uniform_choices import cheapest, default_or_leaner, lightest, smallest
-from remat_explorer.solvers.optimal import Search
+from remat_explorer.solvers.plain_search import Search
 from remat_explorer.solvers.search.planner import guided_schedule, plan_schedule
 
 SMALL = 2500  # stages times operations up to which the joint integer program is solved

@@ -42,7 +42,7 @@ def read_options(text: str, strategy: str, method: Method) -> dict[str, Setting]
     Raises:
         SolverError: if an option cannot be read, is given twice, or is none of the strategy's.
 
-    >>> from remat_explorer.solvers.strategies import STRATEGIES
+    >>> from remat_explorer.solvers.strategies.registry import STRATEGIES
     >>> read_options("epsilon=0.2, threshold=0.5", "checkmate-approx", STRATEGIES["checkmate-approx"])
     {'epsilon': 0.2, 'threshold': 0.5}
     >>> read_options("slot=3", "griewank", STRATEGIES["griewank"])
@@ -73,7 +73,7 @@ def write_options(options: dict[str, Any]) -> str:
 def default_options(method: Method) -> dict[str, str]:
     """What a method's arguments are without being given, in words.
 
-    >>> from remat_explorer.solvers.strategies import STRATEGIES
+    >>> from remat_explorer.solvers.strategies.registry import STRATEGIES
     >>> default_options(STRATEGIES["checkmate-ilp"]), default_options(STRATEGIES["griewank"])
     ({'splits': '1'}, {'slots': 'all'})
     """

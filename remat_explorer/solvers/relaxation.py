@@ -12,11 +12,11 @@ from remat_explorer.graph import Graph
 from remat_explorer.quantities import parse_budget
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.bounds.lazy_rows import LivenessRelaxation
-from remat_explorer.solvers.checkmate_ilp import require_splits
 from remat_explorer.solvers.checkmate_problem import CheckmateProblem, Rows
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.milp import Milp
+from remat_explorer.solvers.strategies.checkmate_ilp import require_splits
 
 FORMULATIONS = ("checkmate-ilp", "checkmate-unpartitioned", "optimal")
 

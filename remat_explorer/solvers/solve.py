@@ -16,13 +16,13 @@ from remat_explorer.solvers.backends import backend
 from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress
 from remat_explorer.solvers.bounds.rounding import cost_step
 from remat_explorer.solvers.cache import Question, keep, load_solution
-from remat_explorer.solvers.checkmate_ilp import require_splits
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.memory.minimum_budget import largest_operation
-from remat_explorer.solvers.registration import load
 from remat_explorer.solvers.search.compiled_search import SEARCHING, load_search
-from remat_explorer.solvers.strategies import STRATEGIES
+from remat_explorer.solvers.strategies.checkmate_ilp import require_splits
+from remat_explorer.solvers.strategies.registration import load
+from remat_explorer.solvers.strategies.registry import STRATEGIES
 from remat_explorer.solvers.threads import threads_of
 
 REFUTED = 1e-4  # relative excess of a lower bound over a cost beyond which no solver's tolerance explains it
@@ -46,7 +46,7 @@ def solve(
     "optimal" and "infeasible" speak of the strategy's class of schedules: for "optimal", those that compute operation t
     for the first time in stage t, and in each stage run operations in ascending order, each at most once. Where outputs
     take over the storage of inputs, a stage of several parts may fit into less: see
-    `remat_explorer.solvers.checkmate_ilp`.
+    `remat_explorer.solvers.strategies.checkmate_ilp`.
 
     Args:
         graph: the training graph.

@@ -46,7 +46,7 @@ class Row:
 def row(method: Method) -> Row:
     """The row of a method.
 
-    >>> from remat_explorer.solvers.strategies import STRATEGIES
+    >>> from remat_explorer.solvers.strategies.registry import STRATEGIES
     >>> row(STRATEGIES["checkpoint-all"]).cost_aware
     'no'
     """

@@ -10,7 +10,7 @@ from choices import chain_with_choices
 from explorer_page import await_idle, click, status
 from lab import open_notebook, run_cell, write_notebook
 
-from remat_explorer.figures.implementation_colours import LIGHT
+from remat_explorer.figures.schedules.implementation_colours import LIGHT
 
 pytestmark = pytest.mark.browser
 

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 import remat_explorer as rx
-from remat_explorer.capture.naming import unique
+from remat_explorer.capture.operations.naming import unique
 from remat_explorer.errors import CaptureError
 
 

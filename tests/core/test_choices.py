@@ -11,7 +11,7 @@ import pytest
 from remat_explorer.checker import check
 from remat_explorer.errors import GraphError, ScheduleError, SolverError
 from remat_explorer.graph import Graph, Implementation, Operation, Value, operation
-from remat_explorer.graph_file import dump_graph, parse_graph
+from remat_explorer.graph.file import dump_graph, parse_graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import checkpoint_all, solve

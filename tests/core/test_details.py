@@ -8,7 +8,7 @@ import pytest
 
 from remat_explorer.errors import GraphError
 from remat_explorer.graph import Graph
-from remat_explorer.graph_file import dump_graph, parse_graph
+from remat_explorer.graph.file import dump_graph, parse_graph
 from remat_explorer.instances import linear
 from remat_explorer.operation_details import Details
 from remat_explorer.solution import Solution

@@ -7,7 +7,7 @@ import pytest
 
 from remat_explorer.errors import GraphError
 from remat_explorer.graph import Graph, Implementation, Operation, Value, operation
-from remat_explorer.graph_file import dump_graph, parse_graph
+from remat_explorer.graph.file import dump_graph, parse_graph
 from remat_explorer.instances import linear
 
 

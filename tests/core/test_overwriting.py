@@ -10,9 +10,9 @@ import pytest
 
 from remat_explorer.checker import check, replay
 from remat_explorer.errors import GraphError, ScheduleError
-from remat_explorer.figures.holdings import holdings
+from remat_explorer.figures.memory.holdings import holdings
 from remat_explorer.graph import Graph, Implementation, Operation, Value, operation
-from remat_explorer.graph_file import dump_graph, parse_graph
+from remat_explorer.graph.file import dump_graph, parse_graph
 from remat_explorer.instances import linear
 from remat_explorer.plan import Compute, Free, Plan
 from remat_explorer.schedule import Schedule

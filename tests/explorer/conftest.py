@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import remat_explorer as rx
-from remat_explorer.explorer.driving import Driver
-from remat_explorer.explorer.panels import Panels
-from remat_explorer.explorer.solving import show_schedule
-from remat_explorer.explorer.state import State
+from remat_explorer.explorer.panels.panels import Panels
+from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.work.driving import Driver
+from remat_explorer.explorer.work.solving import show_schedule
 
 
 @pytest.fixture(scope="module", autouse=True)

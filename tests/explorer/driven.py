@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import remat_explorer as rx
-from remat_explorer.explorer.driving import Driver
-from remat_explorer.explorer.sources import Sources
-from remat_explorer.explorer.state import State
+from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.work.driving import Driver
+from remat_explorer.explorer.work.sources import Sources
 
 
 def driver_of(graph: rx.Graph, budget: Any = None, **settings: Any) -> Any:

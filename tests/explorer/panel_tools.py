@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from remat_explorer.explorer.panels import Panels
-from remat_explorer.explorer.state import State
+from remat_explorer.explorer.panels.panels import Panels
+from remat_explorer.explorer.state.state import State
 
 
 def html(panels: Panels, name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from remat_explorer import models
-from remat_explorer.explorer.begin_sizes import BEGIN
+from remat_explorer.explorer.work.begin_sizes import BEGIN
 from remat_explorer.models.registry import MODELS
 
 

@@ -10,9 +10,9 @@ import pytest
 from driven import driver_of, settled, until
 
 import remat_explorer as rx
-from remat_explorer.explorer import loading
-from remat_explorer.explorer.budget_view import BudgetView
-from remat_explorer.explorer.frontiers import join
+from remat_explorer.explorer.controls.budget_view import BudgetView
+from remat_explorer.explorer.state.frontiers import join
+from remat_explorer.explorer.work import loading
 from remat_explorer.solution import Status
 
 

@@ -13,14 +13,14 @@ from driven import driver_of, settled
 import remat_explorer as rx
 from remat_explorer.errors import UnknownNameError
 from remat_explorer.explanations import explain_value
-from remat_explorer.explorer.case_view import CaseView, others_of
-from remat_explorer.explorer.controls import Controls
-from remat_explorer.explorer.explain_panel import explanation_html
-from remat_explorer.explorer.implementations_view import ImplementationsView
-from remat_explorer.explorer.matrices import MatrixView
-from remat_explorer.explorer.panels import Panels
-from remat_explorer.explorer.sources import Sources
-from remat_explorer.explorer.state import State
+from remat_explorer.explorer.controls.controls import Controls
+from remat_explorer.explorer.controls.implementations_view import ImplementationsView
+from remat_explorer.explorer.matrices.matrices import MatrixView
+from remat_explorer.explorer.panels.case_view import CaseView, others_of
+from remat_explorer.explorer.panels.explain_panel import explanation_html
+from remat_explorer.explorer.panels.panels import Panels
+from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.work.sources import Sources
 
 BUDGET = 3600  # 15 with all kinds, 16 with masks, 17 with algorithms, 19 with none
 

@@ -11,13 +11,13 @@ from panel_tools import html, measurement, message, plain
 
 import remat_explorer as rx
 from remat_explorer.errors import OutOfMemoryError
-from remat_explorer.explorer import executing
-from remat_explorer.explorer.comparing import open_other, pin, swap
-from remat_explorer.explorer.execution_panel import card_html
-from remat_explorer.explorer.loading import Inputs
-from remat_explorer.explorer.panels import Panels
-from remat_explorer.explorer.solving import show_schedule
-from remat_explorer.explorer.state import State
+from remat_explorer.explorer.panels.execution_panel import card_html
+from remat_explorer.explorer.panels.panels import Panels
+from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.work import executing
+from remat_explorer.explorer.work.comparing import open_other, pin, swap
+from remat_explorer.explorer.work.loading import Inputs
+from remat_explorer.explorer.work.solving import show_schedule
 from remat_explorer.plan import Plan
 
 

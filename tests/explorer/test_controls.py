@@ -12,8 +12,8 @@ from driven import driver_of, settled
 
 import remat_explorer as rx
 from remat_explorer.errors import SolutionError, UnknownNameError
-from remat_explorer.explorer.controls import Controls
-from remat_explorer.explorer.sources import Sources
+from remat_explorer.explorer.controls.controls import Controls
+from remat_explorer.explorer.work.sources import Sources
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 
 import remat_explorer as rx
 from remat_explorer.errors import QuantityError, UnknownNameError
-from remat_explorer.explorer import loading
-from remat_explorer.explorer.control_texts import parse_image
+from remat_explorer.explorer.controls.control_texts import parse_image
+from remat_explorer.explorer.work import loading
 from remat_explorer.solvers import STRATEGIES
 from remat_explorer.solvers.jobs import process
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from driven import driver_of, settled
 
 import remat_explorer as rx
-from remat_explorer.explorer.moments import MOST, with_progress
-from remat_explorer.explorer.state import Moment
+from remat_explorer.explorer.state.history import MOST, with_progress
+from remat_explorer.explorer.state.state import Moment
 from remat_explorer.solvers import Progress
 
 

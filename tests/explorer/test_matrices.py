@@ -10,12 +10,12 @@ import pytest
 import traitlets
 
 import remat_explorer as rx
-from remat_explorer.explorer.matrices import MatrixView
-from remat_explorer.explorer.matrix_cells import KINDS, LEVELS, Cells, difference_planes, labels
-from remat_explorer.explorer.state import State
-from remat_explorer.figures.difference import BOTH, FIRST, NEITHER, SECOND, difference
-from remat_explorer.figures.memory_heatmap import memory_in_stages
-from remat_explorer.figures.schedule_heatmap import computation_kinds
+from remat_explorer.explorer.matrices.matrices import MatrixView
+from remat_explorer.explorer.matrices.matrix_cells import KINDS, LEVELS, Cells, difference_planes, labels
+from remat_explorer.explorer.state.state import State
+from remat_explorer.figures.schedules.difference import BOTH, FIRST, NEITHER, SECOND, difference
+from remat_explorer.figures.schedules.memory_heatmap import memory_in_stages
+from remat_explorer.figures.schedules.schedule_heatmap import computation_kinds
 from remat_explorer.graph import Graph, Implementation, Operation, Value
 from remat_explorer.schedule import Schedule
 

@@ -10,7 +10,7 @@ from driven import settled
 
 import remat_explorer as rx
 from remat_explorer.errors import UnknownNameError
-from remat_explorer.explorer.model_files import LISTED, list_model_files
+from remat_explorer.explorer.work.model_files import LISTED, list_model_files
 
 NET = """
 import torch

@@ -9,11 +9,11 @@ import pytest
 from panel_tools import html, measurement, message, plain
 
 import remat_explorer as rx
-from remat_explorer.explorer.clickable import Click
-from remat_explorer.explorer.panels import Panels
-from remat_explorer.explorer.progress_chart import progress_svg
-from remat_explorer.explorer.solving import show_schedule
-from remat_explorer.explorer.state import PANELS, Moment, State
+from remat_explorer.explorer.panels.clickable import Click
+from remat_explorer.explorer.panels.panels import Panels
+from remat_explorer.explorer.panels.progress_chart import progress_svg
+from remat_explorer.explorer.state.state import PANELS, Moment, State
+from remat_explorer.explorer.work.solving import show_schedule
 from remat_explorer.graph import Graph, Value
 
 

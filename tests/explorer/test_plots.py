@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import remat_explorer as rx
-from remat_explorer.explorer.choosing import choose
-from remat_explorer.explorer.live_figure import live_figure
-from remat_explorer.explorer.plots import PlotsView
-from remat_explorer.explorer.state import State
-from remat_explorer.figures.memory_stack import stack
-from remat_explorer.figures.timeline_hits import hits
-from remat_explorer.figures.tradeoff_points import points_of
+from remat_explorer.explorer.plots.live_figure import live_figure
+from remat_explorer.explorer.plots.plots import PlotsView
+from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.work.choosing import choose
+from remat_explorer.figures.memory.memory_stack import stack
+from remat_explorer.figures.memory.timeline_hits import hits
+from remat_explorer.figures.tradeoffs.tradeoff_points import points_of
 from remat_explorer.solvers import Frontier, solve
 
 GRAPH = rx.linear(8)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import remat_explorer as rx
-from remat_explorer.explorer.scrubber import INTERVAL, Scrubber, stage_html, stage_sentence
-from remat_explorer.explorer.state import State
+from remat_explorer.explorer.controls.scrubber import INTERVAL, Scrubber, stage_html, stage_sentence
+from remat_explorer.explorer.state.state import State
 from remat_explorer.graph import Graph, Value, operation
 
 

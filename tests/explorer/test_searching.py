@@ -9,9 +9,9 @@ import pytest
 
 import remat_explorer as rx
 from remat_explorer.errors import QuantityError
-from remat_explorer.explorer.search_field import SearchField
-from remat_explorer.explorer.searching import find, next_found
-from remat_explorer.explorer.state import State
+from remat_explorer.explorer.controls.search_field import SearchField
+from remat_explorer.explorer.state.searching import find, next_found
+from remat_explorer.explorer.state.state import State
 
 
 @pytest.fixture(scope="module")

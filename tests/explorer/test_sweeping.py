@@ -10,8 +10,9 @@ from driven import driver_of, settled, until
 
 import remat_explorer as rx
 from remat_explorer.errors import SolverError
-from remat_explorer.explorer import frontiers, sweeping
-from remat_explorer.explorer.state import State
+from remat_explorer.explorer.state import frontiers
+from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.work import sweeping
 from remat_explorer.solution import Solution, Status
 
 

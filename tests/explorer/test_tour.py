@@ -7,9 +7,9 @@ from typing import Any
 from driven import driver_of, settled
 
 import remat_explorer as rx
-from remat_explorer.explorer.sources import Sources
-from remat_explorer.explorer.state import State
-from remat_explorer.explorer.tour import STEPS, Tour, TourView
+from remat_explorer.explorer.controls.tour import STEPS, Tour, TourView
+from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.work.sources import Sources
 
 
 def loaded(wanted: bool = True) -> tuple[State, Tour]:

@@ -10,9 +10,14 @@ from choices import chain_with_choices
 
 import remat_explorer as rx
 from remat_explorer.explanations.kinds import kinds_in
-from remat_explorer.figures.implementation_colours import DARK, LIGHT
-from remat_explorer.figures.implementation_images import Use, implementation_images, implementations_used, kinds_run
-from remat_explorer.figures.matrix_image import MARKS, PIXELS, legend_squares
+from remat_explorer.figures.schedules.implementation_colours import DARK, LIGHT
+from remat_explorer.figures.schedules.implementation_images import (
+    Use,
+    implementation_images,
+    implementations_used,
+    kinds_run,
+)
+from remat_explorer.figures.schedules.matrix_image import MARKS, PIXELS, legend_squares
 
 
 @pytest.fixture(scope="module")

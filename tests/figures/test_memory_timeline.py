@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from remat_explorer.figures import memory_timeline
-from remat_explorer.figures.holdings import holdings
-from remat_explorer.figures.memory_stack import LARGEST, stack
-from remat_explorer.figures.timeline_hits import describe, hits
-from remat_explorer.figures.timeline_traces import MOST
+from remat_explorer.figures.memory.holdings import holdings
+from remat_explorer.figures.memory.memory_stack import LARGEST, stack
+from remat_explorer.figures.memory.timeline_hits import describe, hits
+from remat_explorer.figures.memory.timeline_traces import MOST
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.instances import linear
 from remat_explorer.plan import Compute

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from remat_explorer.figures import tradeoff
-from remat_explorer.figures.marks import SHAPES, mark
-from remat_explorer.figures.tradeoff_points import bound_steps, largest_infeasible, points_of
+from remat_explorer.figures.tradeoffs.marks import SHAPES, mark
+from remat_explorer.figures.tradeoffs.tradeoff_points import bound_steps, largest_infeasible, points_of
 from remat_explorer.instances import linear
 from remat_explorer.solution import Status
 from remat_explorer.solvers import STRATEGIES, Frontier, solve

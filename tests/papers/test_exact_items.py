@@ -12,7 +12,7 @@ import pytest
 from remat_explorer.documents import unpack_rows
 from remat_explorer.errors import ScheduleError
 from remat_explorer.papers import ITEMS, Outcome
-from remat_explorer.papers.accounting import kept_for_good_peak
+from remat_explorer.papers.checkmate.accounting import kept_for_good_peak
 from remat_explorer.papers.networks import LAYERS, layer_graph
 
 MEMORY = 16 * 10**9

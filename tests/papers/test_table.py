@@ -8,14 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from remat_explorer.papers import (
-    ITEMS,
-    checkmate_table_2,
-    monet_figure_3,
-    monet_figure_4,
-    monet_figure_6,
-    monet_table_1,
-)
+from remat_explorer.papers import ITEMS
+from remat_explorer.papers.checkmate import table_2 as checkmate_table_2
+from remat_explorer.papers.monet import figure_3 as monet_figure_3
+from remat_explorer.papers.monet import figure_4 as monet_figure_4
+from remat_explorer.papers.monet import figure_6 as monet_figure_6
+from remat_explorer.papers.monet import table_1 as monet_table_1
 from remat_explorer.papers.summary import NOTHING, TABLE_BEGINS, TABLE_ENDS, items_table
 
 ROOT = Path(__file__).parents[2]

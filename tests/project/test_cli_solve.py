@@ -23,7 +23,7 @@ from remat_explorer.solution import Solution, Status
 ENDLESS = """
 import time
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
-from remat_explorer.solvers.strategies import STRATEGIES
+from remat_explorer.solvers.strategies.registry import STRATEGIES
 
 def strategy(graph, budget, limits):
     if {finds}:
@@ -167,7 +167,7 @@ def test_a_missing_output_folder_is_refused_before_the_solve(capsys, chain, tmp_
 def test_threads_reach_the_strategy(capsys, chain, tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text(
         "from remat_explorer.errors import SolverError\n"
-        "from remat_explorer.solvers.strategies import STRATEGIES\n"
+        "from remat_explorer.solvers.strategies.registry import STRATEGIES\n"
         "def strategy(graph, budget, limits):\n"
         "    raise SolverError(f'{limits.threads} threads')\n"
         "STRATEGIES['optimal'] = strategy\n"

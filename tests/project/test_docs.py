@@ -17,7 +17,7 @@ from pages import ROOT, blocks, commands, links, named_files, page
 import remat_explorer as rx
 from remat_explorer.cli import output
 from remat_explorer.cli.parser import make_parser
-from remat_explorer.graph_file import dump_graph, parse_graph
+from remat_explorer.graph.file import dump_graph, parse_graph
 from remat_explorer.solvers.sweeps import frontier_file
 
 PAGES = ("installation", "file-formats", "command-line", "extending", "limits", "papers", "citing")
@@ -156,7 +156,7 @@ def test_the_examples_of_extending_work(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_the_entry_point_of_extending_is_that_of_the_package() -> None:
-    from remat_explorer.solvers.registration import GROUP
+    from remat_explorer.solvers.strategies.registration import GROUP
 
     (block,) = blocks(page("docs/extending.md"), "toml")
     assert list(tomllib.loads(block)["project"]["entry-points"]) == [GROUP]

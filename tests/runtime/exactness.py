@@ -10,9 +10,9 @@ from random_schedules import random_schedule
 from torch import nn
 
 from remat_explorer.capture import trace
-from remat_explorer.capture.losses import Loss
-from remat_explorer.capture.placement import exact_kernels, place
-from remat_explorer.capture.step import TrainingStep
+from remat_explorer.capture.step.losses import Loss
+from remat_explorer.capture.step.placement import exact_kernels, place
+from remat_explorer.capture.step.step import TrainingStep
 from remat_explorer.plan import Plan
 from remat_explorer.runtime.comparison import Comparison, Final, compare
 from remat_explorer.runtime.eager import Eager

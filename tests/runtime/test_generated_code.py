@@ -11,7 +11,7 @@ from random_schedules import random_schedule
 from torch import nn
 
 import remat_explorer as rx
-from remat_explorer.capture.memory_meter import CpuMeter
+from remat_explorer.capture.profiling.memory_meter import CpuMeter
 from remat_explorer.errors import ExecutionError
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.runtime.generated import generate

@@ -10,8 +10,8 @@ from torch import nn
 
 import remat_explorer as rx
 from remat_explorer.capture import trace
-from remat_explorer.capture.program import Program
-from remat_explorer.capture.step import TrainingStep
+from remat_explorer.capture.operations.program import Program
+from remat_explorer.capture.step.step import TrainingStep
 from remat_explorer.plan import Compute, Plan
 
 

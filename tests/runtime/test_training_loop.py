@@ -16,7 +16,7 @@ from torch.multiprocessing.spawn import spawn
 from torch.nn import functional
 
 import remat_explorer as rx
-from remat_explorer.capture.memory_meter import CpuMeter
+from remat_explorer.capture.profiling.memory_meter import CpuMeter
 
 X, Y = torch.randn(8, 3, 16, 16), torch.randint(0, 10, (8,))
 

@@ -21,7 +21,7 @@ from remat_explorer.solvers.base import Answer
 from remat_explorer.solvers.cache import Question, load_solution, store_solution
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.solve import judge
-from remat_explorer.solvers.strategies import STRATEGIES
+from remat_explorer.solvers.strategies.registry import STRATEGIES
 
 GRAPH = linear(8)
 

@@ -11,7 +11,7 @@ from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.plan import Plan
 from remat_explorer.solution import Status
 from remat_explorer.solvers import STRATEGIES
-from remat_explorer.solvers.checkpoint_sequential import blocks, checkpoint_sequential_candidates
+from remat_explorer.solvers.strategies.checkpoint_sequential import blocks, checkpoint_sequential_candidates
 
 
 def schedule_with(graph: Graph, segments: int):

@@ -11,7 +11,7 @@ from remat_explorer.solvers import checkpoint_all_peak, solve
 from remat_explorer.solvers.base import Limits, Progress
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.memory.minimum_budget import largest_operation
-from remat_explorer.solvers.optimal import Search
+from remat_explorer.solvers.plain_search import Search
 
 
 def between(graph, fraction: float) -> int:

@@ -9,7 +9,7 @@ import pytest
 from exhaustive import frontier_optimum
 
 from remat_explorer.checker import check, replay
-from remat_explorer.figures.holdings import holdings
+from remat_explorer.figures.memory.holdings import holdings
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Status

@@ -7,7 +7,7 @@ import pytest
 from remat_explorer.cli.parser import make_parser
 from remat_explorer.instances import linear
 from remat_explorer.solvers import SolveJob, Sweep, solve, threads
-from remat_explorer.solvers.strategies import STRATEGIES
+from remat_explorer.solvers.strategies.registry import STRATEGIES
 from remat_explorer.solvers.threads import threads_of
 
 

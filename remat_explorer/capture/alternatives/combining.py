@@ -16,8 +16,8 @@ from torch.fx import Node
 
 from remat_explorer.capture.alternatives.costs import predicted_cost
 from remat_explorer.capture.alternatives.ways import Way, overwritten_by, reads_of, writes_of
-from remat_explorer.capture.devices import Device
-from remat_explorer.capture.storages import OperationDraft, StorageDraft, Storages
+from remat_explorer.capture.operations.devices import Device
+from remat_explorer.capture.operations.storages import OperationDraft, StorageDraft, Storages
 
 T = TypeVar("T")
 WIDEST = 64  # products that are carried on from call to call

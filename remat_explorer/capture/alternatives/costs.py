@@ -9,9 +9,9 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from remat_explorer.capture.alternatives.ways import Way
-from remat_explorer.capture.costs import flops, roofline
-from remat_explorer.capture.devices import Device
-from remat_explorer.capture.storages import OperationDraft, Storages
+from remat_explorer.capture.operations.costs import flops, roofline
+from remat_explorer.capture.operations.devices import Device
+from remat_explorer.capture.operations.storages import OperationDraft, Storages
 
 RECOMPUTED = {"attention": 2.0}  # kinds that run more than the floating-point operations of the call they replace
 

@@ -20,10 +20,10 @@ from remat_explorer.capture.alternatives import (
 from remat_explorer.capture.alternatives.combining import combined
 from remat_explorer.capture.alternatives.site import Content, Scene, Site
 from remat_explorer.capture.alternatives.ways import Way, reads_of, writes_of
-from remat_explorer.capture.devices import Device
-from remat_explorer.capture.storages import Storages
+from remat_explorer.capture.operations.devices import Device
+from remat_explorer.capture.operations.storages import Storages
 from remat_explorer.capture_options import KINDS
-from remat_explorer.graph_rules import MOST_IMPLEMENTATIONS
+from remat_explorer.graph.rules import MOST_IMPLEMENTATIONS
 
 aten = torch.ops.aten
 Pattern = Callable[[Site], Iterator[Way]]

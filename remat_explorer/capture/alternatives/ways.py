@@ -10,9 +10,9 @@ from typing import Any
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from remat_explorer.capture.in_place import IN_PLACE, covers
-from remat_explorer.capture.program import Call
-from remat_explorer.capture.storages import OperationDraft, StorageDraft, Storages
+from remat_explorer.capture.operations.in_place import IN_PLACE, covers
+from remat_explorer.capture.operations.program import Call
+from remat_explorer.capture.operations.storages import OperationDraft, StorageDraft, Storages
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,8 +108,8 @@ def reads_of(draft: OperationDraft, way: Way, found: Storages) -> list[StorageDr
 def overwritten_by(draft: OperationDraft, way: Way, found: Storages) -> StorageDraft | None:
     """The storage that an implementation may overwrite where it dies, or None.
 
-    As for `remat_explorer.capture.in_place.takeover_of`: it is read once, and an output fits in its place, or what
-    the operation's next call overwrites does.
+    As for `remat_explorer.capture.operations.in_place.takeover_of`: it is read once, and an output fits in its place,
+    or what the operation's next call overwrites does.
     """
     if way.over is None:
         return None

@@ -19,7 +19,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._inductor.custom_graph_pass import CustomRuntimeEstimator
 from torch.fx import GraphModule
 
-from remat_explorer.capture.cleaning import results_of
+from remat_explorer.capture.joint.cleaning import results_of
 from remat_explorer.errors import ExecutionError, UnknownNameError
 
 SOLVERS = ("dp", "greedy", "ilp")  # of the knapsack, in the words of torch's settings

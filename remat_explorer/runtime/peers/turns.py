@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from remat_explorer.capture.explain import first_line
-from remat_explorer.capture.memory_meter import is_out_of_memory
+from remat_explorer.capture.joint.explain import first_line
+from remat_explorer.capture.profiling.memory_meter import is_out_of_memory
 from remat_explorer.checker import replay
 from remat_explorer.errors import OutOfMemoryError
 from remat_explorer.runtime.peers.bench import Bench, Ran

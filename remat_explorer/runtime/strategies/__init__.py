@@ -1,1 +1,1 @@
-"""Strategies that need torch; the registry in `remat_explorer.solvers.strategies` names them and loads them late."""
+"""Strategies that need torch, imported when they first run."""

@@ -28,7 +28,7 @@ from remat_explorer.solvers.bounds.few_moments import MomentsBound, few_moments_
 from remat_explorer.solvers.bounds.guidance import guides
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.optimal import solve_optimal
+from remat_explorer.solvers.plain_search import solve_optimal
 from remat_explorer.solvers.search.local_search import LocalSearch
 from remat_explorer.solvers.search.planner import guided_schedule, plan_schedule
 

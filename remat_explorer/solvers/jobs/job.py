@@ -9,7 +9,7 @@ from typing import Any
 
 from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
-from remat_explorer.graph_file import dump_graph
+from remat_explorer.graph.file import dump_graph
 from remat_explorer.quantities import format_seconds
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.base import Answer, Progress

@@ -19,14 +19,14 @@ from typing import Any, TextIO
 
 from remat_explorer.documents import require_keys
 from remat_explorer.errors import RematError, SolverError
-from remat_explorer.graph_file import parse_graph
+from remat_explorer.graph.file import parse_graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Progress
 from remat_explorer.solvers.messages import pack_progress
-from remat_explorer.solvers.registration import load
 from remat_explorer.solvers.search.compiled_search import SEARCHING, load_search
 from remat_explorer.solvers.solve import solve
-from remat_explorer.solvers.strategies import STRATEGIES
+from remat_explorer.solvers.strategies.registration import load
+from remat_explorer.solvers.strategies.registry import STRATEGIES
 
 REQUEST = ("graph", "budget", "strategy", "time_limit", "solver", "threads", "options")
 

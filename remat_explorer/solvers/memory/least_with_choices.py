@@ -23,7 +23,7 @@ from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
 from remat_explorer.solvers.monet.relaxation_with_choices import Relaxation
 from remat_explorer.solvers.monet.tables import Tables
 from remat_explorer.solvers.monet.uniform_choices import cheapest, lightest, smallest
-from remat_explorer.solvers.monet_search import improve_monet
+from remat_explorer.solvers.strategies.monet import improve_monet
 
 PLANNING, RELAXING = 0.1, 0.1  # shares of the time, at most: for each choice, and for the relaxation
 PATIENCE = 0.2  # the same for each budget that `monet` tries

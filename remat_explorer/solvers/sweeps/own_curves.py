@@ -16,8 +16,8 @@ from remat_explorer.graph import Graph
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.bounds.runs import pack_runs, unpack_runs
 from remat_explorer.solvers.method import Candidate
-from remat_explorer.solvers.registration import load
-from remat_explorer.solvers.strategies import STRATEGIES
+from remat_explorer.solvers.strategies.registration import load
+from remat_explorer.solvers.strategies.registry import STRATEGIES
 
 
 @dataclass(frozen=True, eq=False)

@@ -54,7 +54,7 @@ def checked_points(graph: Graph, strategy: str, candidates: Iterable[Candidate],
         ScheduleError: if one of them breaks a rule.
 
     >>> from remat_explorer.instances import linear
-    >>> from remat_explorer.solvers.griewank import griewank
+    >>> from remat_explorer.solvers.strategies.griewank import griewank
     >>> points = checked_points(linear(4), "griewank", griewank(linear(4)), 0.0)
     >>> [(point.label, point.budget, point.cost) for point in points[:2]]
     [('4 slots', 6, 9.0), ('3 slots', 5, 10.0)]

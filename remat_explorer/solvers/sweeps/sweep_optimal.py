@@ -22,7 +22,7 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.bounds.few_moments import MomentsBound, few_moments_bound
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.optimal import Search
+from remat_explorer.solvers.plain_search import Search
 from remat_explorer.solvers.search.planner import plan_schedule
 from remat_explorer.solvers.sweeps.budget_search import BudgetSearch
 from remat_explorer.solvers.sweeps.several_budgets import MomentsAtBudgets

@@ -18,7 +18,7 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 
 from remat_explorer.errors import RematError, UnknownNameError
 from remat_explorer.graph import Graph
-from remat_explorer.graph_file import dump_graph
+from remat_explorer.graph.file import dump_graph
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.backends import backend
 from remat_explorer.solvers.base import Limits
@@ -29,7 +29,7 @@ from remat_explorer.solvers.jobs.processes import Processes
 from remat_explorer.solvers.memory.minimum_budget import minimum_budget
 from remat_explorer.solvers.method import Support
 from remat_explorer.solvers.search.compiled_search import load_search
-from remat_explorer.solvers.strategies import STRATEGIES
+from remat_explorer.solvers.strategies.registry import STRATEGIES
 from remat_explorer.solvers.sweeps.frontier import Frontier
 from remat_explorer.solvers.sweeps.kept_points import KeptPoints
 from remat_explorer.solvers.sweeps.own_curves import read_curve

@@ -16,15 +16,15 @@ from typing import Any, Literal
 from remat_explorer.documents import quote
 from remat_explorer.errors import RematError, SolverError
 from remat_explorer.graph import Graph
-from remat_explorer.graph_file import parse_graph
+from remat_explorer.graph.file import parse_graph
 from remat_explorer.instances import linear
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.backends import BACKENDS
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.bounds.runs import pack_runs, unpack_runs
-from remat_explorer.solvers.monet_search import improve_monet
 from remat_explorer.solvers.search.compiled_search import load_search
-from remat_explorer.solvers.strategies import STRATEGIES
+from remat_explorer.solvers.strategies.monet import improve_monet
+from remat_explorer.solvers.strategies.registry import STRATEGIES
 from remat_explorer.solvers.sweeps.own_curves import load_method, write_curve
 from remat_explorer.solvers.sweeps.sweep_optimal import improve, plan_each, solve_together
 

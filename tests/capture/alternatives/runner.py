@@ -9,9 +9,9 @@ from exactness import CPU, SEED
 from nets import NETS, TOGETHER, plan_by, preferring
 
 from remat_explorer.capture import trace
-from remat_explorer.capture.memory_meter import CpuMeter
-from remat_explorer.capture.placement import exact_kernels, place
-from remat_explorer.capture.step import TrainingStep
+from remat_explorer.capture.profiling.memory_meter import CpuMeter
+from remat_explorer.capture.step.placement import exact_kernels, place
+from remat_explorer.capture.step.step import TrainingStep
 from remat_explorer.capture_options import CaptureOptions, kinds_of
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.runtime.comparison import Final

@@ -14,9 +14,9 @@ from torch import nn
 import remat_explorer as rx
 from remat_explorer.capture import trace
 from remat_explorer.capture.alternatives.kernels import chunks_in_place, chunks_recomputed, convolution
-from remat_explorer.capture.memory_meter import CpuMeter
-from remat_explorer.capture.placement import exact_kernels
-from remat_explorer.capture.step import TrainingStep
+from remat_explorer.capture.profiling.memory_meter import CpuMeter
+from remat_explorer.capture.step.placement import exact_kernels
+from remat_explorer.capture.step.step import TrainingStep
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute
 from remat_explorer.runtime.interpreter import Interpreter

@@ -15,10 +15,10 @@ import remat_explorer as rx
 from remat_explorer.capture import trace, tracing
 from remat_explorer.capture.alternatives.combining import Needs, _spread
 from remat_explorer.capture.alternatives.ways import Way
-from remat_explorer.capture.storages import Storages
+from remat_explorer.capture.operations.storages import Storages
 from remat_explorer.checker import replay
 from remat_explorer.graph import Graph, Operation
-from remat_explorer.graph_rules import MOST_IMPLEMENTATIONS
+from remat_explorer.graph.rules import MOST_IMPLEMENTATIONS
 from remat_explorer.runtime.comparison import compare
 
 aten = torch.ops.aten

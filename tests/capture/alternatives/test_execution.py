@@ -8,7 +8,7 @@ from exactness import CPU
 from nets import NETS, plan_by, preferring
 from runner import ROADS, Runner, used
 
-from remat_explorer.capture.memory_meter import CpuMeter
+from remat_explorer.capture.profiling.memory_meter import CpuMeter
 from remat_explorer.checker import replay
 from remat_explorer.plan import Plan
 from remat_explorer.runtime.comparison import compare

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint_sequential
 
 import remat_explorer as rx
-from remat_explorer.solvers.checkpoint_sequential import checkpoint_sequential_candidates
+from remat_explorer.solvers.strategies.checkpoint_sequential import checkpoint_sequential_candidates
 
 LAYERS = 6
 

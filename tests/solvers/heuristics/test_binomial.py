@@ -16,8 +16,8 @@ from remat_explorer.checker import check
 from remat_explorer.errors import SolverError
 from remat_explorer.instances import linear
 from remat_explorer.solvers import solve
-from remat_explorer.solvers.griewank import binomial_schedule, griewank, slot_numbers
 from remat_explorer.solvers.heuristics.binomial import forward_steps, stored_states
+from remat_explorer.solvers.strategies.griewank import binomial_schedule, griewank, slot_numbers
 
 
 @cache

@@ -15,7 +15,7 @@ from waiting import until
 
 from remat_explorer.checker import check
 from remat_explorer.errors import SolverError
-from remat_explorer.graph_file import dump_graph
+from remat_explorer.graph.file import dump_graph
 from remat_explorer.instances import linear
 from remat_explorer.solution import Status
 from remat_explorer.solvers import SolveJob, checkpoint_all_peak

@@ -30,7 +30,7 @@ import os, sys, time
 from remat_explorer.solvers.base import Answer
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.milp import Milp
-from remat_explorer.solvers.strategies import STRATEGIES
+from remat_explorer.solvers.strategies.registry import STRATEGIES
 
 def missing(*arguments, **keywords):
     raise FileNotFoundError("no library of HiGHS")

@@ -16,8 +16,8 @@ from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.joint_search import JointSearch
 from remat_explorer.solvers.monet.selections import default_selection
-from remat_explorer.solvers.monet_search import improve_monet
 from remat_explorer.solvers.search.planner import plan_schedule
+from remat_explorer.solvers.strategies.monet import improve_monet
 from remat_explorer.solvers.sweeps.sweep_points import Points
 
 

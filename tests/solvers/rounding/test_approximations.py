@@ -12,7 +12,7 @@ from remat_explorer.errors import SolverError
 from remat_explorer.instances import linear
 from remat_explorer.solution import Status
 from remat_explorer.solvers import relax, solve
-from remat_explorer.solvers.checkmate_approx_search import thresholds
+from remat_explorer.solvers.strategies.checkmate_approx_search import thresholds
 
 STRATEGIES = ("checkmate-approx", "checkmate-approx-random", "checkmate-approx-search")
 

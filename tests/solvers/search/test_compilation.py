@@ -20,7 +20,7 @@ from remat_explorer.solvers.jobs.job import GRACE, STARTING
 from remat_explorer.solvers.jobs.process import WorkerProcess
 from remat_explorer.solvers.search import compilation
 from remat_explorer.solvers.search.compilation import COMPILING, ENTRIES, warm_up
-from remat_explorer.solvers.strategies import STRATEGIES
+from remat_explorer.solvers.strategies.registry import STRATEGIES
 from remat_explorer.solvers.sweeps.sweep_tasks import make_ready
 
 UNCOMPILED = """

@@ -17,8 +17,8 @@ from remat_explorer.instances import linear
 from remat_explorer.plan import Plan
 from remat_explorer.solution import Status
 from remat_explorer.solvers import Ablation, ablation, checkpoint_all_peak
+from remat_explorer.solvers.ablation import ablation_run
 from remat_explorer.solvers.monet.codes import allowed_codes
-from remat_explorer.solvers.sweeps import ablation_run
 
 ENOUGH = 60.0  # seconds for searches that end by themselves
 

@@ -11,12 +11,12 @@ from remat_explorer.checker import check
 from remat_explorer.errors import QuantityError, UnknownNameError
 from remat_explorer.solvers import checkpoint_all_peak, memory_at_overhead
 from remat_explorer.solvers.base import Limits
+from remat_explorer.solvers.memory_at_overhead.memory_descent import MemoryDescent
+from remat_explorer.solvers.memory_at_overhead.memory_search import MemorySearch
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
 from remat_explorer.solvers.monet.least_memory_moments import LeastMemory
 from remat_explorer.solvers.monet.selections import default_selection
 from remat_explorer.solvers.monet.tables import Tables
-from remat_explorer.solvers.sweeps.memory_descent import MemoryDescent
-from remat_explorer.solvers.sweeps.memory_search import MemorySearch
 
 
 def least_budget(graph: rx.Graph, limit: float) -> int:
@@ -39,7 +39,7 @@ def test_it_equals_exhaustive_search(seed, overhead):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_without_the_joint_program_the_optimum_is_between_bound_and_peak(seed, monkeypatch):
-    monkeypatch.setattr("remat_explorer.solvers.sweeps.memory_search.SMALL", 0)
+    monkeypatch.setattr("remat_explorer.solvers.memory_at_overhead.memory_search.SMALL", 0)
     graph = random_graph(seed, layers=4)
     limit = 1.25 * graph.total_cost
     search = MemorySearch(graph, limit, Limits(1.0))
@@ -64,7 +64,7 @@ def test_what_the_relaxation_would_choose_within_a_budget_leads_to_the_optimum(m
     exact = MemorySearch(graph, limit, Limits(60, threads=1))
     exact.run()
     assert exact.bound == exact.peak
-    monkeypatch.setattr("remat_explorer.solvers.sweeps.memory_search.SMALL", 0)
+    monkeypatch.setattr("remat_explorer.solvers.memory_at_overhead.memory_search.SMALL", 0)
     search = MemorySearch(graph, limit, Limits(60, threads=1, cancelled=lambda: search.peak <= exact.peak))
     search.run()
     assert search.bound <= exact.peak == search.peak

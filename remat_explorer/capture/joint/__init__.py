@@ -1,0 +1,1 @@
+"""The joint forward and backward graph of a step, traced and cleaned."""

@@ -1,0 +1,75 @@
+"""Tensors that depend on nothing: positions, masks and numbers that a model makes anew in every forward pass."""
+
+from __future__ import annotations
+
+from remat_explorer.capture.joint.randomness import is_random
+from remat_explorer.capture.operations.storages import OperationDraft, StorageDraft, Storages
+
+LARGEST_SHARE = 0.02  # of the graph's largest value, that a constant may take from every moment
+
+
+def hoist_constants(found: Storages) -> list[OperationDraft]:
+    """Compute small constants once before everything else and keep them, instead of planning for them.
+
+    This loses at most their bytes. `LARGEST_SHARE` limits those, so that a mask stays with the solver where it is not
+    small beside what it masks.
+
+    Args:
+        found: changed in place: the constants become resident, and operations that nobody needs any more go.
+
+    Returns:
+        One operation that makes them all, or none.
+    """
+    constant = _constant_operations(found)
+    readers = found.readers()
+    largest = max((storage.bytes for draft in found.operations for storage in draft.writes), default=0)
+    hoisted = [
+        storage
+        for draft in constant
+        for storage in draft.writes
+        if not storage.persistent
+        and storage.bytes <= LARGEST_SHARE * largest
+        and any(reader not in constant for reader in readers.get(storage, ()))
+    ]
+    if not hoisted:
+        return []
+    nodes = [node for draft in _makers(hoisted, constant) for node in draft.nodes]
+    for storage in hoisted:
+        storage.resident = True
+        found.resident_bytes += storage.bytes
+    for draft in found.operations:
+        draft.reads = [storage for storage in draft.reads if not storage.resident]
+    _drop_unread(found, constant)
+    return [OperationDraft(nodes, backward=False, writes=hoisted)]
+
+
+def _constant_operations(found: Storages) -> list[OperationDraft]:
+    """Operations that neither read anything but each other, nor draw random numbers, nor see a parameter or input."""
+    made: set[StorageDraft] = set()
+    constant = []
+    for draft in found.operations:
+        sources = {found.of_node[node] for call in draft.calls for node in call.all_input_nodes}
+        varying = any(s not in made and (not s.resident or s.carrier.op == "placeholder") for s in sources)
+        if not varying and not is_random(draft.nodes):
+            constant.append(draft)
+            made |= set(draft.writes)
+    return constant
+
+
+def _makers(wanted: list[StorageDraft], constant: list[OperationDraft]) -> list[OperationDraft]:
+    """The operations that the wanted storages take, in order."""
+    needed = set(wanted)
+    makers = []
+    for draft in reversed(constant):
+        if needed & set(draft.writes):
+            makers.append(draft)
+            needed |= set(draft.reads)
+    return makers[::-1]
+
+
+def _drop_unread(found: Storages, constant: list[OperationDraft]) -> None:
+    """Remove constant operations whose outputs are resident by now, or read by nobody."""
+    for draft in reversed(constant):
+        readers = found.readers()
+        if all(storage.resident or not (storage.persistent or readers.get(storage)) for storage in draft.writes):
+            found.operations.remove(draft)

@@ -1,0 +1,173 @@
+"""What went wrong while a model was traced: what was met, where, and what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+
+import torch
+from torch import nn
+from torch._functorch._aot_autograd.descriptors import ParamAOTInput, PlainAOTInput
+
+from remat_explorer.errors import CaptureError
+
+_CAPTURE = str(Path(__file__).parents[1])
+
+
+@dataclass(frozen=True)
+class _Explanation:
+    """For errors whose type and text match ``pattern``: what was met, with the pattern's groups, and what to do."""
+
+    pattern: str
+    met: str
+    advice: str
+
+
+_KNOWN = (
+    _Explanation(
+        r"DataDependentOutputException|GuardOnDataDependentSymNode",
+        "it reads a number out of a tensor, which no static plan knows beforehand",
+        "Shapes and control flow must not depend on the data: use torch.where instead of `if`, and keep bool(), "
+        "float(), int(), .item() and .tolist() of tensors out of forward",
+    ),
+    _Explanation(
+        r"DynamicOutputShapeException: aten\.(\w+)",
+        "the size of what {0} gives depends on the data",
+        "Shapes and control flow must not depend on the data: use torch.where or a product with the mask instead of "
+        "picking entries, and padding instead of lengths",
+    ),
+    _Explanation(
+        r"same device|FakeTensorDeviceMismatch",
+        "tensors on different devices meet: {error}",
+        "Bring the model, its constants and the inputs to one device with .to(...)",
+    ),
+    _Explanation(
+        r"\.numpy\(\) is not supported|Cannot access data pointer of Tensor",
+        "a tensor leaves torch, for NumPy or for a pointer to its memory",
+        "Write this part with torch operations; if it needs no gradient, compute it beforehand and pass it as an input",
+    ),
+    _Explanation(
+        r"use_reentrant=True",
+        "it uses torch.utils.checkpoint in its reentrant form, which hides its backward pass",
+        "Use use_reentrant=False, or no checkpoint at all: what to recompute is what the schedule decides",
+    ),
+    _Explanation(
+        r"modified by an inplace operation",
+        "a tensor that its backward pass needs is overwritten in place; plain PyTorch refuses this, too",
+        "Use the operation that is not in place",
+    ),
+    _Explanation(
+        r"expected to have an entirely functional graph",
+        "forward writes in place to a tensor that is neither a parameter nor a buffer of the model",
+        "Make it a buffer with register_buffer",
+    ),
+    _Explanation(
+        r"SparseTensorImpl|SparseCsrTensorImpl|layout_impl|[Ss]parse\w*(?:Tensor|Csr|CSR|COO)",
+        "it works on sparse tensors, whose size depends on the data",
+        "Use dense tensors",
+    ),
+    _Explanation(
+        r"torch\._C\.Generator",
+        "it draws random numbers from a torch.Generator of its own",
+        "Draw from torch's default generator, the one that torch.manual_seed sets",
+    ),
+    _Explanation(
+        r"Mixing fake modes",
+        "it holds FakeTensors that are neither parameters nor buffers",
+        "Make them buffers with register_buffer",
+    ),
+    _Explanation(
+        r"torch\.classes|is not implemented for __torch__",
+        "it holds an object that only TorchScript knows",
+        "Use the Python module that it was made from; quantize after training",
+    ),
+)
+
+
+def explain(error: Exception, model: nn.Module, module: str = "") -> CaptureError:
+    """The `CaptureError` for whatever was raised while ``model`` was traced; ``error`` is to be its cause.
+
+    Args:
+        error: what was raised. A CaptureError says what it has to say already, and only learns where it was.
+        module: the innermost module that was running, as people name it.
+
+    >>> print(explain(RuntimeError("output 0 was modified by an inplace operation"), nn.ReLU(), "'0' (ReLU)"))
+    ReLU cannot be captured as a static training graph: in '0' (ReLU), a tensor that its backward pass needs is \
+overwritten in place; plain PyTorch refuses this, too. Use the operation that is not in place
+    """
+    place = ", ".join(part for part in (f"in {module}" if module else "", _source_line(error)) if part)
+    if isinstance(error, CaptureError):
+        return CaptureError(f"{error} ({place})") if place else error
+    text = f"{type(error).__name__}: {error}"
+    for known in _KNOWN:
+        if match := re.search(known.pattern, text):
+            met, advice = known.met.format(*match.groups(), error=first_line(error)), known.advice
+            break
+    else:
+        met = first_line(error)
+        advice = "Run it once in plain PyTorch; if it works there, it may use what has no static graph"
+    return CaptureError(
+        f"{type(model).__name__} cannot be captured as a static training graph: "
+        f"{place + ', ' if place else ''}{met.rstrip('.')}. {advice}"
+    )
+
+
+@contextlib.contextmanager
+def explained(model: nn.Module) -> Iterator[None]:
+    """Raise whatever the body raises as a `CaptureError` that explains it."""
+    try:
+        yield
+    except Exception as error:
+        explanation = explain(error, model)
+        if explanation is error:
+            raise
+        raise explanation from error
+
+
+def explain_result(meaning: object) -> CaptureError:
+    """The error for a result of the joint graph that is neither loss, gradient nor new content of a buffer.
+
+    >>> from torch._functorch._aot_autograd.descriptors import InputMutationAOTOutput, PlainAOTInput
+    >>> print(explain_result(InputMutationAOTOutput(PlainAOTInput(0))))
+    forward writes in place to input tensor 0, which must last for every repetition; use the operation that is not in \
+place, such as ReLU(inplace=False)
+    """
+    changed = getattr(meaning, "mutated_input", None)
+    if isinstance(changed, ParamAOTInput):
+        return CaptureError(
+            f"forward writes in place to the parameter {changed.target!r}, which a static plan may only read; change "
+            "it between steps instead (an Embedding does this for max_norm)"
+        )
+    if isinstance(changed, PlainAOTInput):
+        return CaptureError(
+            f"forward writes in place to input tensor {changed.idx}, which must last for every repetition; use the "
+            "operation that is not in place, such as ReLU(inplace=False)"
+        )
+    return CaptureError(
+        f"forward does more than compute its outputs ({type(meaning).__name__}), such as raising errors for some data; "
+        "use operations without side effects, such as torch.linalg.solve_ex for torch.linalg.solve"
+    )
+
+
+def first_line(error: BaseException) -> str:
+    """The kind of an error and the first line of what it says.
+
+    >>> first_line(ValueError("no such thing\\nand a long story"))
+    'ValueError: no such thing'
+    """
+    text = str(error).strip()
+    return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
+
+
+def _source_line(error: BaseException) -> str:
+    """The innermost line of the person's own code, or of a library between it and torch."""
+    frames = traceback.extract_tb(error.__traceback__)
+    outside = [f for f in frames if not f.filename.startswith((torch.__path__[0], _CAPTURE)) and f.line]
+    if not outside:
+        return ""
+    last = outside[-1]
+    return f"at {PurePath(last.filename).name}:{last.lineno} `{last.line}`"

@@ -1,0 +1,77 @@
+"""Which line of the person's code each operation comes from."""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_right
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch._C._autograd import _get_sequence_nr
+from torch.fx import Node
+from torch.overrides import TorchFunctionMode
+
+from remat_explorer.capture.step.step import TrainingStep
+
+_OWN = Path(__file__).parents[1]
+# torch, the capture, the wrapper around a model of the zoo, and code that is in no file
+_PASSED_OVER = (str(Path(torch.__file__).parent), str(_OWN), str(_OWN.parent / "models" / "loaded.py"), "<")
+
+
+class SourceLines(TorchFunctionMode):
+    """While entered, records at which autograd sequence number which line calls into torch.
+
+    The numbers only grow, and the joint graph keeps them on its nodes, for a backward node that of its forward node.
+
+    >>> lines = SourceLines()
+    >>> lines.of(torch.fx.Graph().placeholder("x"))
+    ''
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._spans: list[tuple[int, str]] = []
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        line = line_of(sys._getframe(1))
+        if line and (not self._spans or self._spans[-1][1] != line):
+            self._spans.append((_get_sequence_nr(), line))
+        return func(*args, **(kwargs or {}))
+
+    def of(self, node: Node) -> str:
+        """File and line that ``node`` comes from, "net.py:42", or nothing; sums of gradients come from several."""
+        if node.meta.get("is_gradient_acc"):
+            return ""
+        number = node.meta.get("seq_nr")
+        at = 0 if number is None else bisect_right(self._spans, number, key=lambda span: span[0])
+        return self._spans[at - 1][1] if at else ""
+
+
+def line_of(frame: FrameType | None) -> str:
+    """The innermost line of model or loss that is the person's own, the file without its folder.
+
+    Nothing is found outside of `TrainingStep.results_of`, as for what the export itself calls.
+    """
+    found = ""
+    while frame is not None:
+        if frame.f_code is TrainingStep.results_of.__code__:
+            return found
+        if not found and (name := _name(frame.f_code.co_filename)):
+            found = f"{name}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+@cache
+def _name(path: str) -> str:
+    """What a file of the person's own is called, or nothing; there are as many frames as calls, but few files."""
+    if path.startswith(_PASSED_OVER):
+        return ""
+    file = Path(path)
+    return "notebook cell" if file.parent.name.startswith("ipykernel_") else file.name

@@ -1,0 +1,111 @@
+"""From operations and storages to the graph that solvers see, named and priced."""
+
+from __future__ import annotations
+
+import operator
+
+from torch.fx import Node
+
+from remat_explorer.capture.alternatives.costs import predicted_cost
+from remat_explorer.capture.alternatives.site import LABEL
+from remat_explorer.capture.alternatives.ways import overwritten_by, reads_of, writes_of
+from remat_explorer.capture.operations.costs import roofline
+from remat_explorer.capture.operations.details import details_of
+from remat_explorer.capture.operations.devices import Device
+from remat_explorer.capture.operations.in_place import takeover_of
+from remat_explorer.capture.operations.naming import operation_name, unique
+from remat_explorer.capture.operations.program import Result
+from remat_explorer.capture.operations.storages import OperationDraft, StorageDraft, Storages
+from remat_explorer.capture_options import CaptureOptions
+from remat_explorer.graph import Graph, Implementation, Operation, Value
+
+Numbers = dict[StorageDraft, int]
+
+
+def numbered(found: Storages) -> Numbers:
+    """The value id of each storage, in order: what an operation writes, then what only its alternatives write."""
+    number: Numbers = {}
+    for draft in found.operations:
+        for storage in (*draft.writes, *(s for way in draft.ways for s in writes_of(draft, way, found))):
+            number.setdefault(storage, len(number))
+    return number
+
+
+def assemble(
+    name: str,
+    found: Storages,
+    number: Numbers,
+    results: tuple[Result, ...],
+    device: Device,
+    options: CaptureOptions,
+) -> Graph:
+    """The graph.
+
+    Args:
+        name: of the model.
+        found: operations and storages.
+        number: as `numbered` gives it.
+        results: what the training step leaves behind.
+        device: whose rates give the costs.
+        options: how it was captured.
+    """
+    meanings = {found.of_node[result.node]: _result_name(result) for result in results}
+    titles = unique(
+        operation_name(draft.calls, [meanings.get(storage, "") for storage in draft.writes])
+        for draft in found.operations
+    )
+    labels = dict.fromkeys(number, "")
+    for draft, title in zip(found.operations, titles, strict=True):
+        plain = [storage for storage in draft.writes if storage not in meanings]
+        for storage in draft.writes:
+            counted = f"{title} [{_output_number(storage.carrier)}]" if len(plain) > 1 else title
+            labels[storage] = meanings.get(storage, counted)
+        for storage in (s for way in draft.ways for s in writes_of(draft, way, found)):
+            labels[storage] = labels[storage] or f"{title} {storage.carrier.meta[LABEL]}"
+    entries = zip(unique(labels.values()), number, strict=True)
+    return Graph(
+        name,
+        tuple(Value(label, storage.bytes, storage.persistent) for label, storage in entries),
+        tuple(
+            _operation(draft, title, found, number, device)
+            for draft, title in zip(found.operations, titles, strict=True)
+        ),
+        found.resident_bytes,
+        options,
+    )
+
+
+def _operation(draft: OperationDraft, title: str, found: Storages, number: Numbers, device: Device) -> Operation:
+    takeover = takeover_of(draft, found)
+    default = Implementation(
+        tuple(sorted(number[storage] for storage in draft.reads)),
+        tuple(sorted(number[storage] for storage in draft.writes)),
+        roofline(draft.calls, found.fakes, device),
+        max(0, draft.discarded),
+        overwrites=None if takeover is None else number[takeover.storage],
+    )
+    others: list[Implementation] = []
+    for way in draft.ways:
+        taken = overwritten_by(draft, way, found)
+        others.append(
+            Implementation(
+                tuple(sorted(number[storage] for storage in reads_of(draft, way, found))),
+                tuple(sorted(number[storage] for storage in writes_of(draft, way, found))),
+                predicted_cost(draft, way, found, device),
+                way.workspace,
+                way.name,
+                None if taken is None else number[taken],
+                way.tolerance,
+                way.kinds,
+            )
+        )
+    phase = "backward" if draft.backward else "forward"
+    return Operation(title, phase, (default, *others), draft.optional, details_of(draft, number))
+
+
+def _result_name(result: Result) -> str:
+    return {"output": result.name, "gradient": f"{result.name}.grad", "buffer": f"{result.name} (new)"}[result.kind]
+
+
+def _output_number(carrier: Node) -> int:
+    return carrier.args[1] if carrier.target is operator.getitem else 0  # type: ignore[return-value]

@@ -1,0 +1,70 @@
+"""What an operation costs: floating-point operations, bytes moved, and the roofline of the two."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch.fx import Node
+from torch.fx.node import map_arg
+from torch.utils import _pytree as pytree
+from torch.utils.flop_counter import flop_registry
+
+from remat_explorer.capture.operations.devices import Device
+
+aten = torch.ops.aten
+SHAPE_ONLY: dict[Any, int] = {  # arguments of which a kernel needs the shape and no entry, by position
+    aten.max_pool2d_with_indices_backward: 1,
+    aten.avg_pool2d_backward: 1,
+    aten._adaptive_avg_pool2d_backward: 1,
+}
+
+
+def flops(node: Node, fakes: Mapping[Node, Any]) -> int:
+    """Floating-point operations of one call, a multiplication and an addition counted as two.
+
+    Source: the formulas of `torch.utils.flop_counter`. Its weight gradient of a grouped convolution is wrong by the
+    number of groups; there, each gradient takes what the forward pass takes.
+    """
+    packet = getattr(node.target, "overloadpacket", None)
+    if packet not in flop_registry:
+        return 0
+    arguments: Any = map_arg((node.args, node.kwargs), fakes.__getitem__)
+    args, kwargs = arguments
+    if packet is aten.convolution_backward and args[9] != 1:
+        gradient, source, weight, _, *setting, mask = args
+        forward = flop_registry[aten.convolution](source, weight, None, *setting, out_val=gradient)
+        return int(forward) * (int(mask[0]) + int(mask[1]))
+    return int(flop_registry[packet](*args, **kwargs, out_val=fakes[node]))
+
+
+def bytes_moved(node: Node, fakes: Mapping[Node, Any]) -> int:
+    """Bytes of every tensor that a call reads or writes; of some it knows but the shape."""
+    unread = _unread(node)
+    args = tuple(None if position == unread else argument for position, argument in enumerate(node.args))
+    arguments = map_arg((args, node.kwargs), fakes.__getitem__)
+    tensors = [t for t in pytree.tree_leaves((arguments, fakes[node])) if isinstance(t, torch.Tensor)]
+    return sum(t.numel() * t.element_size() for t in tensors)
+
+
+def _unread(node: Node) -> int | None:
+    """The position of the tensor of which a call needs the shape alone; of a convolution's gradients, one alone."""
+    packet = getattr(node.target, "overloadpacket", None)
+    if packet is aten.convolution_backward:
+        of_input, of_weight, _ = node.args[-1]  # type: ignore[misc]
+        return 1 if not of_weight else 2 if not of_input else None
+    return SHAPE_ONLY.get(packet)
+
+
+def roofline(calls: Iterable[Node], fakes: Mapping[Node, Any], device: Device) -> float:
+    """Seconds of an operation: for each call max(FLOPs / rate, bytes / bandwidth) + launch. Never 0.
+
+    Source: Williams, Waterman and Patterson, "Roofline", CACM 2009.
+    """
+    return sum(
+        max(flops(call, fakes) / device.rate, bytes_moved(call, fakes) / device.bandwidth) + device.launch
+        for call in calls
+        if call.target is not operator.getitem
+    )

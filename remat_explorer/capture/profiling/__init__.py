@@ -1,0 +1,1 @@
+"""Measured costs and workspace, and where they are kept."""

@@ -1,0 +1,144 @@
+"""Measured costs and workspace: the store-everything order, executed with real tensors."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from remat_explorer.capture.alternatives.profiling import ChoicesRun
+from remat_explorer.capture.operations.program import Program
+from remat_explorer.capture.profiling.profile_cache import Profile, load_profile, store_profile
+from remat_explorer.capture.profiling.profile_key import profile_key
+from remat_explorer.capture.profiling.profiling_run import ProfilingRun
+from remat_explorer.capture.profiling.progress_bar import progress_bar
+from remat_explorer.capture.step.autocast import no_autocast
+from remat_explorer.capture.step.losses import Loss
+from remat_explorer.capture.step.placement import Placed, exact_kernels, place, require_same_structure
+from remat_explorer.capture.step.step import TrainingStep
+from remat_explorer.capture.tracing import trace
+from remat_explorer.errors import ExecutionError, OutOfMemoryError
+from remat_explorer.graph import Graph
+from remat_explorer.plan import Compute, Plan
+from remat_explorer.solvers.memory.minimum_budget import minimum_budget
+
+SHORTEST = 1e-9  # seconds; a cost of 0 would let a solver repeat the operation for nothing
+
+
+def profile(
+    graph: Graph,
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any] | None = None,
+    loss: Loss | None = None,
+    device: str = "auto",
+    repeats: int = 3,
+    on_progress: Callable[[int, int], None] | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+    refresh: bool = False,
+) -> Graph:
+    """The same graph with measured seconds and workspace bytes of every implementation; the least of several times.
+
+    Everything is kept in memory, as plain training does; where memory does not hold that, a schedule runs that is meant
+    to take the least. Model, inputs and random state stay as they are.
+
+    Measured once, the numbers are kept in `cache_folder` and taken from there for the same graph, kernels, device,
+    torch and settings of torch (`profile_key`), so that two profiles give the same costs. Set the environment variable
+    REMAT_EXPLORER_CACHE to keep them elsewhere.
+
+    Args:
+        graph: what `capture` gave for these inputs on this kind of device.
+        model, args, kwargs, loss: as for `capture`.
+        device: "auto", "cpu" or "cuda".
+        repeats: timed runs, after one that warms up and one that meters memory.
+        on_progress: called with computations done and in total, unless the numbers come from the cache; None shows a
+            bar on a terminal or in a notebook.
+        cancelled: asked after each operation.
+        refresh: measure again, and replace what the cache has.
+
+    Raises:
+        OutOfMemoryError: if memory holds not even the schedule that takes the least.
+        ExecutionError: if the graph is not this model's, or it was cancelled.
+    """
+    repeats = max(1, repeats)
+    placed = place(model, args, kwargs, device)
+    program = trace(placed.model, placed.args, placed.kwargs, loss, options=graph.options)
+    require_same_structure(graph, program.graph)
+    key = profile_key(program, placed.device, repeats)
+    count = sum(len(node.implementations) for node in graph.operations)
+    found = None if refresh else load_profile(key, count)
+    if found is None:
+        tensors = TrainingStep(placed.model, placed.args, placed.kwargs, loss).tensors(placed.args, placed.kwargs)
+        try:
+            found = _measured(program, placed, tensors, everything(graph), repeats, on_progress, cancelled)
+        except OutOfMemoryError:  # the least memory that a schedule is known to take, then
+            plan = Plan.of(minimum_budget(graph).schedule)
+            found = _measured(program, placed, tensors, plan, repeats, on_progress, cancelled)
+        store_profile(key, found)
+    return found.of(graph)
+
+
+def everything(graph: Graph) -> Plan:
+    """The plan that runs each mandatory operation once and keeps what is still to be read."""
+    return Plan.from_sequence(graph, [(t, int(k), 1) for t, k in enumerate(graph.mandatory)])
+
+
+def _measured(
+    program: Program,
+    placed: Placed,
+    tensors: tuple[torch.Tensor, ...],
+    plan: Plan,
+    repeats: int,
+    on_progress: Callable[[int, int], None] | None,
+    cancelled: Callable[[], bool],
+) -> Profile:
+    """The least of ``repeats`` timed runs of ``plan``, after one that warms up, and the workspace of one more.
+
+    Other programs, and the clock of the processor, only ever add to a time: the least of a few is nearest to what the
+    operation takes, and repeats from profile to profile where a median of so few does not.
+
+    Operations that offer a choice are timed in all implementations, in runs of their own.
+    """
+    computed = [statement.operation for statement in plan.statements if isinstance(statement, Compute)]
+    total = len(computed) * (repeats + 2) + ChoicesRun(program, placed.device, lambda k: None).runs(repeats)
+    devices = [placed.device] if placed.device.type == "cuda" else []
+    seconds: list[list[float]] = [[] for _ in range(plan.graph.n)]
+    workspace = [0] * plan.graph.n
+    bar = progress_bar("profiling", total) if on_progress is None else contextlib.nullcontext(on_progress)
+    with bar as tell, exact_kernels(), torch.no_grad(), no_autocast(), torch.random.fork_rng(devices):
+        step = _steps(plan.graph, total, tell, cancelled)
+        run = ProfilingRun(plan, program, placed.device, step)
+        for number in range(repeats + 1):
+            times = run.timed(program.bind(placed.model, tensors))
+            for k, elapsed in zip(computed, times, strict=True):
+                if number > 0:
+                    seconds[k].append(elapsed)
+        for k, size in zip(computed, run.metered(program.bind(placed.model, tensors)), strict=True):
+            workspace[k] = max(workspace[k], size)
+        found = {(k, 1): (min(times), workspace[k]) for k, times in enumerate(seconds) if times}
+        if plan.graph.has_choices:
+            choices = ChoicesRun(program, placed.device, step)
+            for choice, (elapsed, size) in choices.measured(
+                lambda: program.bind(placed.model, tensors), repeats
+            ).items():
+                found[choice] = elapsed, max(size, found.get(choice, (0.0, 0))[1])
+    numbers = [found[choice] for choice in sorted(found)]
+    return Profile(tuple(max(elapsed, SHORTEST) for elapsed, _ in numbers), tuple(size for _, size in numbers))
+
+
+def _steps(
+    graph: Graph, total: int, on_progress: Callable[[int, int], None], cancelled: Callable[[], bool]
+) -> Callable[[int], None]:
+    """What to call with the number of each operation that has run."""
+    count = itertools.count(1)
+
+    def step(k: int) -> None:
+        on_progress(next(count), total)
+        if cancelled():
+            raise ExecutionError(f"profiling was cancelled after {graph.operations[k].name!r}")
+
+    return step

@@ -1,0 +1,1 @@
+"""The person's model as one training step, a function of tensors."""

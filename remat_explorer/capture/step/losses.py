@@ -1,0 +1,99 @@
+"""From a model's output to what backward starts from: a scalar loss, or the outputs themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+
+from remat_explorer.capture.step.nesting import tensors_in
+from remat_explorer.capture.step.returned import Returned, Slot
+from remat_explorer.errors import CaptureError
+
+Loss = Callable[[Any], torch.Tensor]
+
+
+def results_of_output(
+    output: Any, loss: Loss | None, given: Iterable[torch.Tensor] = ()
+) -> tuple[tuple[torch.Tensor, ...], Returned]:
+    """The results of a forward pass, and how they lie in what the model returns.
+
+    In this order: what ``loss`` makes of the output; a scalar output; the scalar called ``loss`` of an output that has
+    one, as attribute or key, such as the outputs of transformers models that were given labels. Else every tensor of
+    the output is a result, and backward starts from the gradients of those that have one: the loss is computed
+    elsewhere.
+
+    Args:
+        given: tensors that outputs may share memory with: inputs, parameters and buffers.
+
+    Raises:
+        CaptureError: if a loss is no scalar or is not real, or no parameter has a part in any result.
+
+    >>> weight = torch.ones(3, requires_grad=True)
+    >>> results_of_output({"logits": weight, "loss": weight.mean()}, None)
+    ((tensor(1., grad_fn=<MeanBackward0>),), Returned(nesting={'logits': -1, 'loss': 0}, is_loss=True))
+    >>> results_of_output((2 * weight, None), None)
+    ((tensor([2., 2., 2.], grad_fn=<MulBackward0>),), Returned(nesting=(0, None), is_loss=False))
+    """
+    if loss is not None:
+        value = loss(output)
+        if not isinstance(value, torch.Tensor) or value.numel() != 1:
+            shape = list(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
+            raise CaptureError(f"the loss must give a tensor with one element, but it gave {shape}")
+        return (_differentiable(value),), Returned(Slot(0), True)
+    own = _own_loss(output)
+    if own is not None:
+        inside = any(tensor is own for tensor in tensors_in(output))
+        returned = Returned.of(output if inside else own, lambda tensor: Slot(0 if tensor is own else -1), True)
+        return (_differentiable(own),), returned
+    return _every_tensor(output, given)
+
+
+def _own_loss(output: Any) -> torch.Tensor | None:
+    found = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    for candidate in (output, found):
+        if isinstance(candidate, torch.Tensor) and candidate.numel() == 1:
+            return candidate
+    return None
+
+
+def _differentiable(value: torch.Tensor) -> torch.Tensor:
+    if not value.is_floating_point():
+        advice = "take .abs() or .real" if value.is_complex() else "pass loss=... that gives a floating-point tensor"
+        raise CaptureError(f"the loss is {value.dtype}, which has no gradient; {advice}")
+    if not value.requires_grad:
+        raise CaptureError(
+            "the loss depends on no parameter that requires a gradient: its output is detached, computed under "
+            "torch.no_grad(), or made of whole numbers; train with a differentiable output"
+        )
+    return value
+
+
+def _every_tensor(output: Any, given: Iterable[torch.Tensor]) -> tuple[tuple[torch.Tensor, ...], Returned]:
+    tensors = list({id(tensor): tensor for tensor in tensors_in(output)}.values())
+    if not any(tensor.is_floating_point() for tensor in tensors):
+        raise CaptureError(f"the model gives {_describe(output)} without a floating-point tensor; pass loss=...")
+    if not any(tensor.requires_grad for tensor in tensors):
+        raise CaptureError(
+            "no output depends on a parameter that requires a gradient: they are detached, computed under "
+            "torch.no_grad(), or made of whole numbers; train with a differentiable output"
+        )
+    number = {id(tensor): place for place, tensor in enumerate(tensors)}
+    taken = {_memory(tensor) for tensor in given}
+    results = []
+    for tensor in tensors:
+        # a gradient belongs to one tensor: of two views of one memory, the second gets memory of its own
+        results.append(tensor.clone() if tensor.requires_grad and _memory(tensor) in taken else tensor)
+        taken.add(_memory(tensor))
+    return tuple(results), Returned.of(output, lambda tensor: Slot(number[id(tensor)]), False)
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def _describe(output: Any) -> str:
+    if isinstance(output, torch.Tensor):
+        return f"a tensor of {output.dtype}"
+    return "None" if output is None else type(output).__name__

@@ -1,0 +1,145 @@
+"""One training step as one function: from parameters, buffers and inputs to what backward starts from."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from remat_explorer.capture.step.autocast import Autocast
+from remat_explorer.capture.step.borrowed import borrowed
+from remat_explorer.capture.step.kernels import recurrence_in_steps
+from remat_explorer.capture.step.losses import Loss, results_of_output
+from remat_explorer.capture.step.nesting import map_tensors, tensors_in
+from remat_explorer.capture.step.returned import Returned
+from remat_explorer.errors import CaptureError
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The module inside data-parallel wrappers, which add nothing on one device.
+
+    >>> unwrapped(nn.DataParallel(nn.ReLU()))
+    ReLU()
+    """
+    while isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        model = model.module
+    return model
+
+
+class TrainingStep(nn.Module):
+    """A model and its loss as one module, from a flat list of tensors to the loss, or to the outputs where it has none.
+
+    The step holds each parameter and buffer of the model once, however many names it has there, under a name of its
+    own; the model runs with whatever the step holds. So a tied weight has one gradient, which autograd itself adds up,
+    and nothing has to be copied to run the model with other tensors.
+
+    Args:
+        model: the model; its parameters and buffers are shared, not copied.
+        args: positional inputs of the model, tensors or containers of tensors. Inputs are data: they get no gradient,
+            even if they require one.
+        kwargs: keyword inputs.
+        loss: from the model's output to a scalar tensor; None as in `remat_explorer.capture`.
+
+    Attributes:
+        names: for each tensor that the step holds, the first name that the model has for it.
+        returned: how the results lie in what the model returns; known once the step has run.
+
+    >>> layer = nn.Linear(2, 2, bias=False)
+    >>> step = TrainingStep(nn.Sequential(layer, layer), (torch.ones(1, 2),))
+    >>> step.names
+    {'parameter_0': '0.weight'}
+    """
+
+    def __init__(
+        self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, loss: Loss | None = None
+    ) -> None:
+        super().__init__()
+        self._parts = (model, loss)  # in a tuple: neither may become a child with parameters
+        self._inputs = (tuple(args), dict(kwargs or {}))
+        self._autocast = Autocast.ambient()
+        self.names: dict[str, str] = {}
+        self._stands_for: dict[str, torch.Tensor] = {}
+        for number, (name, parameter) in enumerate(model.named_parameters()):
+            self.register_parameter(f"parameter_{number}", parameter)
+            self.names[f"parameter_{number}"] = name
+        for number, (name, buffer) in enumerate(model.named_buffers()):
+            self.register_buffer(f"buffer_{number}", buffer)
+            self.names[f"buffer_{number}"] = name
+        self._stands_for = {**self._parameters, **self._buffers}  # type: ignore[dict-item]
+        self.training = model.training
+        self.returned: Returned | None = None
+
+    @property
+    def model(self) -> nn.Module:
+        """The person's own model."""
+        return self._parts[0]
+
+    def hold(self, choose: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        """Hold what ``choose`` gives for each tensor; the model keeps its own.
+
+        A parameter stays a parameter and requires a gradient as before.
+        """
+        for name, parameter in self._parameters.items():
+            assert parameter is not None
+            if (chosen := choose(parameter)) is not parameter:
+                self._parameters[name] = nn.Parameter(chosen.detach(), parameter.requires_grad)
+        for name, buffer in self._buffers.items():
+            assert buffer is not None
+            self._buffers[name] = choose(buffer)
+
+    def aliases(self) -> dict[str, str]:
+        """For every name in the model, of one tensor possibly several, the step's own name."""
+        own = {id(tensor): name for name, tensor in self._stands_for.items()}
+        model = unwrapped(self.model)
+        everything = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+        return {path: own[id(tensor)] for path, tensor in everything}
+
+    def tensors(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> tuple[torch.Tensor, ...]:
+        """The tensors among the inputs, detached, in the order that `forward` takes them.
+
+        Raises:
+            CaptureError: if these inputs are nested differently from those of the constructor, or have other shapes.
+        """
+        given = (tuple(args), dict(kwargs or {}))
+        expected, found = pytree.tree_structure(self._inputs), pytree.tree_structure(given)
+        if expected != found:
+            raise CaptureError(f"the inputs are nested as {found}, but the model was captured with {expected}")
+        tensors = tensors_in(given)
+        for number, (mine, theirs) in enumerate(zip(tensors_in(self._inputs), tensors, strict=True)):
+            if (mine.shape, mine.dtype) != (theirs.shape, theirs.dtype):
+                raise CaptureError(
+                    f"input tensor {number} is {theirs.dtype} of shape {list(theirs.shape)}, but the model was "
+                    f"captured with {mine.dtype} of shape {list(mine.shape)}; shapes are static: capture it again"
+                )
+        return plain_inputs(args, kwargs)
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        held = {**self._parameters, **self._buffers}
+        with borrowed(self.model, {id(own): held[name] for name, own in self._stands_for.items()}):  # type: ignore[misc]
+            return self.results_of(unwrapped(self.model), tensors)
+
+    def results_of(self, model: nn.Module, tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        """Loss or outputs of ``model`` as it is, for inputs in the order that `tensors` gives."""
+        remaining = iter(tensors)
+        args, kwargs = map_tensors(lambda _: next(remaining), self._inputs)
+        with self._autocast.on(), _without_compilation(), recurrence_in_steps(model), torch.enable_grad():
+            given = [*tensors, *model.parameters(), *model.buffers()]
+            results, self.returned = results_of_output(model(*args, **kwargs), self._parts[1], given)
+            return results
+
+
+def plain_inputs(args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> tuple[torch.Tensor, ...]:
+    """The tensors among a model's inputs, detached, in the order that `TrainingStep.forward` takes them."""
+    with torch.inference_mode(False):  # what inference mode made can take no part in training, but a copy can
+        return tuple(t.clone() if t.is_inference() else t.detach() for t in tensors_in((tuple(args), kwargs or {})))
+
+
+@contextlib.contextmanager
+def _without_compilation() -> Iterator[None]:
+    """Run what `torch.compile` wraps as plain PyTorch."""
+    with torch.compiler.set_stance("force_eager"):
+        yield

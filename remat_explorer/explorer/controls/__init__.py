@@ -1,0 +1,1 @@
+"""The rows of fields, buttons and sliders."""

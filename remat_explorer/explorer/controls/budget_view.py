@@ -1,0 +1,108 @@
+"""The budget: a slider with marks, and a field that understands "1.5 GiB" and "60%"."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import ipywidgets as w
+import traitlets as t
+
+from remat_explorer.errors import QuantityError
+from remat_explorer.explorer.state.state import State
+from remat_explorer.quantities import format_bytes
+
+HERE = Path(__file__).parent
+BEYOND = 1.05  # the slider ends a little above checkpoint-all
+
+
+class BudgetSlider(anywidget.AnyWidget):
+    """A range with clickable marks; all traits are bytes.
+
+    ``moving`` follows the thumb while it is dragged. The browser sends its next position only when ``answered`` says
+    that the last one is on the screen, so positions never queue up.
+    """
+
+    _esm = (HERE.parent / "quantities.js").read_text() + (HERE / "budget.js").read_text()
+    _css = HERE / "budget.css"
+    low = t.Float(0).tag(sync=True)
+    high = t.Float(0).tag(sync=True)
+    known = t.Float(0).tag(sync=True)
+    checkpoint_all = t.Float(0).tag(sync=True)
+    value = t.Float(0).tag(sync=True)
+    moving = t.Float(0).tag(sync=True)
+    answered = t.Float(0).tag(sync=True)
+    ticks = t.List(t.Float()).tag(sync=True)
+
+
+class BudgetView:
+    """Keeps slider, field and the state's budget together.
+
+    Args:
+        state: whose budget it is.
+        preview: called with the bytes under the thumb while it is dragged.
+    """
+
+    def __init__(self, state: State, preview: Callable[[int], None]) -> None:
+        self._state, self._preview = state, preview
+        self.slider = BudgetSlider(layout=w.Layout(flex="1 1 0", min_width="0"))
+        self.field = w.Text(
+            continuous_update=False,
+            layout=w.Layout(width="96px"),
+            tooltip='Bytes, "1.5 GiB", or "60%" of the checkpoint-all peak',
+        )
+        self._share = w.Label(layout=w.Layout(width="176px"))
+        self._share.tooltip = "Share of the memory that keeping everything takes"
+        self.widget = w.HBox([w.Label("Budget"), self.field, self._share, self.slider])
+        self.widget.add_class("remat-budget-row")
+        self.slider.observe(lambda change: setattr(state, "budget", int(change["new"])), "value")
+        self.slider.observe(self._drag, "moving")
+        self.field.observe(self._typed, "value")
+        state.observe(self._draw, ["budget", "smallest", "checkpoint_all_peak"])
+        state.observe(self._tick, ["frontier", "smallest"])
+        self._draw()
+        self._tick()
+
+    def _drag(self, change: Any) -> None:
+        budget = int(change["new"])
+        try:
+            self._show(budget)
+            self._preview(budget)
+        finally:
+            self.slider.answered = change["new"]  # after what the preview sent: messages arrive in order
+
+    def _tick(self, change: Any = None) -> None:
+        frontier, smallest = self._state.frontier, self._state.smallest
+        peaks = {point.peak for point in frontier.nondominated()} if frontier is not None else set()
+        ticks = sorted(float(peak) for peak in peaks if peak is not None)
+        known = [smallest.known_feasible] if smallest else []
+        with self.slider.hold_sync():
+            self.slider.ticks = ticks
+            self.slider.known = min([*known, *ticks[:1]], default=0)  # a solve may have found less
+
+    def _draw(self, change: Any = None) -> None:
+        state, smallest = self._state, self._state.smallest
+        with self.slider.hold_sync():
+            self.slider.low = smallest.lower_bound if smallest else 0
+            self.slider.high = max(math.ceil(state.checkpoint_all_peak * BEYOND), state.budget)
+            self.slider.checkpoint_all = state.checkpoint_all_peak
+            self.slider.value = state.budget
+        self._show(state.budget)
+
+    def _show(self, budget: float) -> None:
+        self._shown = format_bytes(budget) if budget else ""
+        self.field.value = self._shown
+        peak = self._state.checkpoint_all_peak
+        self._share.value = f"{100 * budget / peak:.1f} % of checkpoint-all" if peak else ""
+
+    def _typed(self, change: Any) -> None:
+        if change["new"] == self._shown:
+            return
+        try:
+            self._state.set_budget(change["new"])
+        except QuantityError as error:
+            self._state.say(str(error), "error")
+        self._draw()

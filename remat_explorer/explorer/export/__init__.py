@@ -1,0 +1,1 @@
+"""What the explorer knows as files and downloads."""

@@ -1,0 +1,218 @@
+"""Take out what the explorer knows: files in the working directory, under names that are still free."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from remat_explorer.errors import RematError, UnknownNameError
+from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.work.begin_sizes import BEGIN
+from remat_explorer.quantities import format_bytes
+from remat_explorer.report import Origin, write_report
+
+NOT_SOLVED = "There is no solution yet: solve first."
+NOT_EXECUTED = "This needs an execution: execute the schedule first."
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Something that can be exported.
+
+    Attributes:
+        label: what the menu calls it.
+        ending: of the file's name, after the model's.
+        missing: why it cannot be had from a state, or "".
+        write: writes it to a path; None for pictures, which the browser makes.
+        slow: whether it takes seconds, so that it is done in the background.
+    """
+
+    label: str
+    ending: str
+    missing: Callable[[State], str]
+    write: Callable[[State, Path], object] | None = None
+    slow: bool = False
+
+
+def _no_graph(state: State) -> str:
+    return "" if state.graph else "There is no model yet."
+
+
+def _no_answer(state: State) -> str:
+    return "" if state.solution or state.answer else NOT_SOLVED
+
+
+def _no_frontier(state: State) -> str:
+    return "" if state.frontier else "There is no trade-off curve yet."
+
+
+def _no_measurement(state: State) -> str:
+    return "" if state.measurement else NOT_EXECUTED
+
+
+def _no_snapshot(state: State) -> str:
+    if not state.device.startswith("cuda"):
+        return "PyTorch records memory snapshots on CUDA only: choose that device."
+    return state.no_execution or ("" if state.solution else NOT_SOLVED)
+
+
+def _no_schedule(state: State) -> str:
+    return "" if state.schedule else "There is nothing on the screen yet."
+
+
+def _no_matrices(state: State) -> str:
+    return _no_schedule(state) or ("" if state.picture == "matrices" else "Show the matrices first.")
+
+
+def _no_model(state: State) -> str:
+    return _no_schedule(state) or ("" if state.picture == "model" else "Show the model first.")
+
+
+def _write_graph(state: State, path: Path) -> None:
+    if state.graph is not None:
+        state.graph.save(str(path))
+
+
+def _write_solution(state: State, path: Path) -> None:
+    shown = state.solution or state.answer
+    if shown is not None:
+        shown.save(path)
+
+
+def _write_sweep(state: State, path: Path) -> None:
+    if state.frontier is not None:
+        state.frontier.save(path)
+
+
+def _write_trace(state: State, path: Path) -> None:
+    if state.measurement is not None:
+        state.measurement.save_trace(path)
+
+
+def _write_report(state: State, path: Path) -> None:
+    shown = state.solution or state.answer
+    if shown is None:
+        return
+    measured = state.measurement if shown is state.solution else None
+    write_report(
+        shown,
+        path,
+        measurement=measured,
+        frontier=state.frontier,
+        history=state.history,
+        other=state.other,
+        source=origin(state),
+    )
+
+
+def _write_snapshot(state: State, path: Path) -> None:
+    """Run the schedule again, with PyTorch's record of it."""
+    from remat_explorer.runtime import measure
+
+    solution, inputs = state.solution, state.inputs
+    if solution is not None and inputs is not None:
+        run = (inputs.module, inputs.args, inputs.kwargs, inputs.loss)
+        measure(solution, *run, device=state.device, repeats=1, snapshot=path)
+
+
+KINDS: dict[str, Kind] = {
+    "report": Kind("Report (HTML)", "report.html", _no_answer, _write_report, slow=True),
+    "solution": Kind("Solution (JSON)", "solution.json", _no_answer, _write_solution),
+    "graph": Kind("Graph (JSON)", "graph.json", _no_graph, _write_graph),
+    "sweep": Kind("Trade-off curve (JSON)", "sweep.json", _no_frontier, _write_sweep),
+    "trace": Kind("Execution for Perfetto (JSON)", "trace.json", _no_measurement, _write_trace),
+    "snapshot": Kind("PyTorch memory snapshot", "snapshot.pickle", _no_snapshot, _write_snapshot, slow=True),
+    "matrices-png": Kind("Matrices (PNG)", "matrices.png", _no_matrices),
+    "model-png": Kind("Model (PNG)", "model.png", _no_model),
+    "plots-png": Kind("Plots (PNG)", "plots.png", _no_schedule),
+    "plots-svg": Kind("Plots (SVG)", "plots.svg", _no_schedule),
+}
+
+
+def require_kind(state: State, name: str) -> Kind:
+    """The kind of that name, if the state has what it takes.
+
+    Raises:
+        UnknownNameError: if there is no such kind; near ones are listed.
+        RematError: that says what is missing.
+
+    >>> require_kind(State(), "solution")
+    Traceback (most recent call last):
+        ...
+    remat_explorer.errors.RematError: There is no solution yet: solve first.
+    """
+    if name not in KINDS:
+        raise UnknownNameError("kind of export", name, KINDS)
+    kind = KINDS[name]
+    if missing := kind.missing(state):
+        raise RematError(missing)
+    return kind
+
+
+def file_name(state: State, kind: Kind) -> str:
+    """A name for the file: the model's, as far as file systems take it, and what it is.
+
+    >>> file_name(State(model="nets/big.py:make_model"), KINDS["report"])
+    'nets_big.py_make_model-report.html'
+    """
+    plain = "".join(c if c.isalnum() or c in "._-" else "_" for c in state.model).strip(".")
+    return f"{plain or 'model'}-{kind.ending}"
+
+
+def free_path(path: Path) -> Path:
+    """``path``, or the first numbered name beside it under which nothing is kept.
+
+    >>> free_path(Path("no-such-file.json"))
+    PosixPath('no-such-file.json')
+    """
+    number, free = 2, path
+    while free.exists():
+        free = path.with_name(f"{path.stem}-{number}{path.suffix}")
+        number += 1
+    return free
+
+
+def write(state: State, kind: Kind, path: Path, cancelled: threading.Event | None = None) -> None:
+    """Write a file and say so; one that is in the way meanwhile is never replaced.
+
+    Raises:
+        RematError: if the file cannot be written.
+    """
+    assert kind.write is not None
+    try:
+        kind.write(state, path)
+    except OSError as error:
+        raise RematError(f"{shown(path)!r} cannot be written: {error.strerror or error}") from None
+    say_written(state, path)
+
+
+def say_written(state: State, path: Path) -> None:
+    """Name the file in the status line, with its size, relative to the working directory."""
+    state.say(f"Saved {shown(path)} ({format_bytes(path.stat().st_size)}) in the working directory.", "good")
+
+
+def shown(path: Path) -> str:
+    """A path as people look for it: relative to the working directory, where it is inside."""
+    absolute = path.resolve()
+    here = Path.cwd().resolve()
+    return os.fspath(absolute.relative_to(here)) if absolute.is_relative_to(here) else os.fspath(absolute)
+
+
+def origin(state: State) -> Origin:
+    """Where the graph on the screen comes from, as far as the state knows."""
+    graph = state.graph
+    measured = graph is not None and any(node.default.workspace for node in graph.operations)  # estimates have none
+    costs = f"measured on {state.device}" if measured else "" if state.measured_costs else "estimated"
+    if state.inputs is None:
+        return Origin("graph", state.model)
+    if ".py" in state.model:
+        return Origin("file", Path(state.model).name, device=state.device, costs=costs)
+    from remat_explorer import models
+
+    if state.model not in models.names():
+        return Origin("module", state.model, device=state.device, costs=costs)
+    sequence = BEGIN.get(state.model, {}).get("sequence")
+    return Origin("zoo", state.model, state.batch or None, state.image, sequence, state.device, costs)

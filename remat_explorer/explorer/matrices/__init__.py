@@ -1,0 +1,1 @@
+"""R, S and U on canvases, with one linked cursor."""

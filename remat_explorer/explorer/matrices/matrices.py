@@ -1,0 +1,165 @@
+"""R, S and U with one linked cursor, drawn by the browser on canvases."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import traitlets as t
+
+from remat_explorer.explorer.matrices.matrix_cells import Cells, difference_planes, kind_colours, labels
+from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.state.zooming import follow
+from remat_explorer.figures.palette import DARK, LIGHT
+from remat_explorer.graph import Graph
+from remat_explorer.schedule import Schedule
+
+HERE = Path(__file__).parent
+SCRIPTS = (  # in the order in which they build on one another
+    "../quantities",
+    *(f"matrix_{part}" for part in ("cells", "panels", "raster", "axes", "zoom", "parts", "input")),
+    "matrix",
+)
+BOTH_WAYS = ("stage", "value", "zoom", "playing")  # traits that the browser changes too
+
+
+class Matrices(anywidget.AnyWidget):
+    """The widget: matrices as bytes, names, the cursor, and what is marked.
+
+    Attributes:
+        rows: stages on the screen, of both schedules when two are compared.
+        runs, R, S, U, largest: the attributes of `Cells`.
+        compared_computed, compared_kept: what `difference_planes` says; empty when nothing is compared.
+        found: operations that are marked.
+        zoom: first and last stage, first and last operation on the screen; empty is everything.
+        colouring: whether the colours of R tell kinds of computation or of implementation.
+        kinds: of implementations, the default one first: label, colour on light ground, colour on dark ground.
+    """
+
+    _esm = "".join((HERE / f"{name}.js").read_text() for name in SCRIPTS)
+    _css = HERE / "matrix.css"
+    rows = t.Int(0).tag(sync=True)
+    runs = t.Bytes(b"").tag(sync=True)
+    R = t.Bytes(b"").tag(sync=True)
+    S = t.Bytes(b"").tag(sync=True)
+    U = t.Bytes(b"").tag(sync=True)
+    largest = t.Float(0).tag(sync=True)
+    compared_computed = t.Bytes(b"").tag(sync=True)
+    compared_kept = t.Bytes(b"").tag(sync=True)
+    resident = t.Float(0).tag(sync=True)
+    budget = t.Float(0).tag(sync=True)
+    operations = t.List([]).tag(sync=True)
+    values = t.List([]).tag(sync=True)
+    palettes = t.Dict({"light": asdict(LIGHT), "dark": asdict(DARK)}).tag(sync=True)
+    stage = t.Int(0).tag(sync=True)
+    value = t.Int(0).tag(sync=True)
+    zoom = t.List(t.Int(), []).tag(sync=True)
+    found = t.List(t.Int(), []).tag(sync=True)
+    playing = t.Bool(False).tag(sync=True)
+    theme = t.Unicode("light").tag(sync=True)
+    colouring = t.Unicode("computation").tag(sync=True)
+    kinds = t.List([]).tag(sync=True)
+
+
+class MatrixView:
+    """Keeps the widget together with the state: schedules, cursor, zoom, marks, budget, player and theme."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.widget = Matrices()
+        self._named: Graph | None = None
+        self._drawn: tuple[Schedule | None, Schedule | None] = (None, None)
+        state.observe(self._draw, ["schedule", "other"])
+        state.observe(self._move, ["stage", "value", "budget", "zoom", "found", "playing"])
+        state.observe(self._follow, ["stage", "value"])
+        state.observe(self._switch, ["picture", "colouring"])
+        self.widget.observe(self._take, BOTH_WAYS)
+        self.widget.observe(lambda change: setattr(state, "theme", change["new"]), "theme")
+        self.widget.on_msg(self._asked)
+        self._draw()
+        self._switch()
+
+    def _draw(self, change: Any = None) -> None:
+        schedule, other, widget = self._state.schedule, self._compared(), self.widget
+        if (schedule, other) == self._drawn and change is not None:
+            return
+        with widget.hold_sync():
+            if schedule is None:
+                widget.rows = 0
+            else:
+                self._fill(schedule, other)
+            self._drawn = (schedule, other)
+            self._copy()
+        _let_it_leave()
+
+    def _fill(self, schedule: Schedule, other: Schedule | None) -> None:
+        widget = self.widget
+        if self._named is not schedule.graph:
+            self._named = schedule.graph
+            widget.operations, widget.values = labels(schedule.graph)
+            widget.kinds = kind_colours(schedule.graph)
+            widget.resident = schedule.graph.resident_bytes
+        if schedule is not self._drawn[0]:
+            cells = Cells.of(schedule)
+            widget.runs, widget.R, widget.S = cells.runs, cells.R, cells.S
+            widget.U, widget.largest = cells.U, cells.largest
+        if other is None:
+            widget.compared_computed, widget.compared_kept, widget.rows = b"", b"", schedule.stages
+        else:
+            widget.compared_computed, widget.compared_kept, widget.rows = difference_planes(schedule, other)
+
+    def _compared(self) -> Schedule | None:
+        """The other schedule, where it is one of the same graph."""
+        schedule, other = self._state.schedule, self._state.other
+        if schedule is None or other is None or other.schedule is None or other.schedule is schedule:
+            return None
+        same = [operation.name for operation in schedule.graph.operations] == [
+            operation.name for operation in other.schedule.graph.operations
+        ]
+        return other.schedule if same and schedule.S.shape[1] == other.schedule.S.shape[1] else None
+
+    def _move(self, change: Any) -> None:
+        self._copy()
+        if change["name"] in ("stage", "value"):
+            _let_it_leave()
+
+    def _copy(self) -> None:
+        state, widget = self._state, self.widget
+        with widget.hold_sync():
+            widget.stage, widget.value, widget.budget = state.stage, state.value, state.budget
+            widget.zoom, widget.found, widget.playing = list(state.zoom), list(state.found), state.playing
+
+    def _follow(self, change: Any) -> None:
+        """Where only a part is on the screen, it moves along when the cursor leaves it."""
+        state, schedule = self._state, self._state.schedule
+        if not state.zoom or schedule is None:
+            return
+        first, last, left, right = state.zoom
+        if change["name"] == "stage":
+            first, last = follow(first, last, state.stage, self.widget.rows)
+        else:
+            left, right = follow(left, right, int(schedule.graph.producer[state.value]), schedule.graph.n)
+        state.zoom = (first, last, left, right)
+
+    def _switch(self, change: Any = None) -> None:
+        self.widget.colouring = self._state.colouring
+        self.widget.layout.display = None if self._state.picture == "matrices" else "none"
+
+    def _take(self, change: Any) -> None:
+        name, new = change["name"], change["new"]
+        setattr(self._state, name, tuple(new) if name == "zoom" else new)
+        if name == "zoom" and tuple(new) != self._state.zoom:
+            self.widget.zoom = list(self._state.zoom)  # the state has clipped it to what it was
+
+    def _asked(self, widget: Any, content: dict[str, Any], buffers: Any) -> None:
+        """The keys n and N of the browser."""
+        if "found" in content:
+            self._state.select_found(int(content["found"]))
+
+
+def _let_it_leave() -> None:
+    """Let the kernel's sending thread have the interpreter, before other views keep it busy for many milliseconds."""
+    time.sleep(0.0005)

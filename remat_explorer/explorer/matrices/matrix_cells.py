@@ -1,0 +1,116 @@
+"""R, S and U as the bytes that the browser is sent, and the texts of its hover."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from remat_explorer.explanations.kinds import kinds_in, kinds_of_codes, label_of
+from remat_explorer.figures.schedules.difference import difference
+from remat_explorer.figures.schedules.implementation_colours import implementation_colours
+from remat_explorer.figures.schedules.schedule_heatmap import computation_kinds
+from remat_explorer.graph import Graph
+from remat_explorer.quantities import format_seconds
+from remat_explorer.schedule import Schedule
+
+LEVELS = 65535  # U travels as 16 bits: fine enough for three digits, a quarter of int64
+KINDS = 4  # of computation; a cell of R is its kind plus 4 times the number of the implementation
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The matrices of a schedule, as small as they get without losing anything: bits, and bytes where something is.
+
+    Attributes:
+        runs: bits, most significant first, rows padded to bytes: which cells of R compute.
+        R: one byte for each of these in order, the kind of `computation_kinds` plus `KINDS` times the implementation.
+        S: bits like ``runs``.
+        U: of these cells, little-endian 16-bit, the share of ``largest`` times `LEVELS`, at least 1: first the memory
+            that is held before each computation, back to the stage's one before, then the memory while each runs.
+        largest: bytes of the highest level.
+    """
+
+    runs: bytes
+    R: bytes
+    S: bytes
+    U: bytes
+    largest: float
+
+    @staticmethod
+    def of(schedule: Schedule) -> Cells:
+        """The cells of a schedule.
+
+        >>> from remat_explorer.instances import linear
+        >>> cells = Cells.of(Schedule(linear(1), np.eye(3), np.tril(np.ones((3, 3)), -1)))
+        >>> list(cells.runs), list(cells.R), list(cells.S)
+        ([128, 64, 32], [5, 6, 6], [0, 128, 192])
+        """
+        runs, n = schedule.R > 0, schedule.graph.n
+        cells = np.flatnonzero(runs)
+        before = np.where(cells % n > 0, cells - 1, cells)
+        shown = schedule.U.ravel()[np.concatenate([before, cells])]
+        largest = float(shown.max()) if shown.size else 0.0
+        levels = np.maximum(1, np.rint(shown * (LEVELS / max(largest, 1.0))))
+        kinds = computation_kinds(schedule).ravel()[cells] + schedule.R.ravel()[cells] * np.uint8(KINDS)
+        return Cells(
+            runs=np.packbits(runs, axis=1).tobytes(),
+            R=kinds.tobytes(),
+            S=np.packbits(schedule.S, axis=1).tobytes(),
+            U=levels.astype("<u2").tobytes(),
+            largest=largest,
+        )
+
+
+def difference_planes(first: Schedule, second: Schedule) -> tuple[bytes, bytes, int]:
+    """What `difference` says of R and of S, and the number of stages.
+
+    Each code from 0 to 3 is two bits in two planes, the low one first; rows are padded to bytes.
+    """
+    cells = difference(first, second)
+    return _planes(cells.R), _planes(cells.S), len(cells.R)
+
+
+def _planes(codes: np.ndarray) -> bytes:
+    return b"".join(np.packbits(codes >> bit & 1, axis=1).tobytes() for bit in (0, 1))
+
+
+def labels(graph: Graph) -> tuple[list[list[Any]], list[list[Any]]]:
+    """What the hover says: of operations and of values.
+
+    Returns:
+        Operations as (name, phase, cost, first output or -1, names of the implementations where there are several,
+        places of their kinds among `kind_colours`), and values as (name, bytes, producer).
+    """
+    place = {kind: i for i, kind in enumerate(("", *kinds_in(graph)))}
+    operations = [
+        [
+            node.name,
+            node.phase,
+            _cost(node.default.cost),
+            node.default.outputs[0] if node.default.outputs else -1,
+            [way.name for way in node.implementations] if len(node.implementations) > 1 else [],
+            [place[kind] for kind in kinds] if len(place) > 1 else [],
+        ]
+        for node, kinds in zip(graph.operations, kinds_of_codes(graph), strict=True)
+    ]
+    values = [[value.name, value.bytes, int(graph.producer[v])] for v, value in enumerate(graph.values)]
+    return operations, values
+
+
+def kind_colours(graph: Graph) -> list[list[str]]:
+    """The kinds of a graph's implementations, the default one first: label, colour on light and on dark ground.
+
+    >>> from remat_explorer.instances import linear
+    >>> kind_colours(linear(1))
+    [['default', '#B5B5B5', '#6B6F76']]
+    """
+    kinds = ("", *kinds_in(graph))
+    light, dark = implementation_colours(kinds, "light"), implementation_colours(kinds, "dark")
+    return [[label_of(kind), light[kind], dark[kind]] for kind in kinds]
+
+
+def _cost(cost: float) -> str:
+    """Costs of captured graphs are seconds; those of the teaching graphs are whole units."""
+    return f"cost {cost:g}" if cost == int(cost) and cost > 0 else format_seconds(cost)

@@ -1,0 +1,1 @@
+"""The model's graph, drawn by the browser."""

@@ -1,0 +1,135 @@
+"""The model's graph, drawn by the browser: what the selected stage computes and keeps, and who reads what."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import numpy as np
+import traitlets as t
+
+from remat_explorer.explorer.state.state import State
+from remat_explorer.figures.networks.snake_layout import snake_layout
+from remat_explorer.figures.networks.snake_picture import snake_picture
+from remat_explorer.figures.palette import DARK, LIGHT
+from remat_explorer.graph import Graph
+from remat_explorer.quantities import format_seconds
+from remat_explorer.schedule import Schedule
+
+HERE = Path(__file__).parent
+SCRIPTS = ("../quantities.js", "model_graph_data.js", "model_graph_layers.js", "model_graph.js")
+FOLLOWED = ("stage", "value", "found", "theme")
+
+
+class ModelGraph(anywidget.AnyWidget):
+    """The widget: the picture of a graph, the bits of a schedule, and the cursor.
+
+    Attributes:
+        picture: see `picture_of`; empty when there is no graph.
+        boxes: left, top, right and bottom of each operation in columns and rows, little-endian 32-bit floats.
+        R: whether an operation runs in a stage, bits, most significant first, rows padded to bytes.
+        S: whether a value is kept into a stage, bits in the same way.
+        stages: rows of R and S.
+    """
+
+    _esm = "".join((HERE / name).read_text() for name in SCRIPTS)
+    _css = HERE / "model_graph.css"
+    picture = t.Dict({}).tag(sync=True)
+    boxes = t.Bytes(b"").tag(sync=True)
+    R = t.Bytes(b"").tag(sync=True)
+    S = t.Bytes(b"").tag(sync=True)
+    stages = t.Int(0).tag(sync=True)
+    palettes = t.Dict({"light": asdict(LIGHT), "dark": asdict(DARK)}).tag(sync=True)
+    stage = t.Int(0).tag(sync=True)
+    value = t.Int(0).tag(sync=True)
+    found = t.List([]).tag(sync=True)
+    theme = t.Unicode("light").tag(sync=True)
+
+
+class ModelView:
+    """Keeps the widget and the state together; what is hidden is neither laid out nor sent."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.widget = ModelGraph()
+        self._drawn: tuple[Graph | None, Schedule | None] = (None, None)
+        state.observe(self._show, ["picture", "graph", "schedule"])
+        state.observe(self._follow, list(FOLLOWED))
+        self.widget.observe(self._select, ["stage", "value"])
+        self._show()
+
+    def _show(self, change: Any = None) -> None:
+        state, widget = self._state, self.widget
+        widget.layout.display = "" if state.picture == "model" else "none"
+        if state.picture != "model":
+            return
+        schedule = state.schedule
+        graph = state.graph if schedule is None else schedule.graph
+        with widget.hold_sync():
+            if graph is not self._drawn[0]:
+                widget.picture, widget.boxes = ({}, b"") if graph is None else picture_of(graph)
+            if schedule is not self._drawn[1]:
+                widget.stages = 0 if schedule is None else schedule.stages
+                widget.R = b"" if schedule is None else np.packbits(schedule.R > 0, axis=1).tobytes()
+                widget.S = b"" if schedule is None else np.packbits(schedule.S, axis=1).tobytes()
+            self._drawn = (graph, schedule)
+            self._follow()
+
+    def _follow(self, change: Any = None) -> None:
+        if self._state.picture != "model":
+            return
+        with self.widget.hold_sync():
+            for name in FOLLOWED:
+                value = getattr(self._state, name)
+                setattr(self.widget, name, list(value) if name == "found" else value)
+
+    def _select(self, change: Any) -> None:
+        if self._state.picture == "model":
+            setattr(self._state, change["name"], change["new"])
+
+
+def picture_of(graph: Graph) -> tuple[dict[str, Any], bytes]:
+    """What the browser draws: numbers and names of the snake's picture, and its boxes.
+
+    ``operations`` has name, phase, cost in words, share of the highest cost, workspace and the values read and written
+    for each operation; ``values`` has name, bytes and producer for each value.
+
+    >>> from remat_explorer.instances import linear
+    >>> picture, boxes = picture_of(linear(2))
+    >>> picture["rows"], picture["operations"][1], len(boxes) // 16
+    (1, ['v1', 'forward', 'cost 1', 1.0, 0, [0], [1]], 5)
+    """
+    layout = snake_layout(graph)
+    drawn = snake_picture(graph, layout)
+    highest = max(float(graph.costs.max()), 1e-30)
+    operations = [
+        [
+            node.name,
+            node.phase,
+            cost_in_words(node.default.cost),
+            round(node.default.cost / highest, 4),
+            node.default.workspace,
+            sorted(set(node.default.inputs)),
+            list(node.default.outputs),
+        ]
+        for node in graph.operations
+    ]
+    producer = graph.producer.tolist()
+    picture = {
+        "columns": layout.columns,
+        "rows": layout.rows,
+        "lanes": list(drawn.lanes),
+        "lines": drawn.lines,
+        "labels": [[label.left, label.right, label.row, label.line, label.text] for label in drawn.labels],
+        "skips": layout.skips.tolist(),
+        "operations": operations,
+        "values": [[value.name, value.bytes, producer[v]] for v, value in enumerate(graph.values)],
+    }
+    return picture, drawn.boxes.astype("<f4").tobytes()
+
+
+def cost_in_words(cost: float) -> str:
+    """Costs of captured graphs are seconds; those of the teaching graphs are whole units."""
+    return f"cost {cost:g}" if cost == int(cost) and cost > 0 else format_seconds(cost)

@@ -1,0 +1,96 @@
+"""Two schedules beside each other: A on the screen, B pinned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ipywidgets as w
+
+from remat_explorer.explorer.panels.clickable import Click
+from remat_explorer.explorer.panels.markup import button, note, table, text
+from remat_explorer.explorer.panels.side_panel import SidePanel
+from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.work.comparing import (
+    differing_cells,
+    figures_of,
+    open_other,
+    pin,
+    stop_comparing,
+    swap,
+)
+from remat_explorer.solution import Solution
+
+ACTIONS = {"pin": pin, "swap": swap, "stop": stop_comparing}
+BEFORE = (
+    "Pin the schedule on the screen as B, then solve with another budget or strategy: the two stand here side by side, "
+    "and the matrices show in which cells they differ."
+)
+
+
+class ComparePanel(SidePanel):
+    """The table of both, with a field that opens a solution file as B."""
+
+    name, title = "compare", "The schedule on the screen and another"
+    traits = ("solution", "schedule", "other")
+
+    def __init__(self, state: State) -> None:
+        super().__init__(state)
+        self.path = w.Text(
+            placeholder="solution.json",
+            continuous_update=False,
+            layout=w.Layout(flex="1 1 0", width="auto", min_width="0"),
+            tooltip="Path of a solution file of this model, relative to the notebook's folder",
+        )
+        self.open = w.Button(description="Open as B", layout=w.Layout(width="84px"), tooltip="Compare with this file")
+        self.open.on_click(lambda clicked: open_other(state, self.path.value))
+        row = w.HBox([w.Label("Solution file"), self.path, self.open])
+        row.add_class("remat-open")
+        self.widget: Any = w.VBox([self.content, row], layout=w.Layout(height="100%"))
+        self.widget.add_class("remat-compare")
+        state.observe(self._forget_other, "graph")
+
+    def html(self) -> str:
+        return comparison_html(self.state.solution, self.state.other)
+
+    def clicked(self, click: Click) -> None:
+        if click.action in ACTIONS:
+            ACTIONS[click.action](self.state)
+
+    def _forget_other(self, change: Any) -> None:
+        """A solution of another graph cannot be compared."""
+        other, graph = self.state.other, change["new"]
+        if other is not None and (graph is None or other.graph.structure != graph.structure):
+            self.state.other = None
+
+
+def comparison_html(shown: Solution | None, other: Solution | None) -> str:
+    """The buttons, and where there are two solutions the table of both."""
+    both = other is not None and shown is not None
+    buttons = " ".join(
+        [
+            button("Compare with this", "pin", "Pin the schedule on the screen as B", shown is not None),
+            button("Swap", "swap", "Put B on the screen, and pin what is there now", both),
+            button("Stop comparing", "stop", "Forget B", other is not None),
+        ]
+    )
+    if other is None:
+        return f"<p>{buttons}</p>{note(BEFORE)}"
+    theirs = figures_of(other)
+    mine = dict(figures_of(shown)) if shown is not None else {}
+    rows = [[text(label), text(mine.get(label, "…")), text(figure)] for label, figure in theirs]
+    rows += [[text(label), *map(text, counts)] for label, counts in _cells(shown, other)]
+    return f"<p>{buttons}</p>" + table(rows, ("", "A, on the screen", "B, pinned"), "compared")
+
+
+def _cells(shown: Solution | None, other: Solution) -> list[tuple[str, tuple[str, str]]]:
+    if shown is None or shown.schedule is None or other.schedule is None:
+        return []
+    rows = []
+    for label, a, b in (
+        ("computed only here", shown.schedule.R, other.schedule.R),
+        ("kept only here", shown.schedule.S, other.schedule.S),
+    ):
+        cells = differing_cells(a, b)
+        counts = ("other stages", "other stages") if cells is None else (f"{cells.only_a:,}", f"{cells.only_b:,}")
+        rows.append((label, counts))
+    return rows

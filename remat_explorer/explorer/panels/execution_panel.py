@@ -1,0 +1,135 @@
+"""The validation card: what was predicted, what was measured, and where the two differ most."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from remat_explorer.explanations import Mention, largest_difference
+from remat_explorer.explorer.panels.markup import link, note, table, text
+from remat_explorer.explorer.panels.side_panel import SidePanel
+from remat_explorer.explorer.state.state import State
+from remat_explorer.quantities import format_bytes, format_overhead, format_seconds
+
+BEFORE = "Press Execute: then measured memory, time and gradients stand here beside the prediction."
+
+
+class ExecutionPanel(SidePanel):
+    """The measurement of the solution on the screen, or why there is none."""
+
+    name, title = "execution", "What was predicted and what was measured"
+    traits = ("measurement", "shortage", "no_execution", "busy", "progress", "solution")
+
+    def html(self) -> str:
+        return execution_html(self.state)
+
+    def _changed(self, change: Any) -> None:
+        if change["name"] == "progress" and self.state.busy != "executing":
+            return
+        super()._changed(change)
+
+
+def execution_html(state: State) -> str:
+    """The card, what ran out of memory, how far a run is, or what to do for one."""
+    if state.busy == "executing":
+        share = f", {100 * state.progress:.0f} % done" if state.progress else ""
+        return note(f"Executing{share}: the plan, the plan that keeps everything, and plain PyTorch, in turn.")
+    if state.shortage:
+        return shortage_html(state)
+    if state.measurement is not None:
+        return card_html(state.measurement)
+    return note(state.no_execution or BEFORE)
+
+
+def shortage_html(state: State) -> str:
+    """Running out of memory, as a result."""
+    predicted = f" Predicted: {format_bytes(state.plan.peak)}." if state.plan is not None else ""
+    reason = state.shortage[:1].upper() + state.shortage[1:].removesuffix(".")
+    return (
+        f'<p class="head"><b class="bad">Out of memory</b> on {text(state.device)}.{predicted}</p>'
+        f'<p class="reason">{text(reason)}.</p>'
+    )
+
+
+def card_html(measurement: Any) -> str:
+    """The card of a `remat_explorer.runtime.Measurement`."""
+    held = measurement.within_budget
+    highest = format_bytes(max(measurement.peak, measurement.generated_peak))
+    verdict = "good" if held else "bad"
+    rows = [
+        ["peak", format_bytes(measurement.predicted_peak), format_bytes(measurement.peak), _error(measurement.error)],
+        [
+            "without resident bytes",
+            format_bytes(measurement.predicted_peak - measurement.resident_bytes),
+            format_bytes(measurement.peak - measurement.resident_bytes),
+            _error(measurement.dynamic_error),
+        ],
+        [
+            "overhead",
+            format_overhead(measurement.predicted_overhead),
+            "not measured" if measurement.overhead is None else format_overhead(measurement.overhead),
+            _times(measurement),
+        ],
+    ]
+    facts = [
+        [
+            "budget",
+            f'<b class="{verdict}">{"held" if held else "exceeded"}</b>: at most {highest} of '
+            f"{format_bytes(measurement.budget)}",
+        ],
+        *_against_eager(measurement),
+        *_allocator(measurement),
+        ["largest difference", _largest(measurement)],
+        ["device", text(measurement.device)],
+        *([["not compared", text(measurement.missing)]] if measurement.missing else []),
+    ]
+    return table(rows, ("", "predicted", "measured", "difference"), "card") + table(facts, kind="facts")
+
+
+def _error(ratio: float) -> str:
+    return f"{100 * ratio:+.2f} %"
+
+
+def _times(measurement: Any) -> str:
+    if measurement.checkpoint_all_seconds is None:
+        return format_seconds(measurement.seconds)
+    return f"{format_seconds(measurement.seconds)} against {format_seconds(measurement.checkpoint_all_seconds)}"
+
+
+def _against_eager(measurement: Any) -> list[list[str]]:
+    if measurement.eager is None:
+        return []
+    compared = measurement.eager.comparison
+    equal = '<b class="good">equal</b>' if compared.gradients_equal else '<b class="bad">differ</b>'
+    others = [
+        f"loss differs by {compared.loss_difference:.3g}" if compared.loss_difference else "loss equal",
+        "buffers equal" if compared.buffers_equal else "buffers differ",
+        "random state equal" if compared.random_state_equal else "random state differs",
+    ]
+    return [
+        ["gradients", f"{equal}: max difference {compared.gradient_difference:.3g} · {' · '.join(others)}"],
+        ["plain PyTorch", f"{format_bytes(measurement.eager.peak)}, {format_seconds(measurement.eager.seconds)}"],
+    ]
+
+
+def _allocator(measurement: Any) -> list[list[str]]:
+    if measurement.allocator is None:
+        return []
+    found = measurement.allocator
+    return [
+        [
+            "CUDA, whole process",
+            f"requested {format_bytes(found.requested)} · allocated {format_bytes(found.allocated)} · reserved "
+            f"{format_bytes(found.reserved)}",
+        ]
+    ]
+
+
+def _largest(measurement: Any) -> str:
+    plan = measurement.plan
+    found = largest_difference(plan, measurement.during, measurement.after)
+    if found is None:
+        return "none: measured and predicted memory are equal at every statement"
+    statement = plan.statements[found.statement]
+    where = link(Mention(f"statement {found.statement}, {plan.text(statement)}", stage=statement.stage))
+    sign = "+" if found.bytes > 0 else ""
+    return f"{sign}{format_bytes(found.bytes)} at {where}: {text(found.reason)}"

@@ -1,0 +1,128 @@
+"""Why the selected value is in memory in the selected stage or is not, and what writes it."""
+
+from __future__ import annotations
+
+from remat_explorer.explanations import Explanation, Life, Mention, explain_operation, explain_value, summarize_stage
+from remat_explorer.explanations.choices import explain_choice
+from remat_explorer.explorer.panels.markup import link, note, sentence, table, text
+from remat_explorer.explorer.panels.side_panel import SidePanel, shown_stage
+from remat_explorer.plan import Plan
+from remat_explorer.quantities import format_bytes
+from remat_explorer.schedule import Schedule
+
+SHOWN = 8  # names in a list
+SPANS = 3  # versions that are named
+READS = 24  # reads that are marked in the strip of a life
+
+
+class ExplainPanel(SidePanel):
+    """The selected value in words."""
+
+    name, title = "explain", "The selected value, in words"
+    traits = ("schedule", "solution", "stage", "value")
+
+    def html(self) -> str:
+        state = self.state
+        schedule, plan = state.schedule, state.plan
+        if schedule is None or plan is None:
+            return note("Load a model: then this explains the selected value in the selected stage.")
+        value = min(state.value, len(schedule.graph.values) - 1)
+        budget = state.solution.budget if state.solution is not None else state.budget
+        found = explain_value(schedule, plan, shown_stage(state), value, budget or None)
+        return explanation_html(schedule, plan, found)
+
+    def scroll(self) -> str:
+        return f"{self.name} {self.state.value}"
+
+
+def explanation_html(schedule: Schedule, plan: Plan, found: Explanation) -> str:
+    """A value in a stage: why, when it is in memory, and the operation that writes it."""
+    graph = schedule.graph
+    value, producer = graph.values[found.value], int(graph.producer[found.value])
+    writer = explain_operation(schedule, producer)
+    shapes = dict(zip(writer.outputs, writer.shapes, strict=False))  # of what the default implementation writes
+    shape = shapes.get(found.value, "")
+    size = " · ".join([format_bytes(value.bytes), *([text(shape)] if shape else [])])
+    lines = [
+        f'<p class="quiet">Stage {found.stage} {text(summarize_stage(schedule, plan, found.stage).sentence)}</p>',
+        f'<p class="head"><b>{text(value.name)}</b> <span class="quiet">{size} · in stage {found.stage}</span></p>',
+        f'<p class="reason {found.kind.name.lower()}">{sentence(found.words)}</p>',
+        life_strip(plan, found.lives, found.stage),
+    ]
+    origin = [writer.module, writer.operator, f"{writer.phase} pass", writer.line]
+    readers = [Mention(graph.operations[k].name, _first(graph.outputs(k))) for k in graph.readers[found.value]]
+    lines.append(
+        table(
+            [
+                ["written by", _name(writer.name, _first(writer.outputs), writer.stages)],
+                ["", text(" · ".join(part for part in origin if part))],
+                ["", text(writer.sentence)],
+                *_choice(schedule, producer, found.stage),
+                [
+                    "it reads",
+                    _names([Mention(graph.values[v].name, v) for v in writer.inputs], "parameters and inputs only"),
+                ],
+                ["read by", _names(readers, "no operation")],
+            ],
+            kind="facts",
+        )
+    )
+    return "".join(lines)
+
+
+def _choice(schedule: Schedule, operation: int, stage: int) -> list[list[str]]:
+    """Which implementation makes the value, and why that one."""
+    choice = explain_choice(schedule, operation, stage)
+    if choice is None:
+        return []
+    return [[f"by, in stage {choice.stage}", f"<b>{text(choice.name)}</b>: {text(choice.sentence)}"]]
+
+
+def life_strip(plan: Plan, lives: tuple[Life, ...], stage: int) -> str:
+    """When the value is in memory, along the statements of the plan, with its reads and the selected stage."""
+    if not lives:
+        return ""
+    stages, total = plan.timeline.stage, len(plan.statements)
+    begin, end = (int(place) for place in stages.searchsorted((stage, stage + 1)))
+    cursor = max(end - begin, total / 200)
+    bars = [f'<rect class="cursor" x="{begin}" y="0" width="{cursor:g}" height="16"/>']
+    for life in lives:
+        width = max(life.last - life.first + 1, total / 300)
+        bars.append(
+            f'<rect class="life" data-stage="{life.first_stage}" x="{life.first}" y="4" width="{width:g}" height="8">'
+            f"<title>{text(_span(life))}</title></rect>"
+        )
+    reads = [read for life in lives for read in life.readers][:READS]
+    bars += [f'<rect class="read" x="{read}" y="2" width="{total / 400:g}" height="12"/>' for read in reads]
+    more = f"; {len(lives) - SPANS} more" if len(lives) > SPANS else ""
+    spans = "; ".join(_span(life) for life in lives[:SPANS]) + more
+    links = "; ".join(link(Mention(_span(life), stage=life.first_stage)) for life in lives[:SPANS]) + more
+    return (
+        f'<svg class="strip" viewBox="0 0 {total} 16" preserveAspectRatio="none" role="img" '
+        f'aria-label="In memory: {text(spans)}">{"".join(bars)}</svg>'
+        f'<p class="quiet small">In memory: {links}.</p>'
+    )
+
+
+def _span(life: Life) -> str:
+    stages = (
+        f"stage {life.first_stage}"
+        if life.first_stage == life.last_stage
+        else f"stages {life.first_stage} to {life.last_stage}"
+    )
+    return f"{stages} (statements {life.first} to {life.last})"
+
+
+def _name(name: str, value: int | None, stages: tuple[int, ...]) -> str:
+    return link(Mention(name, value, stages[0] if stages else None))
+
+
+def _names(mentions: list[Mention], none: str) -> str:
+    if not mentions:
+        return f'<span class="quiet">{text(none)}</span>'
+    more = f" and {len(mentions) - SHOWN} more" if len(mentions) > SHOWN else ""
+    return ", ".join(link(mention) for mention in mentions[:SHOWN]) + more
+
+
+def _first(outputs: tuple[int, ...]) -> int | None:
+    return outputs[0] if outputs else None

@@ -1,0 +1,86 @@
+"""What each control, matrix, colour and term means, one sentence each."""
+
+from __future__ import annotations
+
+from remat_explorer.explorer.panels.markup import table, text
+from remat_explorer.solvers import STRATEGIES
+from remat_explorer.solvers.table_one import row
+
+TABS: dict[str, tuple[str, str]] = {
+    "explain": ("Explain", "Why the selected value is in memory in the selected stage or is not, and what writes it"),
+    "plan": ("Plan", "What is computed and freed around the selected stage, statement by statement"),
+    "peak": ("At the peak", "What is in memory where it is highest, largest first, and for whom each value is kept"),
+    "ways": ("Ways", "The implementations of the selected operation: time, workspace, and which of them run"),
+    "solver": ("Solver", "Best schedule, lower bound and gap of the last solve, over time"),
+    "compare": ("Compare", "The schedule on the screen beside another one: cost, peak, and the cells that differ"),
+    "execution": ("Execution", "Predicted and measured memory, time and gradients of the last execution"),
+}
+LEGEND = "What the letters, colours and controls mean, and the strategies of Table 1"
+
+TERMS: dict[str, str] = {
+    "stage t": "A row of the matrices: stage t is the first to compute operation t, after whatever it computes again.",
+    "R": "R[t, k] is set where stage t computes operation k: on the diagonal for the first time, left of it again.",
+    "S": "S[t, v] is set where value v is kept in memory from stage t − 1 into stage t: a checkpoint.",
+    "U": "U[t, k] is the memory in use while stage t computes operation k, with parameters, inputs and workspace.",
+    "value": "One tensor's storage; views of it are the same value.",
+    "statement": "A step of the plan: compute an operation, or free a value as soon as it is not needed any more.",
+    "resident": "Bytes that are always there: parameters, inputs and buffers.",
+    "workspace": "Memory that an operation needs only while it runs.",
+    "budget": "Bytes that memory may never exceed, resident bytes included.",
+    "peak": "The highest memory along the plan; predicted until it is executed, then also measured.",
+    "overhead": "Extra cost of recomputing, as a share of computing everything once.",
+    "lower bound": "No schedule within the budget costs less than this; it is proven.",
+    "gap": "How much of the best schedule's cost the proof leaves open: (cost − lower bound) / cost; 0 is optimal.",
+    "checkpoint-all": "The schedule that keeps every value and recomputes nothing, as plain PyTorch does.",
+}
+COLOURS: dict[str, tuple[str, str]] = {
+    "blue": ("forward", "computed for the first time, in the forward pass"),
+    "green": ("backward", "computed for the first time, in the backward pass"),
+    "orange": ("recompute", "computed again"),
+    "dark blue": ("kept", "kept in memory"),
+    "pink": ("cursor", "the selected stage and value"),
+}
+CONTROLS: dict[str, str] = {
+    "Model, Batch, Image": "What to train, and on inputs of which size; the graph is captured anew.",
+    "Device": "Where costs are measured and schedules executed.",
+    "Costs": "Measured on the device, or estimated from operations and bytes.",
+    "Strategy": "The method that makes the schedule; see the table below.",
+    "Solver, Limit": "The program that solves integer programs, and the seconds that a solve may take.",
+    "Implementations": "Other ways to compute operations, among which a strategy may choose; a toggle for each kind.",
+    "Budget": 'Bytes, "1.5 GiB", or "60%" of the checkpoint-all peak; the marks can be clicked.',
+    "Solve, Cancel, Execute": "Find a schedule; stop with the best one found; run it and measure.",
+    "Stage": "Moves through the stages; in the matrices, the arrow keys move stage and value.",
+}
+
+
+def legend_html() -> str:
+    """Terms, colours, controls, and Table 1 of the Checkmate paper with every strategy here.
+
+    >>> "checkpoint-all" in legend_html()
+    True
+    """
+    colours = [
+        [f'<i class="swatch" style="background:var(--{name})"></i> {text(colour)}', text(meaning)]
+        for colour, (name, meaning) in COLOURS.items()
+    ]
+    return "".join(
+        [
+            "<h4>Terms</h4>",
+            table([[f"<b>{text(term)}</b>", text(meaning)] for term, meaning in TERMS.items()], kind="facts"),
+            "<h4>Colours</h4>",
+            table(colours, kind="facts"),
+            "<h4>Controls</h4>",
+            table([[f"<b>{text(name)}</b>", text(meaning)] for name, meaning in CONTROLS.items()], kind="facts"),
+            "<h4>Strategies (Checkmate, Table 1)</h4>",
+            table(_strategies(), ("strategy", "any graph", "costs", "memory", "what it does"), "strategies"),
+        ]
+    )
+
+
+def _strategies() -> list[list[str]]:
+    rows = []
+    for name, method in STRATEGIES.items():
+        known = row(method)
+        aware = [text(entry) for entry in (known.general_graphs, known.cost_aware, known.memory_aware)]
+        rows.append([f"<b>{text(name)}</b>", *aware, text(known.describe())])
+    return rows

@@ -1,0 +1,1 @@
+"""The plotly figure: trade-off curve and memory timeline."""

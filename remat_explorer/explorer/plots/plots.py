@@ -1,0 +1,106 @@
+"""Trade-off and memory timeline: the one plotly figure of the explorer, alive, and the switch of its layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ipywidgets as w
+
+from remat_explorer.explorer.plots.live_figure import Canvas
+from remat_explorer.explorer.plots.plots_layout import HEIGHT, WIDTH
+from remat_explorer.explorer.plots.plots_legend import legend_html
+from remat_explorer.explorer.plots.plots_page import PlotsPage
+from remat_explorer.explorer.plots.plots_scene import FIXED, Scene
+from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.work.choosing import choose, choose_next
+from remat_explorer.figures.memory.timeline_traces import PLACES
+from remat_explorer.figures.palette import palette
+
+SHOWN = ["schedule", "solution", "measurement", "budget", "theme", "stacking", "other", "frontier"]
+
+
+class PlotsView:
+    """Keeps the figure and the state together, both ways; what changes at once is drawn once."""
+
+    def __init__(self, state: State) -> None:
+        self._state, self._scene = state, Scene()
+        self._canvas: Canvas | None = None
+        self._drawn: tuple[Any, ...] = ()
+        self._switch = w.ToggleButtons(
+            options=["kind", "value"],
+            value=state.stacking,
+            tooltips=[
+                "Layers of the timeline: resident bytes, values kept for later stages, temporaries, gradients",
+                "Layers of the timeline: the values that take most memory for longest, and all others together",
+            ],
+            style={"button_width": "52px"},
+        )
+        self._switch.observe(lambda change: setattr(state, "stacking", change["new"]), "value")
+        self._marks = w.HTML(layout=w.Layout(flex="1 1 0", min_width="0"))
+        self.less = self._step("chevron-left", "less", -1)
+        self.more = self._step("chevron-right", "more", 1)
+        row = w.HBox([self._marks, self.less, self.more, w.Label("Memory stacked by"), self._switch])
+        row.add_class("remat-stacking")
+        # The first touch of plotly costs seconds, so the figure comes with the first schedule.
+        self._place = w.Box(layout=w.Layout(width=f"{WIDTH}px", height=f"{HEIGHT}px", overflow="hidden"))
+        self.page = PlotsPage(self._click, self._again)
+        self.widget = w.VBox([row, self._place, self.page], layout=w.Layout(flex="0 0 auto", width=f"{WIDTH}px"))
+        self.widget.add_class("remat-plots")
+        state.observe(self._draw, SHOWN)
+        state.observe(self._move, "stage")
+        self._draw()
+
+    def _step(self, icon: str, amount: str, by: int) -> w.Button:
+        """A button for those who cannot click on the points."""
+        hint = f"Choose the next point of the trade-off curve, with {amount} memory"
+        button = w.Button(icon=icon, tooltip=hint, layout=w.Layout(width="26px", flex="0 0 auto", padding="0"))
+        button.on_click(lambda _: choose_next(self._state, by))
+        return button
+
+    @property
+    def figure(self) -> Any:
+        """The FigureWidget, or None as long as there is no schedule."""
+        return self._canvas.figure if self._canvas else None
+
+    def _draw(self, change: Any = None) -> None:
+        self._switch.value = self._state.stacking
+        shown = tuple(getattr(self._state, name) for name in SHOWN)
+        same = len(self._drawn) == len(shown) and all(a is b for a, b in zip(self._drawn, shown, strict=True))
+        if self._state.plan is None or same:  # of traits that change at once each one is announced
+            return
+        self._drawn = shown
+        self._marks.value = legend_html(self._state.frontier, self._state.theme)
+        traces, layout = self._scene.compose(self._state)
+        if self._canvas is None:
+            self._put(Canvas(traces, layout, FIXED, self._state.lock))
+        else:
+            self._canvas.draw(traces, layout)
+            self.page.revision = self._canvas.revision
+        self.page.colour = palette(self._state.theme).cursor
+        self._move()
+
+    def _put(self, canvas: Canvas) -> None:
+        self._canvas = canvas
+        self._place.children = (canvas.figure,)
+        self.page.revision = canvas.revision
+
+    def _again(self) -> None:
+        """The page has missed a change, as it does while it loads plotly: it gets the figure as it is now."""
+        with self._state.lock:
+            old = self.figure
+            self._put(Canvas(*self._scene.compose(self._state), FIXED, self._state.lock))
+            old.close()
+
+    def _move(self, change: Any = None) -> None:
+        self.page.move(*self._scene.span(self._state.stage))
+
+    def _click(self, trace: str, point: int) -> None:
+        """On the timeline: the stage, and the value where there is a single one; on the trade-off: that solution."""
+        if trace == PLACES:
+            stage, value = self._scene.pointed(point)
+            with self._state.at_once():
+                self._state.stage = stage
+                if value >= 0:
+                    self._state.value = value
+        elif solution := self._scene.solution(trace, point):
+            choose(self._state, solution)

@@ -1,0 +1,109 @@
+"""The trade-off curve grows: points of sweeps and of single solves join what is known of a graph."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable
+from weakref import WeakKeyDictionary
+
+from remat_explorer.explorer.state.state import State
+from remat_explorer.graph import Graph
+from remat_explorer.plan import Plan
+from remat_explorer.schedule import Schedule
+from remat_explorer.solution import Solution, Status
+from remat_explorer.solvers import STRATEGIES, Frontier
+from remat_explorer.solvers.sweeps.own_points import OwnPoint, with_bounds
+from remat_explorer.solvers.sweeps.sharing import merged, shared
+
+_plans: WeakKeyDictionary[Schedule, Plan] = WeakKeyDictionary()  # one for all points that carry the same schedule
+
+
+def joined(
+    graph: Graph, frontier: Frontier | None, solutions: Iterable[Solution], own: Iterable[OwnPoint] = ()
+) -> Frontier:
+    """A trade-off curve with more points; better schedules and higher bounds replace what was known.
+
+    Args:
+        graph: the training graph.
+        frontier: what is known of it, or None.
+        solutions: checked, of any strategies and budgets.
+        own: schedules of methods that do not ask for the budget; they replace earlier ones of the same methods.
+
+    Returns:
+        All points, each with the best that any can give it; the plans that `Frontier.best` looks at are made.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.solvers import solve
+    >>> small = joined(linear(8), None, [solve(linear(8), 4)])
+    >>> both = joined(linear(8), small, [solve(linear(8), 6)])
+    >>> [(point.budget, point.cost) for point in both.points], both.best(7).cost
+    ([(4, 26.0), (6, 21.0)], 21.0)
+    """
+    known = {} if frontier is None else {(s.strategy, s.budget): s for s in frontier.solutions}
+    for new in solutions:
+        old = known.get((new.strategy, new.budget))
+        if old is not None and old is not new:
+            known[new.strategy, new.budget] = _better(old, new)
+        elif new.schedule is not None or new.lower_bound is not None or new.status is Status.INFEASIBLE:
+            known[new.strategy, new.budget] = new
+    place = {name: i for i, name in enumerate(STRATEGIES)}
+    for solution in known.values():
+        _prime(solution)
+    ordered = sorted(known.values(), key=lambda s: (place.get(s.strategy, len(place)), s.strategy, s.budget))
+    points = shared(ordered)
+    fresh = list(own)
+    anew = {point.strategy for point in fresh}
+    kept = [] if frontier is None else [point for point in frontier.own if point.strategy not in anew]
+    seconds = max((s.seconds for s in points), default=0.0)
+    made = Frontier(graph, tuple(points), {}, seconds, tuple(with_bounds([*kept, *fresh], points)))
+    for point in (*made.solutions, *made.nondominated()):
+        _prime(point)
+    return made
+
+
+def join(
+    state: State,
+    graph: Graph,
+    solutions: Iterable[Solution],
+    own: Iterable[OwnPoint] = (),
+    kinds: Collection[str] = (),
+) -> None:
+    """Let points join the state's trade-off curve, from any thread; those of a graph that was left are dropped.
+
+    Args:
+        state: whose curve grows; on a graph with choices it is that of the kinds chosen now.
+        graph: of the points.
+        solutions: as for `joined`.
+        own: as for `joined`; these run default implementations.
+        kinds: of implementations that the points' strategies were allowed to choose.
+    """
+    fresh, others = list(solutions), list(own)
+    if graph.has_choices and state.graph is graph:
+        state.answers.add(kinds, fresh)
+    while state.graph is graph:
+        before, chosen = state.frontier, state.kinds
+        if graph.has_choices:  # anew: what is true of these kinds may not be of those before
+            points = [*(before.own if before is not None else ()), *others]
+            latest = {(point.strategy, point.budget, point.cost): point for point in points}
+            after = joined(graph, None, state.answers.usable(chosen), latest.values())
+        else:
+            after = joined(graph, before, fresh, others)  # takes milliseconds, so not under the lock
+        with state.lock:
+            if state.graph is graph and state.frontier is before and state.kinds == chosen:
+                state.frontier = after
+                return
+
+
+def _better(old: Solution, new: Solution) -> Solution:
+    """What two answers to the same question say together."""
+    # the points of a sweep come again and again, each time with all the seconds that were spent on them
+    return dataclasses.replace(merged(old, new), seconds=max(old.seconds, new.seconds))
+
+
+def _prime(point: Solution) -> None:
+    """Make the plan of a point now, once for all points with this schedule."""
+    if point.schedule is None or "plan" in vars(point):
+        return
+    if point.schedule not in _plans:
+        _plans[point.schedule] = Plan.of(point.schedule)
+    vars(point)["plan"] = _plans[point.schedule]

@@ -1,0 +1,241 @@
+"""What the explorer knows. No widget lives here: views observe it, controllers change it, people script it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import traitlets as t
+
+from remat_explorer.errors import QuantityError, UnknownNameError
+from remat_explorer.explorer.state import searching, zooming
+from remat_explorer.explorer.state.answers import Answers
+from remat_explorer.explorer.state.implementations import NONE, allowed_kinds, read_implementations
+from remat_explorer.figures.memory.memory_stack import Stacking
+from remat_explorer.figures.palette import Theme
+from remat_explorer.graph import Graph
+from remat_explorer.plan import Plan
+from remat_explorer.quantities import parse_budget
+from remat_explorer.schedule import Schedule
+from remat_explorer.solution import Solution
+from remat_explorer.solvers import STRATEGIES, Frontier, MinimumBudget
+
+PANELS = ("explain", "plan", "peak", "ways", "solver", "compare", "execution")
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A step of a solve: seconds since it began, cost of the best schedule, lower bound; None where unknown."""
+
+    seconds: float
+    cost: float | None
+    lower_bound: float | None
+
+
+def optional(kind: type, help: str) -> Any:
+    """A trait that is an instance of ``kind`` or None."""
+    return t.Instance(kind, allow_none=True, help=help)
+
+
+class State(t.HasTraits):
+    """Everything that can change while someone explores, each under one name.
+
+    >>> import remat_explorer as rx
+    >>> state = State(graph=rx.linear(8))
+    >>> state.set_budget("4")
+    >>> state.budget
+    4
+    >>> State(buget=4)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    remat_explorer.errors.UnknownNameError: unknown setting 'buget'; did you mean 'budget'? Known: answer, batch, ...
+    """
+
+    # What the person chooses.
+    model = t.Unicode(help="Name of a model of the zoo, or of the person's own module or graph.")
+    batch = t.Int(0, help="Batch size; 0 is a size to begin with.")
+    image = t.Any(None, help="Pixels: one number or (height, width); None is a size to begin with, if any.")
+    device = t.Unicode("cpu", help="Where to profile and execute.")
+    measured_costs = t.Bool(True, help="Measure costs and workspace on the device, instead of estimating them.")
+    implementations: Any = t.Any(NONE, help="'none', 'exact', 'all', or the kinds that may be chosen, a tuple.")
+    budget = t.Int(0, help="Memory budget in bytes, resident bytes included.")
+    strategy = t.Unicode("optimal", help="Name in `remat_explorer.solvers.STRATEGIES`.")
+    solver = t.Unicode("highs", help="MILP back end, 'highs' or 'cbc'.")
+    options = t.Dict(default_value={}, help="Settings of the strategy by name, such as {'splits': 2}.")
+    time_limit = t.Float(60.0, min=0.0, help="Seconds that a solve may take.")
+    improve = t.Bool(True, help="Improve the best known schedule in the background when a budget was set.")
+    sweep = t.Bool(True, help="Fill the trade-off curve in the background when a model was loaded.")
+    stage = t.Int(0, help="The selected stage t.")
+    value = t.Int(0, help="The selected value.")
+
+    # What the person looks at.
+    picture = t.Enum(
+        ("matrices", "model", "case"),
+        "matrices",
+        help="The upper picture: R, S and U, the model's graph, or a case study.",
+    )
+    colouring = t.Enum(("computation", "implementation"), "computation", help="What the colours of R say.")
+    panel = t.Enum(PANELS, "explain", help="The panel beside the plots.")
+    legend = t.Bool(False, help="Whether the panel beside the plots shows what terms and colours mean.")
+    stacking: t.Enum[Stacking] = t.Enum(("kind", "value"), "kind", help="What the memory timeline is stacked by.")
+    zoom: Any = t.Tuple(default_value=(), help="Part of the matrices: first and last stage, first and last operation.")
+    search = t.Unicode("", help="Words that describe the operations to be found, as in `searching.find`.")
+    found: Any = t.Tuple(default_value=(), help="Operations that `search` finds, ascending.")
+    speed = t.Enum((1, 2, 4), 1, help="How many times faster than usual the stages play.")
+    hint = t.Int(0, min=0, max=3, help="Step of the guided tour: 1 budget, 2 solve, 3 execute; 0 is closed.")
+
+    # What is known about the model.
+    graph: Graph | None = optional(Graph, "The training graph.")
+    inputs = t.Any(None, help="The module that Execute runs with its example inputs (`loading.Inputs`), or None.")
+    no_execution = t.Unicode("", help="Why Execute is not possible; empty when it is.")
+    smallest: MinimumBudget | None = optional(MinimumBudget, "Between which budgets the graph starts to be feasible.")
+    checkpoint_all_peak = t.Int(0, help="Peak of the schedule that keeps everything, bytes.")
+
+    # What has been found.
+    schedule: Schedule | None = optional(Schedule, "The schedule on the screen: incumbent or result.")
+    solution: Solution | None = optional(Solution, "The solution on the screen; None while it is an incumbent.")
+    answer: Solution | None = optional(Solution, "What the last solve returned, infeasible included.")
+    measurement = t.Any(None, help="The measurement of `solution`, or None.")
+    shortage = t.Unicode("", help="Why the last execution ran out of memory, or empty.")
+    other: Solution | None = optional(Solution, "The solution that the one on the screen is compared with, or None.")
+    frontier: Frontier | None = optional(Frontier, "The trade-off curve, as far as it is known.")
+    history = t.Tuple(default_value=(), help="How the last solve went: a `Moment` for each step it reported.")
+
+    # What is going on.
+    busy = t.Unicode("", help="'loading', 'solving', 'executing', or empty.")
+    elapsed = t.Float(0.0, help="Seconds that the work under way has taken.")
+    sweeping = t.Float(None, allow_none=True, help="Share of the background sweep that is done; None when none runs.")
+    improving = t.Bool(False, help="Whether the schedule on the screen is being improved in the background.")
+    playing = t.Bool(False, help="Whether the stages are played one after the other.")
+    progress = t.Float(None, allow_none=True, help="Share of the work done, 0 to 1, or None when unknown.")
+    status = t.Unicode("Ready.", help="What the explorer is doing, or what came of it.")
+    tone = t.Enum(("plain", "good", "warning", "error"), "plain", help="How the status is meant.")
+    theme: t.Enum[Theme] = t.Enum(("light", "dark"), "light", help="Ground of the page, as the browser reports it.")
+
+    def __init__(self, **settings: Any) -> None:
+        for name in settings:
+            if not self.has_trait(name):
+                raise UnknownNameError("setting", name, self.trait_names())
+        self.lock = threading.RLock()
+        self._plan_of: tuple[Schedule, Plan] | None = None
+        self._answers: Answers | None = None
+        self.usual_strategy = ""  # what was chosen before a graph with choices asked for "monet"
+        super().__init__(**settings)
+
+    def notify_change(self, change: Any) -> None:
+        """Tell the observers, one change at a time: workers and clicks change the state from different threads."""
+        with self.lock:
+            super().notify_change(change)
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Changes made inside reach the observers together, once all of them are made."""
+        with self.lock, self.hold_trait_notifications():
+            yield
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan of the schedule on the screen."""
+        if self.schedule is None:
+            return None
+        if self.solution is not None and self.solution.schedule is self.schedule:
+            return self.solution.plan
+        if self._plan_of is None or self._plan_of[0] is not self.schedule:
+            self._plan_of = (self.schedule, Plan.of(self.schedule))
+        return self._plan_of[1]
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of implementations that may be chosen on the graph; none where it has no choices."""
+        return allowed_kinds(self.graph, self.implementations)
+
+    @property
+    def answers(self) -> Answers:
+        """What is known of the loaded graph for any set of kinds."""
+        assert self.graph is not None
+        if self._answers is None or self._answers.graph is not self.graph:
+            self._answers = Answers(self.graph)
+        return self._answers
+
+    def say(self, status: str, tone: str = "plain") -> None:
+        """Put a sentence into the status line."""
+        with self.lock:
+            self.tone = tone
+            self.status = status
+
+    def set_budget(self, text: str | int | float) -> None:
+        """Set the budget from bytes, "1.5 GiB", or "60%" of the checkpoint-all peak.
+
+        Raises:
+            QuantityError: if ``text`` is not a budget.
+        """
+        if isinstance(text, str) and "%" in text and not self.checkpoint_all_peak:
+            raise QuantityError(f"{text!r} is a share of the checkpoint-all peak, and no model is loaded yet")
+        self.budget = parse_budget(text, self.checkpoint_all_peak)
+
+    @t.observe("strategy")
+    def _keep_its_options(self, change: Any) -> None:
+        """Options that the new strategy does not have go."""
+        known = STRATEGIES[self.strategy].arguments if self.strategy in STRATEGIES else ()
+        self.options = {name: value for name, value in self.options.items() if name in known}
+
+    def select_operation(self, k: int) -> None:
+        """Select what operation ``k`` writes first, and the stage in which it first runs."""
+        if self.schedule is None or not 0 <= k < self.schedule.graph.n:
+            return
+        outputs, runs = self.schedule.graph.outputs(k), self.schedule.R[:, k] > 0
+        if outputs:
+            self.value = outputs[0]
+        if runs.any():
+            self.stage = int(runs.argmax())
+
+    def select_found(self, by: int = 1) -> None:
+        """Select the next operation that `search` has found, or with ``by`` -1 the one before."""
+        current = int(self.graph.producer[self.value]) if self.graph and self.graph.values else 0
+        k = searching.next_found(self.found, current, by)
+        if k is not None:
+            self.select_operation(k)
+
+    @t.observe("search", "graph")
+    def _find(self, change: Any) -> None:
+        try:
+            self.found = searching.find(self.graph, self.search) if self.graph else ()
+        except QuantityError:  # a size that is still being typed; the search field says so
+            self.found = ()
+
+    @t.validate("implementations")
+    def _implementations_known(self, proposal: Any) -> str | tuple[str, ...]:
+        return read_implementations(proposal["value"], self.graph)
+
+    @t.validate("zoom")
+    def _zoom_inside(self, proposal: Any) -> tuple[int, ...]:
+        if self.schedule is None:
+            return tuple(proposal["value"])  # clipped when there is a schedule
+        compared = self.other.schedule if self.other else None
+        stages = max(self.schedule.stages, compared.stages if compared else 0)
+        return zooming.clip(proposal["value"], stages, self.schedule.graph.n)
+
+    @t.observe("schedule", "other")
+    def _zoom_again(self, change: Any) -> None:
+        before, after = change["old"], change["new"]
+        another = change["name"] == "schedule" and before and (after is None or before.graph is not after.graph)
+        self.zoom = () if another else self.zoom  # validated again: there may be fewer stages
+
+    @t.validate("stage")
+    def _stage_inside(self, proposal: Any) -> int:
+        last = self.schedule.stages - 1 if self.schedule else self.graph.stages - 1 if self.graph else 0
+        return min(max(0, proposal["value"]), max(0, last))
+
+    @t.validate("value")
+    def _value_inside(self, proposal: Any) -> int:
+        last = len(self.graph.values) - 1 if self.graph else 0
+        return min(max(0, proposal["value"]), max(0, last))
+
+    @t.validate("budget")
+    def _budget_positive(self, proposal: Any) -> int:
+        if proposal["value"] < 0:
+            raise t.TraitError(f"a budget of {proposal['value']} bytes is below 0")
+        return proposal["value"]

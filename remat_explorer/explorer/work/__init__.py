@@ -1,0 +1,1 @@
+"""What the explorer does: load, solve, sweep, improve, execute, each in the background."""

@@ -1,0 +1,103 @@
+"""Two schedules of one graph: pin one, swap them, open one from a file, and say how they differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from remat_explorer.errors import RematError
+from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.work.solving import show_schedule
+from remat_explorer.quantities import format_bytes, format_overhead, format_share
+from remat_explorer.schedule import Schedule
+from remat_explorer.solution import Solution
+
+
+def pin(state: State) -> None:
+    """Compare with the solution that is on the screen now, while others take its place."""
+    if state.solution is None or state.solution.schedule is None:
+        state.say("There is no finished solution on the screen to compare with: solve first.", "warning")
+        return
+    state.other = state.solution
+
+
+def swap(state: State) -> None:
+    """Put the pinned solution on the screen, and pin the one that was there."""
+    shown, other = state.solution, state.other
+    if other is None or other.schedule is None:
+        state.say("Nothing is compared yet: press “Compare with this” first.", "warning")
+        return
+    if shown is None:
+        state.say("The schedule on the screen is not finished yet; swap when it is.", "warning")
+        return
+    state.other = shown
+    show_schedule(state, other.schedule, other)
+
+
+def stop_comparing(state: State) -> None:
+    """Forget the pinned solution."""
+    state.other = None
+
+
+def open_other(state: State, path: str) -> None:
+    """Compare with the solution of a file; what is wrong with it is said in the status line."""
+    if state.graph is None:
+        state.say("There is no model to compare schedules of yet.", "warning")
+        return
+    try:
+        found = Solution.load_schedule(path.strip(), state.graph)
+    except RematError as error:
+        state.say(str(error), "error")
+        return
+    if found.schedule is None:
+        state.say(f"{path}: this solution has no schedule ({found.status}), so there is nothing to compare.", "error")
+        return
+    state.other = found
+    state.say(f"Comparing with {found.strategy} from {path}.")
+
+
+@dataclass(frozen=True)
+class Cells:
+    """How many cells of a matrix only A has, and only B."""
+
+    only_a: int
+    only_b: int
+
+
+def differing_cells(a: np.ndarray, b: np.ndarray) -> Cells | None:
+    """Cells that are set in one of two matrices only; None where their shapes differ.
+
+    >>> differing_cells(np.array([[1, 0], [1, 1]]), np.array([[1, 1], [0, 1]]))
+    Cells(only_a=1, only_b=1)
+    """
+    if a.shape != b.shape:
+        return None
+    first, second = a != 0, b != 0
+    return Cells(int((first & ~second).sum()), int((second & ~first).sum()))
+
+
+def figures_of(solution: Solution) -> list[tuple[str, str]]:
+    """What is compared of a solution, as label and text."""
+    schedule = solution.schedule
+    strategy = ("strategy", f"{solution.strategy} ({solution.status})")
+    if schedule is None or solution.peak is None:
+        return [strategy, ("budget", format_bytes(solution.budget))]
+    return [
+        strategy,
+        ("peak of budget", f"{format_bytes(solution.peak)} of {format_bytes(solution.budget)}"),
+        ("overhead", format_overhead(schedule.overhead)),
+        ("gap", "not proven" if solution.gap is None else format_share(solution.gap)),
+        ("recomputations", f"{schedule.recomputations:,}"),
+        ("most kept into a stage", format_bytes(most_kept(schedule))),
+    ]
+
+
+def most_kept(schedule: Schedule) -> int:
+    """The largest number of bytes that any stage starts with, resident bytes aside.
+
+    >>> from remat_explorer.instances import linear
+    >>> most_kept(Schedule(linear(1), np.eye(3), np.tril(np.ones((3, 3)), -1)))
+    2
+    """
+    return int((schedule.S.astype(np.int64) @ schedule.graph.value_bytes).max(initial=0))

@@ -1,0 +1,242 @@
+"""From a model's name, module or graph to a training graph with its budget marks, in the background."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from remat_explorer.errors import ExecutionError, QuantityError
+from remat_explorer.explorer.state.frontiers import join
+from remat_explorer.explorer.state.implementations import kinds_to_capture, option_of
+from remat_explorer.explorer.state.questions import choose_strategy
+from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.work.begin_sizes import BEGIN
+from remat_explorer.explorer.work.best_known import show_known
+from remat_explorer.explorer.work.free_memory import free_bytes
+from remat_explorer.explorer.work.solving import prepare, show_schedule
+from remat_explorer.graph import Graph
+from remat_explorer.quantities import format_bytes
+from remat_explorer.solution import Solution, Status
+from remat_explorer.solvers import checkpoint_all_peak, minimum_budget, solve
+from remat_explorer.solvers.search.compiled_search import load_search
+
+QUICK = 1.0  # seconds for the first schedule within the budget
+CHOOSING = 4.0  # the same for a graph with choices of implementations
+BEGIN_SHARE = 0.3  # of the way from the smallest feasible budget to checkpoint-all: where the curve is worth a look
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What to execute: a module, its example inputs, and the loss of its output."""
+
+    module: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any] | None = None
+    loss: Any = None
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A graph, what to execute it with (None for a bare graph), and the sizes that the zoo chose."""
+
+    graph: Graph
+    inputs: Inputs | None = None
+    batch: int = 0
+    image: int | tuple[int, int] | None = None
+
+
+NO_MODULE = "This is a graph without a module, so nothing can run."
+Source = Callable[[State], Loaded]
+
+
+def from_zoo(state: State) -> Loaded:
+    """The zoo's model of the state's name, batch and image size."""
+    from remat_explorer import models
+    from remat_explorer.capture import capture
+
+    begin = BEGIN.get(state.model, {})
+    chosen = models.load(
+        state.model,
+        state.batch or begin.get("batch"),
+        state.image or begin.get("image"),
+        begin.get("sequence"),
+        state.device,
+    )
+    size = chosen.image
+    square = size[0] if size and size[0] == size[1] else size
+    kinds = kinds_to_capture(state.implementations)
+    if kinds:
+        graph = replace(capture(chosen.module, chosen.args, implementations=kinds), name=chosen.name)
+    else:
+        graph = chosen.graph
+    return Loaded(graph, Inputs(chosen.module, chosen.args), chosen.batch, square)
+
+
+def from_module(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, loss: Any) -> Source:
+    """The person's own module."""
+
+    def capture_it(state: State) -> Loaded:
+        from remat_explorer.capture import capture
+
+        kinds = kinds_to_capture(state.implementations)
+        return Loaded(capture(module, args, kwargs, loss, implementations=kinds), Inputs(module, args, kwargs, loss))
+
+    return capture_it
+
+
+def from_graph(graph: Graph) -> Source:
+    """A graph without a module."""
+    return lambda state: Loaded(graph)
+
+
+def load(
+    state: State,
+    source: Source,
+    cancelled: threading.Event,
+    budget: str | int | float | None = None,
+    quick: float | None = None,
+) -> Loaded | None:
+    """Capture, measure costs, find the budget marks, and show a first schedule within the budget.
+
+    Cancelled while measuring it goes on with estimates; cancelled before that, None is returned.
+
+    Args:
+        state: all that is known about the model before is forgotten.
+        source: gives the graph.
+        cancelled: set when nobody waits for it any more.
+        budget: what `State.set_budget` takes; None for the state's, where that makes sense, else one to begin with.
+        quick: seconds for the first schedule; None for as long as one waits without having asked for it.
+    """
+    state.say(f"Loading {state.model}: capturing the training graph…")
+    loaded = source(state)
+    if cancelled.is_set():
+        state.say(f"Cancelled before {state.model} was captured.", "warning")
+        return None
+    graph, note = loaded.graph, ""
+    if loaded.inputs is not None and state.measured_costs:
+        graph, note = _with_measured_costs(state, graph, loaded.inputs, cancelled)
+    _accept(state, loaded, graph)
+    unread = ""
+    try:
+        if budget is not None:
+            state.set_budget(budget)
+    except QuantityError as error:
+        unread = str(error)
+    usual = CHOOSING if graph.has_choices else QUICK
+    _answer_quickly(state, graph, cancelled, usual if quick is None else quick)
+    prepare()
+    state.say(
+        f"Loaded {state.model}: {graph.n} operations, {len(graph.values)} values, checkpoint-all needs "
+        f"{format_bytes(state.checkpoint_all_peak)}, of which {format_bytes(graph.resident_bytes)} always stay.{note} "
+        f"{_on_screen(state)}"
+    )
+    if unread:
+        state.say(unread, "error")
+    return loaded
+
+
+def _answer_quickly(state: State, graph: Graph, cancelled: threading.Event, seconds: float) -> None:
+    """Have a schedule within the budget on the screen from the beginning, if one is found in the time."""
+    if not cancelled.is_set():
+        state.say(f"Loading {state.model}: a first schedule within {format_bytes(state.budget)}…")
+        kinds, limits = state.kinds, {"time_limit": seconds, "cancelled": cancelled.is_set, "cache": True}
+        if graph.has_choices:
+            option = option_of(graph, kinds)
+            found = solve(graph, state.budget, "monet", **limits, implementations=option)
+        else:
+            found = solve(graph, state.budget, **limits)
+        join(state, graph, [found], kinds=kinds)
+        show_known(state)
+
+
+def _on_screen(state: State) -> str:
+    """What the screen shows after loading, and what to do next."""
+    shown = state.solution
+    if shown is None or shown.peak is None or shown.peak > state.budget:
+        return "The screen shows the schedule that keeps everything. Choose a budget and press Solve."
+    if shown.status is Status.OPTIMAL:
+        return f"The screen shows the optimum within {format_bytes(state.budget)}."
+    return f"The screen shows the best known schedule within {format_bytes(state.budget)}; Solve looks for better ones."
+
+
+def _with_measured_costs(state: State, graph: Graph, inputs: Inputs, cancelled: threading.Event) -> tuple[Graph, str]:
+    """The graph with measured costs, or as it is with the reason why."""
+    from remat_explorer.capture.profiling.profiling import profile
+
+    needed, free = checkpoint_all_peak(graph), free_bytes(state.device)
+    if needed > free:
+        return graph, (
+            f" Costs are estimates, without workspace: measuring needs {format_bytes(needed)}, and "
+            f"{format_bytes(free)} are free."
+        )
+    state.say(f"Loading {state.model}: measuring {graph.n} operations on {state.device}…")
+
+    def advance(done: int, total: int) -> None:
+        state.progress = done / total if total else None
+
+    try:
+        return profile(
+            graph,
+            inputs.module,
+            inputs.args,
+            inputs.kwargs,
+            inputs.loss,
+            device=state.device,
+            on_progress=advance,
+            cancelled=cancelled.is_set,
+        ), ""
+    except ExecutionError as error:
+        reason = "Measuring was cancelled" if cancelled.is_set() else f"Measuring failed ({error})"
+        return graph, f" {reason}: costs are estimates, and peaks leave out workspace."
+    finally:
+        state.progress = None
+
+
+def _accept(state: State, loaded: Loaded, graph: Graph) -> None:
+    load_search(lambda progress: state.say(f"Loading {state.model}: {progress.doing}…"))
+    state.say(f"Loading {state.model}: looking for the smallest budget…")
+    smallest = minimum_budget(graph)
+    keep_all = solve(graph, budget="100%", strategy="checkpoint-all")
+    assert keep_all.peak is not None
+    clear(state)
+    choose_strategy(state, graph)
+    state.graph, state.inputs, state.no_execution = graph, loaded.inputs, reason_not_to_run(state, loaded, graph)
+    state.smallest, state.checkpoint_all_peak = smallest, keep_all.peak
+    least, most = smallest.known_feasible, keep_all.peak
+    if graph.has_choices:  # an implementation may be cheaper than the default, so that nothing is proven yet
+        known = [keep_all, Solution(graph, "monet", Status.FEASIBLE, least, smallest.schedule, None, 0.0)]
+    else:
+        known = [
+            keep_all,
+            Solution(graph, "optimal", Status.OPTIMAL, most, keep_all.schedule, graph.total_cost, 0.0),
+            Solution(graph, "optimal", Status.FEASIBLE, least, smallest.schedule, graph.total_cost, 0.0),
+        ]
+    join(state, graph, known[:-1] if least >= most else known)
+    if not smallest.lower_bound <= state.budget <= 1.1 * keep_all.peak:
+        state.budget = math.ceil(least + BEGIN_SHARE * (most - least))
+    show_schedule(state, keep_all.schedule, keep_all)
+
+
+def reason_not_to_run(state: State, loaded: Loaded, graph: Graph) -> str:
+    """Why the graph cannot be executed here, or ""."""
+    if loaded.inputs is None:
+        return NO_MODULE
+    needed, free = checkpoint_all_peak(graph), free_bytes(state.device)
+    if needed > free:
+        return (
+            f"Execution compares with plain PyTorch, which needs {format_bytes(needed)}; {format_bytes(free)} are "
+            "free. Choose a smaller batch or image."
+        )
+    return ""
+
+
+def clear(state: State) -> None:
+    """Forget everything about the model before."""
+    state.measurement = state.answer = state.solution = state.schedule = None
+    state.frontier = state.other = None
+    state.history = state.found = state.zoom = ()
+    state.shortage = ""
+    state.stage = state.value = 0

@@ -1,0 +1,174 @@
+"""Solve in a process of its own, show every incumbent, and say how good it is."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from remat_explorer.errors import SolverError
+from remat_explorer.explorer.state.frontiers import join
+from remat_explorer.explorer.state.history import with_progress
+from remat_explorer.explorer.state.questions import Question, question_of, remark_on
+from remat_explorer.explorer.state.state import State
+from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
+from remat_explorer.schedule import Schedule
+from remat_explorer.solution import Solution, Status
+from remat_explorer.solvers import STRATEGIES
+from remat_explorer.solvers.base import Progress
+
+POLL = 0.1  # seconds; also how long Cancel may go unheard
+
+
+def solve(state: State, cancelled: threading.Event) -> None:
+    """Solve the state's graph within its budget; incumbents and the result appear in the state.
+
+    What was solved before comes from the cache. An infeasible budget leaves the schedule on the screen as it is.
+    """
+    from remat_explorer.solvers.jobs.job import SolveJob
+
+    graph, budget = state.graph, state.budget
+    if graph is None:
+        state.say("There is no model to solve for yet.", "warning")
+        return
+    state.say(f"Solving {state.model} within {format_bytes(budget)}: starting {state.strategy}…")
+    state.history = ()
+    limits = {"time_limit": state.time_limit, "solver": state.solver}
+    question = question_of(state, _options(state))
+    job = SolveJob.start(question.graph, budget, state.strategy, cache=True, **limits, **question.options)
+    shown = None
+    try:
+        while not job.done:
+            if cancelled.wait(POLL):
+                job.cancel()
+                break
+            shown = _hear(state, _on_graph(question, job.poll()), shown)
+        shown = _hear(state, _on_graph(question, job.poll()), shown)
+        found = question.solution(job.solution())
+        join(state, graph, [found], kinds=question.kinds)
+        remarks = [remark for remark in (remark_on(graph, found), *job.remarks) if remark]
+        shown_answer = question.shown(found, state.kinds)
+        _finish(state, shown_answer, cancelled.is_set(), job.from_cache, remarks, bool(job.remarks))
+    finally:
+        prepare()
+
+
+def prepare() -> None:
+    """Start the next solve's process now; what keeps it from starting is said by the solve that needs it."""
+    from remat_explorer.solvers.jobs.job import SolveJob
+
+    with contextlib.suppress(SolverError):
+        SolveJob.prepare()
+
+
+def _options(state: State) -> dict[str, Any]:
+    """The settings of the strategy.
+
+    Raises:
+        RematError: if there is no such strategy, or it has no such option.
+    """
+    if state.options and state.strategy in STRATEGIES:
+        STRATEGIES[state.strategy].require_arguments(state.strategy, list(state.options))
+    return dict(state.options)
+
+
+def _on_graph(question: Question, reports: Sequence[Progress]) -> list[Progress]:
+    """Reports with their schedules on the state's graph."""
+    return [
+        report if report.schedule is None else replace(report, schedule=question.schedule(report.schedule))
+        for report in reports
+    ]
+
+
+def _hear(state: State, reports: Sequence[Progress], shown: Schedule | None) -> Schedule | None:
+    """Note all reports and show the last, which holds the best of those before it; returns its schedule."""
+    history = state.history
+    for known in reports:
+        history = with_progress(history, known)
+    state.history = history
+    for known in reports[-1:]:
+        _show(state, known, known.schedule is not shown)
+        shown = known.schedule
+    return shown
+
+
+def _show(state: State, known: Progress, is_better: bool) -> None:
+    if known.schedule is not None and is_better:
+        show_schedule(state, known.schedule, None)
+    words = [f"Solving within {format_bytes(state.budget)}: {known.doing}"]
+    if known.schedule is not None:
+        words.append(f"best so far {format_overhead(known.schedule.overhead)}")
+    if known.lower_bound is not None and state.graph is not None and state.graph.total_cost:
+        words.append(f"bound {format_overhead(known.lower_bound / state.graph.total_cost)}")
+    if known.gap is not None:
+        words.append(f"gap {format_share(known.gap)}")
+    state.say(" · ".join(words))
+
+
+def show_schedule(state: State, schedule, solution: Solution | None) -> None:
+    """Put a schedule on the screen; what was measured for another one goes.
+
+    The matrices follow the schedule, which comes first; the views that follow find its solution there, too.
+    """
+    with state.at_once():
+        if schedule is not state.schedule:
+            state.schedule = schedule
+        state.solution, state.measurement, state.shortage = solution, None, ""
+        state.stage = min(state.stage, schedule.stages - 1)
+
+
+def _finish(
+    state: State,
+    solution: Solution,
+    was_cancelled: bool,
+    from_cache: bool,
+    remarks: Sequence[str] = (),
+    is_warning: bool = False,
+) -> None:
+    state.answer = solution
+    if solution.schedule is not None:
+        show_schedule(state, solution.schedule, solution)
+        text, tone = describe(solution, was_cancelled, from_cache)
+    elif was_cancelled:
+        text, tone = "Cancelled before a schedule was found; the screen shows the one from before.", "warning"
+    else:
+        text, tone = _explain(state, solution)
+        text += " Found in the cache." if from_cache else ""
+    if is_warning:
+        tone = "error" if tone == "error" else "warning"
+    state.say(" · ".join([text, *remarks]), tone)
+
+
+def _explain(state: State, solution: Solution) -> tuple[str, str]:
+    """Why there is no schedule, and what to do next."""
+    smallest, budget = state.smallest, format_bytes(solution.budget)
+    if solution.status is Status.INFEASIBLE:
+        reason = f"{solution.strategy!r} has no schedule within {budget}"
+        if smallest is not None and not remark_on(smallest.schedule.graph, solution):
+            reason = smallest.explain_infeasible(solution.strategy, solution.budget)
+        return f"{reason[0].upper()}{reason[1:]}. The screen shows the schedule from before.", "error"
+    known = f"; the smallest budget known to be feasible is {format_bytes(smallest.known_feasible)}" if smallest else ""
+    return (
+        f"No schedule found within {budget} in {format_seconds(solution.seconds)}{known}. Give it more time or memory. "
+        "The screen shows the schedule from before."
+    ), "warning"
+
+
+def describe(solution: Solution, was_cancelled: bool = False, from_cache: bool = False) -> tuple[str, str]:
+    """A result in one line, and its tone."""
+    assert solution.schedule is not None
+    assert solution.peak is not None
+    proven = solution.status is Status.OPTIMAL
+    name = {True: "Cancelled, incumbent kept", False: "Optimal" if proven else "Feasible"}[was_cancelled and not proven]
+    again = solution.schedule.recomputations
+    words = [
+        f"{name} ({solution.strategy})",
+        f"overhead {format_overhead(solution.schedule.overhead)}",
+        f"predicted peak {format_bytes(solution.peak)} of {format_bytes(solution.budget)}",
+        f"{again} recomputation{'' if again == 1 else 's'}",
+        "no bound proven" if solution.gap is None else f"gap {format_share(solution.gap)}",
+        ("found in the cache, solved in " if from_cache else "") + format_seconds(solution.seconds),
+    ]
+    return " · ".join(words), "good" if proven else "plain"

@@ -1,0 +1,1 @@
+"""Memory along a plan, and what it is made of."""

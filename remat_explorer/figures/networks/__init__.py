@@ -1,0 +1,1 @@
+"""The model as a picture, and its layers."""

@@ -1,0 +1,148 @@
+"""A schedule beside others, layer by layer: where memory is saved, and what that costs.
+
+Source: Shah et al., Memory Optimization for Deep Networks (ICLR 2021), Figure 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from remat_explorer.errors import ScheduleError
+from remat_explorer.figures.byte_axis import ByteAxis
+from remat_explorer.figures.networks.layers import costs_of, kept_bytes, layers_of
+from remat_explorer.figures.palette import Theme, palette
+from remat_explorer.plan import Plan
+from remat_explorer.schedule import Schedule
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+
+@dataclass(frozen=True, eq=False)
+class CaseStudy:
+    """What the case study shows of one schedule against others.
+
+    Attributes:
+        layers: names, in the order of the forward pass.
+        memory: for each schedule, the one looked at first, its highest memory in each stage, bytes.
+        saved: for each other schedule, bytes by layer that it leaves to the backward pass and the first does not.
+        overhead: for each other schedule, cost by layer that the first takes more, as a share of one pass.
+    """
+
+    layers: tuple[str, ...]
+    memory: Mapping[str, np.ndarray]
+    saved: Mapping[str, np.ndarray]
+    overhead: Mapping[str, np.ndarray]
+
+
+def case_study_of(name: str, schedule: Schedule, others: Mapping[str, Schedule]) -> CaseStudy:
+    """The numbers of a case study.
+
+    Args:
+        name: of the schedule that is looked at.
+        schedule: what is looked at.
+        others: what it is compared with, by name; frontier-advancing schedules of the same graph.
+
+    Raises:
+        ScheduleError: if another schedule is one of another graph.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.solvers import solve
+    >>> keep = solve(linear(8), "100%", "checkpoint-all").schedule
+    >>> study = case_study_of("optimal", solve(linear(8), 4).schedule, {"eager": keep})
+    >>> [int(line.max()) for line in study.memory.values()], float(study.overhead["eager"].sum().round(3))
+    ([4, 10], 0.529)
+    """
+    graph = schedule.graph
+    for other_name, other in others.items():
+        if other.graph.structure != graph.structure:
+            raise ScheduleError(f"{other_name!r} is a schedule of another graph, {other.graph.name!r}: compare on one")
+    layers, total = layers_of(graph), graph.total_cost or 1.0
+    mine, my_costs = layers.sums(kept_bytes(schedule)), layers.sums(costs_of(schedule))
+    return CaseStudy(
+        layers.names,
+        {key: memory_in_stages(one) for key, one in {name: schedule, **others}.items()},
+        {key: layers.sums(kept_bytes(other)) - mine for key, other in others.items()},
+        {key: (my_costs - layers.sums(costs_of(other))) / total for key, other in others.items()},
+    )
+
+
+def memory_in_stages(schedule: Schedule) -> np.ndarray:
+    """The highest memory of the plan in each stage, bytes, int64 of shape (stages,).
+
+    >>> from remat_explorer.instances import linear
+    >>> keep = Schedule(linear(1), np.eye(3), np.tril(np.ones((3, 3)), -1))
+    >>> memory_in_stages(keep).tolist()
+    [1, 2, 3]
+    """
+    timeline = Plan.of(schedule).timeline
+    highest = np.zeros(schedule.stages, dtype=np.int64)
+    np.maximum.at(highest, timeline.stage, timeline.during)
+    return highest
+
+
+def colours_of(names: list[str], theme: Theme = "light") -> dict[str, str]:
+    """A colour for each schedule of a case study: the one looked at first, plain execution in grey.
+
+    >>> colours_of(["here", "eager", "optimal"])
+    {'here': '#0072B2', 'eager': '#B5B5B5', 'optimal': '#D55E00'}
+    """
+    found = palette(theme)
+    hues = iter([found.kept, *found.hues[1:]])
+    return {name: found.resident if name == "eager" else next(hues, found.ink) for name in names}
+
+
+def case_study(
+    name: str,
+    schedule: Schedule,
+    others: Mapping[str, Schedule],
+    budget: int | None = None,
+    theme: Theme = "light",
+) -> Figure:
+    """Memory along the execution, memory saved by each layer, and overhead of each layer.
+
+    Args:
+        name, schedule, others: as for `case_study_of`; a schedule called "eager" is drawn in grey.
+        budget: bytes, drawn as a line, or None.
+        theme: ground of the figure, "light" or "dark".
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.solvers import solve
+    >>> keep = solve(linear(8), "100%", "checkpoint-all").schedule
+    >>> figure = case_study("optimal", solve(linear(8), 4).schedule, {"eager": keep}, budget=4)
+    >>> [(trace.type, trace.name) for trace in figure.data]
+    [('scatter', 'optimal'), ('scatter', 'eager'), ('bar', 'against eager'), ('bar', 'against eager')]
+    """
+    from plotly import graph_objects as go
+    from plotly.subplots import make_subplots
+
+    study, colours = case_study_of(name, schedule, others), palette(theme)
+    hues = colours_of(list(study.memory), theme)
+    axis = ByteAxis.up_to(max(budget or 0, *(int(line.max()) for line in study.memory.values())))
+    titles = ("memory along the execution", "memory saved by layer", "overhead by layer")
+    figure: Any = make_subplots(rows=1, cols=3, subplot_titles=titles, column_widths=[0.4, 0.3, 0.3])
+    for key, line in study.memory.items():
+        trace = go.Scatter(x=np.arange(len(line)), y=line / axis.bytes, name=key, mode="lines", legendgroup=key)
+        figure.add_trace(trace.update(line={"color": hues[key], "shape": "hv"}), 1, 1)
+    if budget:
+        figure.add_hline(budget / axis.bytes, line={"color": colours.budget, "dash": "dash"}, row=1, col=1)
+    for column, amounts, scale in ((2, study.saved, 1 / axis.bytes), (3, study.overhead, 100.0)):
+        for key, bars in amounts.items():
+            bar = go.Bar(x=list(study.layers), y=scale * bars, name=f"against {key}", marker_color=hues[key])
+            figure.add_trace(bar.update(legendgroup=key, showlegend=False), 1, column)
+    for column, title in ((1, f"highest in the stage ({axis.unit})"), (2, axis.unit), (3, "% of one pass")):
+        figure.update_yaxes(title_text=title, gridcolor=colours.grid, zeroline=column > 1, row=1, col=column)
+        figure.update_xaxes(title_text="stage" if column == 1 else "layer", gridcolor=colours.grid, row=1, col=column)
+    figure.update_layout(
+        title=schedule.graph.name,
+        height=380,
+        paper_bgcolor=colours.ground,
+        plot_bgcolor=colours.empty,
+        font_color=colours.ink,
+        legend={"orientation": "h", "y": -0.3},
+    )
+    return figure

@@ -1,0 +1,216 @@
+"""The model as a picture: what it computes, how large it is, and what one stage of a schedule does with it."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from remat_explorer.errors import ScheduleError
+from remat_explorer.figures.networks.snake_layout import snake_layout
+from remat_explorer.figures.networks.snake_picture import SnakePicture, arc, extent, kept_share, snake_picture, turns
+from remat_explorer.figures.palette import Palette, Theme, palette
+from remat_explorer.figures.schedules.schedule_heatmap import BACKWARD, EMPTY, FORWARD, RECOMPUTE, computation_kinds
+from remat_explorer.graph import Graph
+from remat_explorer.quantities import format_bytes, format_seconds
+from remat_explorer.schedule import Schedule
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+WIDTH, MARGIN = 1100, 24  # pixels for which names are chosen, and beside the rails
+ASPECT = 3.0  # higher than in the explorer: a figure has the page to itself
+MANY = 60  # arcs from which on they are drawn thin
+PALE = 0.25  # opacity of what does not run in the stage
+
+
+def model_graph(
+    graph: Graph, schedule: Schedule | None = None, stage: int | None = None, theme: Theme = "light"
+) -> Figure:
+    """Forward operations on one rail, backward operations below on another, wrapped like a snake.
+
+    The height of a box is the square root of the bytes that its operation writes. Without a stage, the depth of its
+    colour is the square root of its cost; with one, what runs in it has full colour, and what was kept into it is
+    filled.
+
+    Args:
+        graph: n operations.
+        schedule: a schedule of ``graph``, or None.
+        stage: the stage of ``schedule`` to show, or None.
+        theme: ground of the figure, "light" or "dark".
+
+    Raises:
+        ScheduleError: if the stage is not one of the schedule, or is given without a schedule.
+
+    >>> from remat_explorer.instances import linear
+    >>> [trace.name for trace in model_graph(linear(3)).data if trace.showlegend]
+    ['forward', 'backward']
+    """
+    from plotly import graph_objects as go
+
+    _check(schedule, stage)
+    colours, layout = palette(theme), snake_layout(graph, aspect=ASPECT)
+    height = 130 * layout.rows + 40 if layout.rows < 4 else 90 * layout.rows
+    picture = snake_picture(graph, layout, WIDTH, height)
+    figure = go.Figure()
+    _add_rails(figure, picture, colours)
+    _add_arcs(figure, picture, colours)
+    texts = _descriptions(graph)
+    if schedule is None or stage is None:
+        depth = np.sqrt(graph.costs / max(graph.costs.max(initial=0.0), 1e-30))
+        shown = {"forward": (FORWARD, colours.forward), "backward": (BACKWARD, colours.backward)}
+        kinds, opacity = np.where(graph.is_backward, BACKWARD, FORWARD), 0.3 + 0.7 * depth
+    else:
+        pale = np.where(graph.is_backward, colours.backward, colours.forward)
+        _add_boxes(figure, picture, np.arange(graph.n), "not in this stage", pale, PALE, texts)
+        figure.data[-1].showlegend = False
+        _add_kept(figure, picture, graph, schedule.S[stage], colours)
+        kinds, opacity = computation_kinds(schedule)[stage], np.ones(graph.n)
+        shown = {
+            "forward": (FORWARD, colours.forward),
+            "backward": (BACKWARD, colours.backward),
+            "recompute": (RECOMPUTE, colours.recompute),
+        }
+    for name, (kind, colour) in shown.items():
+        chosen = np.flatnonzero(kinds == kind)
+        _add_boxes(figure, picture, chosen, name, colour, opacity[chosen], texts)
+    _add_names(figure, picture, colours)
+    _style(figure, picture, colours, height, _title(graph, schedule, stage))
+    return figure
+
+
+def _check(schedule: Schedule | None, stage: int | None) -> None:
+    if stage is None:
+        return
+    if schedule is None:
+        raise ScheduleError(f"stage {stage} was given without a schedule; give the schedule, too")
+    if not 0 <= stage < schedule.stages:
+        raise ScheduleError(f"there is no stage {stage}; the schedule has stages 0 to {schedule.stages - 1}")
+
+
+def _title(graph: Graph, schedule: Schedule | None, stage: int | None) -> str:
+    if schedule is None or stage is None:
+        return f"{graph.name}: height is bytes written, depth of colour is cost"
+    kinds = computation_kinds(schedule)[stage]
+    new, again, kept = int((kinds != EMPTY).sum()), int((kinds == RECOMPUTE).sum()), int(schedule.S[stage].sum())
+    return f"{graph.name}, stage {stage}: {new - again} computed first, {again} recomputed, {kept} values kept into it"
+
+
+def _descriptions(graph: Graph) -> np.ndarray:
+    """What the hover says of each operation."""
+    return np.array(
+        [
+            f"<b>{html.escape(node.name)}</b><br>operation {k}, {node.phase}<br>"
+            f"writes {format_bytes(int(graph.value_bytes[list(node.default.outputs)].sum()))}, "
+            f"costs {_cost(node.default.cost)}"
+            for k, node in enumerate(graph.operations)
+        ],
+        dtype=object,
+    )
+
+
+def _cost(cost: float) -> str:
+    """Costs of captured graphs are seconds; those of the teaching graphs are whole units."""
+    return f"{cost:g}" if cost == int(cost) else format_seconds(cost)
+
+
+def _add_boxes(figure: Figure, picture: SnakePicture, chosen, name, colour, opacity, texts) -> None:
+    left, top, right, bottom = picture.boxes[chosen].T
+    figure.add_bar(
+        x=(left + right) / 2,
+        y=bottom - top,
+        base=top,
+        width=(right - left) * 0.92,
+        name=name,
+        marker={"color": colour, "opacity": opacity, "line": {"width": 0}},
+        text=texts[chosen],
+        textposition="none",
+        hovertemplate="%{text}<extra></extra>",
+        showlegend=True,
+    )
+
+
+def _add_kept(figure: Figure, picture: SnakePicture, graph: Graph, kept: np.ndarray, colours: Palette) -> None:
+    """The kept share of a box, filled from the band of names outwards."""
+    share = kept_share(graph, kept)
+    chosen = np.flatnonzero(share > 0)
+    left, top, right, bottom = picture.boxes[chosen].T
+    height = share[chosen] * (bottom - top)
+    figure.add_bar(
+        x=(left + right) / 2,
+        y=height,
+        base=np.where(picture.layout.rail[chosen] == 0, bottom - height, top),
+        width=(right - left) * 0.92,
+        name="kept into the stage",
+        marker={"color": colours.kept, "line": {"width": 0}},
+        hoverinfo="skip",
+        showlegend=True,
+    )
+
+
+def _add_arcs(figure: Figure, picture: SnakePicture, colours: Palette) -> None:
+    """Every edge that passes over operations, as one trace."""
+    curves = [arc(picture, a, b) for a, b in picture.layout.skips.tolist()]
+    many = len(curves) > MANY
+    _add_curves(figure, curves, colours.ink, 0.8 if many else 1.4, 0.3 if many else 0.6)
+
+
+def _add_rails(figure: Figure, picture: SnakePicture, colours: Palette) -> None:
+    """The two lines that the boxes stand on, and their turns."""
+    bulge = 0.7 * MARGIN * picture.layout.columns / WIDTH
+    bends = turns(picture, bulge)
+    for rail, (y, colour) in enumerate(((picture.lanes[1], colours.forward), (picture.lanes[2], colours.backward))):
+        ends = [(row, *extent(picture, row)) for row in range(picture.layout.rows)]
+        lines = [np.linspace((start, row + y), (end, row + y), 4) for row, start, end in ends]
+        _add_curves(figure, lines + [bend for on, bend in bends if on == rail], colour, 1.6, 0.8)
+
+
+def _add_curves(figure: Figure, curves: list[np.ndarray], colour: str, width: float, opacity: float) -> None:
+    """Cubic Bezier curves, each float of shape (4, 2), as one trace."""
+    t = np.linspace(0, 1, 25)[:, None]
+    weights = np.hstack([(1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t**2 * (1 - t), t**3])
+    gap = np.full((1, 2), np.nan)
+    points = np.vstack([part for curve in curves for part in (weights @ curve, gap)] or [gap])
+    figure.add_scatter(
+        x=points[:, 0],
+        y=points[:, 1],
+        mode="lines",
+        line={"color": colour, "width": width},
+        opacity=opacity,
+        hoverinfo="skip",
+        showlegend=False,
+    )
+
+
+def _add_names(figure: Figure, picture: SnakePicture, colours: Palette) -> None:
+    _, upper, lower, _ = picture.lanes
+    first = min((label.line for label in picture.labels), default=0)
+    step = (lower - upper) / max(picture.lines, 1)
+    figure.add_scatter(
+        x=[(label.left + label.right) / 2 for label in picture.labels],
+        y=[label.row + upper + (label.line - first + 0.5) * step for label in picture.labels],
+        text=[html.escape(label.text) for label in picture.labels],
+        mode="text",
+        textfont={"size": 10, "color": colours.ink},
+        hoverinfo="skip",
+        showlegend=False,
+    )
+
+
+def _style(figure: Figure, picture: SnakePicture, colours: Palette, height: int, title: str) -> None:
+    hidden = {"visible": False, "showgrid": False, "zeroline": False}
+    beside = MARGIN * picture.layout.columns / WIDTH
+    figure.update_xaxes(range=[-beside, picture.layout.columns + beside], **hidden)
+    figure.update_yaxes(range=[picture.layout.rows + 0.02, -0.02], **hidden)
+    figure.update_layout(
+        title={"text": title, "font": {"size": 15}, "x": 0.02},
+        barmode="overlay",
+        height=height + 90,
+        margin={"l": 8, "r": 8, "t": 50, "b": 40},
+        paper_bgcolor=colours.ground,
+        plot_bgcolor=colours.ground,
+        font_color=colours.ink,
+        hoverlabel={"bgcolor": colours.ground, "font_color": colours.ink},
+        legend={"orientation": "h", "x": 0.02, "y": -0.02, "yanchor": "top", "traceorder": "normal"},
+    )

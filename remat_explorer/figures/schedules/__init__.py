@@ -1,0 +1,1 @@
+"""R, S and U, and what of them differs between schedules."""

@@ -1,0 +1,1 @@
+"""Overhead against memory, for every strategy."""

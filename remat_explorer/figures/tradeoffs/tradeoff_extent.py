@@ -1,0 +1,89 @@
+"""The part of the plane that the trade-off figure shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from remat_explorer.figures.byte_axis import ByteAxis
+from remat_explorer.figures.tradeoffs.tradeoff_points import overheads
+from remat_explorer.solvers import Frontier
+
+LEAST = 2.0  # % of overhead that there is always room for
+
+
+class Placed(Protocol):
+    """Something with a place in the figure: a solution, or what was measured of one."""
+
+    @property
+    def peak(self) -> int | None:
+        """Bytes, resident bytes included; None where there is no schedule."""
+        ...
+
+    @property
+    def overhead(self) -> float | None:
+        """Cost or time as a ratio to computing everything once; None where it is not known."""
+        ...
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Ranges of both axes.
+
+    Attributes:
+        axis: the unit of memory.
+        left, right: bytes.
+        bottom, top: overhead in %; what lies above is drawn at the top.
+    """
+
+    axis: ByteAxis
+    left: float
+    right: float
+    bottom: float
+    top: float
+
+    def place(self, placed: Placed | None) -> tuple[list[float], list[float]]:
+        """Where something is drawn, as coordinates of no point or one.
+
+        >>> Extent.around(None).place(None)
+        ([], [])
+        """
+        if placed is None or placed.peak is None or placed.overhead is None:
+            return [], []
+        overhead = min(100 * (placed.overhead - 1), self.top)
+        return [placed.peak / self.axis.bytes], [overhead]
+
+    @staticmethod
+    def around(frontier: Frontier | None, budget: int | None = None, *others: Placed | None) -> Extent:
+        """Room for every point, the budget and others, with a margin.
+
+        Some methods cost many times as much as the best and would press all others onto the axis; so the top is at
+        most three times the dearest point that no other beats.
+
+        >>> Extent.around(None, 100).top
+        2.0
+        """
+        points = frontier.points if frontier else ()
+        memory = [float(point.peak or 0) for point in points]
+        memory += [float(s.budget) for s in (frontier.solutions if frontier else ())]
+        memory += [float(budget)] if budget else []
+        memory += [float(placed.peak) for placed in others if placed is not None and placed.peak]
+        found = [100 * (placed.overhead - 1) for placed in others if placed is not None and placed.overhead]
+        every = overheads(points)
+        top = 0.0
+        if frontier is not None and len(every):
+            top = float(min(every.max(), max(3 * overheads(frontier.nondominated()).max(), LEAST)))
+        elif found:
+            top = max(found)
+        left, right = (min(memory), max(memory)) if memory else (0.0, 1.0)
+        margin = 0.05 * (right - left) or 0.05 * right
+        top = max(top, LEAST)
+        bottom = min([-0.06 * top, *(overhead - 0.06 * top for overhead in found)])
+        return Extent(ByteAxis.up_to(right), left - margin, right + margin, float(bottom), top)
+
+    def ranges(self) -> tuple[list[float], list[float]]:
+        """Ranges of the memory axis, in its unit, and of the overhead axis, which shows a little more than the top."""
+        x = [float(np.round(edge / self.axis.bytes, 6)) for edge in (self.left, self.right)]
+        return x, [self.bottom, 1.08 * self.top]

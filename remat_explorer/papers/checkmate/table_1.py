@@ -1,0 +1,90 @@
+"""Checkmate's Table 1: what each method is aware of; and REVOLVE's counts, which its chain methods are held to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from remat_explorer.instances import linear
+from remat_explorer.papers.drawing import text_table
+from remat_explorer.papers.item import Cancelled, Item, Outcome, Settings, Tell
+from remat_explorer.solvers import STRATEGIES
+from remat_explorer.solvers.heuristics.binomial import forward_steps
+from remat_explorer.solvers.strategies.griewank import binomial_schedule
+from remat_explorer.solvers.table_one import row
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+STEPS = {"small": 10, "full": 32}
+COLUMNS = {
+    "strategy": "strategy",
+    "general graphs": "general graphs",
+    "cost aware": "cost aware",
+    "memory aware": "memory aware",
+    "knob": "knob",
+}
+
+
+def table_1(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
+    """The registry's rows, and forward steps of Griewank and Walther's schedules by chain length and slots."""
+    methods = [properties(name) for name in STRATEGIES]
+    counts: list[dict[str, Any]] = []
+    for steps in range(2, STEPS[settings] + 1):
+        if cancelled():
+            break
+        progress(f"REVOLVE: chains of {steps} steps")
+        counts += revolve_counts(steps)
+    equal = sum(count["forward runs"] == count["t(l, c)"] for count in counts)
+    result = (
+        f"{len(methods)} methods with what they are aware of; the schedules of 'griewank' run as many forward steps as "
+        f"REVOLVE's t(l, c) in {equal} of {len(counts)} pairs of chain length and slots."
+    )
+
+    def draw() -> Figure:
+        return text_table(methods, COLUMNS)
+
+    return Outcome(result, (*methods, *counts), draw, complete=not cancelled())
+
+
+def properties(name: str) -> dict[str, str]:
+    """The row of Table 1 of a strategy.
+
+    >>> properties("checkpoint-all")["memory aware"]
+    'no'
+    """
+    known = row(STRATEGIES[name])
+    found = {"strategy": name, "general graphs": known.general_graphs, "cost aware": known.cost_aware}
+    return found | {"memory aware": known.memory_aware, "knob": known.knob, "source": known.source}
+
+
+def revolve_counts(steps: int) -> list[dict[str, int]]:
+    """Forward runs of the schedules for a chain, for every number of slots, beside the closed form.
+
+    Args:
+        steps: l, at least 2: one more than the forward operations, as the loss is a step, too.
+
+    Source: Griewank and Walther, Algorithm 799: revolve (ACM Transactions on Mathematical Software 26, 2000).
+
+    >>> revolve_counts(4)[1]
+    {'steps': 4, 'slots': 2, 'forward runs': 4, 't(l, c)': 4}
+    """
+    chain = linear(steps - 1)
+    counts = []
+    for slots in range(1, steps + 1):
+        runs = int((binomial_schedule(chain, slots).R[:, ~chain.is_backward] > 0).sum())
+        counts.append({"steps": steps, "slots": slots, "forward runs": runs, "t(l, c)": forward_steps(steps, slots)})
+    return counts
+
+
+ITEM = Item(
+    key="checkmate-table-1",
+    paper="Checkmate",
+    place="Table 1",
+    title="methods, and what they are aware of",
+    notebook="05_heuristics_and_rounding.ipynb",
+    function="remat_explorer.solvers.table_one.row",
+    test="tests/papers/test_exact_items.py",
+    published="Checkmate's two methods are the only ones that take general graphs and are aware of costs and memory",
+    remark="With methods that came after the paper. REVOLVE's counts are from Griewank and Walther's own article.",
+    compute=table_1,
+)

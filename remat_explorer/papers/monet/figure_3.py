@@ -1,0 +1,126 @@
+"""MONeT's Figure 3: overhead against memory with implementations, with MONeT's own problem, and with Checkmate's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from remat_explorer.graph import Graph
+from remat_explorer.papers.hearing import heard
+from remat_explorer.papers.item import Cancelled, Item, Outcome, Settings, Tell
+from remat_explorer.papers.monet.networks import NETWORKS, PUBLISHED, choice_graph, overhead_curves
+from remat_explorer.quantities import format_overhead
+from remat_explorer.solution import Solution, relative_gap
+from remat_explorer.solvers import checkpoint_all_peak, solve
+from remat_explorer.solvers.monet.selections import default_selection, fastest_selection
+
+SHARES: dict[Settings, tuple[float, ...]] = {"small": (0.9, 0.8, 0.65), "full": (0.8, 0.65, 0.5, 0.4, 0.3)}
+SECONDS = {"small": 1.5, "full": 30.0}
+JOINT, PAPER, PLAIN, FASTEST = "with implementations", "MONeT's problem", "Checkmate-D", "Checkmate-O"
+WAYS = {"monet": JOINT, "monet-paper": PAPER, "checkmate-d": PLAIN, "checkmate-o": FASTEST}  # in the benchmark's file
+
+
+def figure_3(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
+    """Every way at every budget of each network, overhead over plain execution."""
+    rows: list[dict[str, Any]] = []
+    planned = 0
+    for name in NETWORKS[settings]:
+        progress(f"capturing {name}")
+        graph = choice_graph(name, settings)
+        peak, problems = checkpoint_all_peak(graph), problems_of(graph)
+        planned += len(SHARES[settings]) * len(problems)
+        for share in SHARES[settings]:
+            found: dict[str, Solution] = {}
+            for way, (problem, strategy) in problems.items():
+                if cancelled():
+                    break
+                hear = heard(progress, f"{name} at {share:g}, {way}")
+                limit = SECONDS[settings]
+                found[way] = solve(problem, int(share * peak), strategy, limit, on_progress=hear, cancelled=cancelled)
+            rows += rows_of(graph, share, found)
+    return outcome_of(rows, complete=len(rows) == planned and not cancelled())
+
+
+def rows_of(graph: Graph, share: float, found: Mapping[str, Solution]) -> list[dict[str, Any]]:
+    """One row for each way at a budget.
+
+    Args:
+        graph: with all implementations.
+        share: of plain execution's memory.
+        found: by way. A schedule of default implementations is one of the joint problem as well, so the joint way has
+            the cheapest of all.
+    """
+    costs = {way: solution.cost for way, solution in found.items()}
+    peaks = {way: solution.peak for way, solution in found.items()}
+    known = [way for way, cost in costs.items() if cost is not None]
+    if JOINT in found and known:
+        best = min(known, key=lambda way: costs[way] or 0.0)
+        costs[JOINT], peaks[JOINT] = costs[best], peaks[best]
+    rows: list[dict[str, Any]] = []
+    for way, solution in found.items():
+        cost = costs[way]
+        row = {"network": graph.name, "way": way, "share": share, "peak": peaks[way], "status": str(solution.status)}
+        row |= {"gap": relative_gap(cost, solution.lower_bound)}
+        rows.append(row | {"overhead": None if cost is None else cost / graph.total_cost})
+    return rows
+
+
+def problems_of(graph: Graph) -> dict[str, tuple[Graph, str]]:
+    """Graph and strategy of each way; Checkmate-O where it differs from Checkmate-D."""
+    plain, fastest = default_selection(graph), fastest_selection(graph)
+    found = {JOINT: (graph, "monet"), PAPER: (graph, "monet-paper"), PLAIN: (plain.graph, "optimal")}
+    return found if fastest.codes == plain.codes else found | {FASTEST: (fastest.graph, "optimal")}
+
+
+def measured_before(details: Mapping[str, Any]) -> Outcome | None:
+    """The outcome of an earlier measurement, or None where it holds nothing of the figure.
+
+    Args:
+        details: of the file that ``benchmarks/monet.py`` writes.
+    """
+    rows: list[dict[str, Any]] = []
+    for name in PUBLISHED:
+        for point in details.get(f"roofline/{name}", {}).get("figure3", {}).get("points", []):
+            if point["way"] in WAYS:
+                above = point.get("overhead")  # the benchmark writes what comes on top
+                row = {"network": name, "way": WAYS[point["way"]], "share": point["share"]}
+                row |= {"overhead": None if above is None else 1 + above}
+                rows.append(row | {key: point.get(key) for key in ("peak", "gap", "status")})
+    return outcome_of(rows, complete=len({row["network"] for row in rows}) == len(PUBLISHED)) if rows else None
+
+
+def outcome_of(rows: list[dict[str, Any]], complete: bool) -> Outcome:
+    """The outcome of rows, one for each network, way and budget."""
+    return overhead_curves(rows, "way", _sentence, complete)
+
+
+def _sentence(network: str, rows: list[dict[str, Any]]) -> str:
+    by_way: dict[str, dict[float, float]] = {}
+    for row in rows:
+        if row["overhead"] is not None:
+            by_way.setdefault(row["way"], {})[row["share"]] = row["overhead"]
+    joint, plain = by_way.get(JOINT, {}), by_way.get(PLAIN, {})
+    common = sorted(joint.keys() & plain.keys())
+    if not common:
+        return f"{network}: no budget at which both ways have a schedule."
+    share = common[0]
+    least = f"; at least {min(joint):.0%} with implementations, {min(plain):.0%} for Checkmate"
+    return (
+        f"{network} at {share:.0%} of plain execution's memory: {format_overhead(joint[share])} with implementations, "
+        f"{format_overhead(plain[share])} for Checkmate{least if min(joint) < min(plain) else ''}."
+    )
+
+
+ITEM = Item(
+    key="monet-figure-3",
+    paper="MONeT",
+    place="Figure 3",
+    title="overhead against memory with implementations",
+    notebook="06_trade_off_curves.ipynb",
+    function="rx.solve",
+    test="tests/papers/test_items.py",
+    published="a third of PyTorch's memory at 9 to 16 % overhead; 1.2 to 1.8 times less than Checkmate at the same one",
+    remark="Predictions by a P100's published rates. The joint problem may also run gradients again, which MONeT's own "
+    "cannot.",
+    compute=figure_3,
+)

@@ -1,0 +1,89 @@
+"""MONeT's Figure 5, the case study of one network: memory along the step, and what each layer saves and costs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from remat_explorer.papers.hearing import heard
+from remat_explorer.papers.item import Cancelled, Item, Outcome, Settings, Tell
+from remat_explorer.papers.monet.networks import choice_graph
+from remat_explorer.quantities import format_bytes, format_overhead
+from remat_explorer.schedule import Schedule
+from remat_explorer.solvers import checkpoint_all, checkpoint_all_peak, solve
+from remat_explorer.solvers.monet.selections import default_selection
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+NETWORK = {"small": "residual_net", "full": "resnet50"}
+SHARE = 0.6  # of plain execution's memory, where Checkmate alone has a schedule, too
+SECONDS = {"small": 4.0, "full": 120.0}
+JOINT, PLAIN, EAGER = "with implementations", "Checkmate", "eager"
+
+
+def figure_5(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
+    """The joint schedule against plain execution, and against Checkmate's within the same budget."""
+    name = NETWORK[settings]
+    progress(f"capturing {name}")
+    graph = choice_graph(name, settings)
+    budget, selection = int(SHARE * checkpoint_all_peak(graph)), default_selection(graph)
+    schedules: dict[str, Schedule] = {}
+    for way, problem, strategy in ((JOINT, graph, "monet"), (PLAIN, selection.graph, "optimal")):
+        if cancelled():
+            break
+        hear = heard(progress, f"{name}, {way}")
+        limit = SECONDS[settings]
+        found = solve(problem, budget, strategy, limit, on_progress=hear, cancelled=cancelled).schedule
+        if found is not None:
+            schedules[way] = found if strategy == "monet" else selection.lift(found)
+    schedules[EAGER] = checkpoint_all(graph)
+    rows = rows_of(schedules)
+    result = _sentence(name, budget, schedules)
+    return Outcome(result, tuple(rows), lambda: _draw(schedules, budget), JOINT in schedules and not cancelled())
+
+
+def rows_of(schedules: dict[str, Schedule]) -> list[dict[str, Any]]:
+    """One row for each layer: bytes kept less than by another schedule, and cost taken more, as a share of one pass."""
+    from remat_explorer.figures.networks.case_study import case_study_of
+
+    if JOINT not in schedules:
+        return []
+    others = {name: schedule for name, schedule in schedules.items() if name != JOINT}
+    study = case_study_of(JOINT, schedules[JOINT], others)
+    rows: list[dict[str, Any]] = []
+    for i, layer in enumerate(study.layers):
+        row: dict[str, Any] = {"layer": layer}
+        for name in others:
+            row |= {f"saved against {name}": int(study.saved[name][i])}
+            row |= {f"overhead against {name}": float(study.overhead[name][i])}
+        rows.append(row)
+    return rows
+
+
+def _sentence(name: str, budget: int, schedules: dict[str, Schedule]) -> str:
+    costs = [f"{way} {format_overhead(schedule.overhead)}" for way, schedule in schedules.items() if way != EAGER]
+    words = " and ".join(costs) or "no schedule was found"
+    return f"{name} within {format_bytes(budget)}, {SHARE:.0%} of plain execution's memory: {words}, P100 roofline."
+
+
+def _draw(schedules: dict[str, Schedule], budget: int) -> Figure:
+    from remat_explorer.figures import case_study
+
+    first = JOINT if JOINT in schedules else next(iter(schedules))
+    others = {name: schedule for name, schedule in schedules.items() if name != first}
+    return case_study(first, schedules[first], others, budget)
+
+
+ITEM = Item(
+    key="monet-figure-5",
+    paper="MONeT",
+    place="Figure 5",
+    title="case study: memory along the step, saving and overhead of each layer",
+    notebook="08_operator_implementations.ipynb",
+    function="remat_explorer.figures.networks.case_study",
+    test="tests/papers/test_items.py",
+    published="memory stays flat where plain execution rises to a peak; saving and overhead differ much by layer",
+    remark="The paper measured; here every number is predicted, by a P100's published rates. The workspace of "
+    "convolutions, which the paper shows as well, is not known without a GPU.",
+    compute=figure_5,
+)

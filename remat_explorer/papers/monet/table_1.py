@@ -1,0 +1,121 @@
+"""MONeT's Table 1: the least memory of a schedule that costs at most a tenth more than plain execution."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from remat_explorer.graph import Graph
+from remat_explorer.papers.drawing import bars
+from remat_explorer.papers.hearing import heard
+from remat_explorer.papers.item import Cancelled, Item, Outcome, Settings, Tell
+from remat_explorer.papers.monet.networks import NETWORKS, PUBLISHED, choice_graph
+from remat_explorer.quantities import format_bytes
+from remat_explorer.solvers import checkpoint_all_peak, memory_at_overhead
+from remat_explorer.solvers.monet.selections import default_selection
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+OVERHEAD = 0.10
+SECONDS = {"small": 4.0, "full": 240.0}  # of each search
+PLAIN, JOINT = "Checkmate", "with implementations"
+WAYS = {"checkmate-d": PLAIN, "monet": JOINT}  # names in the benchmark's file
+
+
+def table_1(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
+    """Checkmate's problem on default implementations, and the joint problem, on each network."""
+    rows: list[dict[str, Any]] = []
+    for name in NETWORKS[settings]:
+        if cancelled():
+            break
+        progress(f"capturing {name}")
+        graph = choice_graph(name, settings)
+        eager = checkpoint_all_peak(graph)
+        for way, problem, strategy in (
+            (PLAIN, default_selection(graph).graph, "optimal"),
+            (JOINT, graph, "monet"),
+        ):
+            rows.append(row_of(name, way, eager, _found(problem, strategy, settings, progress, cancelled)))
+    return outcome_of(rows, complete=len(rows) == 2 * len(NETWORKS[settings]) and not cancelled())
+
+
+def _found(graph: Graph, strategy: str, settings: Settings, progress: Tell, cancelled: Cancelled) -> dict[str, Any]:
+    hear, limit = heard(progress, f"{graph.name}, {strategy}"), SECONDS[settings]
+    found = memory_at_overhead(graph, OVERHEAD, strategy, time_limit=limit, on_progress=hear, cancelled=cancelled)
+    return {"peak": found.peak, "lower_bound": found.lower_bound}
+
+
+def row_of(network: str, way: str, eager: int, found: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of the table.
+
+    Args:
+        network, way: where.
+        eager: bytes that plain execution needs.
+        found: ``peak`` of the schedule, and ``lower_bound`` of every schedule, in bytes; None where nothing is known.
+    """
+    peak, proven = found["peak"], found["lower_bound"]
+    row = {"network": network, "way": way, "eager peak": eager, "peak": peak}
+    row |= {"ratio": None if peak is None else peak / eager, "proven": None if proven is None else proven / eager}
+    return row | {"published": PUBLISHED.get(network) if way == JOINT else None}
+
+
+def measured_before(details: Mapping[str, Any]) -> Outcome | None:
+    """The outcome of an earlier measurement, or None where it holds nothing of the table.
+
+    Args:
+        details: of the file that ``benchmarks/monet.py`` writes.
+    """
+    rows = []
+    for name in PUBLISHED:
+        entry = details.get(f"roofline/{name}", {}).get("table1")
+        if entry is not None:
+            known = entry["ways"]
+            rows += [row_of(name, WAYS[way], entry["eager_peak"], known[way]) for way in WAYS if way in known]
+    return outcome_of(rows, complete=len(rows) == len(WAYS) * len(PUBLISHED)) if rows else None
+
+
+def outcome_of(rows: list[dict[str, Any]], complete: bool) -> Outcome:
+    """The outcome of rows, one for each network and way."""
+    networks = list(dict.fromkeys(row["network"] for row in rows))
+    parts = []
+    for network in networks:
+        mine = {row["way"]: row for row in rows if row["network"] == network}
+        plain, joint, proven = _ratio(mine, PLAIN, "ratio"), _ratio(mine, JOINT, "ratio"), _ratio(mine, JOINT, "proven")
+        eager = next(iter(mine.values()))["eager peak"]
+        parts.append(f"{network} {joint} (proven: at least {proven}; Checkmate {plain}) of {format_bytes(eager)}")
+    words = ", ".join(parts) or "none was reached"
+    result = f"Memory at 10 % overhead relative to plain execution, P100 roofline: {words}."
+    return Outcome(result, tuple(rows), lambda: _draw(rows, networks), complete)
+
+
+def _ratio(rows: Mapping[str, Mapping[str, Any]], way: str, column: str) -> str:
+    found = rows[way][column] if way in rows else None
+    return "none" if found is None else f"{found:.3f}"
+
+
+def _draw(rows: list[dict[str, Any]], networks: list[str]) -> Figure:
+    by_network: list[dict[str, Any]] = []
+    for name in networks:
+        mine = {row["way"]: row for row in rows if row["network"] == name}
+        entry = {"network": name} | {way: row["ratio"] for way, row in mine.items()}
+        by_network.append(entry | {"published": PUBLISHED.get(name)})
+    columns = {PLAIN: PLAIN, JOINT: JOINT, "published": "published for MONeT"}
+    return bars(by_network, "network", columns, "memory relative to plain execution")
+
+
+ITEM = Item(
+    key="monet-table-1",
+    paper="MONeT",
+    place="Table 1",
+    title="memory at 10 % overhead",
+    notebook="08_operator_implementations.ipynb",
+    function="rx.memory_at_overhead",
+    test="tests/papers/test_items.py",
+    published="of PyTorch's memory 0.377 (ResNet-50), 0.463 (GoogLeNet), 0.364 (U-Net), 0.39 (VGG16), "
+    "0.331 (MobileNet-V2)",
+    remark="The paper measured on a P100 with cuDNN's workspace; these are predictions by published rates, without "
+    "workspace, and another U-Net: not like for like. By these rates MobileNet-V2 spends its time on moving bytes, and "
+    "so do recomputations: a tenth more buys few of them. A profile of a device may differ.",
+    compute=table_1,
+)

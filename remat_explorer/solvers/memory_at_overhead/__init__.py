@@ -1,0 +1,1 @@
+"""The least memory of a schedule at a limited overhead."""

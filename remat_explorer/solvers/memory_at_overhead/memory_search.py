@@ -1,0 +1,212 @@
+"""The least memory at a limited cost: choices of implementations, schedules of them at falling budgets, and a bound.
+
+First come default implementations, as Checkmate would run them: bisection with walks says how little memory they can
+do with. Then comes the relaxation with memory as the objective, and what it would choose; from the best of these,
+budgets fall for a share of the time. Choices by one rule follow, and what changes of the best one lead to. Each begins
+with walks and with the runs of the best schedule so far. From the best of them budgets fall, first in large steps. At
+each, the best choice is searched, then what the relaxation with cost as the objective would choose, if it does not
+prove the budget to be too small, then the second best. Where they fail, the step is halved; where it has become small,
+the searches become longer, and choices near the best one are tried, too. The relaxation's integer program raises the
+bound, beside all this if there is a second thread.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from remat_explorer.graph import Graph
+from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.base import Limits
+from remat_explorer.solvers.memory_at_overhead.choice_climb import climb
+from remat_explorer.solvers.memory_at_overhead.exact_memory import decide_exactly
+from remat_explorer.solvers.memory_at_overhead.memory_candidates import MemoryCandidates
+from remat_explorer.solvers.memory_at_overhead.memory_descent import MemoryDescent
+from remat_explorer.solvers.memory_at_overhead.memory_incumbent import MemoryIncumbent
+from remat_explorer.solvers.monet.codes import Codes
+from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
+from remat_explorer.solvers.monet.least_memory_moments import LeastMemory
+from remat_explorer.solvers.monet.tables import Tables
+from remat_explorer.solvers.monet.uniform_choices import cheapest, default_or_leaner, lightest, smallest
+
+BOUNDING, PROVING = 0.15, 0.3  # shares of the time that is left, at most
+FALLING, CLIMBING = 0.25, 0.3  # the same, for the descent before choices by rules, and for changes of the best
+FIRST_STEP, LONGER, LAST_STEP, AGAIN = 0.05, 1.3, 0.004, 0.02  # by which budgets fall, relative
+ITERATIONS, PATIENCE, MOST_ITERATIONS = 60_000, 3, 2_000_000  # of local search in an attempt: at first, factor, at most
+SMALL = 2500  # stages times operations up to which the joint integer program is solved
+
+
+class MemorySearch:
+    """The schedule with the least memory, a bound on it, and the steps that improve them.
+
+    Args:
+        graph: operations may have several implementations, or be optional.
+        most_cost: limit on the cost, in the graph's unit, at least that of keeping everything.
+        limits: time, back end, threads (a second one proves beside the search), and whom to tell.
+        codes: the implementations of each operation that may be chosen, defaults among them; all if None.
+
+    >>> from remat_explorer.instances import linear
+    >>> search = MemorySearch(linear(8), most_cost=26.0, limits=Limits(10))
+    >>> search.run()
+    >>> search.peak, search.bound
+    (4, 4)
+    """
+
+    def __init__(self, graph: Graph, most_cost: float, limits: Limits, codes: Codes | None = None) -> None:
+        self.problem, self.codes = CondensedChoices.of(graph, codes), codes
+        self.most_cost, self.limits = most_cost, limits
+        self.known = MemoryIncumbent(graph, int(self.problem.least_memory.max()), limits)
+        self.candidates = MemoryCandidates(self.problem.graph, most_cost, self.known, self._quiet, codes)
+        self.finished = False
+
+    @property
+    def best(self) -> Schedule:
+        """The schedule with the least memory so far."""
+        return self.known.best
+
+    @property
+    def peak(self) -> int:
+        """Of the best schedule's plan, in bytes."""
+        return self.known.peak
+
+    @property
+    def bound(self) -> int:
+        """Bytes; no schedule within the limit on the cost does with less."""
+        return self.known.bound
+
+    @property
+    def fixed(self) -> bool:
+        """Whether there is nothing to choose."""
+        return all(len(ways) <= 1 for ways in self.problem.ways)
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is up, the person cancelled, or nothing is left to do."""
+        return self.limits.over or self.known.settled
+
+    def run(self) -> None:
+        """Search until bound and schedule meet, or the time is up."""
+        if not self.known.settled:
+            self.tables = Tables(self.problem)
+            self.relaxation = LeastMemory(self.tables, self.most_cost, self.peak)
+        steps = (self._plan_defaults, self._bound_first, self._descend_first, self._plan_by_rules, self._climb)
+        last = self._descend_and_prove
+        if self.problem.graph.stages * self.problem.graph.n <= SMALL:
+            steps, last = (self._bound_first, self._plan_by_rules), self._settle_exactly
+        elif self.fixed:
+            steps = self._bound_first, self._plan_by_rules
+        for step in (*steps, last):
+            if self.over:
+                break
+            step()
+        self.known.tell("done")
+
+    def _quiet(self, share: float = 1.0) -> Limits:
+        """Limits of a part of the work, which tells nobody."""
+        limits = self.limits
+        end = limits.elapsed + share * limits.left
+        return Limits(
+            end, limits.solver, 1, cancelled=lambda: limits.cancelled() or self.finished, started=limits.started
+        )
+
+    def _plan_defaults(self) -> None:
+        """What Checkmate would do, so that choices are never worse for want of it."""
+        self.known.tell("planning with the default implementations")
+        self.candidates.plan({})
+        self.candidates.plan(default_or_leaner(self.tables))
+
+    def _descend_first(self) -> None:
+        self._descend(self._quiet(FALLING), ITERATIONS)
+
+    def _climb(self) -> None:
+        """Changes of the best choice that walks think well of."""
+        if not self.candidates.descents:
+            return
+        self.known.tell("changing implementations")
+        limits = self._quiet(CLIMBING)
+        start = self.candidates.ranked()[0].choice
+        choice = climb(self.tables, start, self.most_cost, self.codes, self.candidates.peak_with, lambda: limits.over)
+        descent = self.candidates.plan(choice)
+        if descent is not None:
+            descent.attempt(int(self.peak * (1 - LAST_STEP)), ITERATIONS, self._quiet())
+            self.candidates.keep(descent)
+
+    def _bound_first(self) -> None:
+        self.known.tell("bounding the memory from a few moments")
+        self._improve_bound(self._quiet(BOUNDING), integral=False)
+        self.candidates.plan(self.relaxation.best.choice())
+
+    def _plan_by_rules(self) -> None:
+        self.candidates.plan({})
+        for rule in (cheapest, lightest, smallest):
+            if not self.over:
+                self.known.tell(f"planning with the {rule.__name__} implementations")
+                self.candidates.plan(rule(self.tables))
+
+    def _descend_and_prove(self) -> None:
+        """Budgets fall while a second thread proves, if there is one; else one after the other."""
+        if self.limits.threads > 1:
+            with ThreadPoolExecutor(1) as second:
+                running = second.submit(self._improve_bound, self._quiet(PROVING), True)
+                try:
+                    self._descend(self._quiet())
+                finally:
+                    self.finished = True
+                    running.result()
+        else:
+            self._descend(self._quiet(1 - PROVING))
+            if not self.over:
+                self.known.tell("bounding the memory from a few moments, with integers")
+                self._improve_bound(self._quiet(), integral=True)
+
+    def _settle_exactly(self) -> None:
+        """Bisection with the joint integer program, between the bound and the best schedule."""
+        while self.bound < self.peak and not self.limits.over:
+            budget = (self.bound + self.peak) // 2
+            self.known.tell("solving the joint problem")
+            found, above = decide_exactly(self.problem, budget, self.most_cost, self._quiet())
+            if found is not None:
+                self.known.keep(found)
+            elif above:
+                self.known.raise_bound(budget + 1)
+            else:
+                break
+
+    def _descend(self, limits: Limits, most_iterations: int = MOST_ITERATIONS) -> None:
+        """Falling budgets until the time is up, or searches have become long and steps small."""
+        step, iterations = FIRST_STEP, ITERATIONS
+        while not limits.over and not self.known.settled and iterations <= most_iterations and self.candidates.descents:
+            budget = max(self.bound, int(self.peak * (1 - step)))
+            self.known.tell("lowering the memory")
+            if self._reach(budget, iterations, limits):
+                step *= LONGER
+                continue
+            step /= 2
+            if step < LAST_STEP:
+                step, iterations = AGAIN, iterations * PATIENCE
+
+    def _reach(self, budget: int, iterations: int, limits: Limits) -> bool:
+        """Whether a schedule with less memory than the best was found at a budget."""
+        before, candidates = self.peak, self.candidates
+        ways: list[Callable[[], MemoryDescent | None]] = [
+            lambda: candidates.ranked()[0],
+            lambda: None if self.fixed else candidates.relaxed(self.tables, self.relaxation, budget, limits),
+            candidates.second,
+            lambda: candidates.near_best(self.tables, budget, limits),
+        ]
+        for way in ways if iterations > ITERATIONS else ways[:-1]:
+            if limits.over or self.bound >= self.peak:
+                break
+            descent = way()
+            if descent is not None and self.peak == before:
+                descent.attempt(budget, iterations, limits)
+                candidates.keep(descent)
+            if self.peak < before:
+                return True
+        return False
+
+    def _improve_bound(self, limits: Limits, integral: bool) -> None:
+        self.relaxation.most = float(self.peak)
+        bound = self.relaxation.improve(limits, integral).bound
+        self.known.raise_bound(self.relaxation.most if math.isinf(bound) else bound)
