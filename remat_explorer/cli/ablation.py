@@ -13,6 +13,7 @@ from remat_explorer.cli.output import DONE, INFEASIBLE, INTERRUPTED, NOT_IN_TIME
 from remat_explorer.cli.solve import require_folder
 from remat_explorer.cli.sweep import read_budgets
 from remat_explorer.quantities import format_seconds
+from remat_explorer.solution import Status
 
 if TYPE_CHECKING:
     from remat_explorer.graph import Graph
@@ -87,7 +88,7 @@ def _report(options: argparse.Namespace, found: Ablation, interrupted: bool) -> 
         lines.append("interrupted: the points are the best known by then")
     document = {key: entry for key, entry in to_document(found, False).items() if key not in ("format", "version")}
     put(options, document | {"interrupted": interrupted}, "\n".join(lines))
-    settled = all(solution.status in ("optimal", "infeasible") for solution in solutions)
+    settled = all(solution.status in (Status.OPTIMAL, Status.INFEASIBLE) for solution in solutions)
     if not any(solution.schedule for solution in solutions):
         return INTERRUPTED if interrupted else INFEASIBLE if settled else NOT_IN_TIME
     return DONE if settled and not interrupted else NOT_IN_TIME

@@ -80,7 +80,9 @@ def chosen_strategies(given: str | None, graph: Graph) -> Sequence[str]:
     (['optimal', 'dtr'], ['optimal'])
     """
     if given is None:
-        return ["monet" if graph.has_choices else "optimal"]
+        from remat_explorer.solvers.strategies.registry import default_strategy
+
+        return [default_strategy(graph)]
     return [name.strip() for name in given.split(",")]
 
 

@@ -10,6 +10,7 @@ from remat_explorer.cli.finding import find_graph
 from remat_explorer.cli.output import DONE, NOT_IN_TIME, put, say, write_schedule
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_seconds
+from remat_explorer.solvers.strategies.registry import default_strategy
 
 NAME = "minimum-budget"  # under which a schedule is written
 SHOWN = 8  # values in each list
@@ -26,7 +27,7 @@ def _at_overhead(options: argparse.Namespace, graph: Graph) -> int:
     found = rx.memory_at_overhead(
         graph,
         options.overhead,
-        strategy="monet" if graph.has_choices else "optimal",
+        strategy=default_strategy(graph),
         time_limit=60.0 if options.time_limit is None else options.time_limit,
         on_progress=lambda progress: say(options, f"{progress.doing}, {format_seconds(progress.seconds)}"),
     )

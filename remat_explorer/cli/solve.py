@@ -13,6 +13,7 @@ from remat_explorer.cli.finding import find_graph
 from remat_explorer.cli.output import DONE, INFEASIBLE, INTERRUPTED, NOT_IN_TIME, put
 from remat_explorer.cli.watching import Watched, watch
 from remat_explorer.errors import SolutionError
+from remat_explorer.solution import Status
 
 if TYPE_CHECKING:
     from remat_explorer.graph import Graph
@@ -36,7 +37,7 @@ def solve(options: argparse.Namespace) -> int:
         lines.append(f"written to {options.output}")
     document = without_matrices(solution) | {"from_cache": found.from_cache, "interrupted": found.interrupted}
     put(options, document, "\n".join(lines))
-    return DONE if solution.status == "optimal" else NOT_IN_TIME
+    return DONE if solution.status is Status.OPTIMAL else NOT_IN_TIME
 
 
 def require_folder(options: argparse.Namespace) -> None:

@@ -11,6 +11,7 @@ from remat_explorer.cli.finding import chosen_strategies, find_graph
 from remat_explorer.cli.output import DONE, INFEASIBLE, INTERRUPTED, NOT_IN_TIME, put, say
 from remat_explorer.cli.solve import require_folder
 from remat_explorer.quantities import format_seconds, format_share
+from remat_explorer.solution import Status
 
 if TYPE_CHECKING:
     from remat_explorer.solvers import Frontier, SweepProgress
@@ -75,8 +76,8 @@ def _report(options: argparse.Namespace, frontier: Frontier, interrupted: bool, 
     if interrupted:
         return NOT_IN_TIME if frontier.points else INTERRUPTED
     if not frontier.points:
-        return INFEASIBLE if all(s.status == "infeasible" for s in frontier.solutions) else NOT_IN_TIME
-    return DONE if all(s.status in ("optimal", "infeasible") for s in frontier.solutions) else NOT_IN_TIME
+        return INFEASIBLE if all(s.status is Status.INFEASIBLE for s in frontier.solutions) else NOT_IN_TIME
+    return DONE if all(s.status in (Status.OPTIMAL, Status.INFEASIBLE) for s in frontier.solutions) else NOT_IN_TIME
 
 
 def _describe(progress: SweepProgress) -> str:

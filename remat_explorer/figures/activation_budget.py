@@ -40,7 +40,10 @@ def activation_budget(peers: Sequence[PeerMeasurement], budgets: Sequence[float]
     """
     from plotly import graph_objects as go
 
-    asked = [peer for peer in peers if peer.name == WAY]
+    measured: dict[str, list[PeerMeasurement]] = {}
+    for peer in peers:
+        measured.setdefault(peer.name, []).append(peer)
+    asked = measured.get(WAY, [])
     ran = sorted((share, peer) for share, peer in zip(budgets, asked, strict=True) if peer.peak is not None)
     colours = palette(theme)
     figure = go.Figure()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from remat_explorer.errors import SolverError
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.condensed import Condensed
@@ -27,11 +28,23 @@ class Rows:
         splits: parts of a stage, each a row of R; stage t, which ends with the first run of operation t, is the rows
             t * splits to (t + 1) * splits - 1.
         partitioned: whether (8a) to (8c) hold; without them there are n rows, and each may compute everything.
+
+    Raises:
+        SolverError: quoting ``splits``, if it is no whole number of at least 1.
+
+    >>> Rows(4, splits=2).count
+    8
     """
 
     n: int
     splits: int = 1
     partitioned: bool = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.splits, bool) or not isinstance(self.splits, int) or self.splits < 1:
+            raise SolverError(
+                f"splits is {self.splits!r}; expected a whole number of at least 1, the parts of each stage"
+            )
 
     @property
     def count(self) -> int:

@@ -7,7 +7,6 @@ import numpy as np
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import Answer, Limits
 
 
 def checkpoint_all(graph: Graph) -> Schedule:
@@ -39,13 +38,3 @@ def checkpoint_all_peak(graph: Graph) -> int:
     10
     """
     return Plan.of(checkpoint_all(graph)).peak
-
-
-def solve_checkpoint_all(graph: Graph, budget: int, limits: Limits) -> Answer:
-    """Checkpoint-all if it fits into the budget; there is no other schedule of this strategy."""
-    schedule = checkpoint_all(graph)
-    if Plan.of(schedule).peak > budget:
-        return Answer(None, infeasible=True)
-    least = least_cost(graph)
-    limits.tell("computed everything once", schedule, least)
-    return Answer(schedule, lower_bound=least)

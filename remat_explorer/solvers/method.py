@@ -1,4 +1,4 @@
-"""What stands in the registry of strategies: how a method runs, and what Table 1 of the paper says of it.
+"""What a strategy says of itself: how it runs, what Table 1 of the paper says of it, and how others treat it.
 
 Source: Jain et al., Checkmate (MLSys 2020), Table 1.
 """
@@ -15,6 +15,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Answer, Limits, Strategy
+from remat_explorer.solvers.smallest_budget import smallest_budget_with_stages
 
 
 class Support(StrEnum):
@@ -53,9 +54,39 @@ class Candidate:
     label: str = ""
 
 
+def _nothing() -> None:
+    """There is nothing to import."""
+
+
+class BackgroundSweep(StrEnum):
+    """Whether the sweep that fills the explorer's trade-off curve in the background runs a method.
+
+    Its process draws the screen, too, and checks every schedule. So methods with many schedules are left out on large
+    graphs.
+    """
+
+    ALWAYS = "always"
+    SMALL_GRAPHS = "small graphs"
+    NEVER = "never"
+
+
+@dataclass(frozen=True)
+class Together:
+    """How several budgets of a sweep share one search.
+
+    Attributes:
+        plan: graph, budgets in bytes, ascending, and limits in; a first answer for each budget out.
+        solve: graph, budgets, schedules to begin with wherever they fit, limits, and whether ``plan`` has run; an
+            answer for each budget.
+    """
+
+    plan: Callable[[Graph, Sequence[int], Limits], Sequence[Answer]]
+    solve: Callable[[Graph, Sequence[int], Sequence[Schedule], Limits, bool], Sequence[Answer]]
+
+
 @dataclass(frozen=True)
 class Method:
-    """A strategy with its row of Table 1; calling it runs the strategy.
+    """A strategy with its row of Table 1, and what distinguishes it elsewhere; calling it runs the strategy.
 
     Attributes:
         run: the function; it takes the options below as keyword arguments.
@@ -68,6 +99,19 @@ class Method:
         options: names of its other keyword arguments.
         candidates: of a method that does not ask for the budget, all its schedules, by the same options.
         choices: whether it chooses among an operation's implementations; "partly": it runs the default ones.
+        compiled_search: whether it needs the compiled search, which is loaded before its clock begins.
+        threads: how many threads it makes use of, where nobody chose and there are so many cores.
+        improve: of an anytime search, the same search from a known answer, by the same options: graph, budget, a
+            schedule within it and a lower bound (None for either), and limits in; an answer that is never worse out.
+            What such a method shows is improved in the background.
+        together: how budgets of a sweep share its work; None: each budget is solved alone.
+        stages: whether its schedules go stage by stage. One whose schedules do not may know of cheaper ones, so that
+            no bound on the others holds for it.
+        complete: whether its "infeasible" says that no schedule with stages fits, of the implementations it may run.
+        smallest_budget: bytes below which it has no schedule, known without a search.
+        background_sweep: whether the explorer's sweep runs it; None: on small graphs, if it has ``candidates``.
+        symbol: plotly's name of its marker; "" takes one that no other strategy has.
+        load: imports what it needs, before its clock begins: torch alone takes seconds.
     """
 
     run: Strategy
@@ -80,6 +124,16 @@ class Method:
     options: tuple[str, ...] = ()
     candidates: Callable[..., Iterator[Candidate]] | None = None
     choices: Support = Support.NO
+    compiled_search: bool = False
+    threads: int = 1
+    improve: Callable[..., Answer] | None = None
+    together: Together | None = None
+    stages: bool = True
+    complete: bool = False
+    smallest_budget: Callable[[Graph], int] = smallest_budget_with_stages
+    background_sweep: BackgroundSweep | None = None
+    symbol: str = ""
+    load: Callable[[], object] = _nothing
 
     def __call__(self, graph: Graph, budget: int, limits: Limits, **options: Any) -> Answer:
         """Run the strategy."""
@@ -89,6 +143,20 @@ class Method:
     def arguments(self) -> tuple[str, ...]:
         """Names of all keyword arguments that it takes."""
         return ((self.knob.name,) if self.knob else ()) + self.options
+
+    def proves_infeasible(self, graph: Graph) -> bool:
+        """Whether its "infeasible" says that no schedule with stages of a graph fits, in any implementations."""
+        return self.complete and (self.choices is Support.YES or not graph.has_choices)
+
+    def improves_on(self, graph: Graph) -> bool:
+        """Whether it goes on from what is known of ``graph``, and chooses implementations just where there are any."""
+        return self.improve is not None and (self.choices is Support.YES) == graph.has_choices
+
+    def runs_in_background(self, large: bool) -> bool:
+        """Whether the explorer's background sweep runs it, on a large graph or on a small one."""
+        usual = BackgroundSweep.NEVER if self.candidates is None else BackgroundSweep.SMALL_GRAPHS
+        chosen = self.background_sweep or usual
+        return chosen is BackgroundSweep.ALWAYS or (chosen is BackgroundSweep.SMALL_GRAPHS and not large)
 
     def require_arguments(self, strategy: str, given: Sequence[str]) -> None:
         """Refuse a keyword argument that the method does not have.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,9 +17,6 @@ from remat_explorer.solvers.checkmate_problem import CheckmateProblem, Rows
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.milp import Milp
-from remat_explorer.solvers.strategies.checkmate_ilp import require_splits
-
-FORMULATIONS = ("checkmate-ilp", "checkmate-unpartitioned", "optimal")
 
 
 def relax(
@@ -84,12 +82,12 @@ class Relaxation:
         """
         if formulation not in FORMULATIONS:
             raise UnknownNameError("formulation", formulation, FORMULATIONS)
-        require_splits("formulation", formulation, splits)
-        budget_bytes = parse_budget(budget, checkpoint_all_peak(graph))
-        condensed = Condensed.of(graph)
-        if formulation == "optimal":
-            return _liveness(condensed, budget_bytes, solver)
-        return _checkmate(condensed, budget_bytes, solver, Rows(graph.n, splits, formulation == "checkmate-ilp"))
+        known, rows = FORMULATIONS[formulation], Rows(graph.n, splits)
+        if splits > 1 and not known.splits:
+            raise SolverError(
+                f"the formulation {formulation!r} does not split stages; splits={splits} goes with 'checkmate-ilp'"
+            )
+        return known.solve(Condensed.of(graph), parse_budget(budget, checkpoint_all_peak(graph)), solver, rows)
 
 
 def _checkmate(condensed: Condensed, budget: int, solver: str, rows: Rows) -> Relaxation:
@@ -108,7 +106,11 @@ def _checkmate(condensed: Condensed, budget: int, solver: str, rows: Rows) -> Re
     return Relaxation(condensed.graph, outcome.bound / problem.cost_scale, R, _values(condensed, S, stays))
 
 
-def _liveness(condensed: Condensed, budget: int, solver: str) -> Relaxation:
+def _unpartitioned(condensed: Condensed, budget: int, solver: str, rows: Rows) -> Relaxation:
+    return _checkmate(condensed, budget, solver, replace(rows, partitioned=False))
+
+
+def _liveness(condensed: Condensed, budget: int, solver: str, rows: Rows) -> Relaxation:
     relaxation = LivenessRelaxation(condensed, budget, Limits(time_limit=math.inf, solver=solver))
     relaxation.build()
     relaxed = relaxation.solve()
@@ -129,3 +131,18 @@ def _values(condensed: Condensed, S: np.ndarray, stays: np.ndarray) -> np.ndarra
         elif graph.readers[v]:
             spread[:, v] = S[:, group_of[int(graph.producer[v]), graph.readers[v]]]
     return spread
+
+
+@dataclass(frozen=True)
+class _Formulation:
+    """How a formulation's linear program is solved, and whether its stages may be split."""
+
+    solve: Callable[[Condensed, int, str, Rows], Relaxation]
+    splits: bool = False
+
+
+FORMULATIONS = {
+    "checkmate-ilp": _Formulation(_checkmate, splits=True),
+    "checkmate-unpartitioned": _Formulation(_unpartitioned),
+    "optimal": _Formulation(_liveness),
+}

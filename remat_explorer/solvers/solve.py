@@ -17,13 +17,8 @@ from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress
 from remat_explorer.solvers.bounds.rounding import cost_step
 from remat_explorer.solvers.cache import Question, keep, load_solution
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
-from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.memory.minimum_budget import largest_operation
-from remat_explorer.solvers.search.compiled_search import SEARCHING, load_search
-from remat_explorer.solvers.strategies.checkmate_ilp import require_splits
-from remat_explorer.solvers.strategies.registration import load
-from remat_explorer.solvers.strategies.registry import STRATEGIES
-from remat_explorer.solvers.threads import threads_of
+from remat_explorer.solvers.search.compiled_search import load_search
+from remat_explorer.solvers.strategies.registry import STRATEGIES, threads_of
 
 REFUTED = 1e-4  # relative excess of a lower bound over a cost beyond which no solver's tolerance explains it
 
@@ -38,7 +33,6 @@ def solve(
     on_progress: Callable[[Progress], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
     cache: bool = False,
-    splits: int = 1,
     **options: Any,
 ) -> Solution:
     """The cheapest schedule of ``graph`` within ``budget`` that a strategy finds in time, checked.
@@ -55,13 +49,11 @@ def solve(
         time_limit: seconds of wall time; loading the strategy and compiling the search, once on a machine,
             are no part of them.
         solver: a key of `BACKENDS`.
-        threads: threads of the solver; None for two where "optimal" or "monet" has two cores, else one.
+        threads: threads of the solver; None for as many as the strategy uses (`Method.threads`) and there are cores.
         on_progress: called in this thread with each `Progress`.
         cancelled: asked between steps; a running MILP is not interrupted (`SolveJob` does that).
         cache: take a kept answer from the user's cache folder if it is as good as a new one, and keep a new one there.
             Its `seconds` are those of the solve that found it; ``on_progress`` hears "found in the cache".
-        splits: parts of each stage, for "checkmate-ilp": how often an operation may run in one. The schedule has
-            that many rows for each stage.
         options: of the strategy, such as its knob (`Method.arguments` lists them).
 
     Raises:
@@ -78,13 +70,9 @@ def solve(
     """
     if strategy not in STRATEGIES:
         raise UnknownNameError("strategy", strategy, STRATEGIES)
-    require_splits("strategy", strategy, splits)
-    if splits != 1:
-        options["splits"] = splits
-    if options:
-        STRATEGIES[strategy].require_arguments(strategy, list(options))
-    if graph.stages < graph.n:
-        STRATEGIES[strategy].require_graph(strategy, graph)
+    method = STRATEGIES[strategy]
+    method.require_arguments(strategy, list(options))
+    method.require_graph(strategy, graph)
     backend(solver)
     budget_bytes = parse_budget(budget, checkpoint_all_peak(graph))
     report = checked_reports(graph, budget_bytes, on_progress) if on_progress else _ignore
@@ -93,30 +81,17 @@ def solve(
     if cache and (known := load_solution(question)) is not None:
         report(Progress(0.0, "found in the cache", known.schedule, known.lower_bound))
         return known
-    possible = budget_bytes >= smallest_budget(graph, strategy)
+    possible = budget_bytes >= method.smallest_budget(graph)
     if possible:
-        load(STRATEGIES[strategy])
-    if possible and strategy in SEARCHING:
+        method.load()
+    if possible and method.compiled_search:
         load_search(report)
     limits = Limits(time_limit, solver, threads, report, cancelled or _never)
-    answer = STRATEGIES[strategy](graph, budget_bytes, limits, **options) if possible else Answer(None, infeasible=True)
+    answer = method(graph, budget_bytes, limits, **options) if possible else Answer(None, infeasible=True)
     solution = judge(graph, budget_bytes, strategy, answer, limits.elapsed)
     if cache:
         keep(question.within(solution.seconds) if limits.cancelled() else question, solution)
     return solution
-
-
-def smallest_budget(graph: Graph, strategy: str) -> int:
-    """Bytes below which no schedule fits; resident bytes alone where operations have several implementations.
-
-    Without stages the persistent outputs of earlier operations may still be to come, so they do not count.
-    """
-    if graph.has_choices:
-        return graph.resident_bytes
-    if strategy == "checkmate-unpartitioned":
-        condensed = Condensed.of(graph)
-        return int((condensed.operation_bytes - condensed.base).max()) + graph.resident_bytes
-    return largest_operation(graph)[1]
 
 
 def checked_reports(graph: Graph, budget: int, report: Callable[[Progress], None]) -> Callable[[Progress], None]:

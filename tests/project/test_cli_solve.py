@@ -21,6 +21,7 @@ from remat_explorer.solution import Solution, Status
 
 # the worker's strategy: a schedule with a bound that does not prove it, or nothing, and then no end
 ENDLESS = """
+import dataclasses
 import time
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.strategies.registry import STRATEGIES
@@ -31,7 +32,7 @@ def strategy(graph, budget, limits):
     limits.tell("thinking")
     time.sleep(600)
 
-STRATEGIES["optimal"] = strategy
+STRATEGIES["optimal"] = dataclasses.replace(STRATEGIES["optimal"], run=strategy)
 """
 
 
@@ -166,11 +167,12 @@ def test_a_missing_output_folder_is_refused_before_the_solve(capsys, chain, tmp_
 
 def test_threads_reach_the_strategy(capsys, chain, tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text(
+        "import dataclasses\n"
         "from remat_explorer.errors import SolverError\n"
         "from remat_explorer.solvers.strategies.registry import STRATEGIES\n"
         "def strategy(graph, budget, limits):\n"
         "    raise SolverError(f'{limits.threads} threads')\n"
-        "STRATEGIES['optimal'] = strategy\n"
+        "STRATEGIES['optimal'] = dataclasses.replace(STRATEGIES['optimal'], run=strategy)\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert main(["solve", chain, "--budget", "4", "--threads", "7"]) == 64

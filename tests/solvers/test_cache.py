@@ -43,7 +43,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         ran.append(budget)
         return strategy(graph, budget, limits)
 
-    monkeypatch.setitem(STRATEGIES, "optimal", counting)
+    monkeypatch.setitem(STRATEGIES, "optimal", dataclasses.replace(STRATEGIES["optimal"], run=counting))
     return ran
 
 
@@ -129,7 +129,7 @@ def test_a_search_that_was_cancelled_counts_only_as_long_as_it_ran():
         return Answer(checkpoint_all(graph), 15.0)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(STRATEGIES, "optimal", stop_after_planning)
+        patch.setitem(STRATEGIES, "optimal", dataclasses.replace(STRATEGIES["optimal"], run=stop_after_planning))
         solution = solve(GRAPH, 10, cache=True, cancelled=lambda: True)
     assert solution.status == Status.FEASIBLE
     assert load_solution(question(time_limit=60)) is None

@@ -17,7 +17,7 @@ from remat_explorer.solvers import checkpoint_all_peak, solve
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.dynamic.scores import HEURISTICS, Neighbours
 from remat_explorer.solvers.dynamic.simulation import THRASHING, simulate
-from remat_explorer.solvers.memory.minimum_budget import largest_operation
+from remat_explorer.solvers.smallest_budget import largest_operation
 from remat_explorer.solvers.strategies.dtr import schedule_of_trace
 
 every_heuristic = pytest.mark.parametrize("heuristic", HEURISTICS)

@@ -8,10 +8,10 @@ import pytest
 from remat_explorer.instances import linear
 from remat_explorer.solution import Status
 from remat_explorer.solvers import checkpoint_all_peak, solve
+from remat_explorer.solvers.anytime.plain_search import Search
 from remat_explorer.solvers.base import Limits, Progress
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.memory.minimum_budget import largest_operation
-from remat_explorer.solvers.plain_search import Search
+from remat_explorer.solvers.smallest_budget import largest_operation
 
 
 def between(graph, fraction: float) -> int:

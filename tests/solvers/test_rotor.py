@@ -16,9 +16,9 @@ from remat_explorer.instances import linear
 from remat_explorer.solution import Status
 from remat_explorer.solvers import checkpoint_all_peak, solve
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.memory.minimum_budget import largest_operation
 from remat_explorer.solvers.persistent.chain import chain_of
 from remat_explorer.solvers.persistent.program import PersistentProgram
+from remat_explorer.solvers.smallest_budget import largest_operation
 
 
 def heterogeneous_chain(seed: int, layers: int) -> Graph:

@@ -143,7 +143,7 @@ def test_a_number_of_parts_that_is_none_is_quoted(splits):
 
 @pytest.mark.parametrize("strategy", ["optimal", "checkpoint-all", "checkmate-unpartitioned"])
 def test_strategies_that_do_not_split_stages_say_so(strategy):
-    with pytest.raises(SolverError, match=f"'{strategy}' does not split stages; splits=2 goes with 'checkmate-ilp'"):
+    with pytest.raises(SolverError, match=f"'{strategy}' has no option 'splits'"):
         solve(linear(2), 4, strategy, splits=2)
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from remat_explorer.cli.parser import make_parser
 from remat_explorer.instances import linear
-from remat_explorer.solvers import SolveJob, Sweep, solve, threads
-from remat_explorer.solvers.strategies.registry import STRATEGIES
-from remat_explorer.solvers.threads import threads_of
+from remat_explorer.solvers import SolveJob, Sweep, solve
+from remat_explorer.solvers.strategies import registry
+from remat_explorer.solvers.strategies.registry import STRATEGIES, threads_of
 
 
 @pytest.fixture(params=[1, 2, 64])
 def machine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """The number of cores of the machine, as far as solves know."""
-    monkeypatch.setattr(threads, "cores", lambda: request.param)
+    monkeypatch.setattr(registry, "cores", lambda: request.param)
     return request.param
 
 
@@ -41,7 +43,7 @@ def test_a_strategy_gets_the_threads_that_nobody_chose(machine, monkeypatch):
         given.append(limits.threads)
         return strategy(graph, budget, limits)
 
-    monkeypatch.setitem(STRATEGIES, "optimal", counting)
+    monkeypatch.setitem(STRATEGIES, "optimal", dataclasses.replace(STRATEGIES["optimal"], run=counting))
     solve(linear(8), 6)
     solve(linear(8), 6, threads=1)
     assert given == [min(2, machine), 1]

@@ -12,7 +12,7 @@ from remat_explorer.instances import linear
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import relax, solve
 from remat_explorer.solvers.relaxation import Relaxation
-from remat_explorer.solvers.strategies.checkmate_ilp import LARGEST_UNPARTITIONED
+from remat_explorer.solvers.strategies.checkmate_unpartitioned import LARGEST_UNPARTITIONED
 
 STRATEGY = "checkmate-unpartitioned"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 
@@ -15,6 +16,7 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import STRATEGIES, SolveJob, checkpoint_all, solve
 from remat_explorer.solvers.base import Answer, Limits, Progress
 from remat_explorer.solvers.messages import pack_progress
+from remat_explorer.solvers.method import Method
 
 CHAIN, BUDGET = linear(8), 4
 
@@ -51,21 +53,28 @@ def test_a_wrong_schedule_is_refused_by_solve_and_not_even_shown_on_the_way(mist
             limits.tell("found a schedule", mistake(graph), graph.total_cost)
         return Answer(mistake(graph), graph.total_cost)
 
-    monkeypatch.setitem(STRATEGIES, "optimal", strategy)
+    monkeypatch.setitem(STRATEGIES, "optimal", dataclasses.replace(STRATEGIES["optimal"], run=strategy))
     seen: list[Progress] = []
     with pytest.raises(ScheduleError, match=message):
         solve(CHAIN, BUDGET, on_progress=seen.append)
     assert [progress.doing for progress in seen] == ["about to answer"]
 
 
+def claiming(bound: float) -> Method:
+    """A strategy that keeps everything, and claims a lower bound."""
+    return dataclasses.replace(
+        STRATEGIES["optimal"], run=lambda graph, budget, limits: Answer(checkpoint_all(graph), bound)
+    )
+
+
 def test_a_lower_bound_above_the_cost_of_a_schedule_in_hand_is_refused(monkeypatch):
-    monkeypatch.setitem(STRATEGIES, "optimal", lambda graph, budget, limits: Answer(checkpoint_all(graph), 18.0))
+    monkeypatch.setitem(STRATEGIES, "optimal", claiming(18.0))
     with pytest.raises(ScheduleError, match="'optimal' says that no schedule costs less than 18, but its own costs 17"):
         solve(CHAIN, 10)
 
 
 def test_a_bound_that_the_solvers_tolerance_explains_is_lowered_to_the_cost(monkeypatch):
-    monkeypatch.setitem(STRATEGIES, "optimal", lambda graph, budget, limits: Answer(checkpoint_all(graph), 17.0001))
+    monkeypatch.setitem(STRATEGIES, "optimal", claiming(17.0001))
     assert solve(CHAIN, 10).lower_bound == 17
 
 
@@ -83,13 +92,14 @@ def worker_with(tmp_path, monkeypatch) -> Callable[[str], None]:
 @pytest.mark.parametrize("told_first", [False, True])
 def test_a_job_whose_strategy_is_wrong_says_so_and_has_no_solution(told_first, worker_with):
     worker_with(
+        "import dataclasses\n"
         "from remat_explorer.solvers import STRATEGIES, checkpoint_all\n"
         "from remat_explorer.solvers.base import Answer\n"
         "def strategy(graph, budget, limits):\n"
         f"    if {told_first}:\n"
         "        limits.tell('found a schedule', checkpoint_all(graph))\n"
         "    return Answer(checkpoint_all(graph), 17.0)\n"
-        "STRATEGIES['optimal'] = strategy\n"
+        "STRATEGIES['optimal'] = dataclasses.replace(STRATEGIES['optimal'], run=strategy)\n"
     )
     job = SolveJob.start(CHAIN, BUDGET)
     assert job.wait(60)

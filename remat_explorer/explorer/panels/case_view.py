@@ -8,12 +8,13 @@ from remat_explorer.explorer.panels.case_picture import case_html
 from remat_explorer.explorer.panels.clickable import Click, Clickable
 from remat_explorer.explorer.panels.markup import colours, note
 from remat_explorer.explorer.panels.side_panel import select
-from remat_explorer.explorer.state.questions import takes_choices
 from remat_explorer.explorer.state.state import State
 from remat_explorer.figures.networks.case_study import CaseStudy, case_study_of, colours_of
 from remat_explorer.quantities import format_bytes
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import checkpoint_all
+from remat_explorer.solvers.method import Support
+from remat_explorer.solvers.strategies.registry import method_of
 from remat_explorer.solvers.sweeps.sharing import best_within
 
 EAGER, CHECKMATE, PINNED = "eager", "Checkmate", "pinned"
@@ -72,7 +73,7 @@ def others_of(state: State, schedule: Schedule) -> dict[str, Schedule]:
     graph, frontier, found = schedule.graph, state.frontier, {}
     found[EAGER] = eager(schedule)
     if frontier is not None and graph.has_choices and frontier.graph is graph:
-        plain = [one for one in frontier.points if not takes_choices(one.strategy) and one.strategy == "optimal"]
+        plain = [one for one in frontier.points if _is_checkmates(one.strategy)]
         best = best_within(state.budget, plain)
         if best is not None and best.schedule is not None and best.schedule is not schedule:
             found[CHECKMATE] = best.schedule
@@ -80,6 +81,12 @@ def others_of(state: State, schedule: Schedule) -> dict[str, Schedule]:
     if pinned is not None and pinned.graph is graph and pinned is not schedule:
         found[PINNED] = pinned
     return found
+
+
+def _is_checkmates(strategy: str) -> bool:
+    """Whether a strategy solves Checkmate's problem: any schedule with stages, of default implementations."""
+    method = method_of(strategy)
+    return method is not None and method.complete and method.choices is not Support.YES
 
 
 _eager: list[Schedule] = []

@@ -14,6 +14,7 @@ from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import STRATEGIES
 from remat_explorer.solvers.method import Support
 from remat_explorer.solvers.monet.selections import Selection, default_selection
+from remat_explorer.solvers.strategies.registry import DEFAULTS, default_strategy, method_of
 from remat_explorer.solvers.sweeps.sharing import assessed
 
 
@@ -54,7 +55,8 @@ def takes_choices(strategy: str) -> bool:
     >>> takes_choices("monet"), takes_choices("optimal")
     (True, False)
     """
-    return strategy in STRATEGIES and STRATEGIES[strategy].choices is Support.YES
+    method = method_of(strategy)
+    return method is not None and method.choices is Support.YES
 
 
 def question_of(state: State, options: dict[str, Any] | None = None) -> Question:
@@ -102,7 +104,7 @@ def remark_on(graph: Graph, found: Solution) -> str:
 
 
 def choose_strategy(state: State, graph: Graph) -> None:
-    """Take "monet" for a graph with choices in place of "optimal", and "optimal" again for one without.
+    """Take the default strategy of graphs with choices in place of that of graphs without, and the other way back.
 
     >>> import remat_explorer as rx
     >>> state = State(strategy="monet")
@@ -111,7 +113,9 @@ def choose_strategy(state: State, graph: Graph) -> None:
     >>> state.strategy
     'optimal'
     """
-    if graph.has_choices and state.strategy == "optimal":
-        state.usual_strategy, state.strategy = "optimal", "monet"
-    elif not graph.has_choices and state.usual_strategy and state.strategy == "monet":
+    if state.strategy != DEFAULTS[not graph.has_choices]:
+        return
+    if graph.has_choices:
+        state.usual_strategy, state.strategy = state.strategy, default_strategy(graph)
+    elif state.usual_strategy:
         state.strategy, state.usual_strategy = state.usual_strategy, ""

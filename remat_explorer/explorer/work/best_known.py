@@ -6,6 +6,8 @@ from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.solving import show_schedule
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
 from remat_explorer.solution import Solution, Status
+from remat_explorer.solvers.strategies.registry import default_strategy
+from remat_explorer.solvers.sweeps.sharing import proves_infeasible
 
 
 def show_known(state: State, budget: int | None = None) -> Solution | None:
@@ -56,8 +58,7 @@ def describe_known(best: Solution) -> str:
         proven = "optimal (proven)"
     else:
         proven = "no bound proven" if best.gap is None else f"gap {format_share(best.gap)} (proven)"
-    usual = "monet" if best.graph.has_choices else "optimal"
-    found_by = "" if best.strategy == usual else f" · found by {best.strategy}"
+    found_by = "" if best.strategy == default_strategy(best.graph) else f" · found by {best.strategy}"
     overhead = format_overhead(best.schedule.overhead)
     return f"Best known within {format_bytes(best.budget)}: overhead {overhead}, {proven}{found_by}"
 
@@ -65,11 +66,11 @@ def describe_known(best: Solution) -> str:
 def none_known(state: State, budget: int) -> str:
     """Why no schedule is known within a budget, and from where on there is one."""
     text, smallest = f"No schedule is known within {format_bytes(budget)}", state.smallest
-    proven = [s for s in (state.frontier.solutions if state.frontier else ()) if s.status is Status.INFEASIBLE]
+    known = state.frontier.solutions if state.frontier else ()
     if smallest is not None and budget < smallest.lower_bound:
-        reason = smallest.explain_infeasible("optimal", budget)
+        reason = smallest.explain_infeasible(default_strategy(smallest.schedule.graph), budget)
         text = f"{reason[0].upper()}{reason[1:]}"
-    elif any(s.strategy in ("optimal", "monet") and s.budget >= budget for s in proven):
+    elif any(solution.budget >= budget and proves_infeasible(solution) for solution in known):
         text = f"No schedule fits into {format_bytes(budget)} (proven)"
     elif smallest is not None:
         text += (

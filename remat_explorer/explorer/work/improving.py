@@ -13,6 +13,7 @@ from remat_explorer.explorer.work.solving import POLL, prepare
 from remat_explorer.graph import Graph
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import SolveJob
+from remat_explorer.solvers.strategies.registry import method_of
 from remat_explorer.solvers.sweeps.sharing import assessed, empty
 
 LONGEST = 20.0  # seconds of an improvement, at most
@@ -23,8 +24,8 @@ class Improver:
     """Follows the budget: shows the best known schedule within it, and improves that while nobody asks for anything.
 
     A solution that was chosen or solved for exactly this budget stays as it is. Nothing is improved where `improve` is
-    off, another strategy than "optimal" is chosen (with choices of implementations, "monet"), or the best known
-    schedule is proven to be optimal. What a person starts ends an improvement; what it found by then joins the
+    off, the chosen strategy is none that goes on from what it has (`Method.improves_on`), or the best known schedule is
+    proven to be optimal. What a person starts ends an improvement; what it found by then joins the
     trade-off curve.
 
     Args:
@@ -97,7 +98,8 @@ class Improver:
 
     def _begin(self) -> None:
         state = self._state
-        if not state.improve or state.graph is None or state.strategy != _anytime(state.graph):
+        method = method_of(state.strategy)
+        if not state.improve or state.graph is None or method is None or not method.improves_on(state.graph):
             return
         with self._lock:
             stop = self._stop = threading.Event()
@@ -136,7 +138,7 @@ class Improver:
         limit = min(state.time_limit, LONGEST)
         if self._is_ours():
             self.show()
-        strategy, question = _anytime(graph), question_of(state, {})
+        strategy, question = state.strategy, question_of(state, {})
         settings = {"time_limit": limit, "solver": state.solver, "cache": True, **question.options}
         job = SolveJob.start(graph, budget, strategy, **settings)
         while not job.done:
@@ -161,8 +163,3 @@ class Improver:
         join(state, graph, [found], kinds=kinds)
         if best is None and self._is_ours() and not (stop.is_set() or state.busy):
             self.show()
-
-
-def _anytime(graph: Graph) -> str:
-    """The strategy that goes on improving what it has."""
-    return "monet" if graph.has_choices else "optimal"

@@ -22,6 +22,7 @@ from remat_explorer.quantities import format_bytes
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import checkpoint_all_peak, minimum_budget, solve
 from remat_explorer.solvers.search.compiled_search import load_search
+from remat_explorer.solvers.strategies.registry import default_strategy
 
 QUICK = 1.0  # seconds for the first schedule within the budget
 CHOOSING = 4.0  # the same for a graph with choices of implementations
@@ -143,11 +144,8 @@ def _answer_quickly(state: State, graph: Graph, cancelled: threading.Event, seco
     if not cancelled.is_set():
         state.say(f"Loading {state.model}: a first schedule within {format_bytes(state.budget)}…")
         kinds, limits = state.kinds, {"time_limit": seconds, "cancelled": cancelled.is_set, "cache": True}
-        if graph.has_choices:
-            option = option_of(graph, kinds)
-            found = solve(graph, state.budget, "monet", **limits, implementations=option)
-        else:
-            found = solve(graph, state.budget, **limits)
+        options = {"implementations": option_of(graph, kinds)} if graph.has_choices else {}
+        found = solve(graph, state.budget, default_strategy(graph), **limits, **options)
         join(state, graph, [found], kinds=kinds)
         show_known(state)
 
@@ -206,13 +204,14 @@ def _accept(state: State, loaded: Loaded, graph: Graph) -> None:
     state.graph, state.inputs, state.no_execution = graph, loaded.inputs, reason_not_to_run(state, loaded, graph)
     state.smallest, state.checkpoint_all_peak = smallest, keep_all.peak
     least, most = smallest.known_feasible, keep_all.peak
+    usual = default_strategy(graph)
     if graph.has_choices:  # an implementation may be cheaper than the default, so that nothing is proven yet
-        known = [keep_all, Solution(graph, "monet", Status.FEASIBLE, least, smallest.schedule, None, 0.0)]
+        known = [keep_all, Solution(graph, usual, Status.FEASIBLE, least, smallest.schedule, None, 0.0)]
     else:
         known = [
             keep_all,
-            Solution(graph, "optimal", Status.OPTIMAL, most, keep_all.schedule, graph.total_cost, 0.0),
-            Solution(graph, "optimal", Status.FEASIBLE, least, smallest.schedule, graph.total_cost, 0.0),
+            Solution(graph, usual, Status.OPTIMAL, most, keep_all.schedule, graph.total_cost, 0.0),
+            Solution(graph, usual, Status.FEASIBLE, least, smallest.schedule, graph.total_cost, 0.0),
         ]
     join(state, graph, known[:-1] if least >= most else known)
     if not smallest.lower_bound <= state.budget <= 1.1 * keep_all.peak:

@@ -16,13 +16,10 @@ from remat_explorer.solvers import STRATEGIES, Sweep
 from remat_explorer.solvers.budgets import spaced_budgets
 from remat_explorer.solvers.method import Support
 from remat_explorer.solvers.monet.selections import Selection
-from remat_explorer.solvers.sweeps.own_curves import has_own_curve
+from remat_explorer.solvers.strategies.registry import method_of
 
 BUDGETS, WITH_CHOICES = 12, 6  # of a curve; where implementations are chosen, each takes longer
 LARGE = 400  # operations from which the methods with many schedules are left out: each would be checked in this process
-FEW = ("chen-sqrt-n", "ap-sqrt-n", "linearized-sqrt-n")  # with one schedule each
-# checkpoint-last's overhead of tens of times would flatten the curve; PyTorch's partitioner takes seconds to begin
-LEFT_OUT = ("checkpoint-last", "pytorch-budget")
 PAUSE = 0.4  # seconds between two looks of the screen at the sweep, but for the first
 
 
@@ -104,14 +101,14 @@ class Sweeper:
     def _sweep(self, graph: Graph, stop: threading.Event) -> None:
         """The curve; on a graph with choices first that of its default implementations, then with all of them."""
         plain = plain_selection(graph) if graph.has_choices else None
-        methods = self._methods(graph)
+        methods = self._methods(graph, choices=False)
         budgets = self._budgets(graph, BUDGETS)
         if plain is None:
             self._fill(graph, graph, budgets, methods, stop)
             return
         self._fill(graph, plain.graph, budgets, methods, stop, plain)
         if not stop.is_set():
-            self._fill(graph, graph, self._budgets(graph, WITH_CHOICES), ["monet"], stop)
+            self._fill(graph, graph, self._budgets(graph, WITH_CHOICES), self._methods(graph, choices=True), stop)
 
     def _fill(
         self,
@@ -157,15 +154,17 @@ class Sweeper:
             least = smallest.lower_bound
         return spaced_budgets(least, most, count)
 
-    def _methods(self, graph: Graph) -> list[str]:
-        """The optimal strategy first: its first answers come before the others' curves, its better ones after."""
+    def _methods(self, graph: Graph, choices: bool) -> list[str]:
+        """Those that choose implementations, or those that do not, and run in the background; less what is known.
+
+        Anytime strategies come first: their first answers are there before the others' curves, their better ones after.
+        """
         frontier = self._state.frontier
         known = {point.strategy for point in frontier.own} if frontier is not None else set()
-        others = [
+        methods = {name: method for name in STRATEGIES if name not in known and (method := method_of(name))}
+        chosen = [
             name
-            for name, method in STRATEGIES.items()
-            if name not in known and name not in LEFT_OUT and method.choices is not Support.YES
+            for name, method in methods.items()
+            if (method.choices is Support.YES) == choices and method.runs_in_background(graph.n >= LARGE)
         ]
-        if graph.n >= LARGE:
-            return ["optimal", *(name for name in others if name in FEW)]
-        return ["optimal", *(name for name in others if has_own_curve(name) or name == "dtr")]
+        return sorted(chosen, key=lambda name: methods[name].improve is None)

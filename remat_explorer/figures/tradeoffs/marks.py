@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from remat_explorer.figures.palette import Theme, palette
 from remat_explorer.solvers import STRATEGIES
+from remat_explorer.solvers.strategies.registry import method_of
 
 SHAPES = (
     "circle",
@@ -45,7 +46,7 @@ def mark(strategy: str, theme: Theme = "light") -> Mark:
     """The marker of a strategy; the shape alone tells it from every other registered one.
 
     Args:
-        strategy: a name in `remat_explorer.solvers.STRATEGIES`, or any other, which gets the shape after theirs.
+        strategy: a name in `remat_explorer.solvers.STRATEGIES`, or any other, which gets one that they leave.
         theme: ground of the figure.
 
     >>> mark("optimal").shape, mark("chen-greedy") == mark("chen-sqrt-n")
@@ -53,4 +54,13 @@ def mark(strategy: str, theme: Theme = "light") -> Mark:
     """
     names, hues = list(STRATEGIES), palette(theme).hues
     place = names.index(strategy) if strategy in names else len(names)
-    return Mark(SHAPES[place % len(SHAPES)], hues[place % len(hues)])
+    return Mark(_shape(strategy), hues[place % len(hues)])
+
+
+def _shape(strategy: str) -> str:
+    """The symbol of a strategy, or one of those that no other has."""
+    symbols = {name: method.symbol if (method := method_of(name)) else "" for name in STRATEGIES}
+    spare = [shape for shape in SHAPES if shape not in symbols.values()]
+    without = [name for name, symbol in symbols.items() if not symbol]
+    place = without.index(strategy) if strategy in without else len(without)
+    return symbols.get(strategy) or spare[place % len(spare)]

@@ -10,9 +10,7 @@ from remat_explorer.quantities import format_bytes, format_overhead, format_shar
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import Frontier
 from remat_explorer.solvers.sweeps.own_points import OwnPoint
-from remat_explorer.solvers.sweeps.sharing import bound_at
-
-COMPLETE = ("optimal", "checkmate-ilp")  # what these call infeasible, no schedule with stages can do
+from remat_explorer.solvers.sweeps.sharing import bound_at, proves_infeasible
 
 
 def points_of(frontier: Frontier, strategy: str) -> tuple[Solution, ...]:
@@ -62,8 +60,7 @@ def bound_steps(frontier: Frontier) -> tuple[np.ndarray, np.ndarray]:
 
 def largest_infeasible(frontier: Frontier) -> int | None:
     """The largest budget in bytes within which no schedule with stages exists, or None where none is known."""
-    proven = (s.budget for s in frontier.solutions if s.status is Status.INFEASIBLE and s.strategy in COMPLETE)
-    return max(proven, default=None)
+    return max((solution.budget for solution in frontier.solutions if proves_infeasible(solution)), default=None)
 
 
 def describe(point: Solution) -> str:

@@ -10,7 +10,9 @@ from remat_explorer.papers.hearing import joined
 from remat_explorer.papers.item import Cancelled, Item, Outcome, Settings, Tell
 from remat_explorer.papers.networks import layer_graph
 from remat_explorer.quantities import format_share
+from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import Frontier, Sweep, checkpoint_all_peak
+from remat_explorer.solvers.strategies.registry import default_strategy
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -94,26 +96,31 @@ def advantage(frontier: Frontier) -> tuple[float, int, str]:
         The ratio, at least 1 where the optimal strategy is nowhere worse; its budget in bytes; and the cheapest of the
         other methods there. (1.0, 0, "") where no other method has a schedule.
     """
-    best = {s.budget: s.cost for s in frontier.solutions if s.strategy == "optimal" and s.cost is not None}
+    optimal, others = _parted(frontier)
     found = (1.0, 0, "")
-    for budget, cost in best.items():
-        others = [
-            (s.cost, s.strategy)
-            for s in frontier.solutions
-            if s.budget == budget and s.strategy != "optimal" and s.cost is not None
-        ]
-        if others:
-            theirs, strategy = min(others)
-            found = max(found, (theirs / cost, budget, strategy))
+    for best in optimal:
+        costs = [(other.cost, other.strategy) for other in others if other.budget == best.budget and other.cost]
+        if costs and best.cost:
+            cost, strategy = min(costs)
+            found = max(found, (cost / best.cost, best.budget, strategy))
     return found
+
+
+def _parted(frontier: Frontier) -> tuple[list[Solution], list[Solution]]:
+    """The solutions of the graph's default strategy, and those of the others."""
+    by_strategy: dict[str, list[Solution]] = {}
+    for solution in frontier.solutions:
+        by_strategy.setdefault(solution.strategy, []).append(solution)
+    optimal = by_strategy.pop(default_strategy(frontier.graph), [])
+    return optimal, [solution for solutions in by_strategy.values() for solution in solutions]
 
 
 def _sentence(name: str, frontier: Frontier) -> str:
     ratio, budget, other = advantage(frontier)
-    found = [s for s in frontier.solutions if s.schedule is not None]
-    others = {s.budget for s in found if s.strategy != "optimal"}
-    alone = [s.budget for s in found if s.strategy == "optimal" and s.budget not in others]
-    proven = sum(s.strategy == "optimal" and s.status == "optimal" for s in frontier.solutions)
+    optimal, others = _parted(frontier)
+    reached = {other.budget for other in others if other.schedule is not None}
+    alone = [best.budget for best in optimal if best.schedule is not None and best.budget not in reached]
+    proven = sum(best.status is Status.OPTIMAL for best in optimal)
     budgets = len({s.budget for s in frontier.solutions})
     words = [f"proven optimal at {proven} of {budgets} budgets"]
     if other:

@@ -11,7 +11,7 @@ from remat_explorer.papers.hearing import heard
 from remat_explorer.papers.item import Cancelled, Item, Outcome, Settings, Tell
 from remat_explorer.quantities import format_seconds, format_share
 from remat_explorer.solution import Status
-from remat_explorer.solvers import solve
+from remat_explorer.solvers import STRATEGIES, solve
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -33,7 +33,7 @@ def section_4_6(settings: Settings, progress: Tell, cancelled: Cancelled) -> Out
         for strategy, form in FORMS.items():
             if cancelled():
                 break
-            hard = (layers, budget) == PUBLISHED and strategy == "checkmate-unpartitioned"
+            hard = (layers, budget) == PUBLISHED and not STRATEGIES[strategy].stages
             limit = SECONDS[settings] if hard else ENOUGH
             begun = time.process_time()
             hear = heard(progress, f"{layers} layers {form}")

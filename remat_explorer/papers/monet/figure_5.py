@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from remat_explorer.graph import Graph
 from remat_explorer.papers.hearing import heard
 from remat_explorer.papers.item import Cancelled, Item, Outcome, Settings, Tell
 from remat_explorer.papers.monet.networks import choice_graph
@@ -11,6 +13,7 @@ from remat_explorer.quantities import format_bytes, format_overhead
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import checkpoint_all, checkpoint_all_peak, solve
 from remat_explorer.solvers.monet.selections import default_selection
+from remat_explorer.solvers.strategies.registry import default_strategy
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -28,14 +31,19 @@ def figure_5(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcom
     graph = choice_graph(name, settings)
     budget, selection = int(SHARE * checkpoint_all_peak(graph)), default_selection(graph)
     schedules: dict[str, Schedule] = {}
-    for way, problem, strategy in ((JOINT, graph, "monet"), (PLAIN, selection.graph, "optimal")):
+    problems: tuple[tuple[str, Graph, Callable[[Schedule], Schedule]], ...] = (
+        (JOINT, graph, lambda schedule: schedule),
+        (PLAIN, selection.graph, selection.lift),
+    )
+    for way, problem, on_graph in problems:
         if cancelled():
             break
         hear = heard(progress, f"{name}, {way}")
         limit = SECONDS[settings]
+        strategy = default_strategy(problem)
         found = solve(problem, budget, strategy, limit, on_progress=hear, cancelled=cancelled).schedule
         if found is not None:
-            schedules[way] = found if strategy == "monet" else selection.lift(found)
+            schedules[way] = on_graph(found)
     schedules[EAGER] = checkpoint_all(graph)
     rows = rows_of(schedules)
     result = _sentence(name, budget, schedules)

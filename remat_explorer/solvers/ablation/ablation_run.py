@@ -29,8 +29,8 @@ from remat_explorer.solvers.monet.codes import allowed_codes
 from remat_explorer.solvers.search.compiled_search import load_search
 from remat_explorer.solvers.solve import judge
 from remat_explorer.solvers.strategies.monet import improve_monet
+from remat_explorer.solvers.strategies.registry import threads_of
 from remat_explorer.solvers.sweeps.sharing import assessed, empty
-from remat_explorer.solvers.threads import threads_of
 
 STRATEGY = "monet"
 

@@ -28,9 +28,9 @@ from remat_explorer.solvers.bounds.few_moments import MomentsBound, few_moments_
 from remat_explorer.solvers.bounds.guidance import guides
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.plain_search import solve_optimal
 from remat_explorer.solvers.search.local_search import LocalSearch
 from remat_explorer.solvers.search.planner import guided_schedule, plan_schedule
+from remat_explorer.solvers.strategies.optimal import solve_optimal
 
 PLANNING, RELAXING = 2.0, 5.0  # seconds for one batch, at most
 INTEGRAL, SEARCHING = 0.5, 0.25  # shares of the time that is left, for the integer program and for one batch, at most

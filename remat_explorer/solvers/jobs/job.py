@@ -17,7 +17,7 @@ from remat_explorer.solvers.cache import Question, load_solution, store_solution
 from remat_explorer.solvers.jobs.process import WorkerProcess, prepare_worker, take_worker
 from remat_explorer.solvers.messages import unpack_progress
 from remat_explorer.solvers.solve import judge
-from remat_explorer.solvers.threads import threads_of
+from remat_explorer.solvers.strategies.registry import threads_of
 
 GRACE = 0.75  # seconds that a worker may take beyond its time limit before it is ended
 STARTING = 60.0  # seconds that a worker may take to begin

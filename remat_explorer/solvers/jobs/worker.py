@@ -23,9 +23,8 @@ from remat_explorer.graph.file import parse_graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Progress
 from remat_explorer.solvers.messages import pack_progress
-from remat_explorer.solvers.search.compiled_search import SEARCHING, load_search
+from remat_explorer.solvers.search.compiled_search import load_search
 from remat_explorer.solvers.solve import solve
-from remat_explorer.solvers.strategies.registration import load
 from remat_explorer.solvers.strategies.registry import STRATEGIES
 
 REQUEST = ("graph", "budget", "strategy", "time_limit", "solver", "threads", "options")
@@ -54,10 +53,11 @@ def main() -> int:
             _write(channel, {"progress": pack_progress(progress, progress.schedule is not sent[0])})
             sent[0] = progress.schedule or sent[0]
 
-        if request["strategy"] in SEARCHING:
-            load_search(report)
-        if request["strategy"] in STRATEGIES:  # what is not there is said by `solve`
-            load(STRATEGIES[request["strategy"]])
+        method = STRATEGIES.get(request["strategy"])
+        if method is not None:  # what is not there is said by `solve`
+            method.load()
+            if method.compiled_search:
+                load_search(report)
         _write(channel, {"begun": True})
         solution = solve(graph, on_progress=report, **request, **options)
         _write(channel, {"solution": solution.to_document()})

@@ -20,8 +20,8 @@ from remat_explorer.solvers.base import Answer, Limits, Progress
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.memory.working_sets import WorkingSet, least_working_set
-from remat_explorer.solvers.plain_search import solve_optimal
 from remat_explorer.solvers.search.planner import plan_schedule
+from remat_explorer.solvers.strategies.optimal import solve_optimal
 
 CLOSE = 0.005  # the planner's search ends when the smallest feasible budget is known to half a percent
 BOUNDING, PLANNING = 0.2, 0.6  # shares of the time, at most

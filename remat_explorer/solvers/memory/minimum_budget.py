@@ -15,10 +15,10 @@ from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import exact_bytes, format_bytes
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
-from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.memory.least_plain import least_plain
 from remat_explorer.solvers.memory.least_with_choices import least_with_choices
 from remat_explorer.solvers.search.compiled_search import load_search
+from remat_explorer.solvers.strategies.registry import default_strategy
 
 NONE_FITS = "no schedule that goes stage by stage fits into"  # frontier-advancing, stages whole: the README says what
 
@@ -87,7 +87,7 @@ class MinimumBudget:
         """
         within = f"{strategy!r} has no schedule within {format_bytes(budget)}"
         if budget >= self.known_feasible:
-            better = "monet" if self.schedule.graph.has_choices else "optimal"
+            better = default_strategy(self.schedule.graph)
             return (
                 f"{within}, but there is one that needs {exact_bytes(self.known_feasible)}: try the strategy {better!r}"
             )
@@ -124,18 +124,6 @@ class MinimumBudget:
             f"The smallest budget worth trying is {least}; {known}. It needs the most while "
             f"{names[self.peak_operation]!r} runs in {place}, with {len(self.alive)} values in memory"
         )
-
-
-def largest_operation(graph: Graph) -> tuple[int, int]:
-    """The operation that needs the most memory for itself, and its bytes: no schedule with stages needs less.
-
-    >>> from remat_explorer.instances import linear
-    >>> largest_operation(linear(8))
-    (9, 3)
-    """
-    needed = Condensed.of(graph).operation_bytes
-    k = int(needed.argmax())
-    return k, int(needed[k])
 
 
 def minimum_budget(graph: Graph, seconds: float = 3.0, implementations: str | Collection[str] = "all") -> MinimumBudget:

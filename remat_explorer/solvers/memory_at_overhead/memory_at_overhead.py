@@ -18,12 +18,11 @@ from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
 from remat_explorer.solvers.memory_at_overhead.memory_descent import LOOSE
 from remat_explorer.solvers.memory_at_overhead.memory_incumbent import CLOSE
 from remat_explorer.solvers.memory_at_overhead.memory_search import MemorySearch
+from remat_explorer.solvers.method import Support
 from remat_explorer.solvers.monet.codes import allowed_codes
 from remat_explorer.solvers.search.compiled_search import load_search
 from remat_explorer.solvers.solve import checked_reports
-from remat_explorer.solvers.threads import threads_of
-
-STRATEGIES = ("monet", "optimal")
+from remat_explorer.solvers.strategies.registry import DEFAULTS, STRATEGIES, threads_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,8 +131,8 @@ def memory_at_overhead(
     >>> found.peak, found.lower_bound, found.eager_peak, found.schedule.cost
     (4, 4, 10, 26.0)
     """
-    if strategy not in STRATEGIES:
-        raise UnknownNameError("strategy", strategy, STRATEGIES)
+    if strategy not in DEFAULTS.values():
+        raise UnknownNameError("strategy", strategy, DEFAULTS.values())
     if isinstance(overhead, bool) or not isinstance(overhead, int | float) or not 0 <= overhead < math.inf:
         raise QuantityError(f"{overhead!r} is no overhead; write a share of at least 0, such as 0.1 for 10 %")
     backend(solver)
@@ -144,7 +143,9 @@ def memory_at_overhead(
             f"keeping everything costs {graph.total_cost:.6g}, above {1 + overhead:g} times the "
             f"{compared.total_cost:.6g} of eager execution; allow a larger overhead"
         )
-    codes = allowed_codes(graph, implementations) if strategy == "monet" else [[1] for _ in graph.operations]
+    codes = [[1] for _ in graph.operations]
+    if STRATEGIES[strategy].choices is Support.YES:
+        codes = allowed_codes(graph, implementations)
     report = on_progress or (lambda progress: None)
     load_search(report)
     checked = checked_reports(graph, checkpoint_all_peak(graph), report)

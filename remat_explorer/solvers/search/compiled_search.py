@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 from remat_explorer.solvers.base import Progress
 
-SEARCHING = frozenset({"optimal", "monet"})  # strategies that use it
-
 
 def load_search(report: Callable[[Progress], None] = lambda progress: None) -> None:
     """Load the planner's machine code, or compile it, which takes about fifteen seconds once on a machine.

@@ -12,6 +12,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.method import Method, Support
 from remat_explorer.solvers.rounding.linear_program import reduced_budget, solve_linear_program
 from remat_explorer.solvers.rounding.options import require_epsilon, require_threshold
 from remat_explorer.solvers.rounding.two_phase import round_deterministically
@@ -60,3 +61,15 @@ def solve_checkmate_approx(
         return Answer(None, bound, solver=limits.solver)
     limits.tell("done", schedule, bound)
     return Answer(schedule, bound, solver=limits.solver)
+
+
+METHOD = Method(
+    solve_checkmate_approx,
+    "the linear program of problem (9) with an allowance, rounded in two phases at a threshold",
+    "Jain et al. 2020, section 5 and Algorithm 2",
+    general_graphs=Support.YES,
+    cost_aware=Support.YES,
+    memory_aware=Support.YES,
+    options=("epsilon", "threshold"),
+    symbol="triangle-down",
+)

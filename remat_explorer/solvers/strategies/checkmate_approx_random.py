@@ -10,6 +10,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.method import Method, Support
 from remat_explorer.solvers.rounding.linear_program import reduced_budget, solve_linear_program
 from remat_explorer.solvers.rounding.options import require_epsilon, require_samples, require_seed
 from remat_explorer.solvers.rounding.randomized import draw_samples
@@ -53,3 +54,15 @@ def solve_checkmate_approx_random(
     if best is None:
         limits.tell("no schedule that was drawn fits into the budget", lower_bound=bound)
     return Answer(best, bound, solver=limits.solver)
+
+
+METHOD = Method(
+    solve_checkmate_approx_random,
+    "the same linear program, rounded at random many times, and the cheapest schedule that fits",
+    "Jain et al. 2020, appendix D",
+    general_graphs=Support.YES,
+    cost_aware=Support.YES,
+    memory_aware=Support.YES,
+    options=("samples", "seed", "epsilon"),
+    symbol="cross",
+)

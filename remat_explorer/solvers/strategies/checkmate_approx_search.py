@@ -13,6 +13,7 @@ from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.method import Method, Support
 from remat_explorer.solvers.rounding.linear_program import FractionalSchedule, reduced_budget, solve_linear_program
 from remat_explorer.solvers.rounding.two_phase import DIGITS, round_deterministically
 
@@ -79,3 +80,14 @@ def _cheaper_rounding(
             best = schedule
             limits.tell("rounding", best, bound)
     return best
+
+
+METHOD = Method(
+    solve_checkmate_approx_search,
+    "two-phase rounding at several allowances and every threshold that makes a difference",
+    "Jain et al. 2020, appendix D, last sentence",
+    general_graphs=Support.YES,
+    cost_aware=Support.YES,
+    memory_aware=Support.YES,
+    symbol="x",
+)

@@ -29,17 +29,13 @@ search.
 
 from __future__ import annotations
 
-from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.checkmate_problem import CheckmateProblem, Rows
 from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.method import Method, Support
 from remat_explorer.solvers.milp import Milp
-
-# Operations. Chains, with a minute of HiGHS: 9 operations are proven optimal; with 17 the optimum is found, but not
-# proven; with 25 a schedule is found that costs 8 % more than the best known; with 33 none is.
-LARGEST_UNPARTITIONED = 25
 
 
 def solve_checkmate_ilp(graph: Graph, budget: int, limits: Limits, splits: int = 1) -> Answer:
@@ -52,51 +48,24 @@ def solve_checkmate_ilp(graph: Graph, budget: int, limits: Limits, splits: int =
         splits: how often an operation may run in a stage; the schedule has ``splits`` rows for each stage.
 
     Raises:
-        SolverError: if an operation has several implementations, or the back end fails.
+        SolverError: if an operation has several implementations, ``splits`` is no whole number of at least 1, or the
+            back end fails.
 
     Source: arXiv 1910.02653v1, section 4.10, for stages that are split.
     """
-    return _solve(graph, budget, limits, Rows(graph.n, splits), "problem (9)")
+    return solve_rows(graph, budget, limits, Rows(graph.n, splits), "problem (9)")
 
 
-def solve_checkmate_unpartitioned(graph: Graph, budget: int, limits: Limits) -> Answer:
-    """Solve the unpartitioned problem with n rows, the paper's number of stages.
+def solve_rows(graph: Graph, budget: int, limits: Limits, rows: Rows, name: str) -> Answer:
+    """Solve the paper's program with these rows of R, and again with a little less where a solution exceeds the budget.
 
-    Its bound and its optimum are those of all schedules with n rows, so the optimum may be below that of
-    frontier-advancing schedules.
-
-    Raises:
-        SolverError: as `solve_checkmate_ilp`, or if the graph is too large for this form.
+    Args:
+        graph: the training graph, one implementation per operation.
+        budget: bytes, resident bytes included.
+        limits: time, back end, and whom to tell.
+        rows: how many, and what each may compute.
+        name: of the problem, for progress.
     """
-    if graph.n > LARGEST_UNPARTITIONED:
-        raise SolverError(
-            f"graph {graph.name!r} has {graph.n} operations; 'checkmate-unpartitioned' shows on graphs of at most "
-            f"{LARGEST_UNPARTITIONED} why stages matter, and finds no schedule in time on larger ones: use 'optimal', "
-            "or 'checkmate-ilp' for the paper's problem with stages; its linear programming bound without stages is "
-            "relax(graph, budget, 'checkmate-unpartitioned')"
-        )
-    return _solve(graph, budget, limits, Rows(graph.n, partitioned=False), "the unpartitioned problem")
-
-
-def require_splits(kind: str, name: str, splits: int) -> None:
-    """Refuse a number of parts of a stage that is none, or that the strategy or formulation called ``name`` lacks.
-
-    Raises:
-        SolverError: quoting what was given.
-
-    >>> require_splits("strategy", "optimal", 1)
-    >>> require_splits("strategy", "optimal", 2)
-    Traceback (most recent call last):
-        ...
-    remat_explorer.errors.SolverError: the strategy 'optimal' does not split stages; splits=2 goes with 'checkmate-ilp'
-    """
-    if isinstance(splits, bool) or not isinstance(splits, int) or splits < 1:
-        raise SolverError(f"splits is {splits!r}; expected a whole number of at least 1, the parts of each stage")
-    if splits > 1 and name != "checkmate-ilp":
-        raise SolverError(f"the {kind} {name!r} does not split stages; splits={splits} goes with 'checkmate-ilp'")
-
-
-def _solve(graph: Graph, budget: int, limits: Limits, rows: Rows, name: str) -> Answer:
     condensed = Condensed.of(graph)
     room, lower_bound = budget, graph.total_cost  # every operation leads to one that must run
     while True:
@@ -119,3 +88,16 @@ def _solve(graph: Graph, budget: int, limits: Limits, rows: Rows, name: str) -> 
             return Answer(schedule, lower_bound, solver=limits.solver)
         # the solver's tolerance is relative, so it may let through a few bytes too many: ask for that much less
         room -= excess
+
+
+METHOD = Method(
+    solve_checkmate_ilp,
+    "problem (9) as the paper writes it; splits=k lets an operation run k times in a stage",
+    "Jain et al. 2020, section 4.7; arXiv 1910.02653v1, section 4.10, for the splits",
+    general_graphs=Support.YES,
+    cost_aware=Support.YES,
+    memory_aware=Support.YES,
+    options=("splits",),
+    complete=True,
+    symbol="triangle-up",
+)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from remat_explorer.graph import Graph
 from remat_explorer.solvers.heuristics.settings import within_budget
 from remat_explorer.solvers.heuristics.static_policy import schedule_of
-from remat_explorer.solvers.method import Candidate
+from remat_explorer.solvers.method import BackgroundSweep, Candidate, Method, Support
 
 
 def checkpoint_last(graph: Graph) -> Iterator[Candidate]:
@@ -27,4 +27,14 @@ def checkpoint_last(graph: Graph) -> Iterator[Candidate]:
     yield Candidate(schedule_of(graph, lambda t, retained: graph.producer == t))
 
 
-solve_checkpoint_last = within_budget(checkpoint_last)
+METHOD = Method(
+    within_budget(checkpoint_last),
+    "nothing of the forward pass is kept: each backward operation recomputes what it reads",
+    "Jain et al. 2020, section 6",
+    general_graphs=Support.YES,
+    cost_aware=Support.NO,
+    memory_aware=Support.NO,
+    candidates=checkpoint_last,
+    background_sweep=BackgroundSweep.NEVER,  # its overhead of tens of times would flatten the curve
+    symbol="hexagon",
+)

@@ -24,7 +24,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.method import Candidate, cheapest_within
+from remat_explorer.solvers.method import Candidate, Knob, Method, Support, cheapest_within
 
 
 def solve_checkpoint_sequential(graph: Graph, budget: int, limits: Limits, **options: Any) -> Answer:
@@ -130,3 +130,16 @@ def _different(graph: Graph, chain: list[list[int]], counts: Sequence[int]) -> I
         if (matrix := schedule.R.tobytes()) not in seen:
             seen.add(matrix)
             yield Candidate(schedule, f"segments={segments}")
+
+
+METHOD = Method(
+    solve_checkpoint_sequential,
+    "PyTorch's checkpoint_sequential: a chain of blocks in equal segments, of which all but the last run twice",
+    "torch.utils.checkpoint; Chen et al. 2016, section 4",
+    general_graphs=Support.PARTLY,
+    cost_aware=Support.NO,
+    memory_aware=Support.NO,
+    knob=Knob("segments", "segments of the forward pass, from 1 to its number of blocks", segment_counts),
+    candidates=checkpoint_sequential_candidates,
+    symbol="star-diamond",
+)

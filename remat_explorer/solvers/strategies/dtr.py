@@ -24,6 +24,7 @@ from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.dynamic.scores import HEURISTICS
 from remat_explorer.solvers.dynamic.simulation import Trace, simulate
+from remat_explorer.solvers.method import BackgroundSweep, Method, Support
 from remat_explorer.solvers.rounding.two_phase import schedule_of, values_of
 
 
@@ -76,3 +77,16 @@ def schedule_of_trace(condensed: Condensed, trace: Trace) -> Schedule:
     for t, row in enumerate(trace.runs):
         R[t, list(row)] = True
     return Schedule(condensed.graph, R, values_of(condensed, trace.held))
+
+
+METHOD = Method(
+    solve_dtr,
+    "a run that evicts by cost, size and staleness without knowing what comes, simulated",
+    "Kirisame et al. 2021, sections 2 and 4",
+    general_graphs=Support.YES,
+    cost_aware=Support.YES,
+    memory_aware=Support.YES,
+    options=("heuristic",),
+    background_sweep=BackgroundSweep.SMALL_GRAPHS,
+    symbol="octagon",
+)

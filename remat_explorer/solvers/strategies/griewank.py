@@ -26,7 +26,7 @@ from remat_explorer.solvers.heuristics.segmentation import MOST_SETTINGS
 from remat_explorer.solvers.heuristics.settings import whole_number, within_budget
 from remat_explorer.solvers.heuristics.split_points import kept_values
 from remat_explorer.solvers.heuristics.static_policy import schedule_of
-from remat_explorer.solvers.method import Candidate, Knob
+from remat_explorer.solvers.method import Candidate, Knob, Method, Support
 
 
 def griewank(graph: Graph, slots: float | None = None) -> Iterator[Candidate]:
@@ -104,5 +104,14 @@ def _first_state_needed(graph: Graph, forward: int) -> np.ndarray:
     return lowest
 
 
-SLOTS = Knob("slots", "states stored at a time, the network's input among them", slot_numbers)
-solve_griewank = within_budget(griewank)
+METHOD = Method(
+    within_budget(griewank),
+    "REVOLVE: on a chain, the fewest recomputed layers for a number of slots",
+    "Griewank and Walther 2000",
+    general_graphs=Support.NO,
+    cost_aware=Support.NO,
+    memory_aware=Support.NO,
+    knob=Knob("slots", "states stored at a time, the network's input among them", slot_numbers),
+    candidates=griewank,
+    symbol="triangle-left",
+)

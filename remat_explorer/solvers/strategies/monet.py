@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from remat_explorer.graph import Graph
+from remat_explorer.solvers.anytime.joint_search import JointSearch
 from remat_explorer.solvers.base import Answer, Limits
-from remat_explorer.solvers.joint_search import JointSearch
+from remat_explorer.solvers.method import BackgroundSweep, Method, Support
 from remat_explorer.solvers.monet.codes import allowed_codes
 
 
@@ -43,3 +44,21 @@ def improve_monet(
         UnknownNameError, SolverError: as `solve_monet`.
     """
     return JointSearch(graph, budget, limits, allowed_codes(graph, implementations), known).run()
+
+
+METHOD = Method(
+    solve_monet,
+    "schedule and implementation of every run together: a schedule at once, better ones, and a proof",
+    "Shah et al. 2021 for the problem, with gradients recomputed, too",
+    general_graphs=Support.YES,
+    cost_aware=Support.YES,
+    memory_aware=Support.YES,
+    options=("implementations",),
+    choices=Support.YES,
+    compiled_search=True,
+    threads=2,  # the second one searches beside the bounds
+    improve=improve_monet,
+    complete=True,
+    background_sweep=BackgroundSweep.ALWAYS,
+    symbol="square",
+)

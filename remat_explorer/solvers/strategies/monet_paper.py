@@ -9,6 +9,7 @@ from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.solvers.base import Answer, Limits
+from remat_explorer.solvers.method import Method, Support
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.monet.codes import allowed_codes
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
@@ -60,3 +61,16 @@ def solve_monet_paper(
         best = None
     limits.tell("done", best, least)
     return Answer(best, least, solver=limits.solver)
+
+
+METHOD = Method(
+    solve_monet_paper,
+    "MONeT's own restriction: no gradient is recomputed, and local memory is bounded by the forward pass's",
+    "Shah et al. 2021, section 4 and appendix A",
+    general_graphs=Support.YES,
+    cost_aware=Support.YES,
+    memory_aware=Support.YES,
+    options=("implementations", "local_memory"),
+    choices=Support.YES,
+    symbol="diamond",
+)

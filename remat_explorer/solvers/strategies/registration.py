@@ -1,10 +1,6 @@
-"""How strategies from outside of this folder come into the registry, without being imported before they are used.
+"""How strategies of other packages come into the registry, without being imported before they are used.
 
-Two kinds come from outside. The package's own strategies that need torch live beside `runtime`, which this layer may
-not import: their entry in the registry says where they are, in words, and `Late` follows the words when they first
-run. Their row of Table 1 is data and stands in the registry like all others, so listing strategies loads nothing.
-
-Strategies of other packages are entry points of the group `GROUP`, each of which names a `Method`:
+They are entry points of the group `GROUP`, each of which names a `Method`:
 
     [project.entry-points."remat_explorer.strategies"]
     my-strategy = "my_package.my_module:METHOD"
@@ -17,8 +13,7 @@ editable installation would know new ones only once it is made again.
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Container
+from collections.abc import Container
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, cast
 
@@ -27,40 +22,6 @@ from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.method import Method
 
 GROUP = "remat_explorer.strategies"
-
-
-class Late:
-    """A function of another layer that is imported when it is first called, or told to `load`.
-
-    Args:
-        place: "module:function".
-
-    >>> Late("math:hypot")(3.0, 4.0)
-    5.0
-    """
-
-    def __init__(self, place: str) -> None:
-        self._place = place
-
-    def load(self) -> Callable[..., Any]:
-        """Import the function."""
-        module, _, name = self._place.partition(":")
-        return getattr(importlib.import_module(module), name)
-
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        """Call the function."""
-        return self.load()(*arguments, **options)
-
-
-def load(method: Method) -> None:
-    """Import what a strategy needs, before its clock starts: torch alone takes seconds.
-
-    Args:
-        method: an entry of the registry, or a function in place of one.
-    """
-    run = getattr(method, "run", None)
-    if isinstance(run, Late):
-        run.load()
 
 
 def plugged_in(taken: Container[str]) -> dict[str, Method]:
@@ -90,6 +51,11 @@ class PluggedIn:
     def __call__(self, graph: Any, budget: int, limits: Limits, **options: Any) -> Answer:
         """Run the strategy."""
         return self._loaded()(graph, budget, limits, **options)
+
+    @property
+    def loaded(self) -> Method:
+        """The method itself."""
+        return self._loaded()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # whoever asks for these wants no method: pickle, copy, notebooks

@@ -18,6 +18,7 @@ from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.method import Method, Support
 from remat_explorer.solvers.persistent.chain import chain_of
 from remat_explorer.solvers.persistent.program import PersistentProgram
 
@@ -80,3 +81,15 @@ def _cheapest_that_fits(
             break
         middle = (fits + exceeds) // 2
     return best
+
+
+METHOD = Method(
+    solve_rotor,
+    "the best persistent schedule of a chain of blocks, by dynamic programming",
+    "Beaumont et al. 2019, arXiv 1911.13214, section 4",
+    general_graphs=Support.PARTLY,
+    cost_aware=Support.YES,
+    memory_aware=Support.YES,
+    options=("slots",),
+    symbol="star-triangle-up",
+)

@@ -16,8 +16,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.bounds.runs import pack_runs, unpack_runs
 from remat_explorer.solvers.method import Candidate
-from remat_explorer.solvers.strategies.registration import load
-from remat_explorer.solvers.strategies.registry import STRATEGIES
+from remat_explorer.solvers.strategies.registry import STRATEGIES, method_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,10 +42,8 @@ def has_own_curve(strategy: str) -> bool:
     >>> has_own_curve("griewank"), has_own_curve("optimal")
     (True, False)
     """
-    try:
-        return getattr(STRATEGIES[strategy], "candidates", None) is not None
-    except SolverError:
-        return True
+    method = method_of(strategy)
+    return method is None or method.candidates is not None
 
 
 def write_curve(graph: Graph, strategy: str, limits: Limits) -> str:
@@ -64,11 +61,6 @@ def write_curve(graph: Graph, strategy: str, limits: Limits) -> str:
             complete = False
             break
     return json.dumps({"candidates": found, "complete": complete, "seconds": time.monotonic() - begun})
-
-
-def load_method(strategy: str) -> None:
-    """Import what a method needs, before the clock of its curve starts."""
-    load(STRATEGIES[strategy])
 
 
 def read_curve(text: Any, graph: Graph) -> OwnCurve:

@@ -3,7 +3,7 @@
 A *schedule* fits every budget from its peak on, whichever budget it was found for. It is shared among the points of
 its own strategy only: a curve shows what that method finds. A *lower bound* proven for a budget holds for every
 smaller one, since a schedule for the smaller budget is one for the larger, too. Bounds are about all frontier-advancing
-schedules, so they are shared among strategies, with every point whose schedule is frontier-advancing; the strategy
+schedules, so they are shared among strategies, with every point whose schedule is frontier-advancing; a strategy
 without stages gives its bounds, but takes none. That a strategy has *no schedule* within a budget is true of its
 smaller budgets.
 """
@@ -17,8 +17,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.base import PROVEN
-
-WITHOUT_STAGES = "checkmate-unpartitioned"
+from remat_explorer.solvers.strategies.registry import method_of
 
 
 def shared(solutions: Sequence[Solution]) -> list[Solution]:
@@ -102,6 +101,19 @@ def assessed(
     return found
 
 
+def proves_infeasible(solution: Solution) -> bool:
+    """Whether a solution proves that no schedule with stages fits into its budget, of whichever strategy.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.solvers.solve import solve
+    >>> proves_infeasible(solve(linear(8), 2)), proves_infeasible(solve(linear(8), 2, "checkpoint-all"))
+    (True, False)
+    """
+    method = method_of(solution.strategy)
+    complete = method is not None and method.proves_infeasible(solution.graph)
+    return complete and solution.status is Status.INFEASIBLE
+
+
 def empty(graph: Graph, strategy: str, budget: int) -> Solution:
     """A point of which nothing is known yet."""
     return Solution(graph, strategy, Status.UNKNOWN, budget, None, None, 0.0)
@@ -113,8 +125,9 @@ def _with_all(solution: Solution, solutions: Sequence[Solution]) -> Solution:
     schedule = solution.schedule
     if best is not None and (schedule is None or (best.cost or 0.0) < schedule.cost):
         schedule = best.schedule
-    with_stages = solution.strategy != WITHOUT_STAGES and (schedule is None or schedule.is_frontier_advancing)
-    if with_stages:
+    method = method_of(solution.strategy)
+    with_stages = method is None or method.stages
+    if with_stages and (schedule is None or schedule.is_frontier_advancing):
         known = bound_at(solution.budget, solutions)
         bound = known if bound is None or (known is not None and known > bound) else bound
     infeasible = any(other.status is Status.INFEASIBLE and other.budget >= solution.budget for other in same)

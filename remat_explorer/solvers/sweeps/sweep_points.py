@@ -12,9 +12,11 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.base import Answer
 from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all_peak
-from remat_explorer.solvers.memory.minimum_budget import NONE_FITS, largest_operation
+from remat_explorer.solvers.memory.minimum_budget import NONE_FITS
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
-from remat_explorer.solvers.solve import judge, smallest_budget
+from remat_explorer.solvers.smallest_budget import largest_operation
+from remat_explorer.solvers.solve import judge
+from remat_explorer.solvers.strategies.registry import default_strategy, method_of
 from remat_explorer.solvers.sweeps.frontier import Frontier
 from remat_explorer.solvers.sweeps.kept_points import KeptPoints, Point
 from remat_explorer.solvers.sweeps.own_curves import OwnCurve, has_own_curve
@@ -79,17 +81,18 @@ class Points:
         Args:
             strategies: names.
             budgets: bytes, ascending.
-            first: a schedule to begin with where it fits, of "optimal", or of "monet" where there is a choice; or None.
+            first: a schedule to begin with where it fits, of the graph's `default_strategy`; or None.
             kept: the cache; a point that is found there is not searched again. Own curves are made anew.
         """
         peak = checkpoint_all_peak(self.graph)
         choices = self.graph.has_choices
-        everything, exact = checkpoint_all(self.graph), "monet" if choices else "optimal"
+        everything, exact = checkpoint_all(self.graph), default_strategy(self.graph)
         cost = CondensedChoices.of(self.graph).least_cost if choices else self.graph.total_cost
         for name, budget in itertools.product(strategies, budgets):
             self._known[name, budget] = empty(self.graph, name, budget)
             answer = Answer(None, cost)
-            if budget < smallest_budget(self.graph, name):
+            method = method_of(name)  # one that cannot be loaded says so when it runs
+            if method is not None and budget < method.smallest_budget(self.graph):
                 answer = Answer(None, infeasible=True)
             elif name == exact and budget >= peak:
                 answer = Answer(everything, cost)

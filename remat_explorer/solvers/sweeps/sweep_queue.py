@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 from remat_explorer.graph import Graph
 from remat_explorer.solvers.base import Answer
+from remat_explorer.solvers.method import Together
+from remat_explorer.solvers.strategies.registry import method_of
 from remat_explorer.solvers.sweeps.own_curves import has_own_curve
 from remat_explorer.solvers.sweeps.sweep_points import Points
 from remat_explorer.solvers.sweeps.sweep_tasks import Task
@@ -26,8 +28,8 @@ class TaskQueue:
         alone: seconds for each budget that is not settled then.
 
     Attributes:
-        planned: budgets of the optimal strategy that have their first answer, and the seconds it took, which are taken
-            off the time that follows.
+        planned: strategies with budgets that have their first answer, and the seconds it took, which are taken off the
+            time that follows.
 
     >>> from remat_explorer.instances import linear
     >>> points = Points(linear(8))
@@ -39,9 +41,9 @@ class TaskQueue:
     """
 
     def __init__(self, points: Points, together: float, alone: float) -> None:
-        self.planned: dict[int, float] = {}
+        self.planned: dict[tuple[str, int], float] = {}
         self._points, self._together, self._alone = points, together, alone
-        self._share = together  # seconds for the budgets that one worker solves together
+        self._share: dict[str, float] = {}  # seconds for the budgets of a strategy that one worker solves together
         self._tasks: deque[Task] = deque()
 
     def __bool__(self) -> bool:
@@ -54,18 +56,18 @@ class TaskQueue:
             if has_own_curve(name):  # also where nothing is open: its points may lie elsewhere
                 self._tasks.append(Task(name, tuple(sizes), "curve", each * max(1, len(sizes))))
                 continue
-            if name != "optimal":
+            if together_of(name) is None:
                 self._tasks.extend(Task(name, (size,), "alone", each) for size in sizes)
                 continue
             chunks = min(workers, len(sizes))
-            self._share = self._together * math.ceil(len(sizes) / max(1, chunks))
+            self._share[name] = self._together * math.ceil(len(sizes) / max(1, chunks))
             for i in range(chunks):  # dealt in turn, since small budgets are the hard ones
                 chunk = tuple(sizes[i::chunks])
-                unplanned = tuple(size for size in chunk if size not in self.planned)
+                unplanned = tuple(size for size in chunk if (name, size) not in self.planned)
                 if unplanned:
-                    self._tasks.append(Task(name, unplanned, "plan", PLANNING * self._share, then=chunk))
+                    self._tasks.append(Task(name, unplanned, "plan", PLANNING * self._share[name], then=chunk))
                 else:
-                    self._tasks.append(self._after_planning(chunk))
+                    self._tasks.append(self._after_planning(name, chunk))
 
     def pop(self) -> Task | None:
         """The next task, with the budgets that others have not settled meanwhile, or None if there is no other."""
@@ -81,8 +83,9 @@ class TaskQueue:
     def follow(self, task: Task, answers: Sequence[tuple[Answer, float]]) -> None:
         """Queue what comes after a task that was answered."""
         if task.kind == "plan":
-            self.planned |= {size: seconds for size, (_, seconds) in zip(task.budgets, answers, strict=True)}
-            self._tasks.append(self._after_planning(task.then))
+            took = zip(task.budgets, answers, strict=True)
+            self.planned |= {(task.strategy, size): seconds for size, (_, seconds) in took}
+            self._tasks.append(self._after_planning(task.strategy, task.then))
         elif task.kind == "together" and self._alone >= LEAST_SEARCH:
             unsettled = sorted(set(self._points.open(task.strategy)) & set(task.budgets))
             self._tasks.extend(Task(task.strategy, (size,), "alone", self._alone) for size in unsettled)
@@ -102,9 +105,19 @@ class TaskQueue:
         """Give everything up."""
         self._tasks.clear()
 
-    def _after_planning(self, chunk: tuple[int, ...]) -> Task:
-        left = self._share - sum(self.planned.get(size, 0.0) for size in chunk)
-        return Task("optimal", chunk, "together", max(0.0, left), planned=True)
+    def _after_planning(self, name: str, chunk: tuple[int, ...]) -> Task:
+        left = self._share[name] - sum(self.planned.get((name, size), 0.0) for size in chunk)
+        return Task(name, chunk, "together", max(0.0, left), planned=True)
+
+
+def together_of(strategy: str) -> Together | None:
+    """How budgets of a strategy share their work, or None where each is solved alone.
+
+    >>> together_of("optimal") is None, together_of("monet") is None
+    (False, True)
+    """
+    method = method_of(strategy)
+    return None if method is None else method.together
 
 
 def patience(graph: Graph) -> float:

@@ -29,13 +29,12 @@ from remat_explorer.solvers.jobs.processes import Processes
 from remat_explorer.solvers.memory.minimum_budget import minimum_budget
 from remat_explorer.solvers.method import Support
 from remat_explorer.solvers.search.compiled_search import load_search
-from remat_explorer.solvers.strategies.registry import STRATEGIES
+from remat_explorer.solvers.strategies.registry import STRATEGIES, method_of
 from remat_explorer.solvers.sweeps.frontier import Frontier
 from remat_explorer.solvers.sweeps.kept_points import KeptPoints
 from remat_explorer.solvers.sweeps.own_curves import read_curve
-from remat_explorer.solvers.sweeps.sweep_optimal import plan_each
 from remat_explorer.solvers.sweeps.sweep_points import Points, SweepProgress
-from remat_explorer.solvers.sweeps.sweep_queue import PLANNING, TaskQueue, patience
+from remat_explorer.solvers.sweeps.sweep_queue import PLANNING, TaskQueue, patience, together_of
 from remat_explorer.solvers.sweeps.sweep_tasks import ABANDONED, Task, make_ready, read_answers, work, write_request
 from remat_explorer.solvers.threads import cores
 
@@ -172,7 +171,7 @@ class Sweep:
         """Space the budgets if they were not given, and note what is known of them without a search."""
         sizes, first = self._budgets, None
         if isinstance(sizes, int):
-            if not any(STRATEGIES[name].choices is Support.YES for name in self._strategies):
+            if not any(method.choices is Support.YES for name in self._strategies if (method := method_of(name))):
                 Condensed.of(self.graph)  # which refuses choices, and says what to do with them
             make_ready(self._solver)  # in this process, too, before the clock of that search begins
             smallest = minimum_budget(self.graph, MINIMUM + patience(self.graph))
@@ -184,17 +183,17 @@ class Sweep:
 
     def _plan_until(self, ready: Sequence[Future[None]]) -> Generator[Solution, None, None]:
         """Generator: plan one budget after the other until a worker is ready, or all are planned."""
-        name = "optimal"
-        possible = ready and name in self._strategies and not self.graph.has_choices
-        for size in self._points.open(name) if possible else ():
-            load_search()
-            if any(future.done() for future in ready) or self._is_cancelled():
-                break
-            limits = Limits(PLANNING * self._together, cancelled=self._stop.is_set)
-            (answer,) = plan_each(self.graph, [size], limits)
-            self._points.take(name, size, answer, limits.elapsed)
-            self._queue.planned[size] = limits.elapsed
-            yield from self._points.news()
+        for name in self._strategies if ready and not self.graph.has_choices else ():
+            together = together_of(name)
+            for size in self._points.open(name):
+                if together is None or any(future.done() for future in ready) or self._is_cancelled():
+                    break
+                load_search()
+                limits = Limits(PLANNING * self._together, cancelled=self._stop.is_set)
+                (answer,) = together.plan(self.graph, [size], limits)
+                self._points.take(name, size, answer, limits.elapsed)
+                self._queue.planned[name, size] = limits.elapsed
+                yield from self._points.news()
 
     def _submit(self, executor: Executor, graph_text: str, task: Task) -> None:
         starts, bound = self._points.starts(task.strategy, task.budgets)

@@ -19,14 +19,13 @@ from remat_explorer.graph import Graph
 from remat_explorer.graph.file import parse_graph
 from remat_explorer.instances import linear
 from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.anytime.together import solve_together
 from remat_explorer.solvers.backends import BACKENDS
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.bounds.runs import pack_runs, unpack_runs
 from remat_explorer.solvers.search.compiled_search import load_search
-from remat_explorer.solvers.strategies.monet import improve_monet
 from remat_explorer.solvers.strategies.registry import STRATEGIES
-from remat_explorer.solvers.sweeps.own_curves import load_method, write_curve
-from remat_explorer.solvers.sweeps.sweep_optimal import improve, plan_each, solve_together
+from remat_explorer.solvers.sweeps.own_curves import write_curve
 
 Kind = Literal["plan", "together", "alone", "curve"]
 
@@ -99,7 +98,7 @@ def work(graph_text: str, request_text: str) -> str:
         graph, request = _graph(graph_text), json.loads(request_text)
         make_ready(request["solver"])  # which is no part of the first task's time
         if request["kind"] == "curve":
-            load_method(request["strategy"])
+            STRATEGIES[request["strategy"]].load()
             return write_curve(graph, request["strategy"], _limits(request))
         starts = [unpack_runs(runs, graph, SolverError) for runs in request["starts"]]
         begun = time.monotonic()
@@ -136,18 +135,16 @@ def read_answers(text: Any, graph: Graph, count: int) -> list[tuple[Answer, floa
 
 
 def _answers(graph: Graph, request: dict[str, Any], starts: Sequence[Schedule]) -> Sequence[Answer]:
-    strategy, budgets, limits = request["strategy"], request["budgets"], _limits(request)
-    if request["kind"] == "plan":
-        return plan_each(graph, budgets, limits)
-    if request["kind"] == "together":
-        return solve_together(graph, budgets, starts, limits, request["planned"])
+    method, budgets, limits = STRATEGIES[request["strategy"]], request["budgets"], _limits(request)
+    if method.together is not None and request["kind"] == "plan":
+        return method.together.plan(graph, budgets, limits)
+    if method.together is not None and request["kind"] == "together":
+        return method.together.solve(graph, budgets, starts, limits, request["planned"])
     (budget,) = budgets
-    known = Answer(next(iter(starts), None), request["lower_bound"])
-    if strategy == "optimal":
-        return [improve(graph, budget, known, limits)]
-    if strategy == "monet":
-        return [improve_monet(graph, budget, known, limits)]
-    return [STRATEGIES[strategy](graph, budget, limits)]
+    if method.improve is not None:
+        known = Answer(next(iter(starts), None), request["lower_bound"])
+        return [method.improve(graph, budget, known, limits)]
+    return [method(graph, budget, limits)]
 
 
 def _limits(request: dict[str, Any]) -> Limits:

@@ -26,7 +26,7 @@ from remat_explorer.solvers.messages import pack_progress, unpack_progress
 from remat_explorer.solvers.solve import round_up
 
 FOUND = """
-import os, sys, time
+import dataclasses, os, sys, time
 from remat_explorer.solvers.base import Answer
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.milp import Milp
@@ -40,7 +40,7 @@ def strategy(graph, budget, limits):
     limits.tell("bounding", None, 0.9 * graph.total_cost)
     {then}
 
-STRATEGIES["optimal"] = strategy
+STRATEGIES["optimal"] = dataclasses.replace(STRATEGIES["optimal"], run=strategy)
 """
 NOTHING_FOUND = "\n".join(line for line in FOUND.splitlines() if "limits.tell" not in line)
 STUCK = "time.sleep(600)"

@@ -16,8 +16,8 @@ from remat_explorer.instances import linear
 from remat_explorer.solution import Status
 from remat_explorer.solvers import checkpoint_all_peak, minimum_budget, solve
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.memory.minimum_budget import largest_operation
 from remat_explorer.solvers.memory.working_sets import least_working_set
+from remat_explorer.solvers.smallest_budget import largest_operation
 
 
 def test_the_chain_needs_three_values_and_a_schedule_for_three_is_known():

@@ -8,10 +8,10 @@ from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
 from remat_explorer.solution import Status
 from remat_explorer.solvers import checkpoint_all_peak, solve
+from remat_explorer.solvers.anytime.joint_search import JointSearch
 from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.joint_search import JointSearch
-from remat_explorer.solvers.memory.minimum_budget import largest_operation
 from remat_explorer.solvers.search.compiled_search import load_search
+from remat_explorer.solvers.smallest_budget import largest_operation
 
 
 class Joint(JointSearch):

@@ -12,9 +12,9 @@ from synthetic_choices import with_choices
 from remat_explorer.graph import Graph
 from remat_explorer.solution import Status
 from remat_explorer.solvers import SolveJob, Sweep, checkpoint_all_peak, solve, sweep
+from remat_explorer.solvers.anytime.joint_search import JointSearch
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.joint_search import JointSearch
 from remat_explorer.solvers.monet.selections import default_selection
 from remat_explorer.solvers.search.planner import plan_schedule
 from remat_explorer.solvers.strategies.monet import improve_monet

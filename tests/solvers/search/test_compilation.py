@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import os
 import subprocess
@@ -100,7 +101,7 @@ def test_the_clock_of_a_solve_begins_once_the_search_is_compiled(monkeypatch, sl
         started.append(limits.started)
         return strategy(graph, budget, limits)
 
-    monkeypatch.setitem(STRATEGIES, "optimal", keeping_time)
+    monkeypatch.setitem(STRATEGIES, "optimal", dataclasses.replace(STRATEGIES["optimal"], run=keeping_time))
     begun = time.monotonic()
     solution = solve(linear(8), 4, on_progress=told.append)
     assert started[0] >= slow[0]

@@ -14,8 +14,8 @@ from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
 from remat_explorer.solvers import checkpoint_all_peak
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.memory.minimum_budget import largest_operation
 from remat_explorer.solvers.search.exact_search import Exact, search_exactly
+from remat_explorer.solvers.smallest_budget import largest_operation
 
 
 def checked(graph: Graph, budget: int, limit: float = math.inf, work: int = 1_000_000) -> Exact:

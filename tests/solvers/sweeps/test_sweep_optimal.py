@@ -8,13 +8,14 @@ import pytest
 from remat_explorer.instances import linear
 from remat_explorer.plan import Plan
 from remat_explorer.solvers import checkpoint_all_peak, solve
+from remat_explorer.solvers.anytime.several_budgets import MomentsAtBudgets
+from remat_explorer.solvers.anytime.together import solve_together
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.bounds.few_moments import MomentsProblem, few_moments_bound
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.memory.minimum_budget import largest_operation
 from remat_explorer.solvers.milp import Milp
-from remat_explorer.solvers.sweeps.several_budgets import MomentsAtBudgets
-from remat_explorer.solvers.sweeps.sweep_optimal import improve, solve_together
+from remat_explorer.solvers.smallest_budget import largest_operation
+from remat_explorer.solvers.strategies.optimal import improve_optimal
 
 
 def budgets_of(graph, count):
@@ -81,6 +82,6 @@ def test_a_program_that_could_not_be_built_says_only_that_everything_runs_once(c
 def test_improving_never_loses_what_is_known():
     known = solve(linear(8), 4)
     for limits in (Limits(0.0), Limits(30)):
-        found = improve(linear(8), 4, Answer(known.schedule, 26.0), limits)
+        found = improve_optimal(linear(8), 4, Answer(known.schedule, 26.0), limits)
         assert found.schedule is not None
         assert (found.schedule.cost, found.lower_bound, found.infeasible) == (26, 26, False)

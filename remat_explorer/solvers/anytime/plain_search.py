@@ -19,7 +19,6 @@ from functools import cached_property
 
 import numpy as np
 
-from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.bounds.few_moments import few_moments_bound
@@ -47,20 +46,6 @@ SMALL = 30  # operations up to which every stage is single from the beginning
 SETS, FEW_SETS = 100, 40  # operations up to which sets are searched, and up to which that is worth long work
 PATIENT = 2  # seconds that must be left for long work, which takes about one and is not interrupted
 BRIEF, LONG = 20_000, 2_000_000  # sets: before the first bound, and after it
-
-
-def solve_optimal(graph: Graph, budget: int, limits: Limits) -> Answer:
-    """The cheapest schedule within the budget, or the best known with a bound when the time is up.
-
-    Args:
-        graph: the training graph, one implementation per operation.
-        budget: bytes, resident bytes included.
-        limits: time, back end, threads (a second one runs the local search beside the bounds), and whom to tell.
-
-    Raises:
-        SolverError: if an operation has several implementations, or the back end fails.
-    """
-    return Search(Condensed.of(graph), budget, limits).run()
 
 
 class Search:

@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from remat_explorer.graph import Graph
+from remat_explorer.solvers.anytime.plain_search import Search
 from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress
 from remat_explorer.solvers.bounds.few_moments import few_moments_bound
 from remat_explorer.solvers.bounds.guidance import guides
@@ -34,7 +35,6 @@ from remat_explorer.solvers.monet.relaxation_with_choices import Relaxation
 from remat_explorer.solvers.monet.switching import switch_runs
 from remat_explorer.solvers.monet.tables import Tables
 from remat_explorer.solvers.monet.uniform_choices import cheapest, default_or_leaner, lightest, smallest
-from remat_explorer.solvers.plain_search import Search
 from remat_explorer.solvers.search.planner import guided_schedule, plan_schedule
 
 SMALL = 2500  # stages times operations up to which the joint integer program is solved

@@ -19,13 +19,12 @@ from collections.abc import Sequence
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.anytime.budget_search import BudgetSearch
+from remat_explorer.solvers.anytime.several_budgets import MomentsAtBudgets
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.bounds.few_moments import MomentsBound, few_moments_bound
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.plain_search import Search
 from remat_explorer.solvers.search.planner import plan_schedule
-from remat_explorer.solvers.sweeps.budget_search import BudgetSearch
-from remat_explorer.solvers.sweeps.several_budgets import MomentsAtBudgets
 
 BOUNDING, MOMENTS = 0.5, 0.5  # shares of the time, at most: for all bounds, and of that for the choice of moments
 PROVING = 1.2  # one round of proof, at most, in even shares of the time
@@ -90,18 +89,6 @@ def solve_together(
         searches[i].advance()
         _share(searches, i)
     return [_answer(search, limits) for search in searches]
-
-
-def improve(graph: Graph, budget: int, known: Answer, limits: Limits) -> Answer:
-    """The search of the optimal strategy at one budget, never worse than what is known.
-
-    Args:
-        graph: the training graph.
-        budget: bytes.
-        known: a schedule within the budget and a bound, or None for either.
-        limits: time, back end, and whom to tell.
-    """
-    return Search(Condensed.of(graph), budget, limits, known.schedule, known.lower_bound or 0.0).run()
 
 
 def _bounds(condensed: Condensed, budgets: Sequence[int], limits: Limits) -> list[MomentsBound]:
