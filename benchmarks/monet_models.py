@@ -1,6 +1,6 @@
 """The networks of MONeT's evaluation, at its sizes and at small ones, as graphs with choices of implementations.
 
-Source: Shah et al., Memory Optimization for Deep Networks (ICLR 2021), section 6 and table 1: batch sizes that fill
+Source: Shah et al., Memory Optimization for Deep Networks (ICLR 2021), section 5 and table 1: batch sizes that fill
 about 15 GB in PyTorch, on an NVIDIA Tesla P100, and the memory that MONeT needs there relative to PyTorch's if training
 may take 10 % longer. Its measured peaks include the workspace of cuDNN; U-Net is its own variant.
 """

@@ -66,7 +66,8 @@ def replay(plan: Plan) -> tuple[float, int]:
 
     Raises:
         ScheduleError: if a statement reads a value that is not in memory, frees one that is not, computes one that
-            still is, takes over a storage that it may not, or leaves something behind.
+            still is, takes over a storage that it may not, or leaves something behind. A value that is freed twice,
+            which Theorem 4.1 of Checkmate excludes, is one that is not in memory.
     """
     graph = plan.graph
     held: dict[int, int] = {}

@@ -18,7 +18,7 @@ from remat_explorer.graph import Graph
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """R and S of one graph.
+    """R and S of one graph (section 4.2).
 
     Args:
         graph: the training graph, n operations and v values.

@@ -1,6 +1,6 @@
 """The implementations of a convolution: workspace against time, and which of them a schedule runs.
 
-Source: Shah et al., Memory Optimization for Deep Networks (ICLR 2021), Figure 7.
+Source: Shah et al., Memory Optimization for Deep Networks (ICLR 2021), appendix G and Figure 7.
 """
 
 from __future__ import annotations

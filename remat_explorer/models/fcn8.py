@@ -57,7 +57,7 @@ def _cropped(x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 ENTRIES = {
     "fcn8": Entry(
         lambda size: FCN8(),
-        # image: Checkmate (Jain et al., MLSys 2020), section 6.2; batch 20: FCN's paper, section 4.3
+        # image: Checkmate (Jain et al., MLSys 2020), section 6.4; batch 20: FCN's paper, section 4.3
         SizeRule(Size(20, image=(416, 608)), smallest=32, multiple=32),
         label_pixels(CITYSCAPES_CLASSES, lambda side: side + 8),
     )

@@ -1,4 +1,8 @@
-"""Executes a plan: a register file, one statement after another."""
+"""Executes a plan: a register file, one statement after another.
+
+The forward pass, and the backward pass with what it recomputes, are one list of statements here: MONeT (Shah et al.,
+ICLR 2021) has Algorithm 1 and Algorithm 2 for them.
+"""
 
 from __future__ import annotations
 

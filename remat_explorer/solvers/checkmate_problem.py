@@ -1,9 +1,9 @@
 """Checkmate's problem (9) as columns and rows of an integer program, and its unpartitioned and its split form.
 
 Jain et al., "Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization", MLSys 2020: problem (9) is
-(1a) to (1f) with frontier-advancing stages (8a) to (8c) and the memory recurrence (2), (3) linearized by (7a) to
-(7c). Extended to operations with several outputs (R belongs to operations, S and FREE to values), workspace,
-persistent values, resident bytes, and outputs that take over the storage of an input.
+(1a) to (1f) with frontier-advancing stages (8a) to (8c) and the memory recurrence (2) to (4), whose FREE is (5),
+written as (6) and linearized by (7a) to (7c). Extended to operations with several outputs (R belongs to operations, S
+and FREE to values), workspace, persistent values, resident bytes, and outputs that take over the storage of an input.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Rows:
     Attributes:
         n: number of operations.
         splits: parts of a stage, each a row of R; stage t, which ends with the first run of operation t, is the rows
-            t * splits to (t + 1) * splits - 1.
+            t * splits to (t + 1) * splits - 1 (arXiv 1910.02653v1, section 4.10).
         partitioned: whether (8a) to (8c) hold; without them there are n rows, and each may compute everything.
 
     Raises:
@@ -123,7 +123,7 @@ class CheckmateProblem:
                 self.S[t, v] = milp.column(integer=True)
             for k in self._frees(v):
                 if self.R[t, k] >= 0:
-                    self.FREE[t, v, k] = milp.column(integer=True)
+                    self.FREE[t, v, k] = milp.column(integer=True)  # (7a)
         for k in range(problem.n if t > 0 and not rows.partitioned else 0):
             if self.persists(k):
                 self.D[t, k] = milp.column()  # its rows leave it no choice between 0 and 1
@@ -165,7 +165,11 @@ class CheckmateProblem:
             self._row([(1, D[t, k]), (-1, D[t - 1, k])], ">", 0)
 
     def _add_free(self, t: int, v: int, k: int) -> None:
-        """(5), linearized: FREE[t,v,k] = 1 exactly if k runs and v is then neither read in the row nor kept."""
+        """(5): FREE[t,v,k] = 1 exactly if k runs and v is then neither read in the row nor kept.
+
+        (6) says the same by num_hazards, the number of factors of (5) that are 0 (Lemma 4.1): FREE is 1 exactly where
+        it is 0. By Lemma 4.2 that is (7b) and (7c).
+        """
         later = [self.R[t, j] for j in self.condensed.readers[v] if j > k]
         if t + 1 < self.rows.count:
             later.append(self.S[t + 1, v])
@@ -191,7 +195,7 @@ class CheckmateProblem:
                 held = [(-size / self.unit, self.S[t, v]) for v, size in enumerate(problem.bytes)]
                 stays = [(-size, column) for size, column in zip(self.persistent, self.D[t], strict=True)]
                 self._row([(1, now), (made, self.R[t, 0]), *held, *stays], "=", 0)
-            else:  # (3): U[t,k+1] = U[t,k] - mem_freed(t, v_k) + M_{k+1} R[t,k+1]
+            else:  # (3): U[t,k+1] = U[t,k] - mem_freed(t, v_k) + M_{k+1} R[t,k+1], with mem_freed by (4)
                 freed = [(problem.bytes[v] / self.unit, self.FREE[t, v, k - 1]) for v in self._touched(k - 1, t)]
                 stays, constant = self._stays(t, k - 1)
                 self._row([(1, now), (-1, previous), (made, self.R[t, k]), *freed, *stays], "=", constant)

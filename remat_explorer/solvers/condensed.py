@@ -25,9 +25,9 @@ class Condensed:
 
     Attributes:
         graph: the graph this was made of.
-        inputs: for each operation the groups it reads, ascending.
+        inputs: for each operation the groups it reads, ascending: DEPS of Checkmate's section 4.4.
         outputs: for each operation the groups it writes, ascending.
-        readers: for each group the operations that read it, ascending.
+        readers: for each group the operations that read it, ascending: USERS there.
         producer: the operation that writes each group, int of shape (groups,).
         bytes: M, size of each group, int64 of shape (groups,).
         transient: bytes beyond the outputs that an operation needs while it runs (workspace, outputs that nobody

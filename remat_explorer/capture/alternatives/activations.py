@@ -1,4 +1,7 @@
-"""ReLU and ReLU6 backward from the input or the output, and from masks in bits; dropout from its mask in bits."""
+"""ReLU and ReLU6 backward from the input or the output, and from masks in bits; dropout from its mask in bits.
+
+Source: MONeT (Shah et al., ICLR 2021), appendix C: output-activated, and intermediate-activated by one bit an entry.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Convolutions: the input gradient without the input, batch chunks, other libraries and layouts."""
+"""Convolutions: the input gradient without the input, batch chunks, other libraries and layouts.
+
+Source: MONeT (Shah et al., ICLR 2021), appendix C, for the choice among algorithms.
+"""
 
 from __future__ import annotations
 

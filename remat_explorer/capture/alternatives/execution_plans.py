@@ -2,6 +2,8 @@
 
 Which plans are best depends on times, which differ from run to run. A graph names its implementations, and its
 schedules must find them again; so what was chosen once for a convolution on a machine is kept in `cache_folder`.
+
+Source: MONeT (Shah et al., ICLR 2021), appendix C, for the choice among cuDNN's algorithms.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Batch normalization with saved statistics, lean, and from its output; layer normalization from its output."""
+"""Batch normalization with saved statistics, lean, and from its output; layer normalization from its output.
+
+Source: MONeT (Shah et al., ICLR 2021), appendix C: output-activated, and statistics that a repetition uses again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Max pooling with one byte an output, or without any index."""
+"""Max pooling with one byte an output, or without any index.
+
+Source: MONeT (Shah et al., ICLR 2021), appendix C: intermediate-activated.
+"""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def split_convolution_backward(module: GraphModule) -> None:
     The kernels are apart anyway, so both are bit for bit what the joint call gives. The weight gradient comes first:
     after it the convolution's input may go, before the input gradient, which is as large, is made.
 
-    Source: MONeT (Shah et al., ICLR 2021), appendix D, where the two gradients are operators of their own.
+    Source: MONeT (Shah et al., ICLR 2021), appendix C, where the two gradients are operators of their own.
     """
     for node in list(module.graph.nodes):
         if node.target is not aten.convolution_backward.default:

@@ -3,6 +3,8 @@
 All of them go element by element, so a kernel has read an entry of the operand before it writes that entry of the
 result; PyTorch allows the same tensor as input and output for every one of them. The numbers are those of the call
 that takes a new tensor, bit for bit.
+
+Source: MONeT (Shah et al., ICLR 2021), appendix C.1, for operations in place as a choice of the solver.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measured costs and workspace: the store-everything order, executed with real tensors."""
+"""Measured costs and workspace: the store-everything order, executed with real tensors (Checkmate, section 4.10)."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def kept_for_good_peak(graph: Graph) -> int:
 
 
 def largest_batch(memory: int, fixed: int, peak: int, times: int = 1) -> int:
-    """Examples that fit into ``memory``, where each takes ``peak`` bytes and parameters are counted ``times`` times.
+    """Checkmate's (11): examples of ``peak`` bytes that fit into ``memory``, parameters counted ``times`` times.
 
     Args:
         memory: bytes of the device.

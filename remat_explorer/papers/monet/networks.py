@@ -4,7 +4,7 @@ Full sizes are the paper's: batches that fill about 15 GB in PyTorch on a P100, 
 Nothing of them is allocated. The small one is a residual network for
 images of 32 pixels.
 
-Source: Shah et al., Memory Optimization for Deep Networks (ICLR 2021), section 6 and table 1.
+Source: Shah et al., Memory Optimization for Deep Networks (ICLR 2021), section 5 and table 1.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def ablation(
         UnknownNameError: if the graph has no such kind, or there is no such solver.
         SolverError: if the graph was captured without a kind.
 
-    Source: Shah et al., Memory Optimization for Deep Networks (ICLR 2021), section 6.4 and Figure 6.
+    Source: Shah et al., Memory Optimization for Deep Networks (ICLR 2021), appendix D and Figure 6.
     """
     backend(solver)
     every = graph.kinds if kinds is None else tuple(dict.fromkeys([kinds] if isinstance(kinds, str) else kinds))

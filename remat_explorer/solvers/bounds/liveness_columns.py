@@ -2,8 +2,8 @@
 
 Only R and S are binary. Without loss of generality nothing is computed or retained that nobody reads; then a value i
 is alive when k runs in stage t exactly if it is retained into stage t + 1 or some reader j >= k of it runs in stage
-t. That is a maximum, so it needs neither FREE nor U: continuous variables L, bounded from below, stand for it, and
-the memory at a point (t, k) is one row (`liveness_model`).
+t. That is a maximum, so it needs neither FREE nor U, and none of (2) to (7c): continuous variables L, bounded from
+below, stand for it, and the memory at a point (t, k) is one row (`liveness_model`).
 
 Runs of stages may be merged (`Stages`): the problem is then a relaxation, much smaller, whose bound is valid.
 """

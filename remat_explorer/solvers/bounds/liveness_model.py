@@ -2,8 +2,8 @@
 
 The memory at a point (t, k), while operation k runs in stage t, is one row over R, S and L, where the continuous L,
 bounded from below, stands for "alive": retained into stage t + 1, or read by an operation that still runs in stage t.
-An input that k overwrites where it dies counts at (t, k) only if it is alive after k, which is the same maximum over
-fewer readers.
+The row is Checkmate's (2) and (3), and L what (5) has not freed. An input that k overwrites where it dies counts at
+(t, k) only if it is alive after k, which is the same maximum over fewer readers.
 """
 
 from __future__ import annotations

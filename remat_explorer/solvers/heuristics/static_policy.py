@@ -1,8 +1,8 @@
 """A schedule from a static policy: what to keep follows from the choice of checkpoints alone, R from what is kept.
 
 The heuristics of Checkmate's appendix B choose S first; given S, the cheapest R is the minimal one that satisfies (1b)
-and (1c) (Jain et al., MLSys 2020, section 5.1). Here both come from one walk through the stages: stage t recomputes
-what operation t lacks, and nothing else, and then drops what the policy does not keep.
+and (1c) (Jain et al., MLSys 2020, section 5.2 and appendix B.1). Here both come from one walk through the stages:
+stage t recomputes what operation t lacks, and nothing else, and then drops what the policy does not keep.
 """
 
 from __future__ import annotations

@@ -5,10 +5,15 @@ at most runs at each (t, k), so what is read and written there is a sum of colum
 
     R[t,k] = sum over l of delta,  use[t,k,v] = sum over l that read v,  wr[t,v] = sum over l of p(v) that write v,
 
-and no product is needed: neither FREE of Checkmate nor the sigma of MONeT (Shah et al., ICLR 2021, appendix E). Rules:
+and no product is needed: neither Checkmate's FREE for each implementation (MONeT, Shah et al., ICLR 2021, appendix E)
+nor the sigma of MONeT's own (10). Rules:
 
     (a) R[t,m_t] = 1, R <= 1                         (b) use[t,k,v] <= S[t,v] + wr[t,v]
     (c) S[t+1,v] <= S[t,v] + wr[t,v]
+
+In MONeT, whose s^k, r^k and s^{k-1} are S[t], R[t] and S[t+1] in the stage of backward operation k, (a) is the choice
+of one implementation (section 4), (b) the first half of (7), and (8) with s^k, and (c) the second half of (7), with the
+indices of its Algorithm 2. The objective is (9).
 
 Without loss of generality a run serves a later read, and a value that is computed in a stage is not retained into it.
 So columns exist only where a read can still come, and what the stage's own operation reads in every way, written by

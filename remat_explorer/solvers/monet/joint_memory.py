@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def memory_at(joint: JointProblem, t: int, values: np.ndarray) -> dict[int, float]:
-    """Bytes in memory while each operation that can run in stage t runs, by (e) with L at its smallest.
+    """Bytes in memory while each operation that can run in stage t runs, by (e), MONeT's (1) to (3), with L smallest.
 
     Args:
         joint: the problem with its columns.

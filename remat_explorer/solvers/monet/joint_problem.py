@@ -12,6 +12,11 @@ a maximum, so L is continuous, bounded from below, and chained from reader to re
 
 where the credit for an overwritten value a is M_a times a column that is at most delta[t,k,l], and at most 1 - L after
 k: an output takes over the storage only where a dies (f). Rows (e) are added where a point violates them.
+
+MONeT (Shah et al., ICLR 2021) has in place of L the local memory of (3), which appendix A bounds, and the unions of (5)
+and (6), in full (10) and (11). (e) is its (4) for forward pass (1), backward pass (2) and recomputation (3). What a run
+adds is times delta, so one row is both (12) and (13), and all rows are (14). (f) stands for (15) and (16); its product
+takes two of the three rows of appendix F.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ Against the joint problem, MONeT's
   in its own place, only to satisfy (8);
 * does not follow what recomputation keeps beside the checkpoints, its local memory L, but bounds it. From above it is
   what the forward pass has there: everything that operation i or a later forward operation reads. From below it is
-  what operation i reads itself. The bound from above gives schedules that fit; the one from below shows how much the
-  bound from above costs at most.
+  what operation i reads itself. The bound from above, appendix A's, gives schedules that fit; the one from below shows
+  how much the bound from above costs at most.
 
 The forward pass ends with the first operation of the backward phase, the loss. MONeT's program adds the bound of
 local memory to what the backward operation reads of the same values, in some cases twice; here, as in the text, they
@@ -75,7 +75,7 @@ class PaperProblem(JointProblem):
         return readers if self.from_above else [u for u in readers if u in (k, self.own[t])]
 
     def _local_memory(self, k: int) -> list[int]:
-        """What k or a later forward operation reads of earlier ones in the forward pass."""
+        """L-bar of appendix A: what k or a later forward operation reads of earlier ones in the forward pass."""
         problem, graph = self.problem, self.problem.graph
         if self.is_backward[k]:
             return []

@@ -1,6 +1,6 @@
 """Graphs in which every operation has one implementation, made from a graph with choices, and their schedules.
 
-Checkmate has no choices: MONeT's evaluation gives it two graphs (Shah et al., ICLR 2021, section 6.1). *Checkmate-D*
+Checkmate has no choices: MONeT's evaluation gives it two graphs (Shah et al., ICLR 2021, section 5). *Checkmate-D*
 runs default implementations; *Checkmate-O* runs, for each operation, the fastest one that reads and writes the same,
 such as a convolution algorithm. `default_selection` and `fastest_selection` are those.
 """

@@ -59,7 +59,7 @@ def solve_linear_program(condensed: Condensed, budget: int, limits: Limits) -> F
         budget: bytes, resident bytes included.
         limits: time, back end, and whom to tell.
 
-    Source: Jain et al., Checkmate (MLSys 2020), problem (9) and section 5.
+    Source: Jain et al., Checkmate (MLSys 2020), problem (9) and section 5.1.
 
     >>> from remat_explorer.instances import linear
     >>> relaxed = solve_linear_program(Condensed.of(linear(8)), 4, Limits())
@@ -86,9 +86,9 @@ def solve_linear_program(condensed: Condensed, budget: int, limits: Limits) -> F
 def reduced_budget(graph: Graph, budget: int, epsilon: float) -> int:
     """The budget of the linear program: less by the share epsilon of what is not resident anyway.
 
-    The paper's allowance, (1 - epsilon) M_budget, leaves room for what rounding adds. Parameters and inputs are no
-    part of it: no schedule moves them, and a tenth of them is often more than all that a schedule decides about. The
-    program that the paper's authors published leaves them out of the budget, too.
+    The paper's allowance (section 5.3), (1 - epsilon) M_budget, leaves room for what rounding adds. Parameters and
+    inputs are no part of it: no schedule moves them, and a tenth of them is often more than all that a schedule decides
+    about. The program that the paper's authors published leaves them out of the budget, too.
 
     Args:
         graph: the training graph.

@@ -4,7 +4,7 @@ With x^ = (x - mean) / std, y = w x^ + b and n entries a channel, the gradients 
 
     db = sum g,   dw = sum g x^,   dx = w / std (g - db / n - x^ dw / n).
 
-From the output, x^ = (y - b) / w: "output-activated" in MONeT (Shah et al., ICLR 2021, section 4.2) and In-Place
+From the output, x^ = (y - b) / w: "output-activated" in MONeT (Shah et al., ICLR 2021, appendix C) and In-Place
 Activated BatchNorm (Rota Bulo et al., CVPR 2018). What y lost by rounding comes back multiplied by |b / w|.
 """
 
