@@ -20,7 +20,7 @@ from remat_explorer.cli.parser import make_parser
 from remat_explorer.graph.file import dump_graph, parse_graph
 from remat_explorer.solvers.sweeps import frontier_file
 
-PAGES = ("installation", "file-formats", "command-line", "extending", "limits", "papers", "citing")
+PAGES = ("installation", "file-formats", "command-line", "extending", "limits", "papers", "equations", "citing")
 SUBPARSERS = next(a for a in make_parser()._actions if isinstance(a, argparse._SubParsersAction))
 COMMANDS: dict[str, argparse.ArgumentParser] = dict(SUBPARSERS.choices)
 
