@@ -20,6 +20,7 @@ from remat_explorer.explorer.panels.case_view import CaseView, others_of
 from remat_explorer.explorer.panels.explain_panel import explanation_html
 from remat_explorer.explorer.panels.panels import Panels
 from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.work.driving import Driver
 from remat_explorer.explorer.work.sources import Sources
 
 BUDGET = 3600  # 15 with all kinds, 16 with masks, 17 with algorithms, 19 with none
@@ -106,7 +107,7 @@ def test_another_graph_without_choices_is_solved_by_the_strategy_from_before(dri
 
 def test_models_are_captured_again_for_implementations() -> None:
     state: Any = State(improve=False, sweep=False, measured_costs=False, batch=4, time_limit=5.0)
-    driver = settled(rx.explorer.driving.Driver(state, Sources("residual_net")))
+    driver = settled(Driver(state, Sources("residual_net")))
     assert not state.graph.has_choices
     state.implementations = "exact"
     settled(driver)
