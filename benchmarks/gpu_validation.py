@@ -28,7 +28,7 @@ from report import RESULTS, publish
 
 import remat_explorer as rx
 from remat_explorer.errors import RematError
-from remat_explorer.graph.file import dump_graph, parse_graph
+from remat_explorer.graph.file import dump_graph
 from remat_explorer.models import LoadedModel
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds
 
@@ -181,7 +181,7 @@ class Prepared:
 
 def solved(graph_text: str, share: str, time_limit: float) -> str:
     """The solution file of a graph file; runs in a process that has no device."""
-    graph = parse_graph(json.loads(graph_text))
+    graph = rx.Graph.from_document(json.loads(graph_text))
     if share == "smallest":
         smallest = rx.minimum_budget(graph)
         found = rx.solve(graph, smallest.known_feasible, time_limit=time_limit)

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from remat_explorer.capture_options import CaptureOptions
-from remat_explorer.documents import quote, read_json, require_format, require_keys, write_text
+from remat_explorer.documents import quote, require_format, require_keys, write_text
 from remat_explorer.errors import GraphError, RematError, UnknownNameError
-from remat_explorer.graph import Graph, Implementation, Operation, Value
+from remat_explorer.graph.contents import Contents
+from remat_explorer.graph.parts import Implementation, Operation, Value
 from remat_explorer.operation_details import Details
 
 FORMAT, VERSION = "remat-explorer/graph", 1
@@ -31,7 +32,7 @@ _IMPLEMENTATION = ("name", "inputs", "outputs", "cost", "workspace")
 _DETAILS = tuple(field.name for field in dataclasses.fields(Details))
 
 
-def dump_graph(graph: Graph, details: bool = False) -> str:
+def dump_graph(graph: Contents, details: bool = False) -> str:
     """The graph as JSON text; equal graphs give equal text, as long as ``details`` stay out of it."""
     document: dict[str, Any] = {
         "format": FORMAT,
@@ -67,8 +68,8 @@ def dump_graph(graph: Graph, details: bool = False) -> str:
     return json.dumps(document, separators=(",", ":"))
 
 
-def parse_graph(document: Any) -> Graph:
-    """The graph of a parsed graph file.
+def parse_graph(document: Any) -> tuple[str, tuple[Value, ...], tuple[Operation, ...], int, CaptureOptions | None]:
+    """The fields of `Graph`, in their order, of a parsed graph file.
 
     Raises:
         GraphError: naming what is missing, unknown or impossible, with the entry quoted.
@@ -83,24 +84,12 @@ def parse_graph(document: Any) -> Graph:
         for k, entry in enumerate(_list(document["operations"], "operations"))
     )
     options = parse_options(document["capture"], GraphError) if captured else None
-    return Graph(name, values, operations, document["resident_bytes"], options)
+    return name, values, operations, document["resident_bytes"], options
 
 
-def save_graph(graph: Graph, path: str | Path) -> Path:
+def save_graph(graph: Contents, path: str | Path) -> Path:
     """Write the graph file atomically."""
     return write_text(path, dump_graph(graph, details=True) + "\n")
-
-
-def load_graph(path: str | Path) -> Graph:
-    """Read a graph file.
-
-    Raises:
-        GraphError: if the file cannot be read or does not hold a valid graph.
-    """
-    try:
-        return parse_graph(read_json(path, GraphError))
-    except GraphError as error:
-        raise GraphError(f"{path}: {error}") from None
 
 
 def options_document(options: CaptureOptions) -> dict[str, Any]:

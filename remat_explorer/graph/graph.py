@@ -20,14 +20,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from remat_explorer.capture_options import KINDS, CaptureOptions
-from remat_explorer.graph.parts import Implementation, Operation, Phase, Value, operation
+from remat_explorer.documents import read_json
+from remat_explorer.errors import GraphError
+from remat_explorer.graph.file import dump_graph, parse_graph, save_graph
+from remat_explorer.graph.parts import Operation, Value
+from remat_explorer.graph.rules import check_graph
+from remat_explorer.graph.summary import Summary, summary_of
+from remat_explorer.graph.views import articulation_points, to_networkx
 
 if TYPE_CHECKING:
     import networkx
-
-    from remat_explorer.graph.summary import Summary
-
-__all__ = ["Graph", "Implementation", "Operation", "Phase", "Value", "operation"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class Graph:
         GraphError: if a value has no producer or several, is read before it can be produced (a cycle), or a size or
             cost is negative; the message names the operation or value.
 
+    >>> from remat_explorer.graph import operation
     >>> graph = Graph("pair", (Value("x", 4), Value("y", 8)),
     ...               (operation("f", "forward", [], [0], 1.0), operation("g", "forward", [0], [1], 2.0)))
     >>> graph.n, graph.inputs(1), graph.readers[0], graph.total_cost
@@ -53,8 +56,6 @@ class Graph:
     options: CaptureOptions | None = None
 
     def __post_init__(self) -> None:
-        from remat_explorer.graph.rules import check_graph
-
         check_graph(self)
 
     @property
@@ -164,15 +165,11 @@ class Graph:
     @cached_property
     def sha256(self) -> str:
         """Fingerprint of the graph's canonical file, for matching solutions to graphs."""
-        from remat_explorer.graph.file import dump_graph
-
         return hashlib.sha256(dump_graph(self).encode()).hexdigest()
 
     @cached_property
     def structure(self) -> str:
         """Fingerprint of what a schedule needs: everything but the graph's name, costs, workspace and kinds."""
-        from remat_explorer.graph.file import dump_graph
-
         ways: dict[str, Any] = {"cost": 0.0, "workspace": 0, "kinds": ()}
         operations = tuple(
             replace(node, implementations=tuple(replace(way, **ways) for way in node.implementations))
@@ -188,8 +185,6 @@ class Graph:
         >>> linear(8).summary().peak
         10
         """
-        from remat_explorer.graph.summary import summary_of
-
         return summary_of(self)
 
     def to_networkx(self) -> networkx.DiGraph:
@@ -205,8 +200,6 @@ class Graph:
         >>> view.nodes["value", 1]["bytes"], sorted(view.successors(("value", 1)))
         (1, [('operation', 2), ('operation', 3)])
         """
-        from remat_explorer.graph.views import to_networkx
-
         return to_networkx(self)
 
     def articulation_points(self) -> tuple[int, ...]:
@@ -219,14 +212,10 @@ class Graph:
         >>> linear(5).articulation_points()
         (1, 2, 3)
         """
-        from remat_explorer.graph.views import articulation_points
-
         return articulation_points(self)
 
     def save(self, path: str) -> None:
         """Write the graph file, version 1."""
-        from remat_explorer.graph.file import save_graph
-
         save_graph(self, path)
 
     @staticmethod
@@ -236,9 +225,24 @@ class Graph:
         Raises:
             GraphError: if the file is not a graph; the offending entry is quoted.
         """
-        from remat_explorer.graph.file import load_graph
+        try:
+            return Graph.from_document(read_json(path, GraphError))
+        except GraphError as error:
+            raise GraphError(f"{path}: {error}") from None
 
-        return load_graph(path)
+    @staticmethod
+    def from_document(document: Any) -> Graph:
+        """The graph of a parsed graph file.
+
+        Raises:
+            GraphError: naming what is missing, unknown or impossible, with the entry quoted.
+
+        >>> import json
+        >>> from remat_explorer.instances import linear
+        >>> Graph.from_document(json.loads(dump_graph(linear(2)))) == linear(2)
+        True
+        """
+        return Graph(*parse_graph(document))
 
     def names(self, values: Sequence[int]) -> str:
         """Names of values, for messages."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 
 from remat_explorer.errors import GraphError
-from remat_explorer.graph import Graph, Implementation, Operation
+from remat_explorer.graph.contents import Contents
+from remat_explorer.graph.parts import Implementation, Operation
 
 MOST_IMPLEMENTATIONS = 9  # one digit per operation in the solution file
 
 
-def check_graph(graph: Graph) -> None:
+def check_graph(graph: Contents) -> None:
     """Refuse a graph that breaks a rule.
 
     Raises:
@@ -34,7 +35,7 @@ def check_graph(graph: Graph) -> None:
         _check_choices(graph)
 
 
-def _check_operation(graph: Graph, node: Operation) -> None:
+def _check_operation(graph: Contents, node: Operation) -> None:
     if node.phase not in ("forward", "backward"):
         raise GraphError(f"operation {node.name!r} has phase {node.phase!r}; expected 'forward' or 'backward'")
     if not 1 <= len(node.implementations) <= MOST_IMPLEMENTATIONS:
@@ -58,7 +59,7 @@ def _check_operation(graph: Graph, node: Operation) -> None:
             _check_overwriting(graph, node.name, way)
 
 
-def _check_overwriting(graph: Graph, name: str, way: Implementation) -> None:
+def _check_overwriting(graph: Contents, name: str, way: Implementation) -> None:
     """One output can take over the storage of an input that may die, and that is as large as the output."""
     v = way.overwrites
     if isinstance(v, bool) or not isinstance(v, int) or v not in way.inputs:
@@ -74,7 +75,7 @@ def _check_overwriting(graph: Graph, name: str, way: Implementation) -> None:
         )
 
 
-def _check_values(graph: Graph) -> None:
+def _check_values(graph: Contents) -> None:
     producer: dict[int, int] = {}
     for k, node in enumerate(graph.operations):
         for v in {v for way in node.implementations for v in way.outputs}:
@@ -104,7 +105,7 @@ def _reads_an_earlier_run(node: Operation, v: int) -> bool:
     return node.default not in readers and all(v not in way.outputs for way in readers)
 
 
-def _check_choices(graph: Graph) -> None:
+def _check_choices(graph: Contents) -> None:
     """Default implementations of mandatory operations must do without anything else, and write what persists."""
     plain = [node for node in graph.operations if not node.optional]
     if not plain:

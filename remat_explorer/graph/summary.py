@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from remat_explorer.graph import Graph
+from remat_explorer.graph.contents import Contents
 from remat_explorer.quantities import format_bytes
 
 
@@ -56,7 +56,7 @@ class Summary:
         )
 
 
-def summary_of(graph: Graph) -> Summary:
+def summary_of(graph: Contents) -> Summary:
     """See `Graph.summary`."""
     sizes, persistent = graph.value_bytes, graph.persistent
     backward = graph.is_backward[graph.producer]
@@ -78,12 +78,13 @@ def summary_of(graph: Graph) -> Summary:
     )
 
 
-def _peak(graph: Graph) -> int:
+def _peak(graph: Contents) -> int:
     """Highest memory when each default implementation runs once.
 
     The plan's timeline gives the same number, but plans are made from graphs and so must not be known here.
     """
-    change = np.zeros(graph.n + 1, dtype=np.int64)  # change[k]: bytes that appear with k less those freed before it
+    n = len(graph.operations)
+    change = np.zeros(n + 1, dtype=np.int64)  # change[k]: bytes that appear with k less those freed before it
     last_use: dict[int, int] = {}
     for k, node in enumerate(graph.operations):
         if node.optional:

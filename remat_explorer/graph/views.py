@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from remat_explorer.graph import Graph
+from remat_explorer.graph.contents import Contents
 
 if TYPE_CHECKING:
     import networkx
 
 
-def to_networkx(graph: Graph) -> networkx.DiGraph:
+def to_networkx(graph: Contents) -> networkx.DiGraph:
     """See `Graph.to_networkx`. Attributes are plain numbers and words, which every file format of networkx takes."""
     import networkx  # a tenth of a second, which only those who ask for it pay
 
@@ -43,7 +43,7 @@ def to_networkx(graph: Graph) -> networkx.DiGraph:
     return view
 
 
-def articulation_points(graph: Graph) -> tuple[int, ...]:
+def articulation_points(graph: Contents) -> tuple[int, ...]:
     """See `Graph.articulation_points`."""
     import networkx
 

@@ -11,7 +11,7 @@ import pytest
 from remat_explorer.checker import check
 from remat_explorer.errors import GraphError, ScheduleError, SolverError
 from remat_explorer.graph import Graph, Implementation, Operation, Value, operation
-from remat_explorer.graph.file import dump_graph, parse_graph
+from remat_explorer.graph.file import dump_graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import checkpoint_all, solve
@@ -66,7 +66,7 @@ def test_the_cost_reference_runs_mandatory_operations_once_in_their_defaults(gra
 def test_the_file_says_which_operations_are_optional(graph):
     entries = json.loads(dump_graph(graph))["operations"]
     assert [entry.get("optional") for entry in entries] == [None, True, None, None, None]
-    assert parse_graph(json.loads(dump_graph(graph))) == graph
+    assert Graph.from_document(json.loads(dump_graph(graph))) == graph
 
 
 @pytest.mark.parametrize("flag", [False, None, 1, "yes"])
@@ -74,7 +74,7 @@ def test_the_file_has_no_other_word_for_optional(graph, flag):
     document = json.loads(dump_graph(graph))
     document["operations"][1]["optional"] = flag
     with pytest.raises(GraphError, match=r"'mask'.*not true"):
-        parse_graph(document)
+        Graph.from_document(document)
 
 
 def test_a_schedule_with_a_mask_runs_the_optional_operation_in_one_stage(graph):
@@ -149,12 +149,12 @@ def test_the_file_states_the_tolerance_of_implementations_that_are_not_bit_equal
     stated = dataclasses.replace(graph, operations=operations)
     entries = json.loads(dump_graph(stated))["operations"][4]["implementations"]
     assert [entry.get("tolerance") for entry in entries] == [None, 4e-7]
-    assert parse_graph(json.loads(dump_graph(stated))) == stated
+    assert Graph.from_document(json.loads(dump_graph(stated))) == stated
     entries[1]["tolerance"] = -1
     document = json.loads(dump_graph(stated))
     document["operations"][4]["implementations"] = entries
     with pytest.raises(GraphError, match="'g' has tolerance -1"):
-        parse_graph(document)
+        Graph.from_document(document)
 
 
 def of_kinds() -> Graph:
@@ -184,7 +184,7 @@ def test_a_graph_knows_its_kinds_those_of_capture_first_in_their_order():
 def test_the_file_says_of_what_kinds_an_implementation_is(graph):
     document = json.loads(dump_graph(of_kinds()))
     assert document["operations"][-1]["implementations"][1]["kinds"] == ["masks", "by hand"]
-    assert parse_graph(document) == of_kinds()
+    assert Graph.from_document(document) == of_kinds()
     assert "kinds" not in dump_graph(graph)
 
 
@@ -196,7 +196,7 @@ def test_kinds_that_are_none_are_refused(kinds, message):
     document = json.loads(dump_graph(of_kinds()))
     document["operations"][-1]["implementations"][1]["kinds"] = kinds
     with pytest.raises(GraphError, match=message):
-        parse_graph(document)
+        Graph.from_document(document)
 
 
 def test_a_schedule_of_a_graph_without_kinds_serves_the_same_graph_with_kinds(graph):

@@ -8,7 +8,7 @@ import pytest
 
 from remat_explorer.errors import GraphError
 from remat_explorer.graph import Graph
-from remat_explorer.graph.file import dump_graph, parse_graph
+from remat_explorer.graph.file import dump_graph
 from remat_explorer.instances import linear
 from remat_explorer.operation_details import Details
 from remat_explorer.solution import Solution
@@ -59,4 +59,4 @@ def test_details_that_are_none_are_refused_by_name(change, message):
     broken = copy.deepcopy(document)
     change(broken["operations"][1]["details"])
     with pytest.raises(GraphError, match=message):
-        parse_graph(broken)
+        Graph.from_document(broken)

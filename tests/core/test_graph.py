@@ -7,7 +7,7 @@ import pytest
 
 from remat_explorer.errors import GraphError
 from remat_explorer.graph import Graph, Implementation, Operation, Value, operation
-from remat_explorer.graph.file import dump_graph, parse_graph
+from remat_explorer.graph.file import dump_graph
 from remat_explorer.instances import linear
 
 
@@ -18,7 +18,7 @@ def document():
 
 def refused(document) -> str:
     with pytest.raises(GraphError) as caught:
-        parse_graph(document)
+        Graph.from_document(document)
     return str(caught.value)
 
 
@@ -51,7 +51,7 @@ def test_reference_file_of_the_chain_is_the_chain_built_here(data):
 def test_a_cost_of_1_and_a_cost_of_1_0_are_the_same_graph(document):
     for node in document["operations"]:
         node["implementations"][0]["cost"] = 1
-    assert parse_graph(document).sha256 == linear(3).sha256
+    assert Graph.from_document(document).sha256 == linear(3).sha256
 
 
 def test_a_cycle_is_refused_and_the_operations_are_named(document):
@@ -151,5 +151,5 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 
 def test_parsing_never_changes_the_document(document):
     before = copy.deepcopy(document)
-    parse_graph(document)
+    Graph.from_document(document)
     assert document == before

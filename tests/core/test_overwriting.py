@@ -12,7 +12,7 @@ from remat_explorer.checker import check, replay
 from remat_explorer.errors import GraphError, ScheduleError
 from remat_explorer.figures.memory.holdings import holdings
 from remat_explorer.graph import Graph, Implementation, Operation, Value, operation
-from remat_explorer.graph.file import dump_graph, parse_graph
+from remat_explorer.graph.file import dump_graph
 from remat_explorer.instances import linear
 from remat_explorer.plan import Compute, Free, Plan
 from remat_explorer.schedule import Schedule
@@ -62,7 +62,7 @@ def test_a_file_that_overwrites_what_is_no_input_is_refused(graph, entry):
     document = json.loads(dump_graph(graph))
     document["operations"][2]["implementations"][0]["overwrites"] = entry
     with pytest.raises(GraphError, match=r"operation 2 \('add'\) overwrites a value that is none of its inputs"):
-        parse_graph(document)
+        Graph.from_document(document)
 
 
 def test_a_value_that_is_no_input_cannot_be_overwritten(graph):

@@ -17,7 +17,8 @@ from pages import ROOT, blocks, commands, links, named_files, page
 import remat_explorer as rx
 from remat_explorer.cli import output
 from remat_explorer.cli.parser import make_parser
-from remat_explorer.graph.file import dump_graph, parse_graph
+from remat_explorer.graph import Graph
+from remat_explorer.graph.file import dump_graph
 from remat_explorer.solvers.sweeps import frontier_file
 
 PAGES = ("installation", "file-formats", "command-line", "extending", "limits", "papers", "equations", "citing")
@@ -112,7 +113,7 @@ def test_the_exit_codes_are_those_of_the_commands() -> None:
 
 def test_the_example_files_load_and_are_what_is_written() -> None:
     graph, solution, sweep = map(json.loads, blocks(page("docs/file-formats.md"), "json"))
-    chain = parse_graph(graph)
+    chain = Graph.from_document(graph)
     assert chain.sha256 == rx.linear(1).sha256
     assert rx.Solution.from_document(solution, chain).to_document() == solution
     frontier = frontier_file.from_document(sweep, rx.linear(2))

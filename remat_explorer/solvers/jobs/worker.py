@@ -19,7 +19,7 @@ from typing import Any, TextIO
 
 from remat_explorer.documents import require_keys
 from remat_explorer.errors import RematError, SolverError
-from remat_explorer.graph.file import parse_graph
+from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Progress
 from remat_explorer.solvers.messages import pack_progress
@@ -46,7 +46,7 @@ def main() -> int:
     try:
         request = require_keys(json.loads(line), REQUEST, "the request", SolverError)
         threading.Thread(target=_end_with_parent, daemon=True).start()
-        graph, options = parse_graph(request.pop("graph")), request.pop("options")
+        graph, options = Graph.from_document(request.pop("graph")), request.pop("options")
         sent: list[Schedule | None] = [None]
 
         def report(progress: Progress) -> None:

@@ -16,7 +16,6 @@ from typing import Any, Literal
 from remat_explorer.documents import quote
 from remat_explorer.errors import RematError, SolverError
 from remat_explorer.graph import Graph
-from remat_explorer.graph.file import parse_graph
 from remat_explorer.instances import linear
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.anytime.together import solve_together
@@ -169,4 +168,4 @@ def _unpack(entry: dict[str, Any], graph: Graph) -> tuple[Answer, float]:
 
 @lru_cache(maxsize=2)
 def _graph(text: str) -> Graph:
-    return parse_graph(json.loads(text))
+    return Graph.from_document(json.loads(text))
