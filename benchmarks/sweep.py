@@ -19,7 +19,6 @@ from report import publish
 import remat_explorer as rx
 from remat_explorer.errors import GraphError
 from remat_explorer.quantities import format_share
-from remat_explorer.solvers.sweeps.frontier_file import to_document
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
 TARGETS = ((420, 5.0), (1150, 20.0))  # operations, and seconds for a sweep of up to so many
@@ -54,7 +53,7 @@ def main() -> None:
         mark = "*" if frontier.seconds > target and options.time_limit is None else ""
         seconds = f"{frontier.seconds:.1f}{mark}"
         rows.append([*row, seconds, format_share(max(gaps)), format_share(statistics.median(gaps))])
-        details.append(to_document(frontier, with_runs=False) | {"operations": graph.n, "arrivals": arrivals})
+        details.append(frontier.to_document(with_runs=False) | {"operations": graph.n, "arrivals": arrivals})
         print(" ".join(rows[-1]), flush=True)
     where = {"budgets": options.budgets, "workers": options.workers, "time_limit": options.time_limit}
     publish("sweep", COLUMNS, rows, details, **where)

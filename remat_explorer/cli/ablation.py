@@ -73,8 +73,6 @@ def _kinds_of_graph(text: str, graph: Graph) -> tuple[str, ...]:
 
 
 def _report(options: argparse.Namespace, found: Ablation, interrupted: bool) -> int:
-    from remat_explorer.solvers.ablation.ablation_file import to_document
-
     solutions = list(found.solutions.values())
     lines = [str(found), f"{len(found.sets)} sets of kinds, {format_seconds(found.seconds)}"]
     if options.output:
@@ -86,7 +84,9 @@ def _report(options: argparse.Namespace, found: Ablation, interrupted: bool) -> 
         lines.append(f"drawn in {options.figure}")
     if interrupted:
         lines.append("interrupted: the points are the best known by then")
-    document = {key: entry for key, entry in to_document(found, False).items() if key not in ("format", "version")}
+    document = {
+        key: entry for key, entry in found.to_document(with_runs=False).items() if key not in ("format", "version")
+    }
     put(options, document | {"interrupted": interrupted}, "\n".join(lines))
     settled = all(solution.status in (Status.OPTIMAL, Status.INFEASIBLE) for solution in solutions)
     if not any(solution.schedule for solution in solutions):

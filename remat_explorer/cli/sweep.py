@@ -61,8 +61,6 @@ def read_budgets(text: str) -> int | list[str]:
 
 
 def _report(options: argparse.Namespace, frontier: Frontier, interrupted: bool, from_cache: int) -> int:
-    from remat_explorer.solvers.sweeps.frontier_file import to_document
-
     lines = [str(frontier), f"{len(frontier.nondominated())} non-dominated, {format_seconds(frontier.seconds)}"]
     if from_cache:
         lines.append(f"{from_cache} of {len(frontier.solutions)} points found in the cache; --no-cache searches anew")
@@ -70,7 +68,9 @@ def _report(options: argparse.Namespace, frontier: Frontier, interrupted: bool, 
         lines.append(f"written to {frontier.save(options.output)}")
     if interrupted:
         lines.append("interrupted: the points are the best known by then")
-    document = {key: entry for key, entry in to_document(frontier, False).items() if key not in ("format", "version")}
+    document = {
+        key: entry for key, entry in frontier.to_document(with_runs=False).items() if key not in ("format", "version")
+    }
     document |= {"from_cache": from_cache, "interrupted": interrupted}
     put(options, document, "\n".join(lines))
     if interrupted:

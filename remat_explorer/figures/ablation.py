@@ -9,7 +9,7 @@ from remat_explorer.figures.palette import Palette, Theme, palette
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import Ablation
-from remat_explorer.solvers.ablation.ablation import Kinds, called
+from remat_explorer.solvers.ablation.sets_of_kinds import Kinds, called
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from remat_explorer.documents import write_text
 from remat_explorer.errors import QuantityError
+from remat_explorer.papers.page import page
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -69,9 +70,7 @@ class Outcome:
         if Path(path).suffix == ".json":
             document = self.to_document() | {"figure": json.loads(self.figure.to_json() or "null")}
             return write_text(path, json.dumps(document) + "\n")
-        from remat_explorer.papers.page import page
-
-        return write_text(path, page(title, self))
+        return write_text(path, page(title, self.result, self.figure, self.rows, self.complete))
 
 
 def require_format(path: str | Path) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from remat_explorer.papers.item import Outcome
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
 
 STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem}"
@@ -14,19 +15,22 @@ STYLE = (
 )
 
 
-def page(title: str, outcome: Outcome) -> str:
+def page(title: str, result: str, figure: Figure, rows: Sequence[Mapping[str, Any]], complete: bool) -> str:
     """The page, which opens with no network.
 
     Args:
         title: its heading.
-        outcome: what to show.
+        result: in a sentence or two.
+        figure: the item's figure.
+        rows: the data behind it, one mapping from column to entry for each row.
+        complete: False where the run was cancelled; the page says so.
     """
-    drawing = outcome.figure.to_html(full_html=False, include_plotlyjs=True)
-    unfinished = "" if outcome.complete else "<p>The run was cancelled before it was complete.</p>"
+    drawing = figure.to_html(full_html=False, include_plotlyjs=True)
+    unfinished = "" if complete else "<p>The run was cancelled before it was complete.</p>"
     return (
         f"<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'><title>{escape(title)}</title>"
-        f"<style>{STYLE}</style></head><body><h1>{escape(title)}</h1><p>{escape(outcome.result)}</p>{unfinished}"
-        f"{drawing}{table_of(outcome.rows)}</body></html>\n"
+        f"<style>{STYLE}</style></head><body><h1>{escape(title)}</h1><p>{escape(result)}</p>{unfinished}"
+        f"{drawing}{table_of(rows)}</body></html>\n"
     )
 
 

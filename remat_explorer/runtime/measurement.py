@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from remat_explorer.documents import write_text
 from remat_explorer.plan import Plan, Timeline
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds
 from remat_explorer.runtime.comparison import Comparison
+from remat_explorer.runtime.trace_file import trace_document
 
 
 @dataclass(frozen=True)
@@ -122,9 +125,9 @@ class Measurement:
 
     def save_trace(self, path: str | Path) -> Path:
         """Write the run as a trace that Perfetto (ui.perfetto.dev) and chrome://tracing open, atomically."""
-        from remat_explorer.runtime.trace_file import save_trace
-
-        return save_trace(self, path)
+        measured = self.statement_seconds, self.during, self.after
+        document = trace_document(self.plan, self.device, *measured, self.to_document())
+        return write_text(path, json.dumps(document, separators=(",", ":")) + "\n")
 
     def to_document(self) -> dict[str, Any]:
         """Everything but the timelines, as a JSON object; memory in bytes, time in seconds."""

@@ -5,35 +5,40 @@ The Trace Event Format of Chrome, which Perfetto (ui.perfetto.dev) and chrome://
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from remat_explorer.documents import write_text
-from remat_explorer.plan import Compute
-from remat_explorer.runtime.measurement import Measurement
+from remat_explorer.plan import Compute, Plan
 
 _PROCESS = 1
 _LANES = {"forward": 1, "backward": 2, "recomputed": 3}
 
 
-def save_trace(measurement: Measurement, path: str | Path) -> Path:
-    """Write the trace of a measured run, atomically."""
-    return write_text(path, json.dumps(trace_document(measurement), separators=(",", ":")) + "\n")
-
-
-def trace_document(measurement: Measurement) -> dict[str, Any]:
+def trace_document(
+    plan: Plan,
+    device: str,
+    statement_seconds: np.ndarray,
+    during: np.ndarray,
+    after: np.ndarray,
+    other: dict[str, Any],
+) -> dict[str, Any]:
     """The trace as a JSON object: one slice for each computation, and predicted and measured memory over time.
 
     Times are those of the run in which each statement was waited for, in microseconds.
+
+    Args:
+        plan: what ran, with its predicted timeline.
+        device: name of the device.
+        statement_seconds: time of each statement, float64.
+        during: measured highest bytes within each statement, int64.
+        after: measured bytes after each statement, int64.
+        other: what viewers show as further data of the run.
     """
-    plan = measurement.plan
-    ends = np.cumsum(measurement.statement_seconds) * 1e6
-    begins = ends - measurement.statement_seconds * 1e6
-    title = f"{plan.graph.name} on {measurement.device}"
+    ends = np.cumsum(statement_seconds) * 1e6
+    begins = ends - statement_seconds * 1e6
+    title = f"{plan.graph.name} on {device}"
     events: list[dict[str, Any]] = [_named("process_name", 0, title)]
     events += [_named("thread_name", lane, name) for name, lane in _LANES.items()]
     for i, statement in enumerate(plan.statements):
@@ -52,17 +57,14 @@ def trace_document(measurement: Measurement) -> dict[str, Any]:
                 "args": {
                     "statement": plan.text(statement),
                     "stage": statement.stage,
-                    "measured bytes": int(measurement.during[i]),
+                    "measured bytes": int(during[i]),
                     "predicted bytes": int(plan.timeline.during[i]),
                 },
             }
         )
-    for name, during, after in (
-        ("memory measured", measurement.during, measurement.after),
-        ("memory predicted", plan.timeline.during, plan.timeline.after),
-    ):
-        events += _counter(name, begins, ends, during, after)
-    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": measurement.to_document()}
+    events += _counter("memory measured", begins, ends, during, after)
+    events += _counter("memory predicted", begins, ends, plan.timeline.during, plan.timeline.after)
+    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": other}
 
 
 def _counter(

@@ -19,7 +19,6 @@ from remat_explorer.cli import output
 from remat_explorer.cli.parser import make_parser
 from remat_explorer.graph import Graph
 from remat_explorer.graph.file import dump_graph
-from remat_explorer.solvers.sweeps import frontier_file
 
 PAGES = ("installation", "file-formats", "command-line", "extending", "limits", "papers", "equations", "citing")
 SUBPARSERS = next(a for a in make_parser()._actions if isinstance(a, argparse._SubParsersAction))
@@ -116,8 +115,8 @@ def test_the_example_files_load_and_are_what_is_written() -> None:
     chain = Graph.from_document(graph)
     assert chain.sha256 == rx.linear(1).sha256
     assert rx.Solution.from_document(solution, chain).to_document() == solution
-    frontier = frontier_file.from_document(sweep, rx.linear(2))
-    assert frontier_file.to_document(frontier) == sweep
+    frontier = rx.Frontier.from_document(sweep, rx.linear(2))
+    assert frontier.to_document() == sweep
 
 
 def test_the_tables_of_file_formats_name_every_key() -> None:

@@ -1,7 +1,6 @@
 """What an ablation found: how much each kind of implementations is worth, alone and all together.
 
-A *set* of kinds is a tuple of their names in the order of the ablation; the empty one allows default implementations
-only. A schedule of one set is one of every larger set, and a bound for a set holds for every smaller one; the same goes
+A schedule of one set is one of every larger set, and a bound for a set holds for every smaller one; the same goes
 for larger and smaller budgets. So costs never rise with kinds or memory, and bounds never fall without them.
 
 Source: Shah et al., Memory Optimization for Deep Networks (ICLR 2021), Figure 6.
@@ -9,45 +8,23 @@ Source: Shah et al., Memory Optimization for Deep Networks (ICLR 2021), Figure 6
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+from remat_explorer.documents import read_json, write_text
 from remat_explorer.errors import SolutionError, UnknownNameError
 from remat_explorer.graph import Graph
-from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
-from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
+from remat_explorer.solvers.ablation.ablation_file import ablation_document, parse_ablation
+from remat_explorer.solvers.ablation.sets_of_kinds import ALL, NONE, Kinds, called, sets_of
+from remat_explorer.solvers.ablation.smallest_budget import SmallestBudget
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
 
-Kinds = tuple[str, ...]
-NONE, ALL = "none", "all"
 WORTH_TELLING = 5e-4  # gaps from which on the table shows them
-
-
-@dataclass(frozen=True, eq=False)
-class SmallestBudget:
-    """Between which budgets schedules of a set of kinds begin; bytes, resident ones included.
-
-    Attributes:
-        lower_bound: no schedule of the set fits into less.
-        schedule: the one with the lowest peak that is known.
-    """
-
-    lower_bound: int
-    schedule: Schedule
-
-    @cached_property
-    def known_feasible(self) -> int:
-        """The peak of that schedule."""
-        return Plan.of(self.schedule).peak
-
-    @property
-    def proven(self) -> bool:
-        """Whether it is proven to be the smallest."""
-        return self.lower_bound >= self.known_feasible
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,9 +97,7 @@ class Ablation:
 
     def save(self, path: str | Path) -> Path:
         """Write the ablation file atomically."""
-        from remat_explorer.solvers.ablation.ablation_file import save_ablation
-
-        return save_ablation(self, path)
+        return write_text(path, json.dumps(self.to_document(), separators=(",", ":")) + "\n")
 
     @staticmethod
     def load(path: str | Path, graph: Graph) -> Ablation:
@@ -131,9 +106,29 @@ class Ablation:
         Raises:
             SolutionError: if the file is no ablation, belongs to another graph, or says of a schedule what is not so.
         """
-        from remat_explorer.solvers.ablation.ablation_file import load_ablation
+        try:
+            return Ablation.from_document(read_json(path, SolutionError), graph)
+        except SolutionError as error:
+            raise SolutionError(f"{path}: {error}") from None
 
-        return load_ablation(path, graph)
+    def to_document(self, with_runs: bool = True) -> dict[str, Any]:
+        """The ablation file as a JSON object, version 1, or what it says without the schedules.
+
+        >>> from remat_explorer.instances import linear
+        >>> Ablation(linear(2), (), (), {}, {}).to_document()["sets"]
+        [{'kinds': [], 'smallest': None, 'points': []}]
+        """
+        found = self.kinds, self.budgets, self.solutions, self.smallest, self.seconds
+        return ablation_document(self.graph, *found, with_runs)
+
+    @staticmethod
+    def from_document(document: Any, graph: Graph) -> Ablation:
+        """The ablation of a parsed ablation file, every schedule checked again.
+
+        Raises:
+            SolutionError: as `load`.
+        """
+        return Ablation(graph, *parse_ablation(document, graph))
 
     def __str__(self) -> str:
         rows = self.rows()
@@ -154,24 +149,6 @@ class Ablation:
         if chosen not in self.sets:
             raise SolutionError(f"the ablation has no set {', '.join(chosen)!r}: it has none, each alone, and all")
         return chosen
-
-
-def sets_of(kinds: Kinds) -> tuple[Kinds, ...]:
-    """No kind, each alone, and all together, each set once.
-
-    >>> sets_of(("masks", "lean")), sets_of(())
-    (((), ('masks',), ('lean',), ('masks', 'lean')), ((),))
-    """
-    return tuple(dict.fromkeys([(), *((kind,) for kind in kinds), kinds]))
-
-
-def called(kinds: Kinds, every: Kinds) -> str:
-    """What a set of kinds is called among all kinds.
-
-    >>> called((), ("masks", "lean")), called(("masks", "lean"), ("masks", "lean")), called(("lean",), ("lean",))
-    ('none', 'all', 'lean')
-    """
-    return NONE if not kinds else ALL if kinds == every and len(kinds) > 1 else ", ".join(kinds)
 
 
 def _cell(solution: Solution) -> str:

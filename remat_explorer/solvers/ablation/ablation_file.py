@@ -6,17 +6,17 @@ ablation was cancelled is null.
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from remat_explorer.checker import check
-from remat_explorer.documents import quote, read_json, require_format, require_keys, write_text
+from remat_explorer.documents import quote, require_format, require_keys
 from remat_explorer.errors import RematError, ScheduleError, SolutionError
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution
-from remat_explorer.solvers.ablation.ablation import Ablation, Kinds, SmallestBudget, sets_of
+from remat_explorer.solvers.ablation.sets_of_kinds import Kinds, sets_of
+from remat_explorer.solvers.ablation.smallest_budget import SmallestBudget
 from remat_explorer.solvers.bounds.runs import pack_runs, unpack_runs
 from remat_explorer.solvers.monet.codes import allowed_codes
 from remat_explorer.solvers.sweeps.frontier_file import point_entry, read_number, read_point
@@ -26,35 +26,45 @@ _KEYS = ("format", "version", "graph", "seconds", "kinds", "budgets", "sets")
 _SMALLEST = ("known_feasible", "lower_bound", "runs")
 
 
-def to_document(ablation: Ablation, with_runs: bool = True) -> dict[str, Any]:
-    """The ablation file as a JSON object, or what it says without the schedules.
+def ablation_document(
+    graph: Graph,
+    kinds: Kinds,
+    budgets: tuple[int, ...],
+    solutions: Mapping[tuple[Kinds, int], Solution],
+    smallest: Mapping[Kinds, SmallestBudget],
+    seconds: float,
+    with_runs: bool = True,
+) -> dict[str, Any]:
+    """The ablation file as a JSON object, or what it says without the schedules; see `Ablation.to_document`.
 
     >>> from remat_explorer.instances import linear
-    >>> to_document(Ablation(linear(2), (), (), {}, {}))["sets"]
-    [{'kinds': [], 'smallest': None, 'points': []}]
+    >>> ablation_document(linear(2), (), (), {}, {}, 0.0)["format"]
+    'remat-explorer/ablation'
     """
     sets = []
-    for kinds in ablation.sets:
-        least = ablation.smallest.get(kinds)
+    for chosen in sets_of(kinds):
+        least = smallest.get(chosen)
         entry = None
         if least is not None:
             entry = {"known_feasible": least.known_feasible, "lower_bound": least.lower_bound}
             entry |= {"runs": pack_runs(least.schedule)} if with_runs else {}
-        points = [point_entry(solution, "", with_runs) for solution in ablation.curve(kinds)]
-        sets.append({"kinds": list(kinds), "smallest": entry, "points": points})
+        points = [point_entry(solutions[chosen, budget], "", with_runs) for budget in budgets]
+        sets.append({"kinds": list(chosen), "smallest": entry, "points": points})
     return {
         "format": FORMAT,
         "version": VERSION,
-        "graph": {"name": ablation.graph.name, "sha256": ablation.graph.sha256},
-        "seconds": ablation.seconds,
-        "kinds": list(ablation.kinds),
-        "budgets": list(ablation.budgets),
+        "graph": {"name": graph.name, "sha256": graph.sha256},
+        "seconds": seconds,
+        "kinds": list(kinds),
+        "budgets": list(budgets),
         "sets": sets,
     }
 
 
-def from_document(document: Any, graph: Graph) -> Ablation:
-    """The ablation of a parsed ablation file, every schedule checked again.
+def parse_ablation(
+    document: Any, graph: Graph
+) -> tuple[Kinds, tuple[int, ...], dict[tuple[Kinds, int], Solution], dict[Kinds, SmallestBudget], float]:
+    """The fields of `Ablation` after the graph, in their order, of a parsed ablation file; schedules are checked again.
 
     Raises:
         SolutionError: as `Ablation.load`.
@@ -88,24 +98,7 @@ def from_document(document: Any, graph: Graph) -> Ablation:
         found = [*(point.schedule for point in points), *([smallest[kinds].schedule] if kinds in smallest else [])]
         _require_allowed([schedule for schedule in found if schedule is not None], kinds, where, graph)
     seconds = read_number(document, "seconds", "the ablation file") or 0.0
-    return Ablation(graph, every, tuple(budgets), solutions, smallest, seconds)
-
-
-def save_ablation(ablation: Ablation, path: str | Path) -> Path:
-    """Write the ablation file atomically."""
-    return write_text(path, json.dumps(to_document(ablation), separators=(",", ":")) + "\n")
-
-
-def load_ablation(path: str | Path, graph: Graph) -> Ablation:
-    """Read an ablation file of ``graph``.
-
-    Raises:
-        SolutionError: as `Ablation.load`.
-    """
-    try:
-        return from_document(read_json(path, SolutionError), graph)
-    except SolutionError as error:
-        raise SolutionError(f"{path}: {error}") from None
+    return every, tuple(budgets), solutions, smallest, seconds
 
 
 def _smallest(entry: Any, where: str, graph: Graph) -> SmallestBudget:

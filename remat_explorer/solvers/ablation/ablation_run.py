@@ -18,7 +18,9 @@ from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_seconds
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
-from remat_explorer.solvers.ablation.ablation import Ablation, Kinds, SmallestBudget, called, sets_of
+from remat_explorer.solvers.ablation.ablation import Ablation
+from remat_explorer.solvers.ablation.sets_of_kinds import Kinds, called, sets_of
+from remat_explorer.solvers.ablation.smallest_budget import SmallestBudget
 from remat_explorer.solvers.backends import backend
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.budgets import read_budgets, require_count, spaced_budgets

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from remat_explorer.documents import read_json, write_text
+from remat_explorer.errors import SolutionError
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_overhead, format_share, parse_budget
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
+from remat_explorer.solvers.sweeps.frontier_file import parse_sweep, sweep_document
 from remat_explorer.solvers.sweeps.own_points import OwnPoint
 from remat_explorer.solvers.sweeps.sharing import assessed, best_within, bound_at
 
@@ -97,9 +102,7 @@ class Frontier:
 
     def save(self, path: str | Path) -> Path:
         """Write the sweep file atomically."""
-        from remat_explorer.solvers.sweeps.frontier_file import save_frontier
-
-        return save_frontier(self, path)
+        return write_text(path, json.dumps(self.to_document(), separators=(",", ":")) + "\n")
 
     @staticmethod
     def load(path: str | Path, graph: Graph) -> Frontier:
@@ -108,9 +111,28 @@ class Frontier:
         Raises:
             SolutionError: if the file is no sweep, belongs to another graph, or says of a schedule what is not so.
         """
-        from remat_explorer.solvers.sweeps.frontier_file import load_frontier
+        try:
+            return Frontier.from_document(read_json(path, SolutionError), graph)
+        except SolutionError as error:
+            raise SolutionError(f"{path}: {error}") from None
 
-        return load_frontier(path, graph)
+    def to_document(self, with_runs: bool = True) -> dict[str, Any]:
+        """The sweep file as a JSON object, version 1, or what it says without the schedules.
+
+        >>> from remat_explorer.instances import linear
+        >>> Frontier(linear(2), ()).to_document()["points"]
+        []
+        """
+        return sweep_document(self.graph, self.solutions, self.messages, self.seconds, self.own, with_runs)
+
+    @staticmethod
+    def from_document(document: Any, graph: Graph) -> Frontier:
+        """The sweep of a parsed sweep file, every schedule checked again.
+
+        Raises:
+            SolutionError: as `load`.
+        """
+        return Frontier(graph, *parse_sweep(document, graph))
 
     def __str__(self) -> str:
         rows = [COLUMNS, *map(_row, self.solutions)]

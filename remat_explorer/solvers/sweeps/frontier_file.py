@@ -6,47 +6,51 @@ points, and S follows from R.
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from remat_explorer.checker import check
-from remat_explorer.documents import quote, read_json, require_format, require_keys, write_text
+from remat_explorer.documents import quote, require_format, require_keys
 from remat_explorer.errors import ScheduleError, SolutionError
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.bounds.runs import pack_runs, unpack_runs
-from remat_explorer.solvers.sweeps.frontier import Frontier
 from remat_explorer.solvers.sweeps.own_points import OwnPoint
 
+Messages = Mapping[tuple[str, int], str]  # by strategy and budget
 FORMAT, VERSION = "remat-explorer/sweep", 1
 _KEYS = ("format", "version", "graph", "seconds", "points")
 _NUMBERS = ("cost", "peak", "lower_bound", "gap", "seconds")
 _POINT = ("strategy", "status", "budget", *_NUMBERS, "solver", "message", "runs")
 
 
-def to_document(frontier: Frontier, with_runs: bool = True) -> dict[str, Any]:
-    """The sweep file as a JSON object, or what it says without the schedules.
+def sweep_document(
+    graph: Graph,
+    solutions: Sequence[Solution],
+    messages: Messages,
+    seconds: float,
+    own: Sequence[OwnPoint],
+    with_runs: bool = True,
+) -> dict[str, Any]:
+    """The sweep file as a JSON object, or what it says without the schedules; see `Frontier.to_document`.
 
     >>> from remat_explorer.instances import linear
-    >>> to_document(Frontier(linear(2), ()))["format"]
+    >>> sweep_document(linear(2), (), {}, 0.0, ())["format"]
     'remat-explorer/sweep'
     """
-    graph = frontier.graph
-    own = [point_entry(point, "", with_runs) | {"label": point.label} for point in frontier.own]
-    messages = frontier.messages
+    own_points = [point_entry(point, "", with_runs) | {"label": point.label} for point in own]
     return {
         "format": FORMAT,
         "version": VERSION,
         "graph": {"name": graph.name, "sha256": graph.sha256},
-        "seconds": frontier.seconds,
-        "points": [point_entry(s, messages.get((s.strategy, s.budget), ""), with_runs) for s in frontier.solutions],
-    } | ({"own_points": own} if own else {})
+        "seconds": seconds,
+        "points": [point_entry(s, messages.get((s.strategy, s.budget), ""), with_runs) for s in solutions],
+    } | ({"own_points": own_points} if own_points else {})
 
 
-def from_document(document: Any, graph: Graph) -> Frontier:
-    """The sweep of a parsed sweep file, every schedule checked again.
+def parse_sweep(document: Any, graph: Graph) -> tuple[tuple[Solution, ...], Messages, float, tuple[OwnPoint, ...]]:
+    """The fields of `Frontier` after the graph, in their order, of a parsed sweep file; schedules are checked again.
 
     Raises:
         SolutionError: as `Frontier.load`.
@@ -59,31 +63,15 @@ def from_document(document: Any, graph: Graph) -> Frontier:
         raise SolutionError(f"this sweep is for another graph, {entry['name']!r}, than the one given, {graph.name!r}")
     if not isinstance(document["points"], list):
         raise SolutionError(f"the points are not a list: {quote(document['points'])}")
-    solutions, messages = [], {}
+    solutions: list[Solution] = []
+    messages: dict[tuple[str, int], str] = {}
     for i, point in enumerate(document["points"]):
         solution = read_point(point, f"point {i}", graph)
         solutions.append(solution)
         if point["message"]:
             messages[solution.strategy, solution.budget] = str(point["message"])
     own = _own_points(document.get("own_points", []), graph)
-    return Frontier(graph, tuple(solutions), messages, read_number(document, "seconds", "the sweep file") or 0.0, own)
-
-
-def save_frontier(frontier: Frontier, path: str | Path) -> Path:
-    """Write the sweep file atomically."""
-    return write_text(path, json.dumps(to_document(frontier), separators=(",", ":")) + "\n")
-
-
-def load_frontier(path: str | Path, graph: Graph) -> Frontier:
-    """Read a sweep file of ``graph``.
-
-    Raises:
-        SolutionError: as `Frontier.load`.
-    """
-    try:
-        return from_document(read_json(path, SolutionError), graph)
-    except SolutionError as error:
-        raise SolutionError(f"{path}: {error}") from None
+    return tuple(solutions), messages, read_number(document, "seconds", "the sweep file") or 0.0, own
 
 
 def point_entry(solution: Solution, message: str = "", with_runs: bool = True) -> dict[str, Any]:

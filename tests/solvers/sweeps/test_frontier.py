@@ -13,7 +13,6 @@ from remat_explorer.instances import linear
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import Frontier, checkpoint_all, solve
 from remat_explorer.solvers.bounds.runs import pack_runs, unpack_runs
-from remat_explorer.solvers.sweeps.frontier_file import to_document
 
 
 @pytest.fixture
@@ -74,7 +73,7 @@ def test_the_best_within_any_budget_comes_with_a_bound_that_is_valid_there(front
 def test_a_file_brings_everything_back(frontier, tmp_path):
     path = frontier.save(tmp_path / "sweep.json")
     loaded = Frontier.load(path, linear(8))
-    assert to_document(loaded) == to_document(frontier)
+    assert loaded.to_document() == frontier.to_document()
     assert loaded.messages == frontier.messages
     assert str(loaded) == str(frontier)
     assert [s.peak for s in loaded.points] == [s.peak for s in frontier.points]
@@ -113,7 +112,7 @@ def test_saving_replaces_a_file_or_leaves_it_alone(frontier, tmp_path):
     ],
 )
 def test_a_damaged_file_is_refused_with_what_is_wrong(damage, message, frontier, tmp_path):
-    document = to_document(frontier)
+    document = frontier.to_document()
     damage(document)
     path = tmp_path / "sweep.json"
     path.write_text(json.dumps(document))

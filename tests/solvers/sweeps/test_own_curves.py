@@ -14,7 +14,6 @@ from remat_explorer.instances import linear
 from remat_explorer.plan import Plan
 from remat_explorer.solution import Status
 from remat_explorer.solvers import STRATEGIES, Frontier, checkpoint_all_peak, solve, sweep
-from remat_explorer.solvers.sweeps.frontier_file import to_document
 from remat_explorer.solvers.sweeps.own_curves import read_curve
 from remat_explorer.solvers.sweeps.sweep_tasks import work
 
@@ -197,7 +196,7 @@ def test_a_method_that_refuses_the_graph_leaves_nothing_in_the_cache(captured, t
 def test_a_file_brings_own_points_back_and_damage_is_seen(tmp_path):
     frontier = in_executor(Recording(), linear(8), [4, 10], ["griewank", "chen-sqrt-n"])
     loaded = Frontier.load(frontier.save(tmp_path / "sweep.json"), linear(8))
-    assert to_document(loaded) == to_document(frontier)
+    assert loaded.to_document() == frontier.to_document()
     assert [p.label for p in loaded.own_points("griewank")] == [p.label for p in frontier.own_points("griewank")]
     assert [(p.peak, p.cost) for p in loaded.nondominated()] == [(p.peak, p.cost) for p in frontier.nondominated()]
     for damage, message in (
@@ -206,13 +205,13 @@ def test_a_file_brings_own_points_back_and_damage_is_seen(tmp_path):
         (lambda own: own[0].update(cost=1.0), "own point 0 says cost"),
         (lambda own: own[0].pop("label"), "own point 0 lacks the key 'label'"),
     ):
-        document = to_document(frontier)
+        document = frontier.to_document()
         damage(document["own_points"])
         path = tmp_path / "damaged.json"
         path.write_text(json.dumps(document))
         with pytest.raises(SolutionError, match=message):
             Frontier.load(path, linear(8))
-    document = to_document(frontier) | {"own_points": {}}
+    document = frontier.to_document() | {"own_points": {}}
     (tmp_path / "damaged.json").write_text(json.dumps(document))
     with pytest.raises(SolutionError, match="not a list"):
         Frontier.load(tmp_path / "damaged.json", linear(8))
