@@ -21,7 +21,6 @@ from torch.fx import GraphModule
 
 from remat_explorer.capture.alternatives.registry import add_alternatives
 from remat_explorer.capture.joint.cleaning import clean, results_of
-from remat_explorer.capture.joint.constants import hoist_constants
 from remat_explorer.capture.joint.explain import explain_result, explained
 from remat_explorer.capture.joint.gradients import own_gradients
 from remat_explorer.capture.joint.joint import trace_joint
@@ -30,6 +29,7 @@ from remat_explorer.capture.joint.randomness import is_random
 from remat_explorer.capture.operations.assembling import assemble, numbered
 from remat_explorer.capture.operations.backward_order import weight_gradients_first
 from remat_explorer.capture.operations.bodies import bodies_of_choices, body_of, in_place_bodies, view_of
+from remat_explorer.capture.operations.constants import hoist_constants
 from remat_explorer.capture.operations.contraction import contract
 from remat_explorer.capture.operations.devices import find_device
 from remat_explorer.capture.operations.naming import MODULE_PATH, SOURCE_LINE

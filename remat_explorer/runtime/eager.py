@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from remat_explorer.capture.joint.explain import first_line
-from remat_explorer.capture.profiling.memory_meter import is_out_of_memory
+from remat_explorer.capture.out_of_memory import is_out_of_memory
 from remat_explorer.capture.step.autocast import no_autocast
 from remat_explorer.capture.step.borrowed import borrowed
 from remat_explorer.capture.step.kernels import recurrence_in_steps

@@ -13,7 +13,7 @@ from torch.fx import Node
 from remat_explorer.capture.alternatives.exactness import reordered
 from remat_explorer.capture.alternatives.kernels import activations, bits, dropout
 from remat_explorer.capture.alternatives.site import Scene, Site
-from remat_explorer.capture.alternatives.ways import Way, step
+from remat_explorer.capture.operations.implementation import Way, step
 from remat_explorer.capture.operations.in_place import Overwriting
 
 aten = torch.ops.aten

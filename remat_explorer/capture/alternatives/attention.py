@@ -14,7 +14,7 @@ from torch.fx.node import map_arg
 from remat_explorer.capture.alternatives.exactness import equal_on_cpu, on_cpu, reordered
 from remat_explorer.capture.alternatives.kernels import attention as kernels
 from remat_explorer.capture.alternatives.site import Site, picked, picks
-from remat_explorer.capture.alternatives.ways import Way, step
+from remat_explorer.capture.operations.implementation import Way, step
 
 aten = torch.ops.aten
 FORWARD = {

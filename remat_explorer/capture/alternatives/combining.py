@@ -14,9 +14,10 @@ from typing import TypeVar
 
 from torch.fx import Node
 
-from remat_explorer.capture.alternatives.costs import predicted_cost
-from remat_explorer.capture.alternatives.ways import Way, overwritten_by, reads_of, writes_of
 from remat_explorer.capture.operations.devices import Device
+from remat_explorer.capture.operations.implementation import Way
+from remat_explorer.capture.operations.predicted_costs import predicted_cost
+from remat_explorer.capture.operations.reads_and_writes import overwritten_by, reads_of, writes_of
 from remat_explorer.capture.operations.storages import OperationDraft, StorageDraft, Storages
 
 T = TypeVar("T")

@@ -12,12 +12,11 @@ from typing import Any
 
 import torch
 
-from remat_explorer.capture.alternatives.costs import bytes_of_chunk
 from remat_explorer.capture.alternatives.exactness import equal_on_cpu, reordered, reordered_products
 from remat_explorer.capture.alternatives.kernels import chunks_in_place, chunks_recomputed
 from remat_explorer.capture.alternatives.kernels import convolution as kernels
 from remat_explorer.capture.alternatives.site import Site, picks
-from remat_explorer.capture.alternatives.ways import Way, step
+from remat_explorer.capture.operations.implementation import Way, step
 
 SAMPLES = (1, 2, 4, 8)  # in a chunk
 WEIGHT = 10.0  # tolerance of weight gradients, relative to that of results: more is added up
@@ -172,3 +171,12 @@ def _weight_gradient(
     steps = (step(site.call, kernel, *site.args, *more), *picks(site))
     tolerance = WEIGHT * reordered_products(site.fake(site.args[0]))
     return Way(kind, name, site.call, steps, tolerance, launches=launches)
+
+
+def bytes_of_chunk(tensor: torch.Tensor, samples: int) -> int:
+    """Bytes that the first ``samples`` entries along the batch take.
+
+    >>> bytes_of_chunk(torch.ones(10, 3), 2)
+    24
+    """
+    return tensor.nbytes // max(1, len(tensor)) * min(samples, len(tensor))

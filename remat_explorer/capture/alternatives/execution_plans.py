@@ -22,7 +22,7 @@ from remat_explorer.capture.alternatives.kernels import cudnn as kernels
 from remat_explorer.capture.alternatives.kernels.cudnn_search import found_plans
 from remat_explorer.capture.alternatives.kernels.execution_plan import ExecutionPlan, Part, Problem, best_of
 from remat_explorer.capture.alternatives.site import Site, picks
-from remat_explorer.capture.alternatives.ways import Way, step
+from remat_explorer.capture.operations.implementation import Way, step
 from remat_explorer.documents import read_json, require_format, require_keys, write_text
 from remat_explorer.errors import RematError
 

@@ -17,7 +17,7 @@ from remat_explorer.capture.alternatives.exactness import equal_on_cpu
 from remat_explorer.capture.alternatives.kernels import max_pool
 from remat_explorer.capture.alternatives.kernels.flat import samples
 from remat_explorer.capture.alternatives.site import Site, picked
-from remat_explorer.capture.alternatives.ways import Way, step
+from remat_explorer.capture.operations.implementation import Way, step
 
 
 def forward(site: Site) -> Iterator[Way]:

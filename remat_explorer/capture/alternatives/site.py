@@ -11,12 +11,11 @@ import torch
 from torch.fx import Node
 
 from remat_explorer.capture.alternatives.kernels.flat import is_dense
-from remat_explorer.capture.alternatives.ways import step
-from remat_explorer.capture.operations.naming import MODULE_PATH
+from remat_explorer.capture.operations.implementation import step
+from remat_explorer.capture.operations.naming import LABEL, MODULE_PATH
 from remat_explorer.capture.operations.program import Call
 from remat_explorer.capture.operations.storages import OperationDraft, StorageDraft, Storages
 
-LABEL = "remat_explorer.label"  # the key in a node's meta: what a value is that only other implementations write
 Content = Callable[[Node], torch.Tensor | None]
 
 

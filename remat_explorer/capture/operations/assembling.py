@@ -6,15 +6,14 @@ import operator
 
 from torch.fx import Node
 
-from remat_explorer.capture.alternatives.costs import predicted_cost
-from remat_explorer.capture.alternatives.site import LABEL
-from remat_explorer.capture.alternatives.ways import overwritten_by, reads_of, writes_of
 from remat_explorer.capture.operations.costs import roofline
 from remat_explorer.capture.operations.details import details_of
 from remat_explorer.capture.operations.devices import Device
 from remat_explorer.capture.operations.in_place import takeover_of
-from remat_explorer.capture.operations.naming import operation_name, unique
+from remat_explorer.capture.operations.naming import LABEL, operation_name, unique
+from remat_explorer.capture.operations.predicted_costs import predicted_cost
 from remat_explorer.capture.operations.program import Result
+from remat_explorer.capture.operations.reads_and_writes import overwritten_by, reads_of, writes_of
 from remat_explorer.capture.operations.storages import OperationDraft, StorageDraft, Storages
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.graph import Graph, Implementation, Operation, Value

@@ -8,6 +8,7 @@ from torch.fx import Node
 
 MODULE_PATH = "remat_explorer.module_path"  # a key in a node's meta
 SOURCE_LINE = "remat_explorer.source_line"  # another
+LABEL = "remat_explorer.label"  # a third: what a value is that only other implementations write
 _KNOWN = {
     "_native_batch_norm_legit_functional": "batch_norm",
     "_native_batch_norm_legit_no_training": "batch_norm",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import operator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import torch
 from torch._functorch._aot_autograd.descriptors import TangentAOTInput
@@ -17,10 +16,8 @@ from torch.fx import GraphModule, Node
 
 from remat_explorer.capture.joint.cleaning import output_node
 from remat_explorer.capture.joint.propagation import Fakes, storage_key, tensors_of
+from remat_explorer.capture.operations.implementation import Way
 from remat_explorer.errors import CaptureError
-
-if TYPE_CHECKING:
-    from remat_explorer.capture.alternatives.ways import Way
 
 
 @dataclass(eq=False)

@@ -135,12 +135,3 @@ class CudaMeter:
         self.requested = max(self.requested, found["requested_bytes.all.peak"])
         self.allocated = max(self.allocated, found["allocated_bytes.all.peak"])
         self.reserved = max(self.reserved, found["reserved_bytes.all.peak"])
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out; on the CPU torch has no class of its own for it.
-
-    >>> is_out_of_memory(RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"))
-    True
-    """
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error)

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from remat_explorer.capture.alternatives.profiling import ChoicesRun
 from remat_explorer.capture.operations.program import Program
+from remat_explorer.capture.profiling.choices_run import ChoicesRun
 from remat_explorer.capture.profiling.profile_cache import Profile, load_profile, store_profile
 from remat_explorer.capture.profiling.profile_key import profile_key
 from remat_explorer.capture.profiling.profiling_run import ProfilingRun

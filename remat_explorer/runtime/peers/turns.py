@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from remat_explorer.capture.joint.explain import first_line
-from remat_explorer.capture.profiling.memory_meter import is_out_of_memory
+from remat_explorer.capture.out_of_memory import is_out_of_memory
 from remat_explorer.checker import replay
 from remat_explorer.errors import OutOfMemoryError
 from remat_explorer.runtime.peers.bench import Bench, Ran

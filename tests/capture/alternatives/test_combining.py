@@ -14,7 +14,7 @@ from torch import nn
 import remat_explorer as rx
 from remat_explorer.capture import trace, tracing
 from remat_explorer.capture.alternatives.combining import Needs, _spread
-from remat_explorer.capture.alternatives.ways import Way
+from remat_explorer.capture.operations.implementation import Way
 from remat_explorer.capture.operations.storages import Storages
 from remat_explorer.checker import replay
 from remat_explorer.graph import Graph, Operation

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import torch
 
 from remat_explorer.capture.operations.program import Body, Program, Registers
-from remat_explorer.capture.profiling.memory_meter import is_out_of_memory, memory_meter
+from remat_explorer.capture.out_of_memory import is_out_of_memory
+from remat_explorer.capture.profiling.memory_meter import memory_meter
 from remat_explorer.errors import OutOfMemoryError
 
 Numbers = dict[tuple[int, int], tuple[float, int]]

@@ -8,9 +8,9 @@ import torch
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from remat_explorer.capture.alternatives.ways import Way
 from remat_explorer.capture.operations.costs import flops, roofline
 from remat_explorer.capture.operations.devices import Device
+from remat_explorer.capture.operations.implementation import Way
 from remat_explorer.capture.operations.storages import OperationDraft, Storages
 
 RECOMPUTED = {"attention": 2.0}  # kinds that run more than the floating-point operations of the call they replace
@@ -41,12 +41,3 @@ def predicted_cost(draft: OperationDraft, way: Way, found: Storages, device: Dev
     launches = way.gpu_launches if device.gpu and way.gpu_launches else way.launches
     own = max(arithmetic / device.rate, moved / device.bandwidth) + launches * device.launch
     return own + roofline((*others, *way.again), found.fakes, device)
-
-
-def bytes_of_chunk(tensor: torch.Tensor, samples: int) -> int:
-    """Bytes that the first ``samples`` entries along the batch take.
-
-    >>> bytes_of_chunk(torch.ones(10, 3), 2)
-    24
-    """
-    return tensor.nbytes // max(1, len(tensor)) * min(samples, len(tensor))
