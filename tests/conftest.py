@@ -77,7 +77,8 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
     Compiled code stays where it is kept without this: no test, and no process of a test, compiles anew.
     """
-    from remat_explorer.solvers.search.compilation import folder, warm_up
+    from remat_explorer.solvers.search.compilation import warm_up
+    from remat_explorer.solvers.search.machine_code import folder
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NUMBA_CACHE_DIR", str(folder().parents[1]))

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from remat_explorer.solvers.search.account import excess, replay
-from remat_explorer.solvers.search.compilation import counting_nothing
 from remat_explorer.solvers.search.flips import AGAIN, flip, tidy
+from remat_explorer.solvers.search.machine_code import counting_nothing
 
 DEEPEST = 8  # operations that one eviction computes again, at most
 TRIES = 16  # draws until something fits a purpose

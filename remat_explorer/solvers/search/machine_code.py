@@ -1,0 +1,73 @@
+"""How the planner's functions are compiled, and where the machine code is kept.
+
+numba counts references to arrays whenever one is taken out of a tuple, with atomic instructions that take longer than
+the work of a flip. Functions that allocate nothing need no counting; numba's option for that begins with an underscore,
+so it is named here alone. Results are the same with it and without.
+
+numba notices a change of the file of a function that it has compiled, but not of the files of the functions that this
+one calls. All of them lie in this folder, so the folder of the machine code is named after the contents of every file
+here. It is named, too, after what numba itself compares: its version, and the place and time of the files. So code that
+lies there is code that is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+import platformdirs
+from numba import config, njit
+
+SOURCES = Path(__file__).parent
+OPTIONS: dict[str, Any] = {"nogil": True, "_nrt": False}
+WITHOUT_WRAPPERS: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # faster to compile
+CACHE_DIR = "CACHE_DIR"  # numba's name for NUMBA_CACHE_DIR in its configuration
+
+counting_nothing = njit(**OPTIONS, **WITHOUT_WRAPPERS)
+"""Decorator of functions that compiled code calls; they write into what they are given and allocate nothing."""
+
+
+def entry(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator of functions that Python calls: compiled at the first call, then read from disk.
+
+    Where no folder can be written, every process compiles anew.
+    """
+    before = getattr(config, CACHE_DIR)
+    setattr(config, CACHE_DIR, str(folder()))
+    try:
+        return njit(**OPTIONS, cache=True)(function)
+    except (RuntimeError, OSError):
+        return njit(**OPTIONS)(function)
+    finally:
+        setattr(config, CACHE_DIR, before)
+
+
+def entries() -> frozenset[str]:
+    """Module and name of each function with that decorator, as the files of machine code begin.
+
+    >>> "walk.walk" in entries()
+    True
+    """
+    found = {path.stem: re.findall(r"^@entry\ndef (\w+)", path.read_text(), re.MULTILINE) for path in _sources()}
+    return frozenset(f"{module}.{name}" for module, names in found.items() for name in names)
+
+
+def folder() -> Path:
+    """Where machine code is kept: the folder in NUMBA_CACHE_DIR or REMAT_EXPLORER_CACHE, or the user's cache folder."""
+    files = _sources()
+    times = [(path.name, path.stat().st_mtime) for path in files]
+    compared = numba.__version__, sys.implementation.cache_tag, str(SOURCES), times
+    contents = hashlib.sha256(repr(compared).encode() + b"".join(path.read_bytes() for path in files)).hexdigest()
+    chosen = getattr(config, CACHE_DIR) or os.environ.get("REMAT_EXPLORER_CACHE")
+    parent = Path(chosen).expanduser() if chosen else Path(platformdirs.user_cache_dir("remat_explorer"))
+    return parent / "compiled" / contents[:16]
+
+
+def _sources() -> list[Path]:
+    return sorted(SOURCES.glob("*.py"))

@@ -1,0 +1,73 @@
+"""Machine code is kept by the contents of all that it was made from, so that code that is found is never stale."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from remat_explorer.solvers.search import machine_code
+
+DECORATORS = {"entry", "counting_nothing"}
+SOURCES = sorted(machine_code.SOURCES.glob("*.py"))
+
+
+@pytest.fixture
+def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the folder of compiled functions, which the machine code is named after."""
+    copied = Path(shutil.copytree(machine_code.SOURCES, tmp_path / "search"))
+    monkeypatch.setattr(machine_code, "SOURCES", copied)
+    return copied
+
+
+def taken_from_elsewhere(source: str) -> set[str]:
+    """Modules of the package, outside the folder, from which compiled functions or constants of a file take a name."""
+    tree = ast.parse(source)
+    imports = [statement for statement in ast.walk(tree) if isinstance(statement, ast.ImportFrom)]
+    origin = {name.asname or name.name: str(statement.module) for statement in imports for name in statement.names}
+    read: list[ast.stmt | ast.expr] = []
+    for node in tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            read.append(node.value)
+        elif isinstance(node, ast.FunctionDef) and DECORATORS.intersection(map(ast.unparse, node.decorator_list)):
+            read += node.body
+    used = {name.id for part in read for name in ast.walk(part) if isinstance(name, ast.Name)}
+    modules = {origin[name] for name in used & origin.keys()}
+    return {m for m in modules if m.startswith("remat_explorer") and not m.startswith("remat_explorer.solvers.search.")}
+
+
+def test_a_new_compiled_source_changes_the_folder_of_the_machine_code(copied):
+    before = machine_code.folder()
+    assert machine_code.folder() == before
+    (copied / "swaps.py").write_text("@counting_nothing\ndef swap(x):\n    x[0] = 0\n")
+    assert machine_code.folder() != before
+
+
+def test_a_changed_constant_changes_the_folder_of_the_machine_code(copied):
+    before, path = machine_code.folder(), copied / "exact_space.py"
+    time = path.stat().st_mtime
+    path.write_text(path.read_text() + "MOST_STAGES = 2000\n")
+    os.utime(path, (time, time))
+    assert machine_code.folder() != before
+
+
+def test_a_new_function_that_python_calls_is_looked_for(copied):
+    before = machine_code.entries()
+    (copied / "swaps.py").write_text("@entry\ndef swap(x):\n    x[0] = 0\n")
+    assert machine_code.entries() - before == {"swaps.swap"}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_compiled_functions_and_constants_take_nothing_from_other_folders(path: Path):
+    assert taken_from_elsewhere(path.read_text()) == set()
+
+
+@pytest.mark.parametrize("use", ["@entry\ndef swap(x):\n    x[0] = LIMIT + BITS\n", "MOST = LIMIT + BITS\n"])
+def test_a_constant_from_another_folder_is_seen(use: str):
+    source = (
+        "from remat_explorer.solvers.base import LIMIT\nfrom remat_explorer.solvers.search.exact_space import BITS\n"
+    )
+    assert taken_from_elsewhere(source + use) == {"remat_explorer.solvers.base"}
