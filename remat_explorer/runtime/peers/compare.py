@@ -21,9 +21,9 @@ from remat_explorer.runtime.peers.bench import Bench
 from remat_explorer.runtime.peers.contenders import Autograd
 from remat_explorer.runtime.peers.entries import budget_entry, checkpoint_entries
 from remat_explorer.runtime.peers.measurement import PeerMeasurement
-from remat_explorer.runtime.peers.partition import require_share
 from remat_explorer.runtime.peers.progress import Progress
 from remat_explorer.runtime.peers.turns import measured_in_turn
+from remat_explorer.runtime.strategies.partition import require_share
 
 AS_PYTORCH_HAS_IT = CaptureOptions(contract=False, split_convolution_backward=False)
 

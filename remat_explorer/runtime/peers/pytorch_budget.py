@@ -11,8 +11,8 @@ from remat_explorer.capture.operations.program import Program
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.runtime.peers.equal_calls import first_equals
-from remat_explorer.runtime.peers.partition import partition
 from remat_explorer.runtime.peers.stages import staged
+from remat_explorer.runtime.strategies.partition import partition
 
 
 def pytorch_budget_plan(program: Program, budget: float, solver: str = "dp") -> Plan:

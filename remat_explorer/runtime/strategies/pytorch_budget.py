@@ -29,8 +29,8 @@ from torch.fx import Node
 
 from remat_explorer.errors import SolverError, UnknownNameError
 from remat_explorer.graph import Graph
-from remat_explorer.runtime.peers.partition import SOLVERS, partitioned
 from remat_explorer.runtime.strategies.joint_graph import OPERATION, JointGraph, backward_operations, joint_graph
+from remat_explorer.runtime.strategies.partition import SOLVERS, partitioned
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.checkpoint_all import checkpoint_all

@@ -19,7 +19,7 @@ from remat_explorer.errors import ExecutionError, UnknownNameError
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.runtime.peers import pytorch_budget_plan, schedule_of
 from remat_explorer.runtime.peers.equal_calls import first_equals
-from remat_explorer.runtime.peers.partition import partition
+from remat_explorer.runtime.strategies.partition import partition
 
 WHOLE = CaptureOptions(contract=False, split_convolution_backward=False)
 BUDGETS = (1.0, 0.5, 0.1, 0.0)

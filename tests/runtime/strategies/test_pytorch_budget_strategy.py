@@ -19,9 +19,9 @@ from remat_explorer.errors import SolverError, UnknownNameError
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.plan import Plan
 from remat_explorer.runtime.peers import pytorch_budget_plan, schedule_of
-from remat_explorer.runtime.peers.partition import SOLVERS
 from remat_explorer.runtime.strategies.joint_graph import joint_graph
 from remat_explorer.runtime.strategies.operators import aten, operators_of
+from remat_explorer.runtime.strategies.partition import SOLVERS
 from remat_explorer.runtime.strategies.pytorch_budget import BUDGETS, pytorch_budget_candidates
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Status
