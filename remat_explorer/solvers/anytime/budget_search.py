@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Limits
@@ -23,9 +24,20 @@ from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.search.local_search import LocalSearch
 from remat_explorer.solvers.search.planner import guided_schedule, plan_schedule
 
-CLOSE = 1e-4  # relative gap at which another budget is the better use of time
-UNKNOWN = 0.3  # the gap that a budget without any schedule is taken to have
-COOLING = 40_000  # iterations of local search in one step
+
+@dataclass(frozen=True)
+class BudgetSettings:
+    """What a gap counts for, and how long a step of local search is."""
+
+    # Relative gap up to which another budget is the better use of time.
+    close: float = 1e-4
+    # The gap that a budget without any schedule is taken to have.
+    unknown: float = 0.3
+    # Iterations of local search in one step.
+    cooling: int = 40_000
+
+
+BUDGET = BudgetSettings()
 
 
 class BudgetSearch:
@@ -38,6 +50,7 @@ class BudgetSearch:
         limits: time and back end.
         proving: seconds of one round of proof, at most.
         planned: whether the planner has had its turn; it has another one if no schedule is known all the same.
+        settings: of gaps and steps.
 
     Attributes:
         best: the cheapest schedule that is known, or None; may be set to a cheaper one that is within the budget.
@@ -63,8 +76,9 @@ class BudgetSearch:
         limits: Limits,
         proving: float,
         planned: bool = False,
+        settings: BudgetSettings = BUDGET,
     ) -> None:
-        self.condensed, self.budget, self.limits = condensed, budget, limits
+        self.condensed, self.budget, self.limits, self.settings = condensed, budget, limits, settings
         self.relaxed, self.bound = relaxed, relaxed.bound
         self.proving, self.planned = proving, planned
         self.best: Schedule | None = None
@@ -82,9 +96,9 @@ class BudgetSearch:
         if self._finished or (self.best is None and math.isinf(self.bound)):
             return 0.0
         if self.best is None:
-            return UNKNOWN
+            return self.settings.unknown
         gap = self.best.cost - self.bound
-        return 0.0 if gap <= CLOSE * self.best.cost or gap < self._least else gap / self.best.cost
+        return 0.0 if gap <= self.settings.close * self.best.cost or gap < self._least else gap / self.best.cost
 
     def advance(self) -> None:
         """One step, of some tenths of a second at most on graphs of some hundred operations, but for proofs."""
@@ -136,8 +150,8 @@ class BudgetSearch:
             R, self.beyond = self.beyond.R, None
         elif self.best is not None and kind == 2:
             R = self.best.R
-        self._local.begin(R, COOLING)
-        self.take(self._local.run(COOLING, lambda: self.limits.over))
+        self._local.begin(R, self.settings.cooling)
+        self.take(self._local.run(self.settings.cooling, lambda: self.limits.over))
 
     def _prove_at_moments(self) -> None:
         """The relaxation's integer program, which tells more of a short time than the refinement."""

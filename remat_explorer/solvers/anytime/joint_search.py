@@ -25,6 +25,7 @@ from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress
 from remat_explorer.solvers.bounds.few_moments import few_moments_bound
 from remat_explorer.solvers.bounds.guidance import guides
 from remat_explorer.solvers.incumbent import Incumbent
+from remat_explorer.solvers.joint_search_settings import JOINT_SEARCH, JointSearchSettings
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.monet.candidate import Candidate
 from remat_explorer.solvers.monet.choice_search import ChoiceSearch
@@ -37,13 +38,6 @@ from remat_explorer.solvers.monet.tables import Tables
 from remat_explorer.solvers.monet.uniform_choices import cheapest, default_or_leaner, lightest, smallest
 from remat_explorer.solvers.search.planner import guided_schedule, plan_schedule
 
-SMALL = 2500  # stages times operations up to which the joint integer program is solved
-DEFAULTS = 0.3  # share of the time that is left, at most, for the search with default implementations
-PLANNING, MOMENTS = 0.1, 0.1  # share of the time that is left, at most: for each choice, and for the linear program
-CHANGING, CHANGES = 0.1, 300  # the same for changes of the best choice, and how many of them are judged
-INTEGRAL = 0.4  # the same for each round of the integral relaxation, and for the search beside it
-CLOSE = 0.02  # relative distance from the cheapest up to which a choice is searched on
-
 
 class JointSearch:
     """The incumbent, the bound on the joint problem, and the steps that improve them.
@@ -54,12 +48,20 @@ class JointSearch:
         limits: time, back end, threads and whom to tell.
         codes: the implementations of each operation that may be chosen; all if None.
         known: a schedule within the budget, and a bound, that are known already; None for either.
+        settings: how the time is divided between the steps.
     """
 
     def __init__(
-        self, graph: Graph, budget: int, limits: Limits, codes: Codes | None = None, known: Answer | None = None
+        self,
+        graph: Graph,
+        budget: int,
+        limits: Limits,
+        codes: Codes | None = None,
+        known: Answer | None = None,
+        settings: JointSearchSettings = JOINT_SEARCH,
     ) -> None:
         self.problem, self.budget, self.codes = CondensedChoices.of(graph, codes), budget, codes
+        self.settings = settings
         self.known = Incumbent(limits, bound=self.problem.least_cost)
         self.limits, self.one_thread = limits, replace(limits, threads=1, report=self.known.pass_on)
         self.candidates: dict[tuple, Candidate] = {}
@@ -77,10 +79,10 @@ class JointSearch:
         if int(self.problem.least_memory.max()) > self.budget:
             return Answer(None, infeasible=True)
         self.tables = Tables(self.problem)
-        self.relaxation = Relaxation(self.tables, self.budget)
+        self.relaxation = Relaxation(self.tables, self.budget, self.settings.relaxation)
         if all(len(ways) <= 1 for ways in self.problem.ways) and self._solve_plain():
             return self.known.answer()
-        small = self.problem.graph.stages * self.problem.graph.n <= SMALL
+        small = self.problem.graph.stages * self.problem.graph.n <= self.settings.exact_up_to
         before = () if small else (self._plan_defaults,)
         after = () if small else (self._search_defaults,)
         large = () if small else (self._change_choices, self._alternate)  # which may end with nothing left to search
@@ -110,7 +112,7 @@ class JointSearch:
             self.known.tell(progress.doing)
 
         limits = replace(self.limits, report=hear)
-        answer = Search(candidate.condensed, self.budget, limits, bound=self.known.bound).run()
+        answer = Search(candidate.condensed, self.budget, limits, None, self.known.bound, self.settings.plain).run()
         self.known.keep(candidate.take(answer.schedule))
         self.known.raise_bound(math.inf if answer.infeasible else answer.lower_bound or 0.0)
         return True
@@ -121,7 +123,7 @@ class JointSearch:
     def _search_defaults(self) -> None:
         candidate = self._candidate(default_or_leaner(self.tables))
         if candidate is not None:
-            self._search(self.candidates[candidate.key], DEFAULTS * self.limits.left)
+            self._search(self.candidates[candidate.key], self.settings.defaults * self.limits.left)
 
     def _plan_by_rules(self) -> None:
         if self.known.schedule is not None:
@@ -134,7 +136,7 @@ class JointSearch:
 
     def _relax(self) -> None:
         self.known.tell("bounding from a few moments, with choices")
-        self._bound(self.limits.left * MOMENTS, integral=False)
+        self._bound(self.limits.left * self.settings.bounding, integral=False)
         self._plan(self.relaxation.best.choice(), "planning with the relaxation's implementations")
 
     def _change_choices(self) -> None:
@@ -142,12 +144,12 @@ class JointSearch:
         if not self.candidates:
             return
         self.known.tell("changing implementations")
-        limits = self.one_thread.share(CHANGING)
+        limits = self.one_thread.share(self.settings.changing)
         for candidate in self._promising():
             chosen = dict(zip(candidate.selection.operations, candidate.selection.codes, strict=True))
             search = ChoiceSearch(self.tables, chosen, codes=self.codes)
             search.lower(self.budget)
-            search.improve(CHANGES, self.known.bound, lambda: limits.over)
+            search.improve(self.settings.changes, self.known.bound, lambda: limits.over)
             self._plan(search.choice, "planning with changed implementations")
 
     def _bound(self, seconds: float, integral: bool) -> None:
@@ -166,7 +168,7 @@ class JointSearch:
     def _alternate(self) -> None:
         """The integral relaxation beside a search of the best choice; then the search alone, choice by choice."""
         with ThreadPoolExecutor(1) as second:
-            seconds = INTEGRAL * self.limits.left
+            seconds = self.settings.integral * self.limits.left
             running = None
             if self.limits.threads > 1 and self.candidates:
                 running = second.submit(self._search, self._promising()[0], seconds)
@@ -187,7 +189,7 @@ class JointSearch:
     def _promising(self) -> list[Candidate]:
         """The candidates whose schedules are close to the cheapest, the cheapest first."""
         known = sorted(self.candidates.values(), key=_cost)
-        most = (1 + CLOSE) * _cost(known[0])
+        most = (1 + self.settings.close) * _cost(known[0])
         return [one for one in known if not self._is_finished(one) and _cost(one) <= most][:2] or known[:1]
 
     def _is_finished(self, candidate: Candidate) -> bool:
@@ -206,16 +208,17 @@ class JointSearch:
             return
         self.known.tell(doing)
         self.candidates[candidate.key] = candidate
-        limits = self.one_thread.share(PLANNING)
-        self.known.keep(candidate.take(plan_schedule(candidate.condensed, self.budget, limits.left, limits.cancelled)))
+        limits, plain = self.one_thread.share(self.settings.planning), self.settings.plain
+        condensed, budget = candidate.condensed, self.budget
+        planned = plan_schedule(condensed, budget, limits.left, limits.cancelled, plain.planner)
+        self.known.keep(candidate.take(planned))
         quiet = replace(limits, report=_ignore)
-        moments = few_moments_bound(candidate.condensed, self.budget, quiet)
+        moments = few_moments_bound(condensed, budget, quiet, settings=plain.moments)
         candidate.bound = moments.bound
-        walks = guides(candidate.condensed, moments)
+        walks = guides(condensed, moments)
         if walks and not limits.over:
-            self.known.keep(
-                candidate.take(guided_schedule(candidate.condensed, self.budget, walks, lambda: limits.over))
-            )
+            guided = guided_schedule(condensed, budget, walks, lambda: limits.over, plain.planner.local)
+            self.known.keep(candidate.take(guided))
 
     def _search(self, candidate: Candidate, seconds: float) -> None:
         """Search on with one choice that may cost less; its schedules are taken in as they come."""
@@ -227,7 +230,8 @@ class JointSearch:
                 self.known.keep(candidate.take(progress.schedule))
 
         limits = replace(self.one_thread, time_limit=self.limits.elapsed + seconds, report=hear)
-        search = Search(candidate.condensed, self.budget, limits, candidate.plain, candidate.bound)
+        plain, bound = candidate.plain, candidate.bound
+        search = Search(candidate.condensed, self.budget, limits, plain, bound, self.settings.plain)
         self.known.keep(candidate.take(search.run().schedule))
         candidate.finished, candidate.bound = search.settled, search.known.bound
 

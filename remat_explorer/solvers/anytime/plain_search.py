@@ -29,23 +29,14 @@ from remat_explorer.solvers.bounds.restricted import run_again_in, solve_within
 from remat_explorer.solvers.bounds.rounding import cost_step
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.incumbent import Incumbent
+from remat_explorer.solvers.plain_search_settings import PLAIN_SEARCH, PlainSearchSettings
 from remat_explorer.solvers.search.exact_search import search_exactly
 from remat_explorer.solvers.search.local_search import LocalSearch
 from remat_explorer.solvers.search.planner import cheapest_walk, guided_schedule, plan_schedule
 from remat_explorer.solvers.search.walks import within
 
 SEED = 0
-SETTLED = 1e-7  # relative gap up to which the search has ended
-MOMENTS = 0.3  # share of the time that is left, at most, for the first bound
-NEAR = 0.3  # the same, for each search near a relaxation's point
-FIRST, LEAST, MOST = 50_000, 150_000, 2_000_000  # iterations of the local search: before the first bound, in a round
-FIRST_EACH, LEAST_EACH = 150, 3000  # the same for each operation, where that is less
-PACE, LEAST_PACE = 3000, 3  # iterations for each unit of the refinement's effort in the round before, so that neither
-MOST_PACE = 8  # waits for long: so many divided by the operations, within these limits
-SMALL = 30  # operations up to which every stage is single from the beginning
-SETS, FEW_SETS = 100, 40  # operations up to which sets are searched, and up to which that is worth long work
-PATIENT = 2  # seconds that must be left for long work, which takes about one and is not interrupted
-BRIEF, LONG = 20_000, 2_000_000  # sets: before the first bound, and after it
+SETTLED = 1e-7  # relative gap up to which the search has ended: less than a solver's tolerance tells nothing
 
 
 class Search:
@@ -57,12 +48,19 @@ class Search:
         limits: time, back end, threads (two: the local search has one of its own) and whom to tell.
         best: a schedule within the budget that is known already.
         bound: a lower bound that is known already.
+        settings: how the work is divided between the steps.
     """
 
     def __init__(
-        self, condensed: Condensed, budget: int, limits: Limits, best: Schedule | None = None, bound: float = 0.0
+        self,
+        condensed: Condensed,
+        budget: int,
+        limits: Limits,
+        best: Schedule | None = None,
+        bound: float = 0.0,
+        settings: PlainSearchSettings = PLAIN_SEARCH,
     ) -> None:
-        self.condensed, self.budget = condensed, budget
+        self.condensed, self.budget, self.settings = condensed, budget, settings
         self.known = Incumbent(limits, best, max(bound, condensed.graph.total_cost))
         self.second_thread = limits.threads > 1
         self.limits = replace(limits, threads=1, report=self.known.pass_on)
@@ -72,7 +70,7 @@ class Search:
     @cached_property
     def local(self) -> LocalSearch:
         """The local search, once it is needed."""
-        return LocalSearch(self.condensed, self.budget, SEED)
+        return LocalSearch(self.condensed, self.budget, SEED, self.settings.planner.local)
 
     @property
     def settled(self) -> bool:
@@ -90,20 +88,22 @@ class Search:
 
     def _search_first(self) -> None:
         """Below the cost of a walk, before any time goes into a better schedule: tiny problems end here."""
-        if self.condensed.n > SETS or self.planned:
+        if self.condensed.n > self.settings.sets_up_to or self.planned:
             return
-        R = cheapest_walk(self.condensed, self.budget)
-        self._search_sets(BRIEF, math.inf if R is None else float(R.sum(axis=0, dtype=np.int64) @ self.condensed.costs))
+        R = cheapest_walk(self.condensed, self.budget, self.settings.planner)
+        cost = math.inf if R is None else float(R.sum(axis=0, dtype=np.int64) @ self.condensed.costs)
+        self._search_sets(self.settings.brief_sets, cost)
         if R is not None and self.known.schedule is None:
             self.known.keep(within(self.condensed.schedule(R), self.budget))
 
     def _search_briefly(self) -> None:
-        if self.condensed.n <= SETS:
-            self._search_sets(BRIEF, self.known.cost)
+        if self.condensed.n <= self.settings.sets_up_to:
+            self._search_sets(self.settings.brief_sets, self.known.cost)
 
     def _search_long(self) -> None:
-        if self.condensed.n <= FEW_SETS and self.limits.left > PATIENT:
-            self._search_sets(LONG, self.known.cost)
+        settings = self.settings
+        if self.condensed.n <= settings.long_sets_up_to and self.limits.left > settings.long_seconds:
+            self._search_sets(settings.long_sets, self.known.cost)
 
     def _search_sets(self, work: int, cost: float) -> None:
         """Look for a schedule that costs less than a known one, by sets of values in memory."""
@@ -117,29 +117,33 @@ class Search:
     def _plan(self) -> None:
         self.known.tell("planning")
         if not self.planned:
-            self.known.keep(plan_schedule(self.condensed, self.budget, self.limits.left / 4, self.limits.cancelled))
+            seconds, cancelled = self.limits.left / 4, self.limits.cancelled
+            self.known.keep(plan_schedule(self.condensed, self.budget, seconds, cancelled, self.settings.planner))
         if not self.settled:
-            self._search_locally(min(FIRST, FIRST_EACH * self.condensed.n))
+            self._search_locally(min(self.settings.first, self.settings.first_each * self.condensed.n))
 
     def _bound_from_moments(self) -> None:
         self.known.tell("bounding from a few moments")
-        self.moments = few_moments_bound(self.condensed, self.budget, self.limits.share(MOMENTS), self.known.schedule)
+        limits, settings = self.limits.share(self.settings.bounding), self.settings.moments
+        self.moments = few_moments_bound(self.condensed, self.budget, limits, self.known.schedule, settings)
         self.known.raise_bound(self.moments.bound)
         walks = guides(self.condensed, self.moments)
         if not self.settled and not self.limits.over and walks:
-            self.known.keep(guided_schedule(self.condensed, self.budget, walks, lambda: self.limits.over))
-            self.local.guide(walks)
+            self._walk(walks)
 
     def _refine(self) -> None:
         """Rounds of a higher bound and a better schedule, beside each other if there is a second thread."""
-        small = self.condensed.n <= SMALL
+        settings = self.settings
+        small = self.condensed.n <= settings.single_up_to
         singles = range(self.condensed.n) if small else self.moments.moments
-        refinement = Refinement(self.condensed, self.budget, self.limits, singles, self.known.bound)
-        least = min(LEAST, LEAST_EACH * self.condensed.n)
-        pace = min(max(PACE // self.condensed.n, LEAST_PACE), MOST_PACE)
+        refinement = Refinement(
+            self.condensed, self.budget, self.limits, singles, self.known.bound, settings.refinement
+        )
+        least = min(settings.least, settings.least_each * self.condensed.n)
+        pace = min(max(settings.pace // self.condensed.n, settings.least_pace), settings.most_pace)
         with ThreadPoolExecutor(1) as second:
             while not self.limits.over and not self.settled and not refinement.finished:
-                iterations = min(max(least, pace * refinement.effort), MOST)
+                iterations = min(max(least, pace * refinement.effort), settings.most)
                 self._beside(second, lambda: refinement.advance(self.known.schedule), iterations)
                 self.known.raise_bound(refinement.bound)
                 self.known.keep(refinement.schedule)
@@ -166,10 +170,15 @@ class Search:
 
     def _follow(self, point: Point, integral: bool) -> None:
         """Schedules near a relaxation's point; if it is integral, the best of those that run the same again."""
-        walks = guides_to(point.held())
-        self.known.keep(guided_schedule(self.condensed, self.budget, walks, lambda: self.limits.over))
-        self.local.guide(walks)
+        self._walk(guides_to(point.held()))
         if integral and not self.settled:
             self.known.tell("looking for a schedule near the relaxation")
-            limits = self.limits.share(NEAR)
-            self.known.keep(solve_within(self.condensed, self.budget, run_again_in(point), limits, self.known.schedule))
+            limits, settings = self.limits.share(self.settings.restricting), self.settings.restricted
+            again, known = run_again_in(point), self.known.schedule
+            self.known.keep(solve_within(self.condensed, self.budget, again, limits, known, settings))
+
+    def _walk(self, guides: list[np.ndarray]) -> None:
+        """Walks that follow guides now, and whenever the local search begins with one."""
+        local = self.settings.planner.local
+        self.known.keep(guided_schedule(self.condensed, self.budget, guides, lambda: self.limits.over, local))
+        self.local.guide(guides)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-VIOLATED = 0.02  # how much a cover must be violated to be added
+from remat_explorer.solvers.bounds.row_settings import ROWS
 
 
 class MemoryRow(NamedTuple):
@@ -56,12 +56,13 @@ class Cover(NamedTuple):
     right: int
 
 
-def violated_cover(row: MemoryRow, values: np.ndarray) -> Cover | None:
+def violated_cover(row: MemoryRow, values: np.ndarray, violated: float = ROWS.covers) -> Cover | None:
     """A lifted cover cut that the point violates, or None; the cover is found greedily.
 
     Args:
         row: a memory row.
         values: a point, one value per column.
+        violated: by how much, at least.
 
     >>> row = MemoryRow.of(10, [(6, (0.0, 0, 1.0)), (6, (0.0, 1, 1.0)), (13, (0.0, 2, 1.0))])
     >>> violated_cover(row, np.array([0.8, 0.8, 0.0]))
@@ -88,7 +89,7 @@ def violated_cover(row: MemoryRow, values: np.ndarray) -> Cover | None:
     coefficients = np.searchsorted(sums, sizes, side="right")
     coefficients[kept] = 1
     right = len(kept) - 1
-    if coefficients @ x <= right + VIOLATED:
+    if coefficients @ x <= right + violated:
         return None
     terms = np.flatnonzero(coefficients)
     return Cover(tuple(terms.tolist()), tuple(coefficients[terms].tolist()), right)

@@ -16,12 +16,11 @@ import numpy as np
 
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Limits
+from remat_explorer.solvers.bounds.few_moments_settings import FEW_MOMENTS, FewMomentsSettings
 from remat_explorer.solvers.bounds.possibilities import last_use
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.milp import Milp, Outcome
 
-ALWAYS_KEPT = 1e-4  # of the budget: smaller values are taken to be in memory for nothing, which is still a relaxation
-FIRST_MOMENTS, MOST_MOMENTS, ADDED = 4, 12, 2
 ABSENT, PRESENT = -1, -2  # instead of a column: the constants 0 and 1
 
 
@@ -33,13 +32,21 @@ class MomentsProblem:
         budget: bytes, resident bytes included.
         moments: operations, ascending.
         milp: an empty problem to build into.
+        always_kept: share of the budget below which a value is taken to be in memory for nothing.
     """
 
-    def __init__(self, condensed: Condensed, budget: int, moments: list[int], milp: Milp) -> None:
+    def __init__(
+        self,
+        condensed: Condensed,
+        budget: int,
+        moments: list[int],
+        milp: Milp,
+        always_kept: float = FEW_MOMENTS.always_kept,
+    ) -> None:
         self.condensed, self.moments, self.milp = condensed, moments, milp
         total = condensed.graph.total_cost
         self.cost_scale = condensed.n / total if total else 1.0
-        self.sizes = np.where(condensed.bytes < ALWAYS_KEPT * budget, 0, condensed.bytes)
+        self.sizes = np.where(condensed.bytes < always_kept * budget, 0, condensed.bytes)
         self.budget, self.unit = budget, float(max(self.sizes.max(initial=0), 1))
         self.last_use = last_use(condensed)
         self.s = np.full((len(moments), condensed.groups), ABSENT)
@@ -141,7 +148,11 @@ class MomentsBound:
 
 
 def few_moments_bound(
-    condensed: Condensed, budget: int, limits: Limits, incumbent: Schedule | None = None
+    condensed: Condensed,
+    budget: int,
+    limits: Limits,
+    incumbent: Schedule | None = None,
+    settings: FewMomentsSettings = FEW_MOMENTS,
 ) -> MomentsBound:
     """The best bound of the relaxation's linear program, while moments are added where memory seems to be short.
 
@@ -150,10 +161,13 @@ def few_moments_bound(
         budget: bytes, resident bytes included.
         limits: time and back end.
         incumbent: the best schedule so far, for the progress reports.
+        settings: of the moments.
     """
-    moments, best = first_moments(condensed, budget), MomentsBound(condensed.graph.total_cost)
+    moments = first_moments(condensed, budget, settings.first)
+    best = MomentsBound(condensed.graph.total_cost)
     while moments and not limits.over:
-        problem = MomentsProblem(condensed, budget, moments, Milp(limits.solver, limits.threads, relaxed=True))
+        milp = Milp(limits.solver, limits.threads, relaxed=True)
+        problem = MomentsProblem(condensed, budget, moments, milp, settings.always_kept)
         if not problem.build(limits):
             break
         outcome = problem.milp.solve(limits.left)
@@ -165,7 +179,8 @@ def few_moments_bound(
             best = MomentsBound(problem.bound(outcome), tuple(moments), *problem.presence(outcome.values))
             limits.tell("bounding from a few moments", incumbent, best.bound)
         shortage = estimated_memory(problem, outcome.values) - budget
-        added = worst_operations(shortage, moments, min(ADDED, MOST_MOMENTS - len(moments)), 1e-3 * budget)
+        count = min(settings.added, settings.most - len(moments))
+        added = worst_operations(shortage, moments, count, settings.short * budget)
         if not added:
             break
         moments = sorted({*moments, *added})
@@ -186,13 +201,13 @@ def integral_moments_bound(condensed: Condensed, budget: int, start: MomentsBoun
     return MomentsBound(bound, start.moments, *problem.presence(outcome.values))
 
 
-def first_moments(condensed: Condensed, budget: int) -> list[int]:
-    """The operations with the largest needs of their own, spread over where checkpoint-all exceeds the budget."""
+def first_moments(condensed: Condensed, budget: int, count: int = FEW_MOMENTS.first) -> list[int]:
+    """Up to ``count`` operations with the largest needs of their own, spread over where checkpoint-all is too much."""
     over = np.flatnonzero(_keep_everything(condensed) > budget)
     if not len(over):
         return []
     own = condensed.operation_bytes - condensed.base
-    return sorted({int(part[own[part].argmax()]) for part in np.array_split(over, min(FIRST_MOMENTS, len(over)))})
+    return sorted({int(part[own[part].argmax()]) for part in np.array_split(over, min(count, len(over)))})
 
 
 def _keep_everything(condensed: Condensed) -> np.ndarray:

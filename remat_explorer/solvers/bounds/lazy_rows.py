@@ -13,14 +13,12 @@ from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.bounds.live_memory import live_memory
 from remat_explorer.solvers.bounds.liveness_model import LivenessModel
 from remat_explorer.solvers.bounds.path_cuts import PathCut, violated_cuts
+from remat_explorer.solvers.bounds.row_settings import ROWS, RowSettings
 from remat_explorer.solvers.bounds.stages import Stages
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.milp import Milp
 
 TOLERANCE = 1e-6  # of the budget: below it a fractional point counts as within the budget
-BLOCKS = 0.02  # of a block: the same for the rounded rows
-POINTS = 3  # memory rows that one round adds to a stage, at most
-LEAST_PROGRESS, PATIENCE = 3e-5, 4  # rounds without that much progress, as a share of the cost, end the cuts
 
 
 @dataclass(frozen=True)
@@ -50,6 +48,7 @@ class LivenessRelaxation:
         allowed: which operation may run again in which stage, bool of shape (n, n); any if None.
         doing: what progress reports say.
         cutting: whether path cuts and cover cuts are added, too.
+        settings: of rows and cuts.
     """
 
     def __init__(
@@ -61,10 +60,11 @@ class LivenessRelaxation:
         allowed: np.ndarray | None = None,
         doing: str = "relaxing the liveness formulation",
         cutting: bool = False,
+        settings: RowSettings = ROWS,
     ) -> None:
         milp = Milp(limits.solver, limits.threads, relaxed=True)
-        self.model = LivenessModel(condensed, budget, milp, stages, allowed)
-        self.limits, self.doing, self.cutting = limits, doing, cutting
+        self.model = LivenessModel(condensed, budget, milp, stages, allowed, settings)
+        self.limits, self.doing, self.cutting, self.settings = limits, doing, cutting, settings
         self.allowed = np.ones((condensed.n, condensed.n), dtype=bool) if allowed is None else allowed.copy()
         self.cuts: set[PathCut] = set()
         self.effort = 0
@@ -105,7 +105,7 @@ class LivenessRelaxation:
             incumbent: the best schedule so far, for the progress reports.
             bound: a lower bound that is known already.
         """
-        model, limits = self.model, self.limits
+        model, limits, settings = self.model, self.limits, self.settings
         total = model.condensed.graph.total_cost
         relaxed = Relaxed(max(bound, total))
         history: list[float] = []
@@ -125,19 +125,22 @@ class LivenessRelaxation:
                 self.exclude(incumbent.cost)
             history.append(model.cost(outcome.bound))
             added = model.add_covers(outcome.values) if self.cutting else 0
-            added += sum([model.add_memory_row(t, k) for t, k in violated_points(model, R, S)])
+            added += sum([model.add_memory_row(t, k) for t, k in violated_points(model, R, S, settings)])
             if self.cutting:
-                added += self.add_cuts(violated_cuts(model.stages, R, S))
+                added += self.add_cuts(violated_cuts(model.stages, R, S, settings.most_paths, settings.paths))
             if not added:
                 return relaxed
             if incumbent is not None and relaxed.bound >= incumbent.cost * (1 - TOLERANCE):
                 break
-            if len(history) > PATIENCE and history[-1] - history[-PATIENCE] < LEAST_PROGRESS * total:
+            least, before = settings.least_progress * total, settings.patience
+            if len(history) > before and history[-1] - history[-before] < least:
                 break
         return relaxed
 
 
-def violated_points(model: LivenessModel, R: np.ndarray, S: np.ndarray) -> list[tuple[int, int]]:
+def violated_points(
+    model: LivenessModel, R: np.ndarray, S: np.ndarray, settings: RowSettings = ROWS
+) -> list[tuple[int, int]]:
     """Points of each single stage that exceed the budget, in bytes or in whole blocks, among those without a row."""
     stages, condensed = model.stages, model.condensed
     runs = (R > 1e-9) & stages.single[:, None]
@@ -149,10 +152,10 @@ def violated_points(model: LivenessModel, R: np.ndarray, S: np.ndarray) -> list[
     for d in model.divisors:
         blocks = live_memory(condensed, R, S, stages, divisor=d)
         over = (blocks - ((model.budget - stages.base) // d)[:, None]) * runs
-        excess = np.maximum(excess, np.where(over > BLOCKS, over * d / model.budget, -math.inf))
+        excess = np.maximum(excess, np.where(over > settings.blocks, over * d / model.budget, -math.inf))
     found = []
     for q in np.flatnonzero(excess.max(axis=1) > -math.inf):
-        worst = np.argsort(-excess[q])[:POINTS]
+        worst = np.argsort(-excess[q])[: settings.points]
         found += [(int(stages.first[q]), int(k)) for k in worst if excess[q, k] > -math.inf]
     return found
 

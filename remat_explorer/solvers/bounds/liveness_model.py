@@ -16,6 +16,7 @@ from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.bounds.cover_cuts import MemoryRow, violated_cover
 from remat_explorer.solvers.bounds.liveness_columns import ONE, Affine, LivenessColumns
 from remat_explorer.solvers.bounds.rounding import divisors
+from remat_explorer.solvers.bounds.row_settings import ROWS, RowSettings
 from remat_explorer.solvers.bounds.stages import Stages
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.milp import Milp
@@ -30,6 +31,7 @@ class LivenessModel(LivenessColumns):
         milp: an empty problem to build into.
         stages: which stages are single and which are merged; all single if None.
         allowed: which operation may run again in which stage, bool of shape (n, n); any if None.
+        settings: of rounded rows and cover cuts.
 
     Attributes:
         L: the columns that stand for "alive", by entry, group and first reader.
@@ -43,11 +45,12 @@ class LivenessModel(LivenessColumns):
         milp: Milp,
         stages: Stages | None = None,
         allowed: np.ndarray | None = None,
+        settings: RowSettings = ROWS,
     ) -> None:
         super().__init__(condensed, milp, stages, allowed)
-        self.budget = budget
+        self.budget, self.settings = budget, settings
         self.unit = float(max(condensed.bytes.max(initial=0), 1))
-        self.divisors = divisors(condensed, budget)
+        self.divisors = divisors(condensed, budget, settings.divisors)
         self.L: dict[tuple[int, int, int], Affine] = {}
         self.points: set[tuple[int, int]] = set()
         self._memory_rows: list[MemoryRow] = []
@@ -91,7 +94,7 @@ class LivenessModel(LivenessColumns):
         """Add the cover cut of each memory row that a point violates, and return how many."""
         added = 0
         for row, known in zip(self._memory_rows, self._covers, strict=True):
-            cover = violated_cover(row, values) if len(row.sizes) else None
+            cover = violated_cover(row, values, self.settings.covers) if len(row.sizes) else None
             if cover is not None and cover.terms not in known:
                 known.add(cover.terms)
                 of = list(cover.terms)

@@ -16,11 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from remat_explorer.solvers.bounds.row_settings import ROWS
 from remat_explorer.solvers.bounds.stages import Stages
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.search.flat_graph import FlatGraph
-
-VIOLATED, MOST = 0.02, 500
 
 
 class PathCut(NamedTuple):
@@ -37,7 +36,9 @@ class PathCut(NamedTuple):
         return float(S[self.begin, list(self.path)].sum() + R[self.begin : self.end + 1, remade].sum() - there)
 
 
-def violated_cuts(stages: Stages, R: np.ndarray, S: np.ndarray, most: int = MOST) -> list[PathCut]:
+def violated_cuts(
+    stages: Stages, R: np.ndarray, S: np.ndarray, most: int = ROWS.most_paths, violated: float = ROWS.paths
+) -> list[PathCut]:
     """The most violated cuts at a point, at most one for each group and first stage, the worst first.
 
     Args:
@@ -45,13 +46,14 @@ def violated_cuts(stages: Stages, R: np.ndarray, S: np.ndarray, most: int = MOST
         R: (entries, n), between 0 and 1.
         S: (entries, groups), between 0 and 1.
         most: cuts to return.
+        violated: by how much, at least.
     """
     from remat_explorer.solvers.search.cut_paths import shortest_paths  # compiled on its first use
 
     found: list[tuple[float, PathCut]] = []
     ever = R.copy()
     ever[np.arange(stages.condensed.n) >= stages.first[:, None]] = 0.0
-    active = np.flatnonzero(ever.max(axis=0) > VIOLATED / 4)  # what is not computed again is in no violated cut's end
+    active = np.flatnonzero(ever.max(axis=0) > violated / 4)  # what is not computed again is in no violated cut's end
     sums = np.vstack([np.zeros((1, R.shape[1])), np.cumsum(R, axis=0)])
     cost, through = np.zeros((R.shape[1], len(R))), np.full((R.shape[1], len(R)), -1, dtype=np.int32)
     violation, ends = np.empty(S.shape[1]), np.zeros(S.shape[1], dtype=np.int64)
@@ -60,7 +62,7 @@ def violated_cuts(stages: Stages, R: np.ndarray, S: np.ndarray, most: int = MOST
     for begin in range(len(stages) - 1):
         first = int(stages.first[begin])
         shortest_paths(flat, R, S, sums, active, begin, first, cost, through, violation, ends)
-        for v in np.flatnonzero(violation > VIOLATED).tolist():
+        for v in np.flatnonzero(violation > violated).tolist():
             end, path = int(ends[v]), [v]
             while through[producer[path[-1]], end] >= 0:
                 path.append(int(through[producer[path[-1]], end]))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,20 +20,47 @@ from remat_explorer.solvers.bounds.lazy_rows import LivenessRelaxation, refuse
 from remat_explorer.solvers.bounds.path_cuts import PathCut
 from remat_explorer.solvers.bounds.point import Point
 from remat_explorer.solvers.bounds.rounding import cost_step
+from remat_explorer.solvers.bounds.row_settings import ROWS, RowSettings
 from remat_explorer.solvers.bounds.stages import Stages
 from remat_explorer.solvers.condensed import Condensed
 
-SHORT = 1e-3  # of the budget: a stage whose estimated memory exceeds it by more is to become single
-SPLITS, GROWTH = 4, 6  # a round makes at least so many stages single, and at least one for so many that are
-RISE, PATIENCE = 1e-4, 2  # of the cost, in so many rounds: what makes another linear program worth more than branching
-FULLNESS = 4.0  # power of the memory in the choice of stages
-FEW_COLUMNS = 2500  # so many are branched on at once
-BRANCHING_TIME = 3e-4  # seconds for each column without which no large one is begun: it does not look at its clock
-BRANCHING = 40  # linear programs that an integer program counts for
-BINDING = 1e-3  # slack up to which a cut is taken into the next round
-NODES, DEEPER = 20, 5  # nodes of the first integer programs, and by what factor the limit rises when it was reached
 GAP = 1e-6  # of the cost of computing everything once: an integer program is solved to that
 SETTLED = 1e-7  # relative gap at which nothing is left to do
+
+
+@dataclass(frozen=True)
+class RefinementSettings:
+    """Which stages become single, when the integer program is asked, and for how long."""
+
+    # Share of the budget by which a stage's estimated memory must exceed it for the stage to become single.
+    short: float = 1e-3
+    # Stages that a round makes single, at least.
+    splits: int = 4
+    # A round makes at least one stage single for so many that are.
+    growth: int = 6
+    # Rise of the linear program's optimum with which another one is worth more than branching, as a share of the cost.
+    rise: float = 1e-4
+    # In how many rounds together it must rise so much.
+    patience: int = 2
+    # Power of the memory in the choice of busy stages.
+    fullness: float = 4.0
+    # Columns up to which a problem is branched on at once.
+    few_columns: int = 2500
+    # Seconds for each column without which no larger integer program is begun: it does not look at its clock.
+    branching_time: float = 3e-4
+    # Linear programs that an integer program counts for in `Refinement.effort`.
+    branching: int = 40
+    # Slack up to which a cut is taken into the next round.
+    binding: float = 1e-3
+    # Nodes of the first integer programs.
+    nodes: int = 20
+    # Factor by which the limit on nodes rises when it was reached.
+    deeper: int = 5
+    # Of rows and cuts.
+    rows: RowSettings = ROWS
+
+
+REFINEMENT = RefinementSettings()
 
 
 class Refinement:
@@ -44,6 +72,7 @@ class Refinement:
         limits: time, back end, and whom to tell.
         singles: the stages that are single at first.
         bound: a lower bound that is known already.
+        settings: of the choice of stages and of branching.
 
     Attributes:
         bound: no schedule within the budget costs less; infinity if there is none.
@@ -55,15 +84,21 @@ class Refinement:
     """
 
     def __init__(
-        self, condensed: Condensed, budget: int, limits: Limits, singles: Iterable[int], bound: float = 0.0
+        self,
+        condensed: Condensed,
+        budget: int,
+        limits: Limits,
+        singles: Iterable[int],
+        bound: float = 0.0,
+        settings: RefinementSettings = REFINEMENT,
     ) -> None:
-        self.condensed, self.budget, self.limits = condensed, budget, limits
+        self.condensed, self.budget, self.limits, self.settings = condensed, budget, limits, settings
         self.singles = set(singles) or {int(condensed.operation_bytes.argmax())}
         self.bound, self.finished = bound, False
         self.allowed = np.ones((condensed.n, condensed.n), dtype=bool)
         self.points: set[tuple[int, int]] = set()
         self.cuts: list[PathCut] = []
-        self.nodes = NODES
+        self.nodes = settings.nodes
         self.history: list[float] = []  # the linear programs' optima
         self.stages = Stages.of(condensed, self.singles)
         self.point: Point | None = None
@@ -79,7 +114,8 @@ class Refinement:
             return
         splits = self._short()
         columns = relaxation.model.milp.columns
-        if not splits and columns > FEW_COLUMNS and (self._rising() or self.limits.left < columns * BRANCHING_TIME):
+        large = columns > self.settings.few_columns
+        if not splits and large and (self._rising() or self.limits.left < columns * self.settings.branching_time):
             splits = self._busiest()
         if not splits:
             solved = self._integrate(relaxation, incumbent)
@@ -87,15 +123,16 @@ class Refinement:
                 return
             splits = self._short() or self._busiest()
             if not solved:
-                self.nodes *= DEEPER
+                self.nodes *= self.settings.deeper
             elif not splits:
                 splits = [t for t in range(self.condensed.n) if t not in self.singles]
         self._carry(relaxation, splits)
 
     def _rising(self) -> bool:
         """Whether taking runs apart still helps the linear program, which is far cheaper than the integer one."""
-        gained = self.history[-1] - self.history[max(0, len(self.history) - 1 - PATIENCE)]
-        return len(self.history) <= PATIENCE or gained > RISE * self.condensed.graph.total_cost
+        patience, rise = self.settings.patience, self.settings.rise
+        gained = self.history[-1] - self.history[max(0, len(self.history) - 1 - patience)]
+        return len(self.history) <= patience or gained > rise * self.condensed.graph.total_cost
 
     def _settled(self, incumbent: Schedule | None) -> bool:
         self.finished |= math.isinf(self.bound)
@@ -105,7 +142,7 @@ class Refinement:
         count = int(self.stages.single.sum())
         doing = f"relaxing with {count} of {self.condensed.n} stages"
         relaxation = LivenessRelaxation(
-            self.condensed, self.budget, self.limits, self.stages, self.allowed, doing, cutting=True
+            self.condensed, self.budget, self.limits, self.stages, self.allowed, doing, True, self.settings.rows
         )
         points = set(self.points)
         if incumbent is not None:  # where it computes again, memory is likely to matter
@@ -134,7 +171,7 @@ class Refinement:
             start = None
             if incumbent is not None:
                 start = model.start(incumbent.R, incumbent.S[:, self.condensed.member])
-            self.effort += BRANCHING * model.milp.columns
+            self.effort += self.settings.branching * model.milp.columns
             outcome = model.milp.solve(self.limits.left, start, nodes=self.nodes, gap=gap)
             if outcome.status == "infeasible":
                 self.bound = math.inf
@@ -161,7 +198,7 @@ class Refinement:
         excess = self.point.memory - self.budget
         excess[list(self.singles)] = -math.inf
         found: list[int] = []
-        while len(found) < self._splits and excess.max() > SHORT * self.budget:
+        while len(found) < self._splits and excess.max() > self.settings.short * self.budget:
             t = int(excess.argmax())
             found.append(t)
             excess[max(0, t - 1) : t + 2] = -math.inf
@@ -173,7 +210,7 @@ class Refinement:
         before = np.arange(self.condensed.n) < self.stages.first[:, None]
         again = ((self.point.R * before) @ self.condensed.costs) * ~self.stages.single
         length = self.stages.last - self.stages.first + 1
-        busy = np.repeat(again / length, length) * self.point.memory**FULLNESS
+        busy = np.repeat(again / length, length) * self.point.memory**self.settings.fullness
         found: list[int] = []
         while len(found) < self._splits and busy.max() > 0:
             t = int(busy.argmax())
@@ -183,7 +220,7 @@ class Refinement:
 
     @property
     def _splits(self) -> int:
-        return max(SPLITS, len(self.singles) // GROWTH)
+        return max(self.settings.splits, len(self.singles) // self.settings.growth)
 
     def _carry(self, relaxation: LivenessRelaxation, splits: list[int]) -> None:
         """The stages of the next round; rows, and cuts that the linear program needed, are kept."""
@@ -195,5 +232,6 @@ class Refinement:
         self.stages = Stages.of(self.condensed, self.singles)
         entry = {int(first): q for q, first in enumerate(self.stages.first)}
         ends = [entry[int(first)] for first in old.first]
-        binding = [cut for cut in relaxation.cuts if cut.slack(self.condensed, point.R, point.S) <= BINDING]
+        slack = self.settings.binding
+        binding = [cut for cut in relaxation.cuts if cut.slack(self.condensed, point.R, point.S) <= slack]
         self.cuts = [PathCut(ends[begin], ends[end], path) for begin, end, path in sorted(binding)]

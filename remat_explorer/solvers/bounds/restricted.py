@@ -6,6 +6,8 @@ over all stages is then small, even where the whole is not, and its optimum is a
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from remat_explorer.schedule import Schedule
@@ -15,7 +17,19 @@ from remat_explorer.solvers.bounds.point import Point
 from remat_explorer.solvers.condensed import Condensed
 
 GAP = 1e-6  # of the cost of computing everything once: the integer program is solved to that
-MOST_COLUMNS = 15_000  # a problem with more variables takes longer than it is worth
+
+
+@dataclass(frozen=True)
+class RestrictedSettings:
+    """How large a problem may be, and how long it is branched on."""
+
+    # Columns, at most: a larger problem is left alone.
+    most_columns: int = 15_000
+    # Nodes of each integer program's search tree, at most.
+    nodes: int = 100
+
+
+RESTRICTED = RestrictedSettings()
 
 
 def solve_within(
@@ -24,7 +38,7 @@ def solve_within(
     allowed: np.ndarray,
     limits: Limits,
     incumbent: Schedule | None = None,
-    nodes: int = 100,
+    settings: RestrictedSettings = RESTRICTED,
 ) -> Schedule | None:
     """A schedule cheaper than the incumbent in which only what is allowed runs again, or None.
 
@@ -34,13 +48,13 @@ def solve_within(
         allowed: which operation may run again in which stage, bool of shape (n, n).
         limits: time, back end and whom to tell.
         incumbent: the best schedule so far; what it computes again is allowed, too.
-        nodes: of each integer program's search tree, at most.
+        settings: how large the problem may be, and how long it is branched on.
     """
     if incumbent is not None:
         allowed = allowed | (incumbent.R > 0)
     quiet = Limits(limits.left, limits.solver, limits.threads, cancelled=limits.cancelled)
     relaxation = LivenessRelaxation(condensed, budget, quiet, allowed=allowed)
-    if not relaxation.build() or relaxation.model.milp.columns > MOST_COLUMNS:
+    if not relaxation.build() or relaxation.model.milp.columns > settings.most_columns:
         return None
     relaxed = relaxation.solve(incumbent)
     model = relaxation.model
@@ -50,7 +64,7 @@ def solve_within(
     start = None if incumbent is None else (incumbent.R, incumbent.S[:, condensed.member])
     while not quiet.over:
         point = None if start is None else model.start(*start)
-        outcome = model.milp.solve(quiet.left, point, nodes=nodes, gap=GAP * condensed.n)
+        outcome = model.milp.solve(quiet.left, point, nodes=settings.nodes, gap=GAP * condensed.n)
         if outcome.values is None:
             return None
         if not refuse(model, outcome.values):

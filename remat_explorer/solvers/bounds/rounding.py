@@ -12,23 +12,22 @@ import math
 import numpy as np
 
 from remat_explorer.graph import Graph
+from remat_explorer.solvers.bounds.row_settings import ROWS, DivisorSettings
 from remat_explorer.solvers.condensed import Condensed
 
-SMALLEST, ALIKE, TIMES, MOST = 2e-3, 1e-3, 3, 4  # share of the budget; relative difference; occurrences; divisors
 
-
-def divisors(condensed: Condensed, budget: int) -> list[int]:
+def divisors(condensed: Condensed, budget: int, settings: DivisorSettings = ROWS.divisors) -> list[int]:
     """Up to four sizes in bytes, largest first, that at least three groups have, to a thousandth.
 
     >>> from remat_explorer.instances import linear
     >>> divisors(Condensed.of(linear(8)), 100)
     [1]
     """
-    sizes = np.sort(condensed.bytes[condensed.bytes > SMALLEST * budget])[::-1]
+    sizes = np.sort(condensed.bytes[condensed.bytes > settings.smallest * budget])[::-1]
     found: list[int] = []
-    while len(sizes) and len(found) < MOST:
-        alike = sizes >= sizes[0] * (1 - ALIKE)
-        if alike.sum() >= TIMES:
+    while len(sizes) and len(found) < settings.most:
+        alike = sizes >= sizes[0] * (1 - settings.alike)
+        if alike.sum() >= settings.times:
             found.append(int(sizes[alike].min()))
         sizes = sizes[~alike]
     return found

@@ -28,8 +28,24 @@ from remat_explorer.solvers.bounds.few_moments import (
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.milp import Milp
 
-MOST_MOMENTS, MOST_INTEGRAL_MOMENTS, ADDED = 16, 32, 3
-SHORT = 1e-3  # share of the memory by which an estimate must exceed it before another moment is worth its rows
+
+@dataclass(frozen=True)
+class LeastMemorySettings:
+    """How many moments there are."""
+
+    # Moments at first.
+    first: int = 4
+    # Moments of the linear program in the end, at most.
+    most: int = 16
+    # Moments of the integer program in the end, at most.
+    most_integral: int = 32
+    # Moments that a round adds, at most.
+    added: int = 3
+    # Share of the memory by which an estimate must exceed it for a moment to be added there.
+    short: float = 1e-3
+
+
+LEAST_MEMORY = LeastMemorySettings()
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,13 +123,16 @@ def structural_factor(condensed: Condensed, allowance: Allowance) -> tuple[float
     return float(factors[k]), int(own[k])
 
 
-def least_factor(condensed: Condensed, allowance: Allowance, limits: Limits) -> LeastFactor:
+def least_factor(
+    condensed: Condensed, allowance: Allowance, limits: Limits, settings: LeastMemorySettings = LEAST_MEMORY
+) -> LeastFactor:
     """The best bound of the linear program, while moments are added where memory seems to be short.
 
     Args:
         condensed: n operations and their groups of values.
         allowance: what may be used at each z.
         limits: time and back end.
+        settings: of the moments.
 
     >>> from remat_explorer.instances import linear
     >>> chain, peak = Condensed.of(linear(8)), Allowance(np.zeros(17), np.ones(17), spare=9.0)
@@ -122,7 +141,7 @@ def least_factor(condensed: Condensed, allowance: Allowance, limits: Limits) -> 
     """
     z, budget = structural_factor(condensed, allowance)
     best = LeastFactor(z, MomentsBound(0.0))
-    moments = first_moments(condensed, budget)
+    moments = first_moments(condensed, budget, settings.first)
     while moments and not limits.over:
         problem = LeastMemoryProblem(condensed, allowance, moments, Milp(limits.solver, limits.threads, relaxed=True))
         if not problem.build(limits):
@@ -135,7 +154,8 @@ def least_factor(condensed: Condensed, allowance: Allowance, limits: Limits) -> 
         if outcome.bound >= best.z or best.relaxed.s is None:
             best = LeastFactor(max(best.z, outcome.bound), _point(problem, outcome.values))
         shortage = estimated_memory(problem, outcome.values) - allowance.offset - outcome.bound * allowance.gain
-        added = worst_operations(shortage, moments, min(ADDED, MOST_MOMENTS - len(moments)), SHORT * budget)
+        count = min(settings.added, settings.most - len(moments))
+        added = worst_operations(shortage, moments, count, settings.short * budget)
         if not added:
             break
         moments = sorted({*moments, *added})
@@ -143,7 +163,12 @@ def least_factor(condensed: Condensed, allowance: Allowance, limits: Limits) -> 
 
 
 def integral_least_factor(
-    condensed: Condensed, allowance: Allowance, start: LeastFactor, limits: Limits, most: float = math.inf
+    condensed: Condensed,
+    allowance: Allowance,
+    start: LeastFactor,
+    limits: Limits,
+    most: float = math.inf,
+    settings: LeastMemorySettings = LEAST_MEMORY,
 ) -> LeastFactor:
     """The bound with s binary, from the moments of ``start``, more of which are added between solves: slower, higher.
 
@@ -153,6 +178,7 @@ def integral_least_factor(
         start: a bound, with its moments.
         limits: time and back end.
         most: a larger z is of no interest; where none up to here remains, the bound is infinity.
+        settings: of the moments.
     """
     best, moments = start, list(start.relaxed.moments)
     budget = structural_factor(condensed, allowance)[1]
@@ -168,7 +194,8 @@ def integral_least_factor(
         if outcome.values is None or not best.settled:
             break
         shortage = estimated_memory(problem, outcome.values) - allowance.offset - best.z * allowance.gain
-        added = worst_operations(shortage, moments, min(ADDED, MOST_INTEGRAL_MOMENTS - len(moments)), SHORT * budget)
+        count = min(settings.added, settings.most_integral - len(moments))
+        added = worst_operations(shortage, moments, count, settings.short * budget)
         if not added:
             break
         moments = sorted({*moments, *added})

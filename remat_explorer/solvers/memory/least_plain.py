@@ -23,9 +23,22 @@ from remat_explorer.solvers.memory.working_sets import WorkingSet, least_working
 from remat_explorer.solvers.search.planner import plan_schedule
 from remat_explorer.solvers.strategies.optimal import solve_optimal
 
-CLOSE = 0.005  # the planner's search ends when the smallest feasible budget is known to half a percent
-BOUNDING, PLANNING = 0.2, 0.6  # shares of the time, at most
-SMALL = 60  # operations up to which the optimal strategy settles what the planner leaves open
+
+@dataclass(frozen=True)
+class LeastPlainSettings:
+    """How the time is divided between the steps, and when they end."""
+
+    # Relative width at which a bisection ends.
+    close: float = 0.005
+    # Share of the time for the working sets, at most.
+    bounding: float = 0.2
+    # Share of the time for bisection with the planner, at most.
+    planning: float = 0.6
+    # Operations up to which the optimal strategy settles what the planner leaves open.
+    settled_up_to: int = 60
+
+
+LEAST_PLAIN = LeastPlainSettings()
 
 
 @dataclass(frozen=True)
@@ -64,12 +77,13 @@ class Least:
     schedule: Schedule
 
 
-def least_plain(graph: Graph, seconds: float) -> Least:
+def least_plain(graph: Graph, seconds: float, settings: LeastPlainSettings = LEAST_PLAIN) -> Least:
     """The least memory of ``graph``, from below and from above.
 
     Args:
         graph: the training graph, one implementation per operation.
         seconds: wall time, at most.
+        settings: how the time is divided.
 
     >>> from remat_explorer.instances import linear
     >>> least_plain(linear(8), 3.0).lower_bound
@@ -77,14 +91,18 @@ def least_plain(graph: Graph, seconds: float) -> Least:
     """
     end = time.monotonic() + seconds
     condensed = Condensed.of(graph)
-    found = least_working_set(condensed, BOUNDING * seconds)
+    found = least_working_set(condensed, settings.bounding * seconds)
     limiting = Limiting(
         found.bytes, found.stage, found.operation, _values(condensed, found), int(condensed.base[found.during])
     )
-    schedule = smallest_schedule(condensed, found.bytes, PLANNING * seconds)
-    if graph.n <= SMALL:
+    schedule = smallest_schedule(condensed, found.bytes, settings.planning * seconds, settings.close)
+    if graph.n <= settings.settled_up_to:
         bound, schedule = settle(
-            lambda budget, limits: solve_optimal(graph, budget, limits), found.bytes, schedule, end
+            lambda budget, limits: solve_optimal(graph, budget, limits),
+            found.bytes,
+            schedule,
+            end,
+            close=settings.close,
         )
         return Least(bound, limiting, schedule)
     return Least(found.bytes, limiting, schedule)
@@ -100,8 +118,10 @@ def _values(condensed: Condensed, point: WorkingSet) -> tuple[int, ...]:
     return tuple(sorted({*earlier, *members, *graph.outputs(k)} - dying))
 
 
-def smallest_schedule(condensed: Condensed, lower_bound: int, seconds: float) -> Schedule:
-    """Bisection with the planner, from the lower bound up to checkpoint-all."""
+def smallest_schedule(
+    condensed: Condensed, lower_bound: int, seconds: float, close: float = LEAST_PLAIN.close
+) -> Schedule:
+    """Bisection with the planner, from the lower bound up to checkpoint-all, to a relative width."""
     end = time.monotonic() + seconds
     best = checkpoint_all(condensed.graph)
     high, low = Plan.of(best).peak, lower_bound
@@ -112,7 +132,7 @@ def smallest_schedule(condensed: Condensed, lower_bound: int, seconds: float) ->
             low = trial + 1
         else:
             best, high = found, Plan.of(found).peak
-        if high - low <= CLOSE * high and trial > lower_bound:
+        if high - low <= close * high and trial > lower_bound:
             break
         trial = (low + high) // 2
     return best
@@ -125,6 +145,7 @@ def settle(
     end: float,
     patience: float = math.inf,
     cancelled: Callable[[], bool] = lambda: False,
+    close: float = LEAST_PLAIN.close,
 ) -> tuple[int, Schedule]:
     """Bisection by a strategy that can prove infeasibility, and that is stopped at its first schedule.
 
@@ -136,6 +157,7 @@ def settle(
         patience: seconds after which a budget is taken to be too small, though that is not proven; infinity for a
             search that ends only with a proof or with its time.
         cancelled: asked between steps.
+        close: relative width at which it ends where a budget was given up without a proof.
 
     Returns:
         A bound and a schedule at least as good.
@@ -157,6 +179,6 @@ def settle(
             low = hopeless = trial + 1
         else:
             hopeless = trial + 1
-        if low < hopeless and high - hopeless <= CLOSE * high:
+        if low < hopeless and high - hopeless <= close * high:
             break
     return low, best

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
@@ -25,9 +26,22 @@ from remat_explorer.solvers.monet.tables import Tables
 from remat_explorer.solvers.monet.uniform_choices import cheapest, lightest, smallest
 from remat_explorer.solvers.strategies.monet import improve_monet
 
-PLANNING, RELAXING = 0.1, 0.1  # shares of the time, at most: for each choice, and for the relaxation
-PATIENCE = 0.2  # the same for each budget that `monet` tries
-BEYOND = 1.02  # a choice of the relaxation is made for so much of the lower bound
+
+@dataclass(frozen=True)
+class LeastWithChoicesSettings:
+    """How the time is divided between the steps; shares are those of all of it, at most."""
+
+    # Share for planning with each choice.
+    planning: float = 0.1
+    # Share for the relaxation, which makes one of the choices.
+    relaxing: float = 0.1
+    # Its budget, in lower bounds.
+    beyond: float = 1.02
+    # Share for each budget that `monet` tries.
+    patience: float = 0.2
+
+
+LEAST_WITH_CHOICES = LeastWithChoicesSettings()
 
 
 def least_with_choices(
@@ -36,6 +50,7 @@ def least_with_choices(
     implementations: str | Collection[str] = "all",
     known: Schedule | None = None,
     cancelled: Callable[[], bool] = lambda: False,
+    settings: LeastWithChoicesSettings = LEAST_WITH_CHOICES,
 ) -> Least:
     """The least memory of the joint problem, from below and from above.
 
@@ -45,6 +60,7 @@ def least_with_choices(
         implementations: "all"; "exact"; or names or kinds of implementations. Defaults are always among them.
         known: a schedule of implementations that may be chosen, which need not be bettered, or None.
         cancelled: asked between steps.
+        settings: how the time is divided.
 
     Raises:
         UnknownNameError, SolverError: if the graph has no such implementations.
@@ -61,12 +77,12 @@ def least_with_choices(
     bound, best = limiting.bytes, checkpoint_all(graph)
     if known is not None and Plan.of(known).peak < Plan.of(best).peak:
         best = known
-    for choice in _choices(problem, Limits(RELAXING * seconds)):
+    for choice in _choices(problem, Limits(settings.relaxing * seconds), settings.beyond):
         candidate = Candidate.of(graph, choice, Plan.of(best).peak)
         if candidate is None or not candidate.keeps_to(codes) or time.monotonic() > end or cancelled():
             continue
         least = int(candidate.condensed.operation_bytes.max())
-        share = min(PLANNING * seconds, end - time.monotonic())
+        share = min(settings.planning * seconds, end - time.monotonic())
         lifted = candidate.selection.lift(smallest_schedule(candidate.condensed, least, share))
         if Plan.of(lifted).peak < Plan.of(best).peak:
             best = lifted
@@ -74,7 +90,7 @@ def least_with_choices(
     def solve(budget: int, limits: Limits) -> Answer:
         return improve_monet(graph, budget, Answer(None), limits, implementations)
 
-    bound, best = settle(solve, bound, best, end, PATIENCE * seconds, cancelled)
+    bound, best = settle(solve, bound, best, end, settings.patience * seconds, cancelled)
     return Least(bound, limiting, best)
 
 
@@ -100,12 +116,12 @@ def limiting_operation(problem: CondensedChoices) -> Limiting:
     return Limiting(int(problem.least_memory[t]), k, k, values, int(problem.base[t]), way)
 
 
-def _choices(problem: CondensedChoices, limits: Limits) -> Iterator[Mapping[int, int]]:
+def _choices(problem: CondensedChoices, limits: Limits, beyond: float) -> Iterator[Mapping[int, int]]:
     """Choices that may need little memory, the most promising first."""
     tables = Tables(problem)
     for rule in (lightest, smallest, cheapest):
         yield rule(tables)
-    relaxation = Relaxation(tables, int(BEYOND * problem.least_memory.max()))
+    relaxation = Relaxation(tables, int(beyond * problem.least_memory.max()))
     choice = relaxation.improve(limits, integral=False).choice()
     if choice:
         yield choice

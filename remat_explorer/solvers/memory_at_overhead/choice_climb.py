@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.memory_at_overhead.memory_settings import MEMORY_SEARCH, ClimbSettings
 from remat_explorer.solvers.monet.choice_search import ChoiceSearch
 from remat_explorer.solvers.monet.codes import Codes
 from remat_explorer.solvers.monet.tables import Tables
-
-FIRST_STEP, LAST_STEP = 0.02, 0.004  # by which the budget is below what is known, relative
-CHANGES = 150  # judged at one budget
-PATIENCE = 4  # budgets at which nothing came of changes, with steps at their smallest, before the climb ends
 
 
 def climb(
@@ -25,6 +22,7 @@ def climb(
     codes: Codes | None,
     peak: Callable[[Mapping[int, int], Schedule | None], int],
     over: Callable[[], bool],
+    settings: ClimbSettings = MEMORY_SEARCH.climb,
 ) -> dict[int, int]:
     """The choice after changes with which walks need less memory, or at least cost less.
 
@@ -36,14 +34,15 @@ def climb(
         peak: plans with a choice, takes in a schedule of it that is within the limit, if there is one, and says the
             least peak in bytes that is known with any.
         over: asked between changes; once True the climb ends.
+        settings: of steps and changes.
     """
-    found, least, step, seed, failures = dict(choice), peak(choice, None), FIRST_STEP, 0, 0
-    while not over() and failures < PATIENCE:
+    found, least, step, seed, failures = dict(choice), peak(choice, None), settings.first_step, 0, 0
+    while not over() and failures < settings.patience:
         seed += 1
         search = ChoiceSearch(tables, found, seed, codes)
         search.lower(int(least * (1 - step)))
         before = search.cost
-        search.improve(CHANGES, most_cost, over)
+        search.improve(settings.changes, most_cost, over)
         found = search.choice
         lowered = least
         if search.cost <= most_cost:
@@ -52,6 +51,6 @@ def climb(
         if lowered < least:
             least, failures = lowered, 0
             continue
-        failures += step == LAST_STEP and search.cost >= before
-        step = max(step / 2, LAST_STEP)
+        failures += step == settings.last_step and search.cost >= before
+        step = max(step / 2, settings.last_step)
     return found

@@ -11,15 +11,12 @@ from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.memory_at_overhead.exact_memory import CAUTION
 from remat_explorer.solvers.memory_at_overhead.memory_descent import LOOSE, MemoryDescent
 from remat_explorer.solvers.memory_at_overhead.memory_incumbent import MemoryIncumbent
+from remat_explorer.solvers.memory_at_overhead.memory_settings import MEMORY_SEARCH, MemorySearchSettings
 from remat_explorer.solvers.monet.choice_search import ChoiceSearch
 from remat_explorer.solvers.monet.codes import Codes
 from remat_explorer.solvers.monet.least_memory_moments import LeastMemory
 from remat_explorer.solvers.monet.relaxation_with_choices import Relaxation
 from remat_explorer.solvers.monet.tables import Tables
-
-PLANNING, RELAXING = 0.05, 0.15  # shares of the time that is left, at most: for a choice, for what would be chosen
-CHANGES = 200  # of the best choice, judged by walks, in an attempt
-APART = 0.01  # relative distance of budgets at which the relaxation is asked again what it would choose
 
 
 class MemoryCandidates:
@@ -31,6 +28,7 @@ class MemoryCandidates:
         known: what better schedules and bounds are handed to.
         share: limits of a share of the time that is left.
         codes: the implementations of each operation that may be chosen; all if None.
+        settings: of the search; those of the choices that are tried, and of the relaxation.
     """
 
     def __init__(
@@ -40,19 +38,21 @@ class MemoryCandidates:
         known: MemoryIncumbent,
         share: Callable[[float], Limits],
         codes: Codes | None,
+        settings: MemorySearchSettings = MEMORY_SEARCH,
     ) -> None:
         self.graph, self.most_cost, self.known, self.share, self.codes = graph, most_cost, known, share, codes
+        self.settings, self._relaxation = settings.candidates, settings.relaxation
         self.descents: dict[tuple, MemoryDescent] = {}
         self._asked: list[int] = []  # budgets at which the relaxation was asked
         self._seed = 0
 
     def plan(self, choice: Mapping[int, int]) -> MemoryDescent | None:
         """Bisection with walks, and the best runs so far, with a choice; None if it was done before, or cannot be."""
-        descent = MemoryDescent.of(self.graph, choice, self.most_cost, self.codes)
+        descent = MemoryDescent.of(self.graph, choice, self.most_cost, self.codes, self.settings.descent)
         if descent is None or descent.key in self.descents:
             return None
         self.descents[descent.key] = descent
-        limits = self.share(PLANNING)
+        limits = self.share(self.settings.planning)
         descent.bisect(lambda: limits.over)
         descent.offer(self.known.best)
         self.keep(descent)
@@ -84,17 +84,17 @@ class MemoryCandidates:
         self._seed += 1
         search = ChoiceSearch(tables, self.ranked()[0].choice, self._seed, self.codes)
         search.lower(budget)
-        search.improve(CHANGES, self.most_cost, lambda: limits.over)
+        search.improve(self.settings.changes, self.most_cost, lambda: limits.over)
         return self.plan(search.choice)
 
     def relaxed(self, tables: Tables, memory: LeastMemory, budget: int, limits: Limits) -> MemoryDescent | None:
         """What the relaxation with cost as the objective would choose within the budget, unless that is impossible."""
-        if any(abs(budget - asked) < APART * asked for asked in self._asked):
+        if any(abs(budget - asked) < self.settings.apart * asked for asked in self._asked):
             return None
         self._asked.append(budget)
-        asked = Relaxation(tables, budget)
+        asked = Relaxation(tables, budget, self._relaxation)
         asked.moments = memory.moments or asked.moments
-        seconds = min(limits.left, self.share(RELAXING).left)
+        seconds = min(limits.left, self.share(self.settings.relaxing).left)
         found = asked.improve(replace(limits, time_limit=limits.elapsed + seconds), integral=False)
         if found.bound > self.most_cost * (1 + CAUTION):
             self.known.raise_bound(budget + 1)

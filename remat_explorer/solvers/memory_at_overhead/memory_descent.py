@@ -15,14 +15,13 @@ from remat_explorer.solvers.bounds.few_moments import few_moments_bound
 from remat_explorer.solvers.bounds.guidance import guides
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.memory_at_overhead.memory_settings import MEMORY_SEARCH, DescentSettings
 from remat_explorer.solvers.monet.codes import Codes
 from remat_explorer.solvers.monet.selections import Selection, consistent, restricted_to
 from remat_explorer.solvers.search.local_search import LocalSearch
 from remat_explorer.solvers.search.planner import EXPONENTS, GUIDED_EXPONENTS
 from remat_explorer.solvers.search.walks import Walks
 
-CLOSE = 0.004  # relative width at which bisection with walks ends
-BOUNDING = 2.0  # seconds for the few-moments relaxation that guides walks, at most
 LOOSE = 1e-9  # relative excess over the limit on the cost that is rounding
 
 
@@ -33,6 +32,7 @@ class MemoryDescent:
         selection: one implementation per operation.
         most_cost: limit on the cost, in the graph's unit.
         choice: of which the selection was made.
+        settings: of bisection, relaxation and local search.
 
     Attributes:
         condensed: its plain graph.
@@ -48,8 +48,14 @@ class MemoryDescent:
     (5, True, 4)
     """
 
-    def __init__(self, selection: Selection, most_cost: float, choice: Mapping[int, int] | None = None) -> None:
-        self.choice = dict(choice or {})
+    def __init__(
+        self,
+        selection: Selection,
+        most_cost: float,
+        choice: Mapping[int, int] | None = None,
+        settings: DescentSettings = MEMORY_SEARCH.candidates.descent,
+    ) -> None:
+        self.choice, self.settings = dict(choice or {}), settings
         self.selection, self.most_cost = selection, most_cost * (1 + LOOSE)
         self.condensed = Condensed.of(selection.graph)
         self.spare = self.most_cost - selection.graph.total_cost
@@ -63,7 +69,11 @@ class MemoryDescent:
 
     @staticmethod
     def of(
-        graph: Graph, choice: Mapping[int, int], most_cost: float, codes: Codes | None = None
+        graph: Graph,
+        choice: Mapping[int, int],
+        most_cost: float,
+        codes: Codes | None = None,
+        settings: DescentSettings = MEMORY_SEARCH.candidates.descent,
     ) -> MemoryDescent | None:
         """That of a choice, made consistent; None if it cannot be, or costs more than the limit without any rerun.
 
@@ -72,11 +82,13 @@ class MemoryDescent:
             choice: numbers, from 1, of implementations by operation; the default's where there is none.
             most_cost: limit on the cost, in the graph's unit.
             codes: the implementations of each operation that may be chosen; all if None.
+            settings: of bisection, relaxation and local search.
         """
         try:
-            descent = MemoryDescent(restricted_to(graph, consistent(graph, choice, codes)), most_cost, choice)
+            selection = restricted_to(graph, consistent(graph, choice, codes))
         except SolverError:  # what one operation must write and another must not
             return None
+        descent = MemoryDescent(selection, most_cost, choice, settings)
         return None if descent.plain is None else descent
 
     @property
@@ -95,7 +107,7 @@ class MemoryDescent:
     def bisect(self, over: Callable[[], bool]) -> None:
         """Come down to about the least budget in which a walk without guides keeps to the limit."""
         low, keeps = self.least - 1, [np.zeros(self.condensed.groups)]
-        while self.plain is not None and self.peak - low > max(1, CLOSE * self.peak) and not over():
+        while self.plain is not None and self.peak - low > max(1, self.settings.close * self.peak) and not over():
             budget = (low + self.peak) // 2
             if not self._walk(budget, keeps, EXPONENTS, over):
                 low = budget
@@ -113,15 +125,15 @@ class MemoryDescent:
         """
         if self.plain is None or budget < self.least:
             return False
-        quiet = Limits(min(BOUNDING, limits.left), limits.solver, 1, cancelled=limits.cancelled)
-        relaxed = few_moments_bound(self.condensed, budget, quiet)
+        quiet = Limits(min(self.settings.bounding, limits.left), limits.solver, 1, cancelled=limits.cancelled)
+        relaxed = few_moments_bound(self.condensed, budget, quiet, settings=self.settings.moments)
         if relaxed.bound > self.most_cost:
             return False
         keeps = guides(self.condensed, relaxed)
         if self._walk(budget, [np.log(keep) for keep in keeps], GUIDED_EXPONENTS, lambda: limits.over):
             return True
         self._searches += 1
-        search = LocalSearch(self.condensed, budget, self._searches)
+        search = LocalSearch(self.condensed, budget, self._searches, self.settings.local)
         search.guide(keeps)
         known = [schedule for peak, schedule in self._dear if peak <= budget]
         if known:

@@ -24,17 +24,12 @@ from remat_explorer.solvers.memory_at_overhead.exact_memory import decide_exactl
 from remat_explorer.solvers.memory_at_overhead.memory_candidates import MemoryCandidates
 from remat_explorer.solvers.memory_at_overhead.memory_descent import MemoryDescent
 from remat_explorer.solvers.memory_at_overhead.memory_incumbent import MemoryIncumbent
+from remat_explorer.solvers.memory_at_overhead.memory_settings import MEMORY_SEARCH, MemorySearchSettings
 from remat_explorer.solvers.monet.codes import Codes
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
 from remat_explorer.solvers.monet.least_memory_moments import LeastMemory
 from remat_explorer.solvers.monet.tables import Tables
 from remat_explorer.solvers.monet.uniform_choices import cheapest, default_or_leaner, lightest, smallest
-
-BOUNDING, PROVING = 0.15, 0.3  # shares of the time that is left, at most
-FALLING, CLIMBING = 0.25, 0.3  # the same, for the descent before choices by rules, and for changes of the best
-FIRST_STEP, LONGER, LAST_STEP, AGAIN = 0.05, 1.3, 0.004, 0.02  # by which budgets fall, relative
-ITERATIONS, PATIENCE, MOST_ITERATIONS = 60_000, 3, 2_000_000  # of local search in an attempt: at first, factor, at most
-SMALL = 2500  # stages times operations up to which the joint integer program is solved
 
 
 class MemorySearch:
@@ -45,6 +40,7 @@ class MemorySearch:
         most_cost: limit on the cost, in the graph's unit, at least that of keeping everything.
         limits: time, back end, threads (a second one proves beside the search), and whom to tell.
         codes: the implementations of each operation that may be chosen, defaults among them; all if None.
+        settings: how the time is divided between the steps, and how budgets fall.
 
     >>> from remat_explorer.instances import linear
     >>> search = MemorySearch(linear(8), most_cost=26.0, limits=Limits(10))
@@ -53,11 +49,18 @@ class MemorySearch:
     (4, 4)
     """
 
-    def __init__(self, graph: Graph, most_cost: float, limits: Limits, codes: Codes | None = None) -> None:
-        self.problem, self.codes = CondensedChoices.of(graph, codes), codes
+    def __init__(
+        self,
+        graph: Graph,
+        most_cost: float,
+        limits: Limits,
+        codes: Codes | None = None,
+        settings: MemorySearchSettings = MEMORY_SEARCH,
+    ) -> None:
+        self.problem, self.codes, self.settings = CondensedChoices.of(graph, codes), codes, settings
         self.most_cost, self.limits = most_cost, limits
         self.known = MemoryIncumbent(graph, int(self.problem.least_memory.max()), limits)
-        self.candidates = MemoryCandidates(self.problem.graph, most_cost, self.known, self._quiet, codes)
+        self.candidates = MemoryCandidates(self.problem.graph, most_cost, self.known, self._quiet, codes, settings)
         self.finished = False
 
     @property
@@ -89,10 +92,10 @@ class MemorySearch:
         """Search until bound and schedule meet, or the time is up."""
         if not self.known.settled:
             self.tables = Tables(self.problem)
-            self.relaxation = LeastMemory(self.tables, self.most_cost, self.peak)
+            self.relaxation = LeastMemory(self.tables, self.most_cost, self.peak, (), self.settings.relaxation)
         steps = (self._plan_defaults, self._bound_first, self._descend_first, self._plan_by_rules, self._climb)
         last = self._descend_and_prove
-        if self.problem.graph.stages * self.problem.graph.n <= SMALL:
+        if self.problem.graph.stages * self.problem.graph.n <= self.settings.exact_up_to:
             steps, last = (self._bound_first, self._plan_by_rules), self._settle_exactly
         elif self.fixed:
             steps = self._bound_first, self._plan_by_rules
@@ -117,24 +120,25 @@ class MemorySearch:
         self.candidates.plan(default_or_leaner(self.tables))
 
     def _descend_first(self) -> None:
-        self._descend(self._quiet(FALLING), ITERATIONS)
+        self._descend(self._quiet(self.settings.falling), self.settings.iterations)
 
     def _climb(self) -> None:
         """Changes of the best choice that walks think well of."""
         if not self.candidates.descents:
             return
         self.known.tell("changing implementations")
-        limits = self._quiet(CLIMBING)
-        start = self.candidates.ranked()[0].choice
-        choice = climb(self.tables, start, self.most_cost, self.codes, self.candidates.peak_with, lambda: limits.over)
-        descent = self.candidates.plan(choice)
+        settings, candidates = self.settings, self.candidates
+        limits, start = self._quiet(settings.climbing), candidates.ranked()[0].choice
+        over, peak_with = (lambda: limits.over), candidates.peak_with
+        choice = climb(self.tables, start, self.most_cost, self.codes, peak_with, over, settings.climb)
+        descent = candidates.plan(choice)
         if descent is not None:
-            descent.attempt(int(self.peak * (1 - LAST_STEP)), ITERATIONS, self._quiet())
+            descent.attempt(int(self.peak * (1 - settings.last_step)), settings.iterations, self._quiet())
             self.candidates.keep(descent)
 
     def _bound_first(self) -> None:
         self.known.tell("bounding the memory from a few moments")
-        self._improve_bound(self._quiet(BOUNDING), integral=False)
+        self._improve_bound(self._quiet(self.settings.bounding), integral=False)
         self.candidates.plan(self.relaxation.best.choice())
 
     def _plan_by_rules(self) -> None:
@@ -148,14 +152,14 @@ class MemorySearch:
         """Budgets fall while a second thread proves, if there is one; else one after the other."""
         if self.limits.threads > 1:
             with ThreadPoolExecutor(1) as second:
-                running = second.submit(self._improve_bound, self._quiet(PROVING), True)
+                running = second.submit(self._improve_bound, self._quiet(self.settings.proving), True)
                 try:
-                    self._descend(self._quiet())
+                    self._descend(self._quiet(), self.settings.most_iterations)
                 finally:
                     self.finished = True
                     running.result()
         else:
-            self._descend(self._quiet(1 - PROVING))
+            self._descend(self._quiet(1 - self.settings.proving), self.settings.most_iterations)
             if not self.over:
                 self.known.tell("bounding the memory from a few moments, with integers")
                 self._improve_bound(self._quiet(), integral=True)
@@ -173,18 +177,19 @@ class MemorySearch:
             else:
                 break
 
-    def _descend(self, limits: Limits, most_iterations: int = MOST_ITERATIONS) -> None:
+    def _descend(self, limits: Limits, most_iterations: int) -> None:
         """Falling budgets until the time is up, or searches have become long and steps small."""
-        step, iterations = FIRST_STEP, ITERATIONS
+        settings = self.settings
+        step, iterations = settings.first_step, settings.iterations
         while not limits.over and not self.known.settled and iterations <= most_iterations and self.candidates.descents:
             budget = max(self.bound, int(self.peak * (1 - step)))
             self.known.tell("lowering the memory")
             if self._reach(budget, iterations, limits):
-                step *= LONGER
+                step *= settings.longer
                 continue
             step /= 2
-            if step < LAST_STEP:
-                step, iterations = AGAIN, iterations * PATIENCE
+            if step < settings.last_step:
+                step, iterations = settings.again, iterations * settings.patience
 
     def _reach(self, budget: int, iterations: int, limits: Limits) -> bool:
         """Whether a schedule with less memory than the best was found at a budget."""
@@ -195,7 +200,7 @@ class MemorySearch:
             candidates.second,
             lambda: candidates.near_best(self.tables, budget, limits),
         ]
-        for way in ways if iterations > ITERATIONS else ways[:-1]:
+        for way in ways if iterations > self.settings.iterations else ways[:-1]:
             if limits.over or self.bound >= self.peak:
                 break
             descent = way()

@@ -20,12 +20,11 @@ from __future__ import annotations
 import numpy as np
 
 from remat_explorer.solvers.base import Limits
+from remat_explorer.solvers.bounds.few_moments_settings import FEW_MOMENTS
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.monet.availability import Availability, Terms
 from remat_explorer.solvers.monet.condensed_choices import Way
 from remat_explorer.solvers.monet.tables import Tables
-
-ALWAYS_KEPT = 1e-4  # of the budget: smaller values are taken to be in memory for nothing, which is still a relaxation
 
 
 class ChoiceMoments:
@@ -36,6 +35,7 @@ class ChoiceMoments:
         budget: bytes, resident bytes included.
         moments: mandatory operations, ascending.
         milp: an empty problem to build into.
+        always_kept: share of the budget below which a value is taken to be in memory for nothing.
 
     Attributes:
         d: by operation, column of each way of the first run, by code; -1 where there is no choice.
@@ -44,13 +44,15 @@ class ChoiceMoments:
         constant: the objective's part without columns.
     """
 
-    def __init__(self, tables: Tables, budget: int, moments: list[int], milp: Milp) -> None:
+    def __init__(
+        self, tables: Tables, budget: int, moments: list[int], milp: Milp, always_kept: float = FEW_MOMENTS.always_kept
+    ) -> None:
         self.tables, self.budget, self.moments, self.milp = tables, budget, moments, milp
         self.problem = tables.problem
         graph = self.problem.graph
         self.stage = graph.first_stage
         self.cost_scale = graph.n / graph.total_cost if graph.total_cost else 1.0
-        self.tiny = (self.problem.bytes < ALWAYS_KEPT * budget) & tables.always  # a mask, too, must be made
+        self.tiny = (self.problem.bytes < always_kept * budget) & tables.always  # a mask, too, must be made
         self.sizes = np.where(self.tiny, 0, self.problem.bytes)
         self.unit = float(max(self.problem.bytes.max(initial=0), 1))
         self.d: list[dict[int, int]] = [{} for _ in range(graph.n)]

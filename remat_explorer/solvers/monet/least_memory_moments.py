@@ -17,7 +17,13 @@ from collections.abc import Sequence
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.milp import Milp, Outcome
 from remat_explorer.solvers.monet.choice_moments import ChoiceMoments
-from remat_explorer.solvers.monet.relaxation_with_choices import GAP, ChoiceBound, Relaxation, first_moments
+from remat_explorer.solvers.monet.relaxation_with_choices import (
+    RELAXATION,
+    ChoiceBound,
+    Relaxation,
+    RelaxationSettings,
+    first_moments,
+)
 from remat_explorer.solvers.monet.tables import Tables
 
 FIRST_BUDGET = 0.4  # of what keeping everything takes: first moments are where memory is short of that
@@ -75,24 +81,33 @@ class LeastMemory(Relaxation):
         most_cost: limit on the cost, in the graph's unit.
         keep_everything: bytes of keeping everything.
         moments: to begin with; empty for where memory is short.
+        settings: of the moments.
 
     Attributes:
         most: bytes of the best schedule that is known: only less memory is of interest. An infinite bound says that no
             schedule does with less.
     """
 
-    def __init__(self, tables: Tables, most_cost: float, keep_everything: int, moments: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        tables: Tables,
+        most_cost: float,
+        keep_everything: int,
+        moments: Sequence[int] = (),
+        settings: RelaxationSettings = RELAXATION,
+    ) -> None:
         least = int(tables.problem.least_memory.max())
-        self.tables, self.budget, self.most_cost = tables, least, most_cost
+        self.tables, self.budget, self.most_cost, self.settings = tables, least, most_cost, settings
         self.most = float(keep_everything)
-        self.moments = moments or first_moments(tables, max(least, int(FIRST_BUDGET * keep_everything)))
+        short = max(least, int(FIRST_BUDGET * keep_everything))
+        self.moments = moments or first_moments(tables, short, settings.first)
         self.best = ChoiceBound(float(least))
 
     def _problem(self, milp: Milp) -> LeastMemoryMoments:
         return LeastMemoryMoments(self.tables, self.most_cost, list(self.moments), milp, self.most)
 
     def _gap(self, problem: ChoiceMoments) -> float:
-        return GAP * self.best.bound / problem.unit
+        return self.settings.gap * self.best.bound / problem.unit
 
     def _bound(self, problem: ChoiceMoments, outcome: Outcome) -> float:
         return max(float(self.budget), outcome.bound * problem.unit * (1 - TOLERANCE))

@@ -18,8 +18,26 @@ from remat_explorer.solvers.milp import Milp, Outcome
 from remat_explorer.solvers.monet.choice_moments import ChoiceMoments
 from remat_explorer.solvers.monet.tables import Tables
 
-FIRST_MOMENTS, MOST_MOMENTS, ADDED = 6, 16, 2
-GAP = 1e-3  # of the integral relaxation, relative: its bound counts, not its optimum
+
+@dataclass(frozen=True)
+class RelaxationSettings:
+    """How many moments there are, and how exactly the integral relaxation is solved."""
+
+    # Moments at first.
+    first: int = 6
+    # No round follows the linear program with more moments than this.
+    most: int = 16
+    # By how many more the integral relaxation may have.
+    more_integral: int = 4
+    # Moments that a round adds, at most.
+    added: int = 2
+    # Share of the budget by which an estimate must exceed it for a moment to be added there.
+    short: float = 1e-3
+    # Relative gap of the integral relaxation: its bound counts, not its optimum.
+    gap: float = 1e-3
+
+
+RELAXATION = RelaxationSettings()
 
 
 @dataclass(frozen=True)
@@ -51,19 +69,20 @@ class Relaxation:
     Args:
         tables: of the problem.
         budget: bytes, resident bytes included.
+        settings: of the moments.
 
     Attributes:
         best: the highest bound so far, and the last round that has a point.
     """
 
-    def __init__(self, tables: Tables, budget: int) -> None:
-        self.tables, self.budget = tables, budget
-        self.moments: Sequence[int] = first_moments(tables, budget)
+    def __init__(self, tables: Tables, budget: int, settings: RelaxationSettings = RELAXATION) -> None:
+        self.tables, self.budget, self.settings = tables, budget, settings
+        self.moments: Sequence[int] = first_moments(tables, budget, settings.first)
         self.best = ChoiceBound(tables.problem.least_cost)
 
     def improve(self, limits: Limits, integral: bool, incumbent: Schedule | None = None) -> ChoiceBound:
         """Rounds until no moment is added, the bound meets the incumbent's cost, or the time is up."""
-        most = MOST_MOMENTS + 4 * integral
+        most = self.settings.most + self.settings.more_integral * integral
         while self.moments and not limits.over:
             found = self._round(limits, integral)
             if found is None:
@@ -90,7 +109,7 @@ class Relaxation:
             return ChoiceBound(bound, tuple(self.moments), settled=True)
         d, held = presence(problem, outcome.values)
         shortage = estimated_memory(problem, outcome.values, d, held) - self._memory(problem, outcome)
-        added = _worst(shortage, list(self.moments), ADDED, 1e-3 * self.budget)
+        added = _worst(shortage, list(self.moments), self.settings.added, self.settings.short * self.budget)
         found = ChoiceBound(bound, tuple(self.moments), d, held, not added)
         self.moments = sorted({*self.moments, *added})
         return found
@@ -100,7 +119,7 @@ class Relaxation:
 
     def _gap(self, problem: ChoiceMoments) -> float:
         """How far a round's objective may be from its bound."""
-        return GAP * self.tables.problem.graph.total_cost * problem.cost_scale
+        return self.settings.gap * self.tables.problem.graph.total_cost * problem.cost_scale
 
     def _bound(self, problem: ChoiceMoments, outcome: Outcome) -> float:
         return max(problem.cost(outcome.bound), self.tables.problem.least_cost)
@@ -124,8 +143,8 @@ def presence(problem: ChoiceMoments, values: np.ndarray) -> tuple[dict[int, dict
     return d, held
 
 
-def first_moments(tables: Tables, budget: int) -> list[int]:
-    """The operations with the largest needs of their own, spread over where default execution exceeds the budget."""
+def first_moments(tables: Tables, budget: int, count: int = RELAXATION.first) -> list[int]:
+    """Up to ``count`` operations with the largest own needs, spread over where default execution exceeds the budget."""
     problem, graph = tables.problem, tables.problem.graph
     change = np.zeros(graph.n + 1)
     need = np.zeros(graph.n)
@@ -143,7 +162,7 @@ def first_moments(tables: Tables, budget: int) -> list[int]:
         return [int(graph.mandatory[profile[graph.mandatory].argmax()])]
     own = np.zeros(graph.n)
     own[graph.mandatory] = problem.least_memory
-    return sorted({int(part[own[part].argmax()]) for part in np.array_split(over, min(FIRST_MOMENTS, len(over)))})
+    return sorted({int(part[own[part].argmax()]) for part in np.array_split(over, min(count, len(over)))})
 
 
 def estimated_memory(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,15 +17,36 @@ from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.search.compiled_state import FlipState
 from remat_explorer.solvers.search.walks import Walks, within
 
-BATCH = 2048  # iterations between two questions whether the time is over
-FIRST_COOLING = 200, 20_000  # iterations of the first cooling: for each operation, and at most
-LONGEST_COOLING = 1000, 400_000  # the same of any cooling
-GROWTH = 3  # of a cooling's length over that of the one before it
-HOTTEST = 0.3  # first temperature, in shares of an average operation
-COLDEST = 0.01  # last temperature, as a share of the first
+BATCH = 2048  # iterations between two questions whether the time is over; it changes no result
 HEATS = (1.0, 0.3, 2.0)  # factors on the temperatures, one cooling after another
-LOOSER = (1.0, 1.02, 1.05, 1.1, 1.2, 1.4, 2.0)  # budgets of walks that local search begins with
-WIDER, FRESH = 4, 3  # every so many coolings gradients may be recomputed, and a new walk is the beginning
+LOOSER = (1.0, 1.02, 1.05, 1.1, 1.2, 1.4, 2.0)  # budgets of walks that local search begins with, in budgets
+
+
+@dataclass(frozen=True)
+class LocalSearchSettings:
+    """How long the coolings are, how hot, and what they begin with."""
+
+    # Iterations of the first cooling for each operation.
+    first_cooling_each: int = 200
+    # Iterations of the first cooling, at most.
+    first_cooling: int = 20_000
+    # Iterations of any cooling for each operation, at most.
+    longest_cooling_each: int = 1000
+    # Iterations of any cooling, at most.
+    longest_cooling: int = 400_000
+    # Length of a cooling in lengths of the one before it.
+    growth: int = 3
+    # First temperature, in costs of an average operation.
+    hottest: float = 0.3
+    # Last temperature, as a share of the first.
+    coldest: float = 0.01
+    # One cooling in so many may compute operations of the backward pass again.
+    wider: int = 4
+    # One cooling in so many begins with a new walk, not with the best schedule.
+    fresh: int = 3
+
+
+LOCAL_SEARCH = LocalSearchSettings()
 
 
 class LocalSearch:
@@ -34,6 +56,7 @@ class LocalSearch:
         condensed: n operations and their groups of values.
         budget: bytes, resident bytes included.
         seed: of all random choices.
+        settings: how long coolings are, how hot, and what they begin with.
 
     ``iterations`` and ``coolings`` count what was done so far; the first cooling has ``first_cooling`` iterations.
 
@@ -43,9 +66,11 @@ class LocalSearch:
     26.0
     """
 
-    def __init__(self, condensed: Condensed, budget: int, seed: int = 0) -> None:
+    def __init__(
+        self, condensed: Condensed, budget: int, seed: int = 0, settings: LocalSearchSettings = LOCAL_SEARCH
+    ) -> None:
         n, groups = condensed.n, condensed.groups
-        self.condensed, self.budget = condensed, int(budget)
+        self.condensed, self.budget, self.settings = condensed, int(budget), settings
         self._walks = Walks(condensed, self.budget)
         self._draw = np.random.default_rng(seed)
         self._guides: list[np.ndarray] = []
@@ -53,11 +78,11 @@ class LocalSearch:
         self._best_runs = np.zeros((n, n), dtype=np.uint8)
         self._improved = False
         self._state = FlipState.empty(n, groups)
-        self._settings = np.array([0.0, 0.0, 1.0, math.inf])  # as `anneal` wants them
+        self._annealing = np.array([0.0, 0.0, 1.0, math.inf])  # as `anneal` wants them
         self._random = np.array([seed], dtype=np.uint64)
         self._peaks, self._stack = np.zeros(n, dtype=np.int64), np.zeros(32, dtype=np.int32)
         self._stopped = np.zeros(1, dtype=np.bool_)
-        self.first_cooling = min(FIRST_COOLING[0] * n, FIRST_COOLING[1])
+        self.first_cooling = min(settings.first_cooling_each * n, settings.first_cooling)
         self.iterations, self.coolings, self._done, self._length = 0, 0, 0, 0
         self._allowed = ~self._walks.backward
 
@@ -72,7 +97,7 @@ class LocalSearch:
     @property
     def least(self) -> float:
         """Cost of the recomputations of the cheapest schedule that is known; infinity if there is none."""
-        return float(self._settings[-1])
+        return float(self._annealing[-1])
 
     def offer(self, schedule: Schedule | None) -> None:
         """Take ``schedule`` as the best one if it is within the budget and cheaper: the next cooling begins with it."""
@@ -80,9 +105,9 @@ class LocalSearch:
             return
         R = (schedule.R > 0).astype(np.uint8)
         cost = float((R.sum(axis=0) - 1.0) @ self.condensed.costs)
-        if cost < self._settings[-1]:
+        if cost < self._annealing[-1]:
             self._best, self._improved = schedule, False
-            self._settings[-1] = cost
+            self._annealing[-1] = cost
             self._best_runs[:] = R.T
 
     def guide(self, guides: Sequence[np.ndarray]) -> None:
@@ -125,7 +150,7 @@ class LocalSearch:
                 self._state,
                 self.budget,
                 self._allowed,
-                self._settings,
+                self._annealing,
                 self._done,
                 last,
                 self._length,
@@ -145,19 +170,18 @@ class LocalSearch:
         """Set temperatures and the schedule to begin with."""
         from remat_explorer.solvers.search.annealing import COLD, HOT, WEIGHT, start
 
+        settings = self.settings
         number, self.coolings = self.coolings, self.coolings + 1
-        self._done, self._length = (
-            0,
-            min(self.first_cooling * GROWTH**number, LONGEST_COOLING[0] * self.condensed.n, LONGEST_COOLING[1]),
-        )
-        self._settings[HOT] = HEATS[number % len(HEATS)] * HOTTEST / self.condensed.n
-        self._settings[COLD] = COLDEST * self._settings[HOT]
-        self._settings[WEIGHT] = 1.0
-        known = math.isfinite(self._settings[-1])
+        longest = min(settings.longest_cooling_each * self.condensed.n, settings.longest_cooling)
+        self._done, self._length = 0, min(self.first_cooling * settings.growth**number, longest)
+        self._annealing[HOT] = HEATS[number % len(HEATS)] * settings.hottest / self.condensed.n
+        self._annealing[COLD] = settings.coldest * self._annealing[HOT]
+        self._annealing[WEIGHT] = 1.0
+        known = math.isfinite(self._annealing[-1])
         self._allowed = ~self._walks.backward
-        if number % WIDER == WIDER - 1 or (not known and number % 2):
+        if number % settings.wider == settings.wider - 1 or (not known and number % 2):
             self._allowed[:] = True
-        if first is None and (not known or (number % FRESH == FRESH - 1)):
+        if first is None and (not known or (number % settings.fresh == settings.fresh - 1)):
             first = self._walk
         start(self._walks.flat, self._state, first() if first else np.ascontiguousarray(self._best_runs.T))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -16,20 +17,42 @@ import numpy as np
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.search.local_search import LocalSearch
+from remat_explorer.solvers.search.local_search import LOCAL_SEARCH, LocalSearch, LocalSearchSettings
 from remat_explorer.solvers.search.walks import Conflict, Walks, within
 
 # exponents of recomputation cost, bytes, and distance to the next use in the eviction score
 EXPONENTS = ((1, 1, 1), (0.5, 1, 1), (1, 1, 0), (1, 0.7, 0.7), (1, 1, 0.5), (1, 0.5, 1), (1, 1, 2), (0.5, 0.5, 0.5))
-TINY, FEW = 10, 2  # operations up to which so many of them give a good enough limit to another search
 REPAIR_EXPONENTS = ((1, 1, 1), (0.5, 1, 1), (1, 1, 0.3))
 GUIDED_EXPONENTS = ((1, 1, 1), (0.5, 1, 1), (1, 1, 0.5), (1, 1, 0))
-REPAIR_TRIES, REPAIR_STEP = 20, 0.5
-COOLINGS = 4  # of local search for any schedule, where no walk found one
+
+
+@dataclass(frozen=True)
+class PlannerSettings:
+    """How many walks there are, how they are repaired, and the local search that follows."""
+
+    # Operations up to which `cheapest_walk` makes few walks: they give a good enough limit to another search.
+    tiny: int = 10
+    # How many walks it makes then.
+    few: int = 2
+    # Walks with growing weights, for each of the exponents, until one comes to the end.
+    repair_tries: int = 20
+    # What the logarithm of a weight grows by after a conflict.
+    repair_step: float = 0.5
+    # Coolings of local search for any schedule, where no walk found one.
+    coolings: int = 4
+    # Of the local search from the cheapest walk.
+    local: LocalSearchSettings = LOCAL_SEARCH
+
+
+PLANNER = PlannerSettings()
 
 
 def plan_schedule(
-    condensed: Condensed, budget: int, seconds: float = 2.0, cancelled: Callable[[], bool] = lambda: False
+    condensed: Condensed,
+    budget: int,
+    seconds: float = 2.0,
+    cancelled: Callable[[], bool] = lambda: False,
+    settings: PlannerSettings = PLANNER,
 ) -> Schedule | None:
     """A schedule whose peak is within ``budget``, or None if none was found.
 
@@ -40,6 +63,7 @@ def plan_schedule(
         budget: bytes, resident bytes included.
         seconds: no new step begins after this time.
         cancelled: asked between steps; once True the best so far is returned.
+        settings: of repair and local search.
     """
     end = time.monotonic() + seconds
 
@@ -50,21 +74,22 @@ def plan_schedule(
     if best is not None or budget < condensed.operation_bytes.max():
         return best
     walks = Walks(condensed, budget)
-    best = _best_walk(walks, EXPONENTS, [np.zeros(condensed.groups)], over) or _repair(walks, over)
-    search = LocalSearch(condensed, budget)
+    best = _best_walk(walks, EXPONENTS, [np.zeros(condensed.groups)], over) or _repair(walks, over, settings)
+    search = LocalSearch(condensed, budget, settings=settings.local)
     search.offer(best)
     best = search.run(search.first_cooling, over)
-    while best is None and search.coolings < COOLINGS and not over():
+    while best is None and search.coolings < settings.coolings and not over():
         best = search.run(search.first_cooling, over)
     return best
 
 
-def cheapest_walk(condensed: Condensed, budget: int) -> np.ndarray | None:
+def cheapest_walk(condensed: Condensed, budget: int, settings: PlannerSettings = PLANNER) -> np.ndarray | None:
     """R of the cheapest of a few walks, before any annealing and not yet checked, or None if none comes to the end.
 
     Args:
         condensed: n operations and their groups of values.
         budget: bytes, resident bytes included.
+        settings: of how many walks there are.
 
     >>> from remat_explorer.instances import linear
     >>> int(cheapest_walk(Condensed.of(linear(2)), budget=3).sum())
@@ -72,13 +97,17 @@ def cheapest_walk(condensed: Condensed, budget: int) -> np.ndarray | None:
     """
     if budget < condensed.operation_bytes.max():
         return None
-    exponents = EXPONENTS if condensed.n > TINY else EXPONENTS[:FEW]
+    exponents = EXPONENTS if condensed.n > settings.tiny else EXPONENTS[: settings.few]
     found = _walks(Walks(condensed, budget), exponents, [np.zeros(condensed.groups)], lambda: False)
     return found[-1] if found else None
 
 
 def guided_schedule(
-    condensed: Condensed, budget: int, guides: list[np.ndarray], over: Callable[[], bool]
+    condensed: Condensed,
+    budget: int,
+    guides: list[np.ndarray],
+    over: Callable[[], bool],
+    settings: LocalSearchSettings = LOCAL_SEARCH,
 ) -> Schedule | None:
     """The cheapest schedule of walks that keep what guides of shape (n, groups) say, annealed for a moment, or None.
 
@@ -87,9 +116,10 @@ def guided_schedule(
         budget: bytes, resident bytes included.
         guides: factors on the eviction score by stage, as `guidance.guides` makes them.
         over: asked between walks; once True the best so far is returned.
+        settings: of the local search.
     """
     best = _best_walk(Walks(condensed, budget), GUIDED_EXPONENTS, [np.log(guide) for guide in guides], over)
-    search = LocalSearch(condensed, budget)
+    search = LocalSearch(condensed, budget, settings=settings)
     search.offer(best)
     return search.run(search.first_cooling, over) if best is not None else None
 
@@ -120,14 +150,14 @@ def _walks(
     return found
 
 
-def _repair(walks: Walks, over: Callable[[], bool]) -> Schedule | None:
+def _repair(walks: Walks, over: Callable[[], bool], settings: PlannerSettings) -> Schedule | None:
     """Walks with conflict-driven weights, first without, then with recomputed gradients."""
     groups = walks.condensed.groups
     random = np.random.default_rng(0)
     for any_operation in (False, True):
         for exponents in REPAIR_EXPONENTS:
             logarithms = np.zeros(groups)
-            for _ in range(REPAIR_TRIES):
+            for _ in range(settings.repair_tries):
                 if over():
                     return None
                 R, conflict, _ = walks.walk(exponents, logarithms, any_operation)
@@ -136,15 +166,15 @@ def _repair(walks: Walks, over: Callable[[], bool]) -> Schedule | None:
                     if found is not None:
                         return found
                     break
-                _raise_weights(walks.condensed, logarithms, conflict)
+                _raise_weights(walks.condensed, logarithms, conflict, settings.repair_step)
                 if random.random() < 0.3:  # out of a cycle of conflicts
                     logarithms += 0.1 * random.normal(size=groups)
     return None
 
 
-def _raise_weights(condensed: Condensed, logarithms: np.ndarray, conflict: Conflict) -> None:
+def _raise_weights(condensed: Condensed, logarithms: np.ndarray, conflict: Conflict, step: float) -> None:
     """Keep longer what the stuck stage read or had to recompute."""
-    logarithms[list(condensed.inputs[conflict.stage])] += 2 * REPAIR_STEP
+    logarithms[list(condensed.inputs[conflict.stage])] += 2 * step
     for position, k in enumerate(conflict.running[:-1]):
         if k >= conflict.operation:
-            logarithms[list(condensed.outputs[k])] += REPAIR_STEP * (0.5 + position / len(conflict.running))
+            logarithms[list(condensed.outputs[k])] += step * (0.5 + position / len(conflict.running))

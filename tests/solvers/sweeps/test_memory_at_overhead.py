@@ -13,10 +13,13 @@ from remat_explorer.solvers import checkpoint_all_peak, memory_at_overhead
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.memory_at_overhead.memory_descent import MemoryDescent
 from remat_explorer.solvers.memory_at_overhead.memory_search import MemorySearch
+from remat_explorer.solvers.memory_at_overhead.memory_settings import MemorySearchSettings
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
 from remat_explorer.solvers.monet.least_memory_moments import LeastMemory
 from remat_explorer.solvers.monet.selections import default_selection
 from remat_explorer.solvers.monet.tables import Tables
+
+WITHOUT_JOINT_PROGRAM = MemorySearchSettings(exact_up_to=0)
 
 
 def least_budget(graph: rx.Graph, limit: float) -> int:
@@ -38,11 +41,10 @@ def test_it_equals_exhaustive_search(seed, overhead):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_without_the_joint_program_the_optimum_is_between_bound_and_peak(seed, monkeypatch):
-    monkeypatch.setattr("remat_explorer.solvers.memory_at_overhead.memory_search.SMALL", 0)
+def test_without_the_joint_program_the_optimum_is_between_bound_and_peak(seed):
     graph = random_graph(seed, layers=4)
     limit = 1.25 * graph.total_cost
-    search = MemorySearch(graph, limit, Limits(1.0))
+    search = MemorySearch(graph, limit, Limits(1.0), settings=WITHOUT_JOINT_PROGRAM)
     search.run()
     assert search.bound <= least_budget(graph, limit) <= search.peak <= checkpoint_all_peak(graph)
     assert check(graph, search.best.R, search.best.S, search.peak).cost <= limit * (1 + 1e-9)
@@ -58,14 +60,14 @@ def test_no_bound_of_the_relaxation_is_above_the_optimum(seed):
     assert 0 < fractional <= integral <= least_budget(graph, limit) + 1e-6
 
 
-def test_what_the_relaxation_would_choose_within_a_budget_leads_to_the_optimum(monkeypatch):
+def test_what_the_relaxation_would_choose_within_a_budget_leads_to_the_optimum():
     graph = normalized_chain(5)
     limit = 1.06 * graph.total_cost
     exact = MemorySearch(graph, limit, Limits(60, threads=1))
     exact.run()
     assert exact.bound == exact.peak
-    monkeypatch.setattr("remat_explorer.solvers.memory_at_overhead.memory_search.SMALL", 0)
-    search = MemorySearch(graph, limit, Limits(60, threads=1, cancelled=lambda: search.peak <= exact.peak))
+    limits = Limits(60, threads=1, cancelled=lambda: search.peak <= exact.peak)
+    search = MemorySearch(graph, limit, limits, settings=WITHOUT_JOINT_PROGRAM)
     search.run()
     assert search.bound <= exact.peak == search.peak
     assert search.peak < memory_at_overhead(graph, 0.06, "optimal", threads=1).peak

@@ -1,0 +1,37 @@
+"""Settings of the search of `monet`: how its time is divided between the steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from remat_explorer.solvers.monet.relaxation_with_choices import RELAXATION, RelaxationSettings
+from remat_explorer.solvers.plain_search_settings import PLAIN_SEARCH, PlainSearchSettings
+
+
+@dataclass(frozen=True)
+class JointSearchSettings:
+    """How long each step of `joint_search` works; shares are those of the time that is left, at most."""
+
+    # Stages times operations up to which the joint integer program is solved, without the steps for large problems.
+    exact_up_to: int = 2500
+    # Share for the search with default implementations.
+    defaults: float = 0.3
+    # Share for planning with one choice.
+    planning: float = 0.1
+    # Share for the relaxation's linear program.
+    bounding: float = 0.1
+    # Share for changes of the best choices.
+    changing: float = 0.1
+    # Changes of each of them that walks judge, at most.
+    changes: int = 300
+    # Share for the integral relaxation, and for the search beside it.
+    integral: float = 0.4
+    # Relative distance from the cheapest schedule up to which another choice is searched on.
+    close: float = 0.02
+    # Of the relaxation with choices.
+    relaxation: RelaxationSettings = RELAXATION
+    # Of planning and searching with one choice.
+    plain: PlainSearchSettings = PLAIN_SEARCH
+
+
+JOINT_SEARCH = JointSearchSettings()
