@@ -1,0 +1,315 @@
+"""Every setting of every search halved and doubled, beside its default: what each value is worth.
+
+    python benchmarks/search_settings.py --time-limit 2.5
+
+Each run has one thread and the same limit, in processor seconds, and ends early with a gap of 0.01 %. Beside the
+default, which runs several times, three figures are compared: the cost that was found (of the memory searches: the
+peak), the gap to its bound, and the seconds until that gap was 1 %. A difference counts if it is larger than twice the
+spread of the default's own runs and at least 0.1 % of the cost, 0.1 points of the gap, or a third of the seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, fields, replace
+from functools import cache, partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import processor_clock  # noqa: F401  before anything that looks at the clock
+from report import publish
+
+from remat_explorer.graph import Graph
+from remat_explorer.plan import Plan
+from remat_explorer.solvers import checkpoint_all_peak
+from remat_explorer.solvers.base import Limits, Progress
+from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.joint_search import JointSearch
+from remat_explorer.solvers.joint_search_settings import JOINT_SEARCH
+from remat_explorer.solvers.memory.least_memory import LEAST_MEMORY, Allowance, integral_least_factor, least_factor
+from remat_explorer.solvers.memory.least_plain import LEAST_PLAIN, least_plain
+from remat_explorer.solvers.memory.least_with_choices import LEAST_WITH_CHOICES, least_with_choices
+from remat_explorer.solvers.memory.minimum_budget import largest_operation
+from remat_explorer.solvers.memory_at_overhead.memory_search import MemorySearch
+from remat_explorer.solvers.memory_at_overhead.memory_settings import MEMORY_SEARCH
+from remat_explorer.solvers.plain_search import Search
+from remat_explorer.solvers.plain_search_settings import PLAIN_SEARCH
+from remat_explorer.solvers.search.compilation import warm_up
+from remat_explorer.solvers.sweeps.sweep_optimal import SWEEP, solve_together
+
+DATA = Path(__file__).parents[1] / "tests" / "data"
+COLUMNS = ("search", "setting", "default", "halved", "what changes", "doubled", "what changes")
+PROVEN, CLOSE = 1e-4, 0.01  # gaps at which a run ends, and to which seconds are counted
+LEAST = {"cost": 1e-3, "gap": 1e-3, "seconds": 1 / 3}  # differences below which nothing is said
+DEFAULT_RUNS = 3
+VARIED: dict[str, tuple[str, ...]] = {  # settings within settings; others are varied where their own search is
+    "plain": ("planner", "local", "moments", "refinement", "rows", "divisors", "restricted"),
+    "joint": ("relaxation",),
+    "memory": ("candidates", "descent", "climb"),
+    "sweep": ("budget",),
+    "least with choices": (),
+    "least plain": (),
+    "least factor": (),
+}
+
+
+@dataclass
+class Course:
+    """What a run knew when, in processor seconds since its start."""
+
+    limit: float
+    started: float = field(default_factory=time.process_time)
+    cost: float = math.inf
+    bound: float = 0.0
+    close: float | None = None
+
+    def learn(self, cost: float | None, bound: float | None) -> None:
+        self.cost, self.bound = min(self.cost, cost or math.inf), max(self.bound, bound or 0.0)
+        if self.close is None and self.gap <= CLOSE:
+            self.close = time.process_time() - self.started
+
+    def hear(self, progress: Progress) -> None:
+        self.learn(progress.cost, progress.lower_bound)
+
+    @property
+    def gap(self) -> float:
+        return max(0.0, 1 - self.bound / self.cost)
+
+    def limits(self) -> Limits:
+        return Limits(self.limit, report=self.hear, cancelled=lambda: self.gap <= PROVEN)
+
+    def figures(self) -> dict[str, float]:
+        """What is compared; a gap of 1 % that was not reached counts as the whole time."""
+        return {"cost": self.cost, "gap": self.gap, "seconds": self.limit if self.close is None else self.close}
+
+
+Run = Callable[[Any, Course], None]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A search with one instance."""
+
+    search: str
+    instance: str
+    settings: Any
+    run: Run
+
+
+def cases() -> Iterator[Case]:
+    """The searches, each with instances that take it up to some seconds."""
+    for name, fraction in (("captured/unet", 0.2), ("graphs/linear16", 0.2), ("graphs/keras_vgg_unet", 0.2)):
+        yield Case("plain", Path(name).name, PLAIN_SEARCH, plain(load(name), fraction))
+    for name in ("pooled", "residual"):  # the joint integer program, which solves them, is left out
+        graph = load(f"ablation/{name}")
+        yield Case("joint", name, replace(JOINT_SEARCH, exact_up_to=0), joint(graph, 0.55))
+        yield Case("least with choices", name, LEAST_WITH_CHOICES, least_choices(graph))
+    residual = load("ablation/residual")
+    yield Case("memory", "residual", replace(MEMORY_SEARCH, exact_up_to=0), memory(residual, 0.1))
+    unet = load("captured/unet")
+    yield Case("sweep", "unet", SWEEP, sweep(unet, 6))
+    for name, graph in (("unet", unet), ("linear16", load("graphs/linear16"))):
+        yield Case("least plain", name, LEAST_PLAIN, least(graph))
+    for name in ("captured/resnet50", "graphs/linear16"):
+        yield Case("least factor", Path(name).name, LEAST_MEMORY, factor(load(name), 0.1))
+
+
+def load(name: str) -> Graph:
+    return Graph.load(str(DATA / f"{name}.json"))
+
+
+def budget_of(graph: Graph, fraction: float) -> int:
+    """The largest operation, and a fraction of what keeping everything takes beyond it."""
+    least = largest_operation(graph)[1]
+    return int(least + fraction * (checkpoint_all_peak(graph) - least))
+
+
+def plain(graph: Graph, fraction: float) -> Run:
+    def run(settings: Any, course: Course) -> None:
+        budget = budget_of(graph, fraction)
+        found = Search(Condensed.of(graph), budget, course.limits(), settings=settings).run()
+        course.learn(found.schedule.cost if found.schedule else None, found.lower_bound)
+
+    return run
+
+
+def joint(graph: Graph, share: float) -> Run:
+    def run(settings: Any, course: Course) -> None:
+        found = JointSearch(graph, int(share * checkpoint_all_peak(graph)), course.limits(), settings=settings).run()
+        course.learn(found.schedule.cost if found.schedule else None, found.lower_bound)
+
+    return run
+
+
+def memory(graph: Graph, overhead: float) -> Run:
+    def run(settings: Any, course: Course) -> None:
+        def hear(progress: Progress) -> None:
+            course.learn(search.peak, search.bound)
+
+        limits = replace(course.limits(), report=hear)
+        search = MemorySearch(graph, (1 + overhead) * graph.total_cost, limits, settings=settings)
+        search.run()
+        course.learn(search.peak, search.bound)
+
+    return run
+
+
+def sweep(graph: Graph, count: int) -> Run:
+    def run(settings: Any, course: Course) -> None:
+        budgets = [budget_of(graph, (i + 1) / (count + 1)) for i in range(count)]
+        answers = solve_together(graph, budgets, [], course.limits(), settings=settings)
+        worst = 3 * graph.total_cost  # stands for a schedule that was not found
+        costs = [worst if answer.schedule is None else answer.schedule.cost for answer in answers]
+        course.learn(sum(costs), sum(answer.lower_bound or 0.0 for answer in answers))
+
+    return run
+
+
+def least(graph: Graph) -> Run:
+    def run(settings: Any, course: Course) -> None:
+        found = least_plain(graph, course.limit, settings)
+        course.learn(Plan.of(found.schedule).peak, found.lower_bound)
+
+    return run
+
+
+def least_choices(graph: Graph) -> Run:
+    def run(settings: Any, course: Course) -> None:
+        found = least_with_choices(graph, course.limit, settings=settings)
+        course.learn(Plan.of(found.schedule).peak, found.lower_bound)
+
+    return run
+
+
+def factor(graph: Graph, overhead: float) -> Run:
+    """A bound alone: what it is compared with is the memory of keeping everything."""
+
+    def run(settings: Any, course: Course) -> None:
+        condensed, limits = Condensed.of(graph), course.limits()
+        n = condensed.n
+        allowance = Allowance(np.zeros(n), np.ones(n), overhead * graph.total_cost)
+        relaxed = least_factor(condensed, allowance, limits, settings)
+        found = integral_least_factor(condensed, allowance, relaxed, limits, settings=settings)
+        course.learn(checkpoint_all_peak(graph), max(relaxed.z, found.z))
+
+    return run
+
+
+def numbers(
+    settings: Any, within: tuple[str, ...], path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Path and value of every numeric field, of settings within settings only of those that are named.
+
+    >>> dict(numbers(SWEEP, ("budget",)))["budget", "cooling"]
+    40000
+    """
+    for one in fields(settings):
+        value = getattr(settings, one.name)
+        if one.name in within:
+            yield from numbers(value, within, (*path, one.name))
+        elif isinstance(value, int | float):
+            yield (*path, one.name), value
+
+
+def changed(settings: Any, path: tuple[str, ...], value: Any) -> Any:
+    """The settings with another value at a path.
+
+    >>> changed(SWEEP, ("budget", "cooling"), 5).budget.cooling
+    5
+    """
+    first, *rest = path
+    if rest:
+        value = changed(getattr(settings, first), tuple(rest), value)
+    return replace(settings, **{first: value})
+
+
+def measured(place: int, path: tuple[str, ...] = (), value: Any = None, limit: float = 1.0) -> dict[str, float]:
+    """Figures of the instance at a place, with another value of the setting at a path."""
+    case = _cases()[place]
+    course = Course(limit)
+    case.run(changed(case.settings, path, value) if path else case.settings, course)
+    return course.figures()
+
+
+@cache
+def _cases() -> list[Case]:
+    return list(cases())
+
+
+def differences(figures: dict[str, float], defaults: list[dict[str, float]]) -> dict[str, float]:
+    """Relative cost, points of the gap, and relative seconds beyond the default's, where they are worth telling."""
+    found = {}
+    for name, least in LEAST.items():
+        known = [one[name] for one in defaults]
+        middle = statistics.median(known)
+        scale = 1.0 if name == "gap" else max(middle, 0.1 if name == "seconds" else 1e-300)
+        difference = (figures[name] - middle) / scale
+        if abs(difference) > max(least, 2 * (max(known) - min(known)) / scale):
+            found[name] = difference
+    return found
+
+
+def words(changes: dict[str, dict[str, float]]) -> str:
+    """What a value changes, by instance."""
+    said = []
+    for instance, found in changes.items():
+        parts = []
+        if "cost" in found:
+            parts.append(f"{100 * abs(found['cost']):.1f} % {'more' if found['cost'] > 0 else 'less'}")
+        if "gap" in found:
+            parts.append(f"gap {100 * found['gap']:+.1f} points")
+        if "seconds" in found:
+            parts.append(f"1 % after {1 + found['seconds']:.1f} times the seconds")
+        if parts:
+            said.append(f"{instance}: {', '.join(parts)}")
+    return "; ".join(said) or "nothing"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--time-limit", type=float, default=2.5)
+    parser.add_argument("--searches", nargs="+", choices=VARIED, default=list(VARIED))
+    parser.add_argument("--workers", type=int, default=1, help="runs at a time (default: 1)")
+    options = parser.parse_args()
+    warm_up()
+    instances = _cases()
+    rows, details = [], []
+    run = partial(measured, limit=options.time_limit)
+    with ProcessPoolExecutor(options.workers, get_context("fork")) as pool:
+        for search in options.searches:
+            places = [i for i, case in enumerate(instances) if case.search == search]
+            again = pool.map(run, places * DEFAULT_RUNS)
+            values = dict(numbers(instances[places[0]].settings, VARIED[search]))
+            others = [(path, other) for path, value in values.items() for other in (half(value), 2 * value) if other]
+            asked = [(i, path, other) for path, other in others for i in places]
+            figures = pool.map(run, *zip(*asked, strict=True))
+            defaults: dict[str, list[dict[str, float]]] = {}
+            for i, found in zip(places * DEFAULT_RUNS, again, strict=True):
+                defaults.setdefault(instances[i].instance, []).append(found)
+            details.append({"search": search, "setting": "", "runs": defaults})
+            cells = {path: [search, ".".join(path), f"{value:g}"] for path, value in values.items()}
+            for path, other in others:
+                runs = {instances[i].instance: next(figures) for i in places}
+                changes = {name: differences(runs[name], defaults[name]) for name in runs}
+                details.append({"search": search, "setting": ".".join(path), "value": other, "runs": runs})
+                details[-1]["changes"] = changes
+                cells[path] += [f"{other:g}", words(changes)]
+                print(search, ".".join(path), f"{other:g}", words(changes), sep="  ", flush=True)
+            rows += [row if len(row) == len(COLUMNS) else [*row[:3], "", "", *row[3:]] for row in cells.values()]
+    publish("search_settings", COLUMNS, rows, details, time_limit=options.time_limit, threads=1)
+
+
+def half(value: Any) -> Any:
+    """Half of a number, rounded down if it is a whole one."""
+    return value // 2 if isinstance(value, int) else value / 2
+
+
+if __name__ == "__main__":
+    main()
