@@ -1,4 +1,18 @@
-"""A plotly figure that lives in the page: it survives a reload, and takes over only what has changed."""
+"""A plotly figure for a page: it survives a reload of the page, and a redraw sends only what has changed.
+
+In: plotly traces and a layout, and a lock that is held whenever the figure changes. Out: a widget (`live_figure`), and
+a `Canvas` that draws further traces and layouts on it.
+
+1. The connection to the page opens once the widget has its data and layout, so a page never shows an empty figure.
+2. Whenever the page asks for the whole state, it gets the present one, not the one the widget was constructed with.
+3. What the page reports is taken in under the lock, so no change that another thread makes meanwhile is lost.
+4. What the page reports never deletes data or names that Python has set.
+5. When several traces change, each is sent with every property that changes in any of them: plotly deletes a property
+   that is sent as undefined.
+6. `Canvas.draw` compares the new traces and layout with those drawn. Where the names of traces beyond the fixed ones
+   differ, these traces are replaced. Whatever else differs goes in one message, with a new revision number in the
+   layout: a page that has another number has missed a change.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
-"""One budget's part of a sweep: its schedule and its bound, made better step by step in turn with other budgets.
+"""One budget of a sweep: its schedule and its bound, improved in small steps, in turn with other budgets.
 
-The steps are small, so that whoever divides the time can go where the gap is largest. First come walks, some guided by
-the relaxation; then coolings of local search from new walks, from the best schedule, and from that of the next larger
-budget, which is beyond this one: local search finds its way back. The few-moments relaxation's integer program raises
-the bound more in half a second than the first round of `refinement` does, which follows it where there is time left;
-proof and search take turns then, so that either has had about half of the time.
+1. Walks and a short local search, unless they were made before.
+2. Walks guided by the few-moments relaxation.
+3. A cooling of local search.
+4. The integer program of the few-moments relaxation, where there is time for it: it raises the bound more in half a
+   second than the first round of `refinement` does.
+5. From then on coolings and rounds of `refinement` alternate, so that each has had about half of the time. Coolings
+   begin with a new walk, with the best schedule, or with that of the next larger budget, which exceeds this one.
 """
 
 from __future__ import annotations

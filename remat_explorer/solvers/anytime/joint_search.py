@@ -1,15 +1,22 @@
-"""The search of `monet` for schedule and implementation of every run together, anytime.
+"""The search of `monet`: a schedule with an implementation of every run, and a lower bound, improved until they meet.
 
-A choice of implementations leaves a graph without choices, on which the search of `optimal` plans. Default
-implementations, or what reads less for nothing, are planned with first, so that there is a schedule at once; then the
-few-moments relaxation with choices gives a bound and what it would choose, from its linear program. A search with the
-default implementations follows for a share of the time, unless it is proven to find nothing cheaper: that is what
-Checkmate would do, and choices must not be worse for want of it. Then come choices by one rule, changes of the best
-with which walks cost less, and what the relaxation chooses with binaries; each is planned for a moment. The one with
-the cheapest schedule is searched on, beside the relaxation if there is a second thread, and then for the time that is
-left. Small problems go to the joint integer program, which is exact. After each of these steps, runs of the best
-schedule that are cheaper in another implementation than their operation's choice take that one. Every bound is one of
-the joint problem: what the search proves of one choice is not passed on.
+In: a graph with several implementations per operation, and a budget in bytes. Out: the cheapest schedule that was
+found, and a bound on every schedule with whatever allowed implementations. A *choice* is one implementation for each
+operation; it leaves a plain graph, on which the search of `optimal` plans. Planning with a choice means walks, a short
+local search, and walks guided by the few-moments relaxation of its plain graph.
+
+1. Plan with the default implementations, or those that read less for the same cost: the first incumbent.
+2. Solve the linear program of the few-moments relaxation with choices: the first bound. Plan with what it would choose.
+3. Search on with the choice of step 1, as Checkmate would, unless its own bound shows that nothing cheaper is left.
+4. Plan with the incumbent's implementations, and with choices by one rule for all operations.
+5. Change the best choices where walks cost less after the change, and plan with the result.
+6. Solve the relaxation with binaries for a share of the time, and beside it, with a second thread, search on with the
+   best choice. Plan with what the relaxation would choose. Then search on with the best choices one after the other.
+7. Solve the joint integer program, which is exact, with memory rows added as they are violated.
+
+Small problems take steps 2, 4 and 7 only; a graph with nothing left to choose goes to the search of `optimal`. After
+every step, runs of the incumbent whose operation has a cheaper implementation there are switched to it. Bounds come
+from steps 2, 6 and 7: what is proven of one choice says nothing about others.
 """
 
 from __future__ import annotations
@@ -212,7 +219,7 @@ class JointSearch:
         condensed, budget = candidate.condensed, self.budget
         planned = plan_schedule(condensed, budget, limits.left, limits.cancelled, plain.planner)
         self.known.keep(candidate.take(planned))
-        quiet = replace(limits, report=_ignore)
+        quiet = replace(limits, report=lambda progress: None)
         moments = few_moments_bound(condensed, budget, quiet, settings=plain.moments)
         candidate.bound = moments.bound
         walks = guides(condensed, moments)
@@ -238,7 +245,3 @@ class JointSearch:
 
 def _cost(candidate: Candidate) -> float:
     return math.inf if candidate.best is None else candidate.best.cost
-
-
-def _ignore(progress: Progress) -> None:
-    """What a choice alone says is not told."""

@@ -1,12 +1,25 @@
-"""The optimal strategy: a search that has a schedule at once, improves it, and proves how good it is.
+"""The search of `optimal`: an incumbent (the best schedule so far) and a lower bound, improved until they meet.
 
-On small graphs a search over sets of values in memory may prove an optimum at once. Otherwise planned walks give a
-first schedule, the few-moments relaxation a first bound. Then rounds follow until bound and schedule meet: the
-refinement raises the bound, a local search improves the schedule beside it, and schedules near what the relaxation
-holds in memory are tried. Every relaxation is one of the full frontier-advancing problem (gradients may be recomputed,
-too), so the best of the bounds is a bound on it; a schedule becomes the incumbent only once it is within the budget to
-the byte. Rounds are measured in iterations and nodes, not in seconds, so a search that is run to its end does the same
-in every run.
+In: a graph with one implementation per operation, and a budget in bytes. Out: the cheapest schedule that was found, and
+a bound that no frontier-advancing schedule within the budget is below; infinity is a proof that there is none.
+
+1. Graphs of few operations: a best-first search over sets of values in memory (A*), below the cost of a walk. It proves
+   an optimum, or ends after so many sets with a bound.
+2. Walks and a local search by simulated annealing give the first incumbent.
+3. The search of step 1 once more: with the incumbent's cost as the limit it has fewer sets to look at.
+4. The linear program of the few-moments relaxation gives the first bound, and its point guides walks to a better
+   incumbent.
+5. The search of step 1 with more sets, on the smallest graphs.
+6. Rounds of refinement. In each, the bound rises by a linear or an integer program with lazy rows and cuts; the local
+   search improves the incumbent, beside the program if there is a second thread; and walks follow what the program's
+   point holds in memory. Where that point is integral, an integer program over what it runs again looks for the best
+   schedule near it.
+
+Every step starts from the best schedule and the best bound so far, and either may only improve. Every bound is one of
+the full problem, in which gradients may run again, too. A schedule becomes the incumbent only if its plan is within the
+budget to the byte. The search ends when the relative gap is within 1e-7 or smaller than the difference of any two
+costs, or when the time is up. Work is counted in iterations, sets and nodes, not in seconds, so a search that is run
+to its end does the same in every run.
 """
 
 from __future__ import annotations

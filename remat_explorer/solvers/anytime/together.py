@@ -1,14 +1,16 @@
-"""The optimal strategy at several budgets, with what one budget has to say to the others.
+"""The optimal strategy at several budgets: one relaxation for all of them, and schedules and bounds that are shared.
 
-1. The few-moments relaxation finds its moments at the smallest budget, where the most are needed. One linear program
-   with these moments then bounds every budget; see `several_budgets`.
-2. Schedules and bounds are improved in small steps, each at the budget whose gap is the largest for the time that it
-   had; see `budget_search`. After every step schedules go to larger budgets and bounds to smaller ones, and the next
-   smaller budget may begin a local search with a schedule that is beyond it. Where a bound says that there is hardly
-   anything left to gain, nothing is done at all.
+In: a graph and ascending budgets. Out: a schedule and a lower bound for each.
 
-This is the cheap half of a sweep. Before it, `plan_each` says something about every budget at once; after it, `improve`
-searches at one budget, from what is known.
+1. The few-moments relaxation chooses its moments at the smallest budget, where memory is shortest. One linear program
+   with these moments then bounds every budget (`several_budgets`).
+2. As long as there is time, the budget whose gap is the largest for the time spent on it makes one small step
+   (`budget_search`): a local search, or a proof.
+3. After every step its schedule goes to larger budgets, where it fits, too, and its bound to smaller ones, where it is
+   valid, too. The next smaller budget may begin a local search with that schedule, which exceeds it.
+
+`plan_each` comes before this in a sweep and gives each budget its first schedule; `improve` comes after it and searches
+at one budget, from what is known.
 """
 
 from __future__ import annotations

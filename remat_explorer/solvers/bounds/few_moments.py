@@ -1,10 +1,16 @@
 """The few-moments relaxation: a lower bound in a fraction of a second, valid for every frontier-advancing schedule.
 
-Only a few moments t_1 < ... < t_K, first runs of chosen operations, are looked at: what is in memory then, s, and
-which earlier operations run again between two of them, x. An operation that runs again needs its inputs at some time
-in the interval; what is read in an interval was in memory at its start or is computed again in it. Memory is limited
-at the moments alone, and operations since the last moment run again for free, so no schedule is cut off. Of the input
-that t_q may overwrite, s says whether it is in memory afterwards.
+In: a graph and a budget. Out: a lower bound on the cost, and the point that attains it, which guides walks.
+
+1. Choose a few *moments* t_1 < ... < t_K, first runs of operations where memory is short.
+2. Variables, for each moment: s, which groups are in memory, and x, which earlier operations run again before the next
+   moment. Of the input that t_q may overwrite, s says whether it is in memory afterwards.
+3. An operation that runs again needs each input in its interval: in memory at the start, or computed again in it. The
+   same holds for what first runs read, and for what is in memory at the next moment.
+4. Memory is limited at the moments only, and operations since the last moment run again for free. So no schedule is
+   cut off, and the program's optimum is a bound.
+5. Solve the linear program; estimate the memory between the moments; add moments where it exceeds the budget most; and
+   repeat until there are none, or enough. The best bound of all rounds stands.
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ import numpy as np
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.bounds.few_moments_settings import FEW_MOMENTS, FewMomentsSettings
+from remat_explorer.solvers.bounds.first_moments import first_moments
 from remat_explorer.solvers.bounds.possibilities import last_use
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.milp import Milp, Outcome
@@ -199,25 +206,6 @@ def integral_moments_bound(condensed: Condensed, budget: int, start: MomentsBoun
     if outcome.values is None:
         return MomentsBound(bound, start.moments, start.s, start.x)
     return MomentsBound(bound, start.moments, *problem.presence(outcome.values))
-
-
-def first_moments(condensed: Condensed, budget: int, count: int = FEW_MOMENTS.first) -> list[int]:
-    """Up to ``count`` operations with the largest needs of their own, spread over where checkpoint-all is too much."""
-    over = np.flatnonzero(_keep_everything(condensed) > budget)
-    if not len(over):
-        return []
-    own = condensed.operation_bytes - condensed.base
-    return sorted({int(part[own[part].argmax()]) for part in np.array_split(over, min(count, len(over)))})
-
-
-def _keep_everything(condensed: Condensed) -> np.ndarray:
-    """Memory of checkpoint-all while each operation runs, bytes of shape (n,)."""
-    change = np.zeros(condensed.n + 1)
-    for v, size in enumerate(condensed.bytes):
-        change[condensed.producer[v]] += size
-        change[condensed.readers[v][-1] + 1] -= size
-    last = np.array([v >= 0 and condensed.readers[v][-1] == k for k, v in enumerate(condensed.overwritten)])
-    return np.cumsum(change)[:-1] + condensed.base + condensed.transient - condensed.credit * last
 
 
 def estimated_memory(problem: MomentsProblem, values: np.ndarray) -> np.ndarray:

@@ -1,4 +1,13 @@
-"""Memory rows and cuts added where they are violated, for the linear program and for the integer program."""
+"""Lazy rows: memory rows and cuts are added to the liveness formulation only where a point violates them.
+
+1. `LivenessRelaxation.build`: columns, rules, the memory row of each single stage's own operation, and rows and cuts
+   that are known already.
+2. `LivenessRelaxation.solve`: solve the linear program; add the memory rows, cover cuts and path cuts that its point
+   violates most; repeat until none is violated, the bound hardly rises, or it reaches the incumbent. Every round's
+   optimum is a lower bound.
+3. `refuse`: for an integral point, add rows that cut it off if it exceeds the budget by a byte. Where every stage is
+   single, a point for which there are none is a schedule within the budget.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,19 @@
-"""A lower bound that rises: runs of stages are taken apart where the relaxation's point needs too much memory.
+"""A lower bound that rises in rounds: relaxations in which more and more stages are looked at singly.
 
-At first a few stages are single and the rest is merged, so that the liveness formulation is small. Its linear
-program is solved with path cuts and rounded memory rows. Stages that would exceed the budget become single, and when
-there are none, the integer program tells more. What runs again in no schedule as cheap as the incumbent (by reduced
-costs) is left out of all further problems. In the end every stage is single: then the bound is the optimum.
+In: a graph, a budget, the stages to look at first, and in each round the incumbent. Out: after each round a bound, the
+relaxation's point, and in the end an optimal schedule. A run of stages between single ones is *merged* (`stages`): it
+has no memory rows, which keeps the program small and its optimum a bound.
+
+1. Solve the linear program of the liveness formulation over these stages, with lazy memory rows, rounded memory rows,
+   cover cuts and path cuts. By reduced costs, what runs again in no schedule as cheap as the incumbent is left out of
+   all later programs.
+2. Merged stages whose estimated memory exceeds the budget become single in the next round.
+3. If there are none, branch: the integer program raises the bound further, and its point says which stages become
+   single. A large program is not branched on while the linear programs still rise, nor where too little time is left:
+   then the busiest merged stages become single.
+4. Rows, and cuts without slack, are carried to the next round.
+
+When every stage is single and the integer program is solved, the bound is the optimum.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""The smallest budget of a graph with one implementation of each operation.
+"""The smallest budget of a graph with one implementation of each operation, from below and from above.
 
-From below: what some operation needs at once, with what had to be in memory while that was prepared (`working_sets`).
-The few-moments relaxation has nothing to add here: without a limit on the cost everything may run again between two
-moments, and what is left is the largest operation. From above: bisection with the planner. On small graphs proofs of
-infeasibility by the optimal strategy close the rest.
+1. Lower bound: what some operation needs at once, together with what had to be in memory while its inputs were prepared
+   (`working_sets`). The few-moments relaxation proves nothing beyond the largest operation: without a limit on the
+   cost, everything may run again between two moments.
+2. Upper bound: bisection of the budget with the planner.
+3. Small graphs: bisection of what is left by the optimal strategy, which proves budgets infeasible.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The smallest budget of a graph with choices of implementations, of the joint problem.
+"""The smallest budget of a graph with choices of implementations, from below and from above.
 
-From below: what some operation needs for itself in the implementation that needs the least; implementations that read
-little save memory, but an operation still needs its own inputs and outputs. From above: the planner's bisection, on the
-plain graphs that a few choices leave: by one rule for all operations, and what the few-moments relaxation chooses at
-the smallest budget that is still open; then a bisection by `monet`, which proves infeasibility on small graphs.
+1. Lower bound: the most that any operation needs for itself, each in the implementation that needs the least.
+2. Upper bound: bisection of the budget with the planner on the plain graphs of a few choices: three by one rule for all
+   operations, and what the few-moments relaxation would choose slightly above the lower bound.
+3. Bisection of what is left by `monet`, which proves budgets infeasible on small graphs.
 """
 
 from __future__ import annotations

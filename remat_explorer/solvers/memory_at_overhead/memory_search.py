@@ -1,13 +1,25 @@
-"""The least memory at a limited cost: choices of implementations, schedules of them at falling budgets, and a bound.
+"""The search for the least memory at a limited cost: falling budgets, a lower bound on the peak, improved together.
 
-First come default implementations, as Checkmate would run them: bisection with walks says how little memory they can
-do with. Then comes the relaxation with memory as the objective, and what it would choose; from the best of these,
-budgets fall for a share of the time. Choices by one rule follow, and what changes of the best one lead to. Each begins
-with walks and with the runs of the best schedule so far. From the best of them budgets fall, first in large steps. At
-each, the best choice is searched, then what the relaxation with cost as the objective would choose, if it does not
-prove the budget to be too small, then the second best. Where they fail, the step is halved; where it has become small,
-the searches become longer, and choices near the best one are tried, too. The relaxation's integer program raises the
-bound, beside all this if there is a second thread.
+In: a graph, with choices of implementations or without, and a limit on the cost. Out: the schedule with the lowest peak
+that was found within the limit, and bytes that no schedule within the limit does without. A *choice* is one
+implementation for each operation. Planning with a choice means bisection of the budget with walks, then a look at the
+runs of the best schedule with these implementations.
+
+1. Plan with the default implementations, or those that read less for the same cost, as Checkmate would run them.
+2. Solve the linear program of the few-moments relaxation with memory as the objective: a bound. Plan with what it would
+   choose.
+3. Lower the budget, as in step 6, for a share of the time.
+4. Plan with choices by one rule for all operations.
+5. Climb: change the best choice where walks slightly below the best peak cost less after the change.
+6. Lower the budget in steps that grow after a success and halve after a failure. An attempt at a budget searches with
+   the best choice, then with what the relaxation with cost as the objective would choose (which may prove the budget
+   too small), then with the second best. Once the step is small, the local searches become longer, and changes of the
+   best choice are tried, too.
+7. Solve the relaxation's integer program, which raises the bound: beside step 6 if there is a second thread, else after
+   it.
+
+A graph without choices takes steps 2, 4, 6 and 7. A small problem takes steps 2 and 4; then bisection with the joint
+integer program, which is exact. The search ends when peak and bound are within 0.1 %, or when the time is up.
 """
 
 from __future__ import annotations

@@ -1,18 +1,23 @@
-"""The few-moments relaxation with choices: columns and rows for chosen moments.
+"""The few-moments relaxation with choices: the linear or integer program for chosen moments.
 
-As in `remat_explorer.solvers.bounds.few_moments`, only a few first runs t_1 < ... < t_K are looked at. Beside what is
-in memory then, s, and what runs again between two of them, x, there is the way of every first run, d. In an interval
-from t_a to t_b a group v is available, A(v), if it was in memory at the start, or is written by a first run or by one
-that runs again:
+In: a problem, a budget, and a few *moments* t_1 < ... < t_K, first runs of mandatory operations. Out: a program whose
+optimum is a lower bound on the cost of every schedule. With the letters of `bounds.few_moments`:
 
-    A(v) = s[a,v] + sum over l that write v of d[p(v),l] + sum over l that write v of x[p(v),l]
-    first runs:   sum over l that read v of d[o,l] <= A(v)     for o in (t_a, t_b]
-    runs again:   x[o,l] <= A(v)  for v read by l              at the end:  s[b,v] <= A(v)
+1. Variables: s, what is in memory at a moment; x, the ways that run again between two moments; and d, the way of each
+   first run: sum over l of d[o,l] = 1.
+2. A group v is available in an interval from t_a to t_b, A(v), if it is in memory at the start, or a first run or a run
+   again writes it (what several ways have in common is asked for as in `monet.availability`):
 
-and what several ways have in common is asked for as in `remat_explorer.solvers.monet.availability`. A later first run
-asks for v only if the chosen way reads it, so no schedule is cut off. Memory is limited at moments alone, by all ways
-of the moment's operation; elsewhere ways that read more, write less and cost more are left out. Optional operations
-have no first run: they only "run again".
+       A(v) = s[a,v] + sum over l that write v of d[p(v),l] + sum over l that write v of x[p(v),l]
+
+3. What is read is available, and so is what is in memory at the end:
+
+       first runs:   sum over l that read v of d[o,l] <= A(v)     for o in (t_a, t_b]
+       runs again:   x[o,l] <= A(v)  for v read by l              at the end:  s[b,v] <= A(v)
+
+4. Memory is limited at the moments alone; elsewhere ways that read more, write less and cost more are left out.
+
+So no schedule is cut off: a later first run asks for v only if its way reads v. Optional operations only run again.
 """
 
 from __future__ import annotations
@@ -35,7 +40,6 @@ class ChoiceMoments:
         budget: bytes, resident bytes included.
         moments: mandatory operations, ascending.
         milp: an empty problem to build into.
-        always_kept: share of the budget below which a value is taken to be in memory for nothing.
 
     Attributes:
         d: by operation, column of each way of the first run, by code; -1 where there is no choice.
@@ -44,15 +48,14 @@ class ChoiceMoments:
         constant: the objective's part without columns.
     """
 
-    def __init__(
-        self, tables: Tables, budget: int, moments: list[int], milp: Milp, always_kept: float = FEW_MOMENTS.always_kept
-    ) -> None:
+    def __init__(self, tables: Tables, budget: int, moments: list[int], milp: Milp) -> None:
         self.tables, self.budget, self.moments, self.milp = tables, budget, moments, milp
         self.problem = tables.problem
         graph = self.problem.graph
         self.stage = graph.first_stage
         self.cost_scale = graph.n / graph.total_cost if graph.total_cost else 1.0
-        self.tiny = (self.problem.bytes < always_kept * budget) & tables.always  # a mask, too, must be made
+        small = self.problem.bytes < FEW_MOMENTS.always_kept * budget  # taken to be in memory for nothing
+        self.tiny = small & tables.always  # a mask, too, must be made
         self.sizes = np.where(self.tiny, 0, self.problem.bytes)
         self.unit = float(max(self.problem.bytes.max(initial=0), 1))
         self.d: list[dict[int, int]] = [{} for _ in range(graph.n)]

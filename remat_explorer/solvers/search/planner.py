@@ -1,8 +1,11 @@
-"""A schedule within a budget in milliseconds: several walks, a short local search, and repair where the walks fail.
+"""A schedule within a budget in milliseconds: walks, repair where they fail, and a short local search.
 
-Walks with a few exponents of the eviction score come first; the cheapest schedule wins and is annealed for a moment.
-If none fits, the walk is repeated with weights that grow on what the stuck stage had to recompute, so that it is kept
-the next time; and if that fails too, local search starts beyond the budget and works its way back.
+1. Computing everything once is returned if it fits.
+2. Walks with a few exponents of the eviction score; the cheapest that comes to the end is the beginning of step 4.
+3. If none does, repair: the walk is repeated with weights that grow on what the stage that got stuck read and
+   recomputed, so that these values stay in memory longer; at first without recomputing gradients, then with it.
+4. One cooling of simulated annealing from there. If there is no schedule yet, several, which begin with walks in a
+   larger budget where none comes to the end within this one.
 """
 
 from __future__ import annotations
