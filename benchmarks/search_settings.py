@@ -3,14 +3,16 @@
     python benchmarks/search_settings.py --time-limit 1.2
 
 Each run has one thread and the same limit, in processor seconds, and ends early with a gap of 0.01 %. Beside the
-default, which runs several times, three figures are compared: the cost that was found (of the memory searches: the
-peak), the gap to its bound, and the seconds until that gap was 1 %. A difference counts if it is larger than twice the
-spread of the default's own runs and at least 0.1 % of the cost, 0.1 points of the gap, or a third of the seconds.
+default, which runs several times, four figures are compared: the cost that was found (of the memory searches: the
+peak), the gap to its bound, and the seconds until that gap was 1 % and 0.01 %. A difference counts if it is larger than
+twice the spread of the default's own runs and at least 0.1 % of the cost, 0.1 points of the gap, or a third of the
+seconds. Searches that are not named keep the results of the last run.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import statistics
 import time
@@ -24,7 +26,7 @@ from typing import Any
 
 import numpy as np
 import processor_clock  # noqa: F401  before anything that looks at the clock
-from report import publish
+from report import RESULTS, publish
 
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
@@ -45,10 +47,11 @@ from remat_explorer.solvers.search.compilation import warm_up
 from remat_explorer.solvers.sweeps.sweep_optimal import SWEEP, solve_together
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
-COLUMNS = ("search", "setting", "default", "halved", "what changes", "doubled", "what changes")
-PROVEN, CLOSE = 1e-4, 0.01  # gaps at which a run ends, and to which seconds are counted
-LEAST = {"cost": 1e-3, "gap": 1e-3, "seconds": 1 / 3}  # differences below which nothing is said
-DEFAULT_RUNS = 3
+COLUMNS = ("search", "setting", "default", "instead", "what changes")
+RESULT = RESULTS / "search_settings.json"
+CLOSE, PROVEN = 0.01, 1e-4  # gaps until which seconds are counted; a run ends with the second
+LEAST = {"cost": 1e-3, "gap": 1e-3, "close": 1 / 3, "proven": 1 / 3}  # differences below which nothing is said
+DEFAULT_RUNS = 5
 VARIED: dict[str, tuple[str, ...]] = {  # settings within settings; others are varied where their own search is
     "plain": ("planner", "local", "moments", "refinement", "rows", "divisors", "restricted"),
     "joint": ("relaxation",),
@@ -69,11 +72,15 @@ class Course:
     cost: float = math.inf
     bound: float = 0.0
     close: float | None = None
+    proven: float | None = None
 
     def learn(self, cost: float | None, bound: float | None) -> None:
         self.cost, self.bound = min(self.cost, cost or math.inf), max(self.bound, bound or 0.0)
+        now = time.process_time() - self.started
         if self.close is None and self.gap <= CLOSE:
-            self.close = time.process_time() - self.started
+            self.close = now
+        if self.proven is None and self.gap <= PROVEN:
+            self.proven = now
 
     def hear(self, progress: Progress) -> None:
         self.learn(progress.cost, progress.lower_bound)
@@ -86,8 +93,9 @@ class Course:
         return Limits(self.limit, report=self.hear, cancelled=lambda: self.gap <= PROVEN)
 
     def figures(self) -> dict[str, float]:
-        """What is compared; a gap of 1 % that was not reached counts as the whole time."""
-        return {"cost": self.cost, "gap": self.gap, "seconds": self.limit if self.close is None else self.close}
+        """What is compared; a gap that was not reached counts as the whole time."""
+        close, proven = (self.limit if at is None else at for at in (self.close, self.proven))
+        return {"cost": self.cost, "gap": self.gap, "close": close, "proven": proven}
 
 
 Run = Callable[[Any, Course], None]
@@ -106,14 +114,17 @@ class Case:
 
 def cases() -> Iterator[Case]:
     """The searches, each with instances that take it up to some seconds."""
-    for name, longer in (("captured/unet", 1.0), ("graphs/linear16", 2.5), ("graphs/keras_vgg_unet", 1.0)):
-        yield Case("plain", Path(name).name, PLAIN_SEARCH, plain(load(name), 0.2), longer)
+    yield Case("plain", "unet", PLAIN_SEARCH, plain(load("captured/unet"), 0.05), 1.5)
+    yield Case("plain", "vgg16", PLAIN_SEARCH, plain(load("captured/vgg16"), 0.05))
+    yield Case("plain", "mobilenet_v1", PLAIN_SEARCH, plain(load("captured/mobilenet_v1"), 0.2))
+    yield Case("plain", "keras_vgg_unet", PLAIN_SEARCH, plain(load("graphs/keras_vgg_unet"), 0.05))
+    yield Case("plain", "linear16", PLAIN_SEARCH, plain(load("graphs/linear16"), 0.2), 2.5)
     for name in ("pooled", "residual"):  # the joint integer program, which solves them, is left out
         graph = load(f"ablation/{name}")
-        yield Case("joint", name, replace(JOINT_SEARCH, exact_up_to=0), joint(graph, 0.55))
+        yield Case("joint", name, replace(JOINT_SEARCH, exact_up_to=0), joint(graph, 0.55), 2.0)
         yield Case("least with choices", name, LEAST_WITH_CHOICES, least_choices(graph))
     residual = load("ablation/residual")
-    yield Case("memory", "residual", replace(MEMORY_SEARCH, exact_up_to=0), memory(residual, 0.1))
+    yield Case("memory", "residual", replace(MEMORY_SEARCH, exact_up_to=0), memory(residual, 0.1), 2.0)
     unet = load("captured/unet")
     yield Case("sweep", "unet", SWEEP, sweep(unet, 6))
     for name, graph in (("unet", unet), ("linear16", load("graphs/linear16"))):
@@ -250,7 +261,7 @@ def differences(figures: dict[str, float], defaults: list[dict[str, float]]) -> 
     for name, least in LEAST.items():
         known = [one[name] for one in defaults]
         middle = statistics.median(known)
-        scale = 1.0 if name == "gap" else max(middle, 0.1 if name == "seconds" else 1e-300)
+        scale = {"gap": 1.0, "cost": middle}.get(name, max(middle, 0.1))
         difference = (figures[name] - middle) / scale
         if abs(difference) > max(least, 2 * (max(known) - min(known)) / scale):
             found[name] = difference
@@ -258,7 +269,11 @@ def differences(figures: dict[str, float], defaults: list[dict[str, float]]) -> 
 
 
 def words(changes: dict[str, dict[str, float]]) -> str:
-    """What a value changes, by instance."""
+    """What a value changes, by instance.
+
+    >>> words({"unet": {"cost": 0.004, "close": 1.0}, "vgg16": {}})
+    'unet 0.4 % more, 1 % after 2.0 times the seconds'
+    """
     said = []
     for instance, found in changes.items():
         parts = []
@@ -266,11 +281,36 @@ def words(changes: dict[str, dict[str, float]]) -> str:
             parts.append(f"{100 * abs(found['cost']):.1f} % {'more' if found['cost'] > 0 else 'less'}")
         if "gap" in found:
             parts.append(f"gap {100 * found['gap']:+.1f} points")
-        if "seconds" in found:
-            parts.append(f"1 % after {1 + found['seconds']:.1f} times the seconds")
+        for name, gap in (("close", "1 %"), ("proven", "0.01 %")):
+            if name in found:
+                parts.append(f"{gap} after {1 + found[name]:.1f} times the seconds")
         if parts:
-            said.append(f"{instance}: {', '.join(parts)}")
-    return "; ".join(said) or "nothing"
+            said.append(f"{instance} {', '.join(parts)}")
+    return "; ".join(said) or "no difference"
+
+
+def measure(search: str, pool: ProcessPoolExecutor, limit: float) -> Iterator[dict[str, Any]]:
+    """The default runs of a search, then those with each other value."""
+    places = [i for i, case in enumerate(_cases()) if case.search == search]
+    settings = _cases()[places[0]].settings
+    run = partial(measured, limit=limit)
+    again = pool.map(run, places * DEFAULT_RUNS)
+    others = [
+        (path, value, other)
+        for path, value in numbers(settings, VARIED[search])
+        for other in (half(value), 2 * value)
+        if other
+    ]
+    figures = pool.map(run, *zip(*((i, path, other) for path, _, other in others for i in places), strict=True))
+    defaults: dict[str, list[dict[str, float]]] = {}
+    for i, found in zip(places * DEFAULT_RUNS, again, strict=True):
+        defaults.setdefault(_cases()[i].instance, []).append(found)
+    yield {"search": search, "runs": defaults}
+    for path, value, other in others:
+        runs = {_cases()[i].instance: next(figures) for i in places}
+        changes = {name: differences(runs[name], defaults[name]) for name in runs}
+        setting = {"search": search, "setting": ".".join(path), "default": value}
+        yield setting | {"value": other, "runs": runs, "changes": changes}
 
 
 def main() -> None:
@@ -280,30 +320,19 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1, help="runs at a time (default: 1)")
     options = parser.parse_args()
     warm_up()
-    instances = _cases()
-    rows, details = [], []
-    run = partial(measured, limit=options.time_limit)
+    before = json.loads(RESULT.read_text())["details"] if RESULT.exists() else []
+    details = [one for one in before if one["search"] not in options.searches]
     with ProcessPoolExecutor(options.workers, get_context("fork")) as pool:
         for search in options.searches:
-            places = [i for i, case in enumerate(instances) if case.search == search]
-            again = pool.map(run, places * DEFAULT_RUNS)
-            values = dict(numbers(instances[places[0]].settings, VARIED[search]))
-            others = [(path, other) for path, value in values.items() for other in (half(value), 2 * value) if other]
-            asked = [(i, path, other) for path, other in others for i in places]
-            figures = pool.map(run, *zip(*asked, strict=True))
-            defaults: dict[str, list[dict[str, float]]] = {}
-            for i, found in zip(places * DEFAULT_RUNS, again, strict=True):
-                defaults.setdefault(instances[i].instance, []).append(found)
-            details.append({"search": search, "setting": "", "runs": defaults})
-            cells = {path: [search, ".".join(path), f"{value:g}"] for path, value in values.items()}
-            for path, other in others:
-                runs = {instances[i].instance: next(figures) for i in places}
-                changes = {name: differences(runs[name], defaults[name]) for name in runs}
-                details.append({"search": search, "setting": ".".join(path), "value": other, "runs": runs})
-                details[-1]["changes"] = changes
-                cells[path] += [f"{other:g}", words(changes)]
-                print(search, ".".join(path), f"{other:g}", words(changes), sep="  ", flush=True)
-            rows += [row if len(row) == len(COLUMNS) else [*row[:3], "", "", *row[3:]] for row in cells.values()]
+            for one in measure(search, pool, options.time_limit):
+                details.append(one)
+                if "setting" in one:
+                    print(search, one["setting"], f"{one['value']:g}", words(one["changes"]), sep="  ", flush=True)
+    rows = [
+        [one["search"], one["setting"], f"{one['default']:g}", f"{one['value']:g}", words(one["changes"])]
+        for one in details
+        if "setting" in one
+    ]
     publish("search_settings", COLUMNS, rows, details, time_limit=options.time_limit, threads=1)
 
 

@@ -54,8 +54,7 @@ class ChoiceMoments:
         graph = self.problem.graph
         self.stage = graph.first_stage
         self.cost_scale = graph.n / graph.total_cost if graph.total_cost else 1.0
-        small = self.problem.bytes < FEW_MOMENTS.always_kept * budget  # taken to be in memory for nothing
-        self.tiny = small & tables.always  # a mask, too, must be made
+        self.tiny = (self.problem.bytes < FEW_MOMENTS.always_kept * budget) & tables.always  # a mask, too, must be made
         self.sizes = np.where(self.tiny, 0, self.problem.bytes)
         self.unit = float(max(self.problem.bytes.max(initial=0), 1))
         self.d: list[dict[int, int]] = [{} for _ in range(graph.n)]
