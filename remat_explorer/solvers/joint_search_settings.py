@@ -10,9 +10,13 @@ from remat_explorer.solvers.plain_search_settings import PLAIN_SEARCH, PlainSear
 
 @dataclass(frozen=True)
 class JointSearchSettings:
-    """How long each step of `joint_search` works; shares are those of the time that is left, at most."""
+    """How long each step of `joint_search` works; shares are those of the time that is left, at most.
+
+    What other values change was measured by `benchmarks/search_settings.py`.
+    """
 
     # Stages times operations up to which the joint integer program is solved, without the steps for large problems.
+    # Not measured: the benchmark leaves that program out.
     exact_up_to: int = 2500
     # Share for the search with default implementations.
     defaults: float = 0.3

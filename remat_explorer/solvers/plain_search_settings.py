@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from remat_explorer.solvers.bounds.few_moments_settings import FEW_MOMENTS, FewMomentsSettings
-from remat_explorer.solvers.bounds.refinement import REFINEMENT, RefinementSettings
+from remat_explorer.solvers.bounds.refinement_settings import REFINEMENT, RefinementSettings
 from remat_explorer.solvers.bounds.restricted import RESTRICTED, RestrictedSettings
 from remat_explorer.solvers.search.planner import PLANNER, PlannerSettings
 
@@ -16,6 +16,8 @@ class PlainSearchSettings:
 
     Work of the local search is counted in iterations of one to four microseconds, and that of the search over sets in
     sets of a quarter of a microsecond to a microsecond, so that a run to its end does the same every time.
+
+    What other values change was measured by `benchmarks/search_settings.py`.
     """
 
     # Operations up to which sets of values in memory are searched.

@@ -29,7 +29,10 @@ from remat_explorer.solvers.search.planner import guided_schedule, plan_schedule
 
 @dataclass(frozen=True)
 class BudgetSettings:
-    """What a gap counts for, and how long a step of local search is."""
+    """What a gap counts for, and how long a step of local search is.
+
+    What other values change was measured by `benchmarks/search_settings.py`.
+    """
 
     # Relative gap up to which another budget is the better use of time.
     close: float = 1e-4

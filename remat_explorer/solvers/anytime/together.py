@@ -32,7 +32,10 @@ from remat_explorer.solvers.search.planner import plan_schedule
 
 @dataclass(frozen=True)
 class SweepSettings:
-    """How the time of a sweep is divided; an even share is the time divided by the number of budgets."""
+    """How the time of a sweep is divided; an even share is the time divided by the number of budgets.
+
+    What other values change was measured by `benchmarks/search_settings.py`.
+    """
 
     # Share of the time for all bounds, at most.
     bounding: float = 0.5

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class FewMomentsSettings:
-    """How many moments there are, and what is too small to count."""
+    """How many moments there are, and what is too small to count.
+
+    What other values change was measured by `benchmarks/search_settings.py`.
+    """
 
     # Share of the budget below which a value is taken to be in memory for nothing, which is still a relaxation.
     always_kept: float = 1e-4

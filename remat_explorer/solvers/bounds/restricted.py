@@ -21,7 +21,10 @@ GAP = 1e-6  # of the cost of computing everything once: the integer program is s
 
 @dataclass(frozen=True)
 class RestrictedSettings:
-    """How large a problem may be, and how long it is branched on."""
+    """How large a problem may be, and how long it is branched on.
+
+    What other values change was measured by `benchmarks/search_settings.py`.
+    """
 
     # Columns, at most: a larger problem is left alone.
     most_columns: int = 15_000

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class DivisorSettings:
-    """Which sizes memory is counted in whole multiples of."""
+    """Which sizes memory is counted in whole multiples of.
+
+    What other values change was measured by `benchmarks/search_settings.py`.
+    """
 
     # Share of the budget that a size must exceed.
     smallest: float = 2e-3
@@ -21,7 +24,10 @@ class DivisorSettings:
 
 @dataclass(frozen=True)
 class RowSettings:
-    """What counts as violated, how much is added in a round, and when rounds end."""
+    """What counts as violated, how much is added in a round, and when rounds end.
+
+    What other values change was measured by `benchmarks/search_settings.py`.
+    """
 
     # Memory rows that one round adds to a stage, at most.
     points: int = 3

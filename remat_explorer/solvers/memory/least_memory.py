@@ -31,7 +31,10 @@ from remat_explorer.solvers.milp import Milp
 
 @dataclass(frozen=True)
 class LeastMemorySettings:
-    """How many moments there are."""
+    """How many moments there are.
+
+    What other values change was measured by `benchmarks/search_settings.py`.
+    """
 
     # Moments at first.
     first: int = 4

@@ -27,7 +27,10 @@ from remat_explorer.solvers.strategies.optimal import solve_optimal
 
 @dataclass(frozen=True)
 class LeastPlainSettings:
-    """How the time is divided between the steps, and when they end."""
+    """How the time is divided between the steps, and when they end.
+
+    What other values change was measured by `benchmarks/search_settings.py`.
+    """
 
     # Relative width at which a bisection ends.
     close: float = 0.005

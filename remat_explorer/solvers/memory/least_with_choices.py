@@ -29,7 +29,10 @@ from remat_explorer.solvers.strategies.monet import improve_monet
 
 @dataclass(frozen=True)
 class LeastWithChoicesSettings:
-    """How the time is divided between the steps; shares are those of all of it, at most."""
+    """How the time is divided between the steps; shares are those of all of it, at most.
+
+    What other values change was measured by `benchmarks/search_settings.py`.
+    """
 
     # Share for planning with each choice.
     planning: float = 0.1

@@ -11,7 +11,10 @@ from remat_explorer.solvers.search.local_search import LOCAL_SEARCH, LocalSearch
 
 @dataclass(frozen=True)
 class DescentSettings:
-    """Of `MemoryDescent`: schedules of one choice of implementations."""
+    """Of `MemoryDescent`: schedules of one choice of implementations.
+
+    What other values change was measured by `benchmarks/search_settings.py`.
+    """
 
     # Relative width at which bisection with walks ends.
     close: float = 0.004
@@ -25,7 +28,10 @@ class DescentSettings:
 
 @dataclass(frozen=True)
 class CandidatesSettings:
-    """Of `MemoryCandidates`: which choices are tried next; shares are those of the time that is left, at most."""
+    """Of `MemoryCandidates`: which choices are tried next; shares are those of the time that is left, at most.
+
+    What other values change was measured by `benchmarks/search_settings.py`.
+    """
 
     # Share for planning with one choice.
     planning: float = 0.05
@@ -41,7 +47,10 @@ class CandidatesSettings:
 
 @dataclass(frozen=True)
 class ClimbSettings:
-    """Of `climb`: changes of a choice that walks judge slightly below the least known peak."""
+    """Of `climb`: changes of a choice that walks judge slightly below the least known peak.
+
+    What other values change was measured by `benchmarks/search_settings.py`.
+    """
 
     # By how much the budget is below that peak at first, relative.
     first_step: float = 0.02
@@ -55,9 +64,13 @@ class ClimbSettings:
 
 @dataclass(frozen=True)
 class MemorySearchSettings:
-    """Of `MemorySearch`; shares are those of the time that is left, at most."""
+    """Of `MemorySearch`; shares are those of the time that is left, at most.
+
+    What other values change was measured by `benchmarks/search_settings.py`.
+    """
 
     # Stages times operations up to which the joint integer program settles what is left.
+    # Not measured: the benchmark leaves that program out.
     exact_up_to: int = 2500
     # Share for the relaxation's linear program.
     bounding: float = 0.15

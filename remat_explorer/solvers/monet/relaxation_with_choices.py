@@ -21,7 +21,10 @@ from remat_explorer.solvers.monet.tables import Tables
 
 @dataclass(frozen=True)
 class RelaxationSettings:
-    """How many moments there are, and how exactly the integral relaxation is solved."""
+    """How many moments there are, and how exactly the integral relaxation is solved.
+
+    What other values change was measured by `benchmarks/search_settings.py`.
+    """
 
     # Moments at first.
     first: int = 6

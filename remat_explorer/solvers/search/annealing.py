@@ -15,9 +15,15 @@ from remat_explorer.solvers.search.machine_code import counting_nothing, entry
 from remat_explorer.solvers.search.moves import evict_some, exchange, keep, move, relieve, uniform
 
 HOT, COLD, WEIGHT, BEST = 0, 1, 2, 3  # entries of settings
+
+# Compiled into the machine code, so they are no settings: another value is another compilation.
 ADAPTATION = 1e-4  # share by which the weight changes in an iteration
-LEAST_WEIGHT, MOST_WEIGHT = 1e-3, 100.0
-RELIEVE, KEEP, MOVE, EXCHANGE = 0.4, 0.65, 0.75, 0.85  # up to which draw each kind of move is made
+LEAST_WEIGHT = 1e-3  # smallest weight
+MOST_WEIGHT = 100.0  # largest weight
+RELIEVE = 0.4  # draws below evict from a stage above the budget, while there is one
+KEEP = 0.65  # others below retain what is computed again
+MOVE = 0.75  # others below compute again in another stage
+EXCHANGE = 0.85  # others below retain what is computed again and evict where memory is then short; the rest evict
 
 
 @counting_nothing

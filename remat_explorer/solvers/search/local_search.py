@@ -24,7 +24,10 @@ LOOSER = (1.0, 1.02, 1.05, 1.1, 1.2, 1.4, 2.0)  # budgets of walks that local se
 
 @dataclass(frozen=True)
 class LocalSearchSettings:
-    """How long the coolings are, how hot, and what they begin with."""
+    """How long the coolings are, how hot, and what they begin with.
+
+    What other values change was measured by `benchmarks/search_settings.py`.
+    """
 
     # Iterations of the first cooling for each operation.
     first_cooling_each: int = 200

@@ -12,6 +12,7 @@ from remat_explorer.solvers.search.account import excess, replay
 from remat_explorer.solvers.search.flips import AGAIN, flip, tidy
 from remat_explorer.solvers.search.machine_code import counting_nothing
 
+# Compiled into the machine code, so they are no settings: another value is another compilation.
 DEEPEST = 8  # operations that one eviction computes again, at most
 TRIES = 16  # draws until something fits a purpose
 EVICTIONS = 3  # that make room for one value that is kept, at most

@@ -31,7 +31,10 @@ GUIDED_EXPONENTS = ((1, 1, 1), (0.5, 1, 1), (1, 1, 0.5), (1, 1, 0))
 
 @dataclass(frozen=True)
 class PlannerSettings:
-    """How many walks there are, how they are repaired, and the local search that follows."""
+    """How many walks there are, how they are repaired, and the local search that follows.
+
+    What other values change was measured by `benchmarks/search_settings.py`.
+    """
 
     # Operations up to which `cheapest_walk` makes few walks: they give a good enough limit to another search.
     tiny: int = 10
