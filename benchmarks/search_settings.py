@@ -31,20 +31,20 @@ from report import RESULTS, publish
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.solvers import checkpoint_all_peak
+from remat_explorer.solvers.anytime.joint_search import JointSearch
+from remat_explorer.solvers.anytime.joint_search_settings import JOINT_SEARCH
+from remat_explorer.solvers.anytime.plain_search import Search
+from remat_explorer.solvers.anytime.plain_search_settings import PLAIN_SEARCH
+from remat_explorer.solvers.anytime.together import SWEEP, solve_together
 from remat_explorer.solvers.base import Limits, Progress
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.joint_search import JointSearch
-from remat_explorer.solvers.joint_search_settings import JOINT_SEARCH
 from remat_explorer.solvers.memory.least_memory import LEAST_MEMORY, Allowance, integral_least_factor, least_factor
 from remat_explorer.solvers.memory.least_plain import LEAST_PLAIN, least_plain
 from remat_explorer.solvers.memory.least_with_choices import LEAST_WITH_CHOICES, least_with_choices
-from remat_explorer.solvers.memory.minimum_budget import largest_operation
 from remat_explorer.solvers.memory_at_overhead.memory_search import MemorySearch
 from remat_explorer.solvers.memory_at_overhead.memory_settings import MEMORY_SEARCH
-from remat_explorer.solvers.plain_search import Search
-from remat_explorer.solvers.plain_search_settings import PLAIN_SEARCH
 from remat_explorer.solvers.search.compilation import warm_up
-from remat_explorer.solvers.sweeps.sweep_optimal import SWEEP, solve_together
+from remat_explorer.solvers.smallest_budget import largest_operation
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
 COLUMNS = ("search", "setting", "default", "instead", "what changes")

@@ -27,12 +27,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from remat_explorer.graph import Graph
+from remat_explorer.solvers.anytime.joint_search_settings import JOINT_SEARCH, JointSearchSettings
 from remat_explorer.solvers.anytime.plain_search import Search
 from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress
 from remat_explorer.solvers.bounds.few_moments import few_moments_bound
 from remat_explorer.solvers.bounds.guidance import guides
 from remat_explorer.solvers.incumbent import Incumbent
-from remat_explorer.solvers.joint_search_settings import JOINT_SEARCH, JointSearchSettings
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.monet.candidate import Candidate
 from remat_explorer.solvers.monet.choice_search import ChoiceSearch

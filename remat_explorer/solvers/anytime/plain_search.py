@@ -33,6 +33,7 @@ from functools import cached_property
 import numpy as np
 
 from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.anytime.plain_search_settings import PLAIN_SEARCH, PlainSearchSettings
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.bounds.few_moments import few_moments_bound
 from remat_explorer.solvers.bounds.guidance import guides, guides_to
@@ -42,7 +43,6 @@ from remat_explorer.solvers.bounds.restricted import run_again_in, solve_within
 from remat_explorer.solvers.bounds.rounding import cost_step
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.incumbent import Incumbent
-from remat_explorer.solvers.plain_search_settings import PLAIN_SEARCH, PlainSearchSettings
 from remat_explorer.solvers.search.exact_search import search_exactly
 from remat_explorer.solvers.search.local_search import LocalSearch
 from remat_explorer.solvers.search.planner import cheapest_walk, guided_schedule, plan_schedule

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from remat_explorer.solvers.anytime.plain_search_settings import PLAIN_SEARCH, PlainSearchSettings
 from remat_explorer.solvers.monet.relaxation_with_choices import RELAXATION, RelaxationSettings
-from remat_explorer.solvers.plain_search_settings import PLAIN_SEARCH, PlainSearchSettings
 
 
 @dataclass(frozen=True)
