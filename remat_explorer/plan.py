@@ -3,19 +3,27 @@
 Checkmate's Algorithm 1 (section 4.9) with its code motion taken to the end: the rows of R one after another, each
 version of a value freed right after its last use, or overwritten by it. The plan's peak is therefore never above the
 schedule's U.
+
+A plan takes milliseconds to make, and many ask for that of the same schedule: the points of a sweep, the reports of a
+solve, every picture. `Plan.of` and `Plan.peak_of` remember what they made.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from remat_explorer.errors import ScheduleError
 from remat_explorer.graph import Graph
+from remat_explorer.once import once
 from remat_explorer.schedule import Schedule
+
+MOST_PLANS, MOST_STATEMENTS = 256, 500_000  # remembered at a time; a statement takes about 130 bytes
 
 
 @dataclass(frozen=True)
@@ -90,8 +98,28 @@ class Plan:
 
     @staticmethod
     def of(schedule: Schedule) -> Plan:
-        """The plan of a schedule: its computations in order, values freed after, or overwritten by, its last use."""
-        return Plan.from_sequence(schedule.graph, schedule.sequence)
+        """The plan of a schedule: its computations in order, values freed after, or overwritten by, its last use.
+
+        Plans are remembered by the schedule's identity, for no longer than the schedule lives: up to `MOST_PLANS` with
+        `MOST_STATEMENTS` statements in all; those asked for longest ago are forgotten, and made again when somebody
+        asks. Any thread may call this; all get the same plan.
+
+        >>> from remat_explorer.instances import linear
+        >>> keep = Schedule(linear(1), np.eye(3), [[0, 0, 0], [1, 0, 0], [1, 1, 0]])
+        >>> Plan.of(keep) is Plan.of(keep)
+        True
+        """
+        return _recent.plan_of(schedule)
+
+    @staticmethod
+    def peak_of(schedule: Schedule) -> int:
+        """Predicted peak of the schedule's plan in bytes, remembered for as long as the schedule lives.
+
+        >>> from remat_explorer.instances import linear
+        >>> Plan.peak_of(Schedule(linear(1), np.eye(3), [[0, 0, 0], [1, 0, 0], [1, 1, 0]]))
+        3
+        """
+        return _peak_of(schedule)
 
     @staticmethod
     def from_sequence(graph: Graph, sequence: Iterable[tuple[int, int, int]]) -> Plan:
@@ -170,3 +198,35 @@ class Plan:
         verb = "compute" if statement.first else "recompute"
         place = "" if statement.overwrites is None else f" in place of {self.graph.values[statement.overwrites].name}"
         return f"{verb} {self.graph.operations[statement.operation].name}{place}"
+
+
+class _RecentPlans:
+    """The plans of the schedules that were asked for last."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._plans: WeakKeyDictionary[Schedule, Plan] = WeakKeyDictionary()  # asked for longest ago first
+
+    def plan_of(self, schedule: Schedule) -> Plan:
+        with self._lock:
+            plan = self._plans.pop(schedule, None)
+            if plan is not None:
+                self._plans[schedule] = plan
+                return plan
+        made = Plan.from_sequence(schedule.graph, schedule.sequence)
+        with self._lock:
+            plan = self._plans.setdefault(schedule, made)  # that of another thread, if it was faster
+            statements = sum(len(other.statements) for other in self._plans.values())
+            for oldest in list(self._plans)[:-1]:
+                if len(self._plans) <= MOST_PLANS and statements <= MOST_STATEMENTS:
+                    break
+                statements -= len(self._plans.pop(oldest).statements)
+        return plan
+
+
+_recent = _RecentPlans()
+
+
+@once
+def _peak_of(schedule: Schedule) -> int:
+    return Plan.of(schedule).peak

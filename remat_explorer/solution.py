@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +90,7 @@ class Solution:
         """Cost as a ratio to checkpoint-all, which computes everything once."""
         return self.schedule.overhead if self.schedule else None
 
-    @cached_property
+    @property
     def plan(self) -> Plan | None:
         """The statements that execute the schedule, freed as early as possible."""
         return Plan.of(self.schedule) if self.schedule else None
@@ -99,7 +98,7 @@ class Solution:
     @property
     def peak(self) -> int | None:
         """Predicted peak of the plan in bytes, resident bytes included."""
-        return self.plan.peak if self.plan else None
+        return Plan.peak_of(self.schedule) if self.schedule else None
 
     @property
     def gap(self) -> float | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from remat_explorer.explanations.once import once
 from remat_explorer.graph import Graph
+from remat_explorer.once import once
 from remat_explorer.schedule import Schedule
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from remat_explorer.explanations.once import once
 from remat_explorer.graph import Graph, Implementation, Operation
+from remat_explorer.once import once
 from remat_explorer.schedule import Schedule
 
 OWN = ""  # the kind of an operation's default implementation, which is PyTorch's own

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from remat_explorer.explanations.once import once
+from remat_explorer.once import once
 from remat_explorer.plan import Compute, Plan
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from remat_explorer.explanations.lives import Life, lives_of
-from remat_explorer.explanations.once import once
 from remat_explorer.explanations.wording import (
     Mention,
     Words,
@@ -15,6 +14,7 @@ from remat_explorer.explanations.wording import (
     persistent_kind,
     plain,
 )
+from remat_explorer.once import once
 from remat_explorer.plan import Compute, Free, Plan
 
 

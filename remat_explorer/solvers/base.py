@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from weakref import WeakKeyDictionary
 
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
@@ -13,8 +12,6 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solution import relative_gap
 
 PROVEN = 1e-6  # relative gap up to which a solution is called optimal
-
-_peaks: WeakKeyDictionary[Schedule, int] = WeakKeyDictionary()  # many reports carry the same schedule
 
 
 @dataclass(frozen=True)
@@ -48,12 +45,8 @@ class Progress:
 
     @property
     def peak(self) -> int | None:
-        """Predicted peak of the schedule's plan in bytes; worked out when it is first asked for."""
-        if self.schedule is None:
-            return None
-        if self.schedule not in _peaks:
-            _peaks[self.schedule] = Plan.of(self.schedule).peak
-        return _peaks[self.schedule]
+        """Predicted peak of the schedule's plan in bytes."""
+        return None if self.schedule is None else Plan.peak_of(self.schedule)
 
     @property
     def gap(self) -> float | None:

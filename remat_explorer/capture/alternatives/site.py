@@ -65,9 +65,7 @@ class Scene:
         with graph.inserting_after(after):
             node = graph.call_function(target, arguments)
         node.meta = {MODULE_PATH: after.meta.get(MODULE_PATH, ""), LABEL: label}
-        self.found.fakes[node] = fake
-        self.found.of_node[node] = StorageDraft(node, fake.untyped_storage().nbytes())
-        self.found.__dict__.pop("order", None)  # counted anew, with this node
+        self.found.add(node, fake)
         return node
 
     def add_optional(self, node: Node, reads: tuple[Node, ...]) -> OperationDraft:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch._functorch._aot_autograd.descriptors import TangentAOTInput
@@ -77,6 +78,12 @@ class Storages:
     def order(self) -> dict[Node, int]:
         """Place of each node in the graph."""
         return {node: place for place, node in enumerate(self.module.graph.nodes)}
+
+    def add(self, node: Node, fake: Any) -> None:
+        """A node that was inserted into the graph, what it gives, and a storage of its own."""
+        self.fakes[node] = fake
+        self.of_node[node] = StorageDraft(node, fake.untyped_storage().nbytes())
+        vars(self).pop("order", None)  # counted anew, with this node
 
     def readers(self) -> dict[StorageDraft, list[OperationDraft]]:
         """Who reads each storage, as things stand."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterable
+from weakref import WeakKeyDictionary
 
 from remat_explorer.explanations.kinds import kinds_used
 from remat_explorer.graph import Graph
@@ -18,6 +19,8 @@ from remat_explorer.solvers.sweeps.own_points import OwnPoint
 from remat_explorer.solvers.sweeps.sharing import assessed
 
 Record = tuple[frozenset[str], frozenset[str], Solution]  # the kinds that were allowed, that are used, and the answer
+
+_lifted: WeakKeyDictionary[Schedule, Schedule] = WeakKeyDictionary()  # for each schedule, what was last made of it
 
 
 class Answers:
@@ -86,9 +89,9 @@ def lifted(solution: Solution, selection: Selection) -> Solution:
 
 def lifted_schedule(schedule: Schedule, selection: Selection) -> Schedule:
     """A schedule of selected implementations on the graph with choices; the same object for the same schedule."""
-    known = vars(schedule).get("lifted")
+    known = _lifted.get(schedule)
     if known is None or known.graph is not selection.origin:
-        known = vars(schedule)["lifted"] = selection.lift(schedule)
+        known = _lifted[schedule] = selection.lift(schedule)
     return known
 
 

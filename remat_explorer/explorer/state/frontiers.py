@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterable
-from weakref import WeakKeyDictionary
 
 from remat_explorer.explorer.state.state import State
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
-from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import STRATEGIES, Frontier
 from remat_explorer.solvers.sweeps.own_points import OwnPoint, with_bounds
 from remat_explorer.solvers.sweeps.sharing import merged, shared
-
-_plans: WeakKeyDictionary[Schedule, Plan] = WeakKeyDictionary()  # one for all points that carry the same schedule
 
 
 def joined(
@@ -101,9 +97,6 @@ def _better(old: Solution, new: Solution) -> Solution:
 
 
 def _prime(point: Solution) -> None:
-    """Make the plan of a point now, once for all points with this schedule."""
-    if point.schedule is None or "plan" in vars(point):
-        return
-    if point.schedule not in _plans:
-        _plans[point.schedule] = Plan.of(point.schedule)
-    vars(point)["plan"] = _plans[point.schedule]
+    """Make the plan of a point, unless it was made before, so that it need not be made when the point is shown."""
+    if point.schedule is not None:
+        Plan.peak_of(point.schedule)

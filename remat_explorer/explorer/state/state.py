@@ -120,7 +120,6 @@ class State(t.HasTraits):
             if not self.has_trait(name):
                 raise UnknownNameError("setting", name, self.trait_names())
         self.lock = threading.RLock()
-        self._plan_of: tuple[Schedule, Plan] | None = None
         self._answers: Answers | None = None
         self.usual_strategy = ""  # what was chosen before a graph with choices asked for "monet"
         super().__init__(**settings)
@@ -139,13 +138,7 @@ class State(t.HasTraits):
     @property
     def plan(self) -> Plan | None:
         """The plan of the schedule on the screen."""
-        if self.schedule is None:
-            return None
-        if self.solution is not None and self.solution.schedule is self.schedule:
-            return self.solution.plan
-        if self._plan_of is None or self._plan_of[0] is not self.schedule:
-            self._plan_of = (self.schedule, Plan.of(self.schedule))
-        return self._plan_of[1]
+        return None if self.schedule is None else Plan.of(self.schedule)
 
     @property
     def kinds(self) -> tuple[str, ...]:

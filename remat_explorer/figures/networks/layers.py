@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from remat_explorer.explanations.once import once
 from remat_explorer.graph import Graph
+from remat_explorer.once import once
 from remat_explorer.schedule import Schedule
 
 

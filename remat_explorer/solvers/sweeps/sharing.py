@@ -86,7 +86,7 @@ def assessed(
                 status = Status.OPTIMAL
     elif infeasible:
         bound = None
-    found = Solution(
+    return Solution(
         like.graph,
         like.strategy,
         status,
@@ -96,9 +96,6 @@ def assessed(
         like.seconds if seconds is None else seconds,
         like.solver if solver is None else solver,
     )
-    if schedule is like.schedule and "plan" in vars(like):
-        vars(found)["plan"] = like.plan  # it takes milliseconds to make, for each of many points again and again
-    return found
 
 
 def proves_infeasible(solution: Solution) -> bool:

@@ -1,4 +1,4 @@
-"""Work that is done once for each plan or schedule, however often it is asked for."""
+"""Work that is done once for each object, however often it is asked for, and forgotten with the object."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ def once(make: Callable[[Key], Answer]) -> Callable[[Key], Answer]:
     """A function of one object that remembers its answer for as long as the object lives.
 
     Objects are told apart by identity: comparing two plans would cost more than the work that is saved. The answer
-    must not refer to the object, which would then live forever.
+    must not refer to the object, which would then live forever. Any thread may call the function; two that ask for the
+    same object at the same time both do the work.
 
     >>> calls = []
     >>> class Thing: pass

@@ -6,8 +6,8 @@ import gc
 import weakref
 
 from remat_explorer.explanations import lives_of
-from remat_explorer.explanations.once import once
 from remat_explorer.instances import linear
+from remat_explorer.once import once
 from remat_explorer.plan import Plan
 
 
