@@ -16,6 +16,7 @@ from remat_explorer.errors import SolverError
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.linear_expression import ABSENT, require_columns
 from remat_explorer.solvers.milp import Milp
 
 
@@ -88,9 +89,9 @@ class CheckmateProblem:
         self.cost_scale = n / total if total else 1.0
         self.unit = float(max(condensed.bytes.max(initial=0), condensed.transient.max(initial=0), 1))
         self.budget = budget / self.unit
-        self.R = np.full((rows.count, n), -1)
-        self.S = np.full((rows.count, condensed.groups), -1)
-        self.D = np.full((rows.count, n), -1)
+        self.R = np.full((rows.count, n), ABSENT)
+        self.S = np.full((rows.count, condensed.groups), ABSENT)
+        self.D = np.full((rows.count, n), ABSENT)
         self.FREE: dict[tuple[int, int, int], int] = {}
         persistent = [sum(graph.values[v].bytes for v in graph.outputs(k) if graph.persistent[v]) for k in range(n)]
         self.persistent = np.array(persistent) / self.unit
@@ -223,8 +224,7 @@ class CheckmateProblem:
 
     def _row(self, terms: list[tuple[float, int]], sense, right: float) -> None:
         """Add a row, without the variables that are fixed to 0."""
-        terms = [(coefficient, int(column)) for coefficient, column in terms if column >= 0]
-        self.milp.row([column for _, column in terms], [coefficient for coefficient, _ in terms], sense, right)
+        require_columns(self.milp, terms, sense, right)
 
     def matrices(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """R (rows, n) and S (rows, groups) at a point, fractional where the point is."""

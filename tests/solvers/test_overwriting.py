@@ -94,7 +94,7 @@ def test_every_account_of_a_schedules_memory_is_its_U(seed, overwriting_graph):
             model.add_memory_row(t, k)
         point = model.point(schedule.R, S)
         for t, k in np.argwhere(runs).tolist():
-            present = sum(size * model._value(term, point) for size, term in model._memory(t, k))
+            present = sum(size * term.at(point) for size, term in model._memory(t, k))
             assert condensed.base[t] + present == schedule.U[t, k]
 
 

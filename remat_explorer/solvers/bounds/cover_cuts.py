@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from remat_explorer.solvers.bounds.row_settings import ROWS
+from remat_explorer.solvers.linear_expression import LinearExpression, single_columns
 
 
 class MemoryRow(NamedTuple):
@@ -37,11 +38,11 @@ class MemoryRow(NamedTuple):
     factors: np.ndarray
 
     @staticmethod
-    def of(room: int, terms: Sequence[tuple[int, tuple[float, int, float]]]) -> MemoryRow:
-        """The row of sizes with (constant, column, factor), every one with a column."""
+    def of(room: int, terms: Sequence[tuple[int, LinearExpression]]) -> MemoryRow:
+        """The row of sizes times expressions, each of one column."""
         sizes = np.array([size for size, _ in terms], dtype=float)
-        affine = np.array([term for _, term in terms], dtype=float).reshape(-1, 3)
-        return MemoryRow(room, sizes, affine[:, 0], affine[:, 1].astype(np.int64), affine[:, 2])
+        constants, columns, factors = single_columns([term for _, term in terms]).T
+        return MemoryRow(room, sizes, constants, columns.astype(np.int64), factors)
 
     def presence(self, values: np.ndarray) -> np.ndarray:
         """x at a point of the columns."""
@@ -64,7 +65,7 @@ def violated_cover(row: MemoryRow, values: np.ndarray, violated: float = ROWS.co
         values: a point, one value per column.
         violated: by how much, at least.
 
-    >>> row = MemoryRow.of(10, [(6, (0.0, 0, 1.0)), (6, (0.0, 1, 1.0)), (13, (0.0, 2, 1.0))])
+    >>> row = MemoryRow.of(10, [(size, LinearExpression.of(i)) for i, size in enumerate((6, 6, 13))])
     >>> violated_cover(row, np.array([0.8, 0.8, 0.0]))
     Cover(terms=(0, 1, 2), coefficients=(1, 1, 2), right=1)
     """

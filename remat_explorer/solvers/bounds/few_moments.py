@@ -26,9 +26,8 @@ from remat_explorer.solvers.bounds.few_moments_settings import FEW_MOMENTS, FewM
 from remat_explorer.solvers.bounds.first_moments import first_moments
 from remat_explorer.solvers.bounds.possibilities import last_use
 from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.linear_expression import ABSENT, PRESENT, require_columns
 from remat_explorer.solvers.milp import Milp, Outcome
-
-ABSENT, PRESENT = -1, -2  # instead of a column: the constants 0 and 1
 
 
 class MomentsProblem:
@@ -94,14 +93,16 @@ class MomentsProblem:
         """What is ``held`` during the first run of t, in units, and what t itself needs is within the budget."""
         problem = self.condensed
         room = self.budget - int(problem.base[t] + problem.output_bytes[t] + problem.transient[t])
-        self.memory_rows.append(self.at_least([(-size, column) for size, column in held], -room / self.unit))
+        terms = [(-size, column) for size, column in held]
+        self.memory_rows.append(require_columns(self.milp, terms, ">", -room / self.unit))
 
     def _ever_after(self, q: int) -> np.ndarray:
         """Columns for "runs again at any time after moment q": at most the sum over the intervals, and at most 1."""
         ever = np.full(self.condensed.n, ABSENT)
         for k in np.flatnonzero(self.x[q] != ABSENT).tolist():
             ever[k] = self.milp.column()
-            self.at_least([(-1, int(ever[k])), *((1, int(column)) for column in self.x[q:, k])], 0)
+            terms = [(-1.0, ever[k]), *((1.0, column) for column in self.x[q:, k])]
+            require_columns(self.milp, terms, ">")
         return ever
 
     def _add_interval(self, a: int, b: int, again: np.ndarray) -> None:
@@ -110,22 +111,16 @@ class MomentsProblem:
         end = self.moments[b] if b < len(self.moments) else problem.n - 1
         read = problem.reads[start + 1 : end + 1].any(axis=0) & (problem.producer < start)
         for v in np.flatnonzero(read).tolist():
-            self.at_least(self._had(a, v, again), 1)
+            require_columns(self.milp, self._had(a, v, again), ">", 1.0)
         for k in np.flatnonzero(again != ABSENT).tolist():
             for u in problem.inputs[k]:
-                self.at_least([(-1, int(again[k])), *self._had(a, u, again)], 0)
+                require_columns(self.milp, [(-1.0, again[k]), *self._had(a, u, again)], ">")
         if b < len(self.moments):
             for v in np.flatnonzero((self.s[b] != ABSENT) & (problem.producer < start) & ~read).tolist():
-                self.at_least([(-1, int(self.s[b, v])), *self._had(a, v, again)], 0)
+                require_columns(self.milp, [(-1.0, self.s[b, v]), *self._had(a, v, again)], ">")
 
     def _had(self, a: int, v: int, again: np.ndarray) -> list[tuple[float, int]]:
-        return [(1, int(self.s[a, v])), (1, int(again[self.condensed.producer[v]]))]
-
-    def at_least(self, terms: list[tuple[float, int]], right: float) -> int:
-        """Add the row: the sum of coefficients times columns is at least ``right``; its number."""
-        right -= sum(coefficient for coefficient, column in terms if column == PRESENT)
-        terms = [(coefficient, column) for coefficient, column in terms if column >= 0]
-        return self.milp.row([column for _, column in terms], [coefficient for coefficient, _ in terms], ">", right)
+        return [(1.0, int(self.s[a, v])), (1.0, int(again[self.condensed.producer[v]]))]
 
     def bound(self, outcome: Outcome) -> float:
         """Lower bound on the cost, in the graph's unit."""

@@ -10,32 +10,15 @@ Runs of stages may be merged (`Stages`): the problem is then a relaxation, much 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
 from remat_explorer.solvers.bounds.possibilities import possibilities
 from remat_explorer.solvers.bounds.stages import Stages
 from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.linear_expression import ONE, ZERO, LinearExpression, require, single_columns
 from remat_explorer.solvers.milp import Milp
-
-
-class Affine(NamedTuple):
-    """constant + factor * column; the column is -1 where there is none."""
-
-    constant: float
-    column: int = -1
-    factor: float = 0.0
-
-    @property
-    def is_zero(self) -> bool:
-        """Whether this is 0 at every point."""
-        return self.column < 0 and self.constant == 0
-
-
-ZERO, ONE = Affine(0.0), Affine(1.0)
 
 
 class LivenessColumns:
@@ -86,14 +69,14 @@ class LivenessColumns:
                 # exactly one of "retained" and "recomputed" holds for an input of t, and one for all of one producer
                 column = milp.column(cost=-costs[k], integer=True)
                 self.objective_constant += costs[k]
-                self.R[q][k] = Affine(1.0, column, -1.0)
+                self.R[q][k] = ONE - LinearExpression.of(column)
                 for v in needed:
-                    self.S[q][v] = Affine(0.0, column, 1.0)
+                    self.S[q][v] = LinearExpression.of(column)
             elif self.reruns[q, k]:
-                self.R[q][k] = Affine(0.0, milp.column(cost=costs[k], integer=True), 1.0)
+                self.R[q][k] = LinearExpression.of(milp.column(cost=costs[k], integer=True))
             for v in useful:
                 if v not in needed:
-                    self.S[q][v] = Affine(0.0, milp.column(integer=True), 1.0)
+                    self.S[q][v] = LinearExpression.of(milp.column(integer=True))
 
     def add_rules(self, q: int) -> None:
         problem, read = self.condensed, self.stages.reads[q]
@@ -103,24 +86,14 @@ class LivenessColumns:
                 continue
             for v in problem.inputs[k]:  # (1b): R[t,k] <= R[t,p(v)] + S[t,v]
                 if not read[v] and not self.must_hold[q, v]:
-                    self.at_most([(1, self.R[q][k]), *self._missing(q, v)], 0)
+                    require(self.milp, [(1.0, self.R[q][k]), *self._missing(q, v)], "<")
         for v in range(problem.groups):  # (1c): S[t+1,v] <= R[t,p(v)] + S[t,v]
             held = read[v] or self.must_hold[q, v]
             if problem.producer[v] < first and not held and not self.S[q + 1][v].is_zero:
-                self.at_most([(1, self.S[q + 1][v]), *self._missing(q, v)], 0)
+                require(self.milp, [(1.0, self.S[q + 1][v]), *self._missing(q, v)], "<")
 
-    def _missing(self, q: int, v: int) -> list[tuple[float, Affine]]:
-        return [(-1, self.R[q][self.condensed.producer[v]]), (-1, self.S[q][v])]
-
-    def at_most(self, terms: Sequence[tuple[float, Affine]], right: float) -> None:
-        """Add the row: the sum of weights times terms is at most ``right``."""
-        columns, coefficients = [], []
-        for weight, term in terms:
-            right -= weight * term.constant
-            if term.column >= 0:
-                columns.append(term.column)
-                coefficients.append(weight * term.factor)
-        self.milp.row(columns, coefficients, "<", right)
+    def _missing(self, q: int, v: int) -> list[tuple[float, LinearExpression]]:
+        return [(-1.0, self.R[q][self.condensed.producer[v]]), (-1.0, self.S[q][v])]
 
     def cost(self, objective: float) -> float:
         """The cost, in the graph's unit, that a value of the objective stands for."""
@@ -134,8 +107,9 @@ class LivenessColumns:
 
     @cached_property
     def terms(self) -> tuple[np.ndarray, np.ndarray]:
-        """R and S as arrays of (constant, column, factor), once they are built."""
-        return np.array(self.R, dtype=float), np.array(self.S[:-1], dtype=float).reshape(len(self.stages), -1, 3)
+        """R and S as arrays of (constant, column, weight), once they are built."""
+        R, S = (single_columns([part for row in rows for part in row]) for rows in (self.R, self.S[:-1]))
+        return R.reshape(len(self.stages), -1, 3), S.reshape(len(self.stages), -1, 3)
 
     def reruns_excluded(self, reduced_costs: np.ndarray, room: float) -> np.ndarray:
         """Which operation runs again in which entry in no schedule whose cost is within ``room`` of the bound.

@@ -14,11 +14,12 @@ import numpy as np
 
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.bounds.cover_cuts import MemoryRow, violated_cover
-from remat_explorer.solvers.bounds.liveness_columns import ONE, Affine, LivenessColumns
+from remat_explorer.solvers.bounds.liveness_columns import LivenessColumns
 from remat_explorer.solvers.bounds.rounding import divisors
 from remat_explorer.solvers.bounds.row_settings import ROWS, RowSettings
 from remat_explorer.solvers.bounds.stages import Stages
 from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.linear_expression import ONE, LinearExpression, require
 from remat_explorer.solvers.milp import Milp
 
 
@@ -51,7 +52,7 @@ class LivenessModel(LivenessColumns):
         self.budget, self.settings = budget, settings
         self.unit = float(max(condensed.bytes.max(initial=0), 1))
         self.divisors = divisors(condensed, budget, settings.divisors)
-        self.L: dict[tuple[int, int, int], Affine] = {}
+        self.L: dict[tuple[int, int, int], LinearExpression] = {}
         self.points: set[tuple[int, int]] = set()
         self._memory_rows: list[MemoryRow] = []
         self._covers: list[set[tuple[int, ...]]] = []
@@ -80,14 +81,15 @@ class LivenessModel(LivenessColumns):
         self.points.add((t, k))
         terms = self._memory(t, k)
         room = self.budget - int(self.condensed.base[t])
-        self.at_most([(size / self.unit, term) for size, term in terms], room / self.unit)
+        scaled = [(size / self.unit, term) for size, term in terms]
+        require(self.milp, scaled, "<", room / self.unit)
         left = room - sum(size for size, term in terms if term == ONE)
-        self._memory_rows.append(MemoryRow.of(left, [(size, term) for size, term in terms if term.column >= 0]))
+        self._memory_rows.append(MemoryRow.of(left, [(size, term) for size, term in terms if term.columns]))
         self._covers.append(set())
         for d in self.divisors:
             rounded = [(size // d, term) for size, term in terms if size >= d and term != ONE]
             if sum(count for count, _ in rounded) > left // d:
-                self.at_most(rounded, left // d)
+                require(self.milp, rounded, "<", left // d)
         return True
 
     def add_covers(self, values: np.ndarray) -> int:
@@ -104,7 +106,7 @@ class LivenessModel(LivenessColumns):
                 added += 1
         return added
 
-    def _memory(self, t: int, k: int) -> list[tuple[int, Affine]]:
+    def _memory(self, t: int, k: int) -> list[tuple[int, LinearExpression]]:
         """Bytes beyond the stage's base, as sizes and how present each is."""
         problem, q = self.condensed, self.stages.position[t]
         terms = [(int(problem.output_bytes[k] + problem.transient[k]), self.R[q][k])]
@@ -118,7 +120,7 @@ class LivenessModel(LivenessColumns):
                 terms.append((credit, self._alive_after(q, v, k)))
         return [(size, term) for size, term in terms if size and not term.is_zero]
 
-    def _alive(self, q: int, v: int, k: int) -> Affine:
+    def _alive(self, q: int, v: int, k: int) -> LinearExpression:
         """Whether v, computed before k, is in memory when k runs in entry q, a single stage."""
         t = int(self.stages.first[q])
         if self.stages.reads[q, v]:
@@ -126,11 +128,11 @@ class LivenessModel(LivenessColumns):
         readers = [j for j in self.condensed.readers[v] if k <= j < t and not self.R[q][j].is_zero]
         return self._largest(q, v, readers)
 
-    def _alive_after(self, q: int, v: int, k: int) -> Affine:
+    def _alive_after(self, q: int, v: int, k: int) -> LinearExpression:
         """Whether v, read by k, is still in memory once k has run in entry q."""
         return self._alive(q, v, k + 1) if k < self.stages.first[q] else self.S[q + 1][v]
 
-    def _largest(self, q: int, v: int, readers: list[int]) -> Affine:
+    def _largest(self, q: int, v: int, readers: list[int]) -> LinearExpression:
         """At least S[t+1,v] and R[t,j] of every reader: L[t,v,j] chains them, so that points share columns."""
         kept = self.S[q + 1][v]
         if not readers:
@@ -141,9 +143,9 @@ class LivenessModel(LivenessColumns):
             if rest.is_zero:
                 self.L[key] = self.R[q][readers[0]]
             else:
-                self.L[key] = largest = Affine(0.0, self.milp.column(), 1.0)
-                self.at_most([(1, self.R[q][readers[0]]), (-1, largest)], 0)
-                self.at_most([(1, rest), (-1, largest)], 0)
+                self.L[key] = largest = LinearExpression.of(self.milp.column())
+                require(self.milp, [(1.0, self.R[q][readers[0]]), (-1.0, largest)], "<")
+                require(self.milp, [(1.0, rest), (-1.0, largest)], "<")
         return self.L[key]
 
     def add_path_cut(self, begin: int, end: int, path: Sequence[int]) -> None:
@@ -156,7 +158,7 @@ class LivenessModel(LivenessColumns):
         terms = [(1.0, self.R[end][producer[path[0]]]), (1.0, self.S[end][path[0]])]
         terms += [(-1.0, self.S[begin][v]) for v in path]
         terms += [(-1.0, self.R[q][producer[path[-1]]]) for q in range(begin, end + 1)]
-        self.at_most(terms, 0)
+        require(self.milp, terms, "<")
 
     def add_cover_row(self, t: int, k: int, R: np.ndarray, S: np.ndarray) -> None:
         """Forbid an integral point that exceeds the budget at (t, k) by less than the solver's tolerance.
@@ -166,16 +168,12 @@ class LivenessModel(LivenessColumns):
         room = self.budget - int(self.condensed.base[t])
         terms = sorted(self._memory(t, k), key=lambda pair: -pair[0])
         values = self.point(R, S)
-        cover: list[Affine] = []
+        cover: list[LinearExpression] = []
         for size, term in terms:
-            if room >= 0 and self._value(term, values) > 0.5:
+            if room >= 0 and term.at(values) > 0.5:
                 cover.append(term)
                 room -= size
-        self.at_most([(1, term) for term in cover], len(cover) - 1)
-
-    @staticmethod
-    def _value(term: Affine, values: np.ndarray) -> float:
-        return term.constant + (term.factor * float(values[term.column]) if term.column >= 0 else 0.0)
+        require(self.milp, [(1.0, term) for term in cover], "<", len(cover) - 1)
 
     def point(self, R: np.ndarray, S: np.ndarray) -> np.ndarray:
         """The value of every column at integral R (entries, n) and S (entries, groups)."""
@@ -187,7 +185,7 @@ class LivenessModel(LivenessColumns):
             if term is not self.R[q][j]:
                 readers = [i for i in self.condensed.readers[v] if j <= i < self.stages.first[q]]
                 kept = q + 1 < len(S) and S[q + 1, v] > 0
-                values[term.column] = float(kept or (R[q, readers] > 0).any())
+                values[term.columns[0]] = float(kept or (R[q, readers] > 0).any())
         return values
 
     def start(self, R: np.ndarray, S: np.ndarray) -> np.ndarray:

@@ -26,6 +26,7 @@ from remat_explorer.solvers.bounds.few_moments import (
 )
 from remat_explorer.solvers.bounds.first_moments import first_moments
 from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.linear_expression import require_columns
 from remat_explorer.solvers.milp import Milp
 
 
@@ -101,7 +102,8 @@ class LeastMemoryProblem(MomentsProblem):
         if math.isfinite(allowance.spare):
             unit = max(float(costs.max(initial=0.0)), abs(allowance.spare), 1e-300)
             again = [(-float(costs[k]) / unit, int(self.x[q, k])) for q, k in np.argwhere(self.x >= 0) if costs[k]]
-            self.at_least([*again, (allowance.growth / unit, self.z)], -allowance.spare / unit)
+            growth = (allowance.growth / unit, self.z)
+            require_columns(self.milp, [*again, growth], ">", -allowance.spare / unit)
         return True
 
     def limit_memory(self, t: int, held: list[tuple[float, int]]) -> None:
@@ -109,7 +111,8 @@ class LeastMemoryProblem(MomentsProblem):
         problem, allowance = self.condensed, self.allowance
         own = float(problem.base[t] + problem.output_bytes[t] + problem.transient[t] - allowance.offset[t])
         terms = [(-size, column) for size, column in held]
-        self.at_least([*terms, (float(allowance.gain[t]) / self.unit, self.z)], own / self.unit)
+        gain = (float(allowance.gain[t]) / self.unit, self.z)
+        require_columns(self.milp, [*terms, gain], ">", own / self.unit)
 
 
 def structural_factor(condensed: Condensed, allowance: Allowance) -> tuple[float, int]:

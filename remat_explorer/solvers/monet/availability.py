@@ -20,10 +20,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
+from remat_explorer.solvers.linear_expression import LinearExpression, require
+from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.monet.condensed_choices import Way
-
-Terms = tuple[float, list[int]]
-"""A constant and columns with coefficient 1."""
 
 
 class Availability:
@@ -36,15 +35,17 @@ class Availability:
         sizes: bytes of each group, 0 of those that are taken to be in memory for nothing; of shape (groups,).
 
     >>> normalize = Way(1, inputs=(0,), outputs=(1,), cost=1.0, transient=0, overwritten=-1, credit=0, persists=True)
-    >>> held = {0: (0.0, [10]), 1: (0.0, [11])}
+    >>> held = {0: LinearExpression.of(10), 1: LinearExpression.of(11)}
     >>> available = Availability({20: normalize}, held.get, np.array([8, 8]))
-    >>> available.of(1)
-    (0.0, [11, 20])
-    >>> available.of_any((0, 1))
-    (0.0, [10, 11])
+    >>> available.of(1).columns
+    (11, 20)
+    >>> available.of_any((0, 1)).columns
+    (10, 11)
     """
 
-    def __init__(self, again: Mapping[int, Way], present: Callable[[int], Terms | None], sizes: np.ndarray) -> None:
+    def __init__(
+        self, again: Mapping[int, Way], present: Callable[[int], LinearExpression | None], sizes: np.ndarray
+    ) -> None:
         self._present, self._sizes = present, sizes
         self._writers: dict[int, list[tuple[int, Way]]] = {}
         self._any: dict[int, int] = {}
@@ -52,34 +53,40 @@ class Availability:
             for v in way.outputs:
                 self._writers.setdefault(v, []).append((column, way))
 
-    def add_columns(self, column: Callable[[], int], at_most: Callable[[Terms, Terms], None]) -> None:
-        """Add w[v] where several ways write v again and what they read has something in common."""
+    def add_columns(self, milp: Milp, column: Callable[[], int]) -> None:
+        """Add w[v] where several ways write v again and what they read has something in common.
+
+        Args:
+            milp: the problem that the rows belong to.
+            column: adds a column to it.
+        """
         for v, writers in sorted(self._writers.items()):
             needs = self.common([way for _, way in writers]) if len(writers) > 1 else []
             allowed = [found for found in map(self.of_any, needs) if found is not None]
             if allowed:
                 self._any[v] = column()
-                at_most((0.0, [self._any[v]]), (0.0, [again for again, _ in writers]))
+                some = LinearExpression.of(self._any[v])
+                require(milp, [(1.0, some), *((-1.0, LinearExpression.of(again)) for again, _ in writers)], "<")
                 for found in allowed:
-                    at_most((0.0, [self._any[v]]), found)
+                    require(milp, [(1.0, some), (-1.0, found)], "<")
 
-    def of(self, v: int) -> Terms | None:
+    def of(self, v: int) -> LinearExpression | None:
         """A(v); None where it is available always."""
         return self.of_any((v,))
 
-    def of_any(self, groups: Collection[int]) -> Terms | None:
+    def of_any(self, groups: Collection[int]) -> LinearExpression | None:
         """A(U); None where one of the groups is available always."""
-        constant, columns = 0.0, []
+        constant, columns = 0.0, set[int]()
         for v in groups:
             found = self._present(v)
             if found is None:
                 return None
-            constant += found[0]
-            columns += found[1]
+            constant += found.constant
+            columns.update(found.columns)
             writers = self._writers.get(v, ())
             fresh = [column for column, way in writers if not set(groups).intersection(way.inputs)]
-            columns += [self._any[v]] if v in self._any and len(fresh) == len(writers) else fresh
-        return None if constant >= 1 else (constant, sorted(set(columns)))
+            columns.update([self._any[v]] if v in self._any and len(fresh) == len(writers) else fresh)
+        return None if constant >= 1 else LinearExpression(constant, tuple(sorted(columns)), (1.0,) * len(columns))
 
     def common(self, ways: Sequence[Way]) -> list[tuple[int, ...]]:
         """Sets of groups of each of which every way reads one: single ones, and the largest of the others of each way.

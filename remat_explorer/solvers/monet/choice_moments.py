@@ -26,8 +26,9 @@ import numpy as np
 
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.bounds.few_moments_settings import FEW_MOMENTS
+from remat_explorer.solvers.linear_expression import ONE, ZERO, LinearExpression, require, total
 from remat_explorer.solvers.milp import Milp
-from remat_explorer.solvers.monet.availability import Availability, Terms
+from remat_explorer.solvers.monet.availability import Availability
 from remat_explorer.solvers.monet.condensed_choices import Way
 from remat_explorer.solvers.monet.tables import Tables
 
@@ -43,7 +44,7 @@ class ChoiceMoments:
 
     Attributes:
         d: by operation, column of each way of the first run, by code; -1 where there is no choice.
-        after: column of "in memory once t_q has run" by (q, group).
+        during, after: by moment q, "in memory while t_q runs", and "once it has run", by group.
         x: by interval, which begins with moment q - 1, column by (operation, code).
         constant: the objective's part without columns.
     """
@@ -58,8 +59,8 @@ class ChoiceMoments:
         self.sizes = np.where(self.tiny, 0, self.problem.bytes)
         self.unit = float(max(self.problem.bytes.max(initial=0), 1))
         self.d: list[dict[int, int]] = [{} for _ in range(graph.n)]
-        self.during: list[dict[int, Terms]] = []
-        self.after: list[dict[int, Terms]] = []
+        self.during: list[dict[int, LinearExpression]] = []
+        self.after: list[dict[int, LinearExpression]] = []
         self.x: list[dict[tuple[int, int], int]] = []
         self.constant = 0.0
 
@@ -93,17 +94,14 @@ class ChoiceMoments:
     def _column(self, cost: float = 0.0, integer: bool = False) -> int:
         return self.milp.column(cost=cost * self.cost_scale, integer=integer)
 
-    def chosen(self, k: int, v: int, reading: bool) -> Terms:
+    def chosen(self, k: int, v: int, reading: bool) -> LinearExpression:
         """Whether the first run of k reads v, or writes it."""
-        constant, columns = 0.0, []
+        parts = []
         for way in self.tables.first[k]:
             column = self.d[k].get(way.code)
             if column is not None and v in (way.inputs if reading else way.outputs):
-                if column < 0:
-                    constant = 1.0
-                else:
-                    columns.append(column)
-        return constant, columns
+                parts.append(ONE if column < 0 else LinearExpression.of(column))
+        return total(parts)
 
     def _add_moment(self, q: int) -> None:
         """Columns of moment q, and of the interval that begins with it; q = -1 is the beginning."""
@@ -119,25 +117,25 @@ class ChoiceMoments:
                 again.append(k)
             if late or useful:
                 needed[tables.reads[k]] = True
-        during: dict[int, Terms] = {}
-        after: dict[int, Terms] = {}
+        during: dict[int, LinearExpression] = {}
+        after: dict[int, LinearExpression] = {}
         if q >= 0:
             taken = {way.overwritten for way in tables.first[t] if way.credit}
             for v in np.flatnonzero(needed & (problem.producer < t)).tolist():
-                after[v] = (1.0, []) if self.tiny[v] else (0.0, [self._column(integer=True)])
+                after[v] = ONE if self.tiny[v] else LinearExpression.of(self._column(integer=True))
             during = dict(after)
             for v in tables.reads[t]:
-                constant, columns = self.chosen(t, v, reading=True)
-                if constant or self.tiny[v]:
-                    during[v] = (1.0, [])
+                read = self.chosen(t, v, reading=True)
+                if read.constant or self.tiny[v]:
+                    during[v] = ONE
                     if v not in taken and v in after:
-                        after[v] = (1.0, [])
+                        after[v] = ONE
                     continue
                 if v not in during or v in taken:
-                    during[v] = (0.0, [self._column(integer=True)])
+                    during[v] = LinearExpression.of(self._column(integer=True))
                     if v in after:
                         self._at_most(after[v], during[v])
-                self._at_most((constant, columns), during[v])
+                self._at_most(read, during[v])
         self.during.append(during)
         self.after.append(after)
         self.x.append({})
@@ -154,7 +152,8 @@ class ChoiceMoments:
         ever: dict[tuple[int, int], int] = {}
         for key in sorted({key for columns in self.x[q + 1 :] for key in columns}):
             ever[key] = self._column()
-            self._at_most((0.0, [ever[key]]), (0.0, [columns[key] for columns in self.x[q + 1 :] if key in columns]))
+            later = [LinearExpression.of(columns[key]) for columns in self.x[q + 1 :] if key in columns]
+            self._at_most(LinearExpression.of(ever[key]), total(later))
         return ever
 
     def _add_interval(self, a: int, b: int, again: dict[tuple[int, int], int]) -> None:
@@ -163,19 +162,16 @@ class ChoiceMoments:
         t = self.moments[a] if a >= 0 else -1
         end = self.moments[b] if b < len(self.moments) else problem.graph.n - 1
 
-        def present(v: int) -> Terms | None:
+        def present(v: int) -> LinearExpression | None:
             k = int(problem.producer[v])
             if self.tiny[v] or (tables.always[v] and k >= t):
                 return None
-            constant, columns = self.after[a + 1].get(v, (0.0, [])) if k < t and a >= 0 else (0.0, [])
-            if tables.mandatory[k] and t <= k <= end:
-                more, written = self.chosen(k, v, reading=False)
-                constant, columns = constant + more, [*columns, *written]
-            return constant, columns
+            held = self.after[a + 1].get(v, ZERO) if k < t and a >= 0 else ZERO
+            return held + self.chosen(k, v, reading=False) if tables.mandatory[k] and t <= k <= end else held
 
         ways = {column: self._way(*key) for key, column in again.items()}
         available = Availability(ways, present, self.sizes)
-        available.add_columns(self._column, self._at_most)
+        available.add_columns(self.milp, self._column)
         seen: set[int] = set()
         for k in range(t + 1, end + 1):
             if not tables.mandatory[k]:
@@ -185,16 +181,16 @@ class ChoiceMoments:
                 if found is None or v in seen:
                     continue
                 asked = self.chosen(k, v, reading=True)
-                if asked[0]:
+                if asked.constant:
                     seen.add(v)
                 self._at_most(asked, found)
             for groups in available.common([way for way in tables.first[k] if way.code in self.d[k]]):
                 if len(groups) > 1 and (found := available.of_any(groups)) is not None:
-                    self._at_most((1.0, []), found)
+                    self._at_most(ONE, found)
         for column, way in ways.items():
             for v in way.inputs:
                 if (found := available.of(v)) is not None:
-                    self._at_most((0.0, [column]), found)
+                    self._at_most(LinearExpression.of(column), found)
         if b < len(self.moments):
             for v, held in self.during[b + 1].items():
                 if v not in seen and problem.producer[v] < end and (found := available.of(v)) is not None:
@@ -207,44 +203,30 @@ class ChoiceMoments:
         """What is in memory while t_q runs, and what it adds, less what it overwrites, is within the budget."""
         problem, t = self.problem, self.moments[q]
         room = float(self.budget - int(problem.base[self.stage[t]]))
-        columns: list[int] = []
-        sizes: list[float] = []
-        for v, (constant, held) in self.during[q + 1].items():
-            if self.tiny[v]:
-                continue
-            room -= constant * float(problem.bytes[v])
-            columns += held
-            sizes += [float(problem.bytes[v])] * len(held)
+        parts = [held * float(problem.bytes[v]) for v, held in self.during[q + 1].items() if not self.tiny[v]]
         for way in self.tables.first[t]:
             if way.code not in self.d[t]:
                 continue
             column, need = self.d[t][way.code], float(problem.during(way))
             if way.credit and not self.tiny[way.overwritten]:
-                later, after = self.after[q + 1].get(way.overwritten, (0.0, []))
-                if later < 1:
-                    saved = self._column()
-                    self._at_most((0.0, [saved, *after]), (1.0, []))
+                after = self.after[q + 1].get(way.overwritten, ZERO)
+                if after.constant < 1:
+                    saved = LinearExpression.of(self._column())
+                    self._at_most(saved + after, ONE)
                     if column >= 0:
-                        self._at_most((0.0, [saved]), (0.0, [column]))
-                    columns.append(saved)
-                    sizes.append(-float(way.credit))
-            if column < 0:
-                room -= need
-            else:
-                columns.append(column)
-                sizes.append(need)
-        self._add_memory_row(columns, [size / self.unit for size in sizes], room / self.unit)
+                        self._at_most(saved, LinearExpression.of(column))
+                    parts.append(saved * -float(way.credit))
+            parts.append((ONE if column < 0 else LinearExpression.of(column)) * need)
+        held = total(parts)
+        in_units = LinearExpression(0.0, held.columns, tuple([size / self.unit for size in held.weights]))
+        self._limit(in_units, (room - held.constant) / self.unit)
 
-    def _add_memory_row(self, columns: list[int], sizes: list[float], room: float) -> None:
+    def _limit(self, held: LinearExpression, room: float) -> None:
         """What is held, less what is overwritten, is at most ``room``, all in units."""
-        self.milp.row(columns, sizes, "<", room)
+        require(self.milp, [(1.0, held)], "<", room)
 
-    def _at_most(self, less: Terms, more: Terms) -> None:
-        columns = [*less[1], *more[1]]
-        if columns:
-            self.milp.row(columns, [1.0] * len(less[1]) + [-1.0] * len(more[1]), "<", more[0] - less[0])
-        elif less[0] > more[0]:
-            self.milp.row([], [], "<", -1.0)
+    def _at_most(self, less: LinearExpression, more: LinearExpression) -> None:
+        require(self.milp, [(1.0, less), (-1.0, more)], "<")
 
     def cost(self, objective: float) -> float:
         """The cost, in the graph's unit, that a value of the objective stands for."""

@@ -24,9 +24,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from remat_explorer.solvers.linear_expression import ONE, ZERO, LinearExpression, require, require_at_most, total
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices, Way
-from remat_explorer.solvers.monet.expressions import ONE, ZERO, Sum, require, total
 
 
 class JointColumns:
@@ -54,8 +54,8 @@ class JointColumns:
         self.allowed = np.ones((self.T, graph.n), dtype=bool) if allowed is None else allowed
         self.cost_scale = graph.n / graph.total_cost if graph.total_cost else 1.0
         self.objective_constant = 0.0
-        self.delta: dict[tuple[int, int], list[tuple[Way, Sum]]] = {}
-        self.S: dict[tuple[int, int], Sum] = {}
+        self.delta: dict[tuple[int, int], list[tuple[Way, LinearExpression]]] = {}
+        self.S: dict[tuple[int, int], LinearExpression] = {}
         self.begun = self.first[problem.producer]  # the first stage in which a group can be written
 
     def add_stage(self, t: int) -> None:
@@ -71,30 +71,29 @@ class JointColumns:
                 column = self.milp.column(cost=-ways[0].cost * self.cost_scale, integer=True)
                 self.objective_constant += ways[0].cost * self.cost_scale
                 for v in needed:
-                    self.S[t, v] = Sum.of(column)
-                self.delta[t, k] = [(ways[0], ONE - Sum.of(column))]
+                    self.S[t, v] = LinearExpression.of(column)
+                self.delta[t, k] = [(ways[0], ONE - LinearExpression.of(column))]
             else:
                 self.delta[t, k] = [(way, self._run(way)) for way in ways]
                 if len(ways) > 1:
-                    require(self.milp, self.R(t, k), ONE)
+                    require_at_most(self.milp, self.R(t, k), ONE)
         ways = [way for way in problem.ways[own] if way.persists and self._can_begin(t, own, way)]
         if len(ways) == 1:
             self.delta[t, own] = [(ways[0], ONE)]
             self.objective_constant += ways[0].cost * self.cost_scale
         else:
             self.delta[t, own] = [(way, self._run(way)) for way in ways]
-            chosen = self.R(t, own)
-            self.milp.row([column for column, _ in chosen.terms], [1.0] * len(ways), "=", 1.0)
+            require(self.milp, [(1.0, self.R(t, own))], "=", 1.0)
         for v in range(problem.groups):
             if self.begun[v] < t <= problem.last_read[v] and (t, v) not in self.S:
-                self.S[t, v] = Sum.of(self.milp.column(integer=True))
+                self.S[t, v] = LinearExpression.of(self.milp.column(integer=True))
 
     def _certain(self, t: int) -> set[int]:
         """Groups that the stage's own operation reads in every way."""
         return set.intersection(*(set(way.inputs) for way in self.problem.ways[self.own[t]]))
 
-    def _run(self, way: Way) -> Sum:
-        return Sum.of(self.milp.column(cost=way.cost * self.cost_scale, integer=True))
+    def _run(self, way: Way) -> LinearExpression:
+        return LinearExpression.of(self.milp.column(cost=way.cost * self.cost_scale, integer=True))
 
     def _can_run(self, t: int, k: int, way: Way) -> bool:
         """Whether k, beside the stage's own operation, may run this way, and serve a read that can still come."""
@@ -118,22 +117,24 @@ class JointColumns:
                 if (t + 1, v) in self.S:
                     self._require_available(self.S[t + 1, v], t, v)
 
-    def _require_available(self, needed: Sum, t: int, v: int, also: Sum | None = None) -> None:
-        require(self.milp, needed, self.held(t, v) + (self.wr(t, v) if also is None else also))
+    def _require_available(
+        self, needed: LinearExpression, t: int, v: int, written: LinearExpression | None = None
+    ) -> None:
+        require_at_most(self.milp, needed, self.held(t, v) + (self.wr(t, v) if written is None else written))
 
-    def held(self, t: int, v: int) -> Sum:
+    def held(self, t: int, v: int) -> LinearExpression:
         """S[t,v]; nothing is retained beyond the last stage."""
         return self.S.get((t, v), ZERO)
 
-    def R(self, t: int, k: int) -> Sum:
+    def R(self, t: int, k: int) -> LinearExpression:
         """Whether k runs in stage t."""
         return total(part for _, part in self.delta.get((t, k), ()))
 
-    def use(self, t: int, k: int, v: int) -> Sum:
+    def use(self, t: int, k: int, v: int) -> LinearExpression:
         """Whether k runs in stage t in a way that reads v."""
         return total(part for way, part in self.delta.get((t, k), ()) if v in way.inputs)
 
-    def wr(self, t: int, v: int) -> Sum:
+    def wr(self, t: int, v: int) -> LinearExpression:
         """Whether v is written in stage t."""
         k = int(self.problem.producer[v])
         return total(part for way, part in self.delta.get((t, k), ()) if v in way.outputs)

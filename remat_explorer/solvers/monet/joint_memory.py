@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from remat_explorer.solvers.monet.joint_problem import JointProblem
+from remat_explorer.solvers.monet.joint_columns import JointColumns
 
 
-def memory_at(joint: JointProblem, t: int, values: np.ndarray) -> dict[int, float]:
+def memory_at(
+    joint: JointColumns, local: Callable[[int, int], list[int]], t: int, values: np.ndarray
+) -> dict[int, float]:
     """Bytes in memory while each operation that can run in stage t runs, by (e), MONeT's (1) to (3), with L smallest.
 
     Args:
-        joint: the problem with its columns.
+        joint: the columns.
+        local: groups that count as alive while an operation runs in a stage, by stage and operation.
         t: the stage.
         values: of the columns.
     """
@@ -35,7 +37,7 @@ def memory_at(joint: JointProblem, t: int, values: np.ndarray) -> dict[int, floa
                 found[k] -= way.credit * min(share, 1 - alive[way.overwritten])
         alive = np.maximum(alive, use)
         present = np.where(problem.producer < k, alive, starts)
-        if local := joint.local(t, k):
-            present[local] = np.maximum(present[local], sum(share for _, share in ways))
+        if groups := local(t, k):
+            present[groups] = np.maximum(present[groups], sum(share for _, share in ways))
         found[k] += float(present @ bytes_of)
     return found

@@ -28,9 +28,9 @@ import numpy as np
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Limits
+from remat_explorer.solvers.linear_expression import ONE, LinearExpression, require_at_most, total
 from remat_explorer.solvers.milp import Milp, Outcome
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
-from remat_explorer.solvers.monet.expressions import ONE, Sum, require, total
 from remat_explorer.solvers.monet.joint_columns import JointColumns
 from remat_explorer.solvers.monet.joint_memory import memory_at
 
@@ -57,7 +57,7 @@ class JointProblem(JointColumns):
         self.budget = budget
         self.unit = float(max(problem.bytes.max(initial=0), 1))
         self.points: set[tuple[int, int]] = set()
-        self.L: dict[tuple[int, ...], Sum] = {}
+        self.L: dict[tuple[int, ...], LinearExpression] = {}
         self.limits_all_memory = True
 
     def build(self, limits: Limits) -> bool:
@@ -83,25 +83,25 @@ class JointProblem(JointColumns):
             present = self._present(t, v, k) if problem.producer[v] < k else self.not_yet_written(t, v, k)
             parts.append(present * (float(bytes_of[v]) / self.unit))
         parts += [self._credit(t, k, *part) * -1.0 for part in self.delta[t, k] if part[0].credit]
-        require(self.milp, total(parts), Sum((self.budget - int(problem.base[t])) / self.unit))
+        require_at_most(self.milp, total(parts), LinearExpression((self.budget - int(problem.base[t])) / self.unit))
         return True
 
-    def _credit(self, t, k, way, part) -> Sum:
+    def _credit(self, t, k, way, part) -> LinearExpression:
         """What overwriting saves, in units: nothing where the value lives on after k."""
         after = self.alive_after(t, way.overwritten, k)
         size = way.credit / self.unit
-        if part.constant == 1.0 and not part.terms:
+        if part == ONE:
             return (ONE - after) * size
-        taken = Sum.of(self.milp.column())
-        require(self.milp, taken, part)
-        require(self.milp, taken, ONE - after)
+        taken = LinearExpression.of(self.milp.column())
+        require_at_most(self.milp, taken, part)
+        require_at_most(self.milp, taken, ONE - after)
         return taken * size
 
-    def alive(self, t: int, v: int, k: int) -> Sum:
+    def alive(self, t: int, v: int, k: int) -> LinearExpression:
         """At least 1 if v, written before k, is read by k or later in stage t, or retained into the next."""
         return self._largest(t, v, [u for u in self.problem.readers[v] if u >= k and (t, u) in self.delta])
 
-    def not_yet_written(self, t: int, v: int, k: int) -> Sum:
+    def not_yet_written(self, t: int, v: int, k: int) -> LinearExpression:
         """Whether v, which k or a later operation writes, is in memory from earlier stages while k runs."""
         return self.held(t, v)
 
@@ -113,21 +113,21 @@ class JointProblem(JointColumns):
         """Of the readers that keep a value alive while k runs, those that the bound sees."""
         return readers
 
-    def _present(self, t: int, v: int, k: int) -> Sum:
+    def _present(self, t: int, v: int, k: int) -> LinearExpression:
         readers = [u for u in self.problem.readers[v] if u >= k and (t, u) in self.delta]
         alive = self._largest(t, v, self.readers_that_count(t, k, readers))
         if alive == ONE or v not in self.local(t, k):
             return alive
-        present = Sum.of(self.milp.column())
-        require(self.milp, alive, present)
-        require(self.milp, self.R(t, k), present)
+        present = LinearExpression.of(self.milp.column())
+        require_at_most(self.milp, alive, present)
+        require_at_most(self.milp, self.R(t, k), present)
         return present
 
-    def alive_after(self, t: int, v: int, k: int) -> Sum:
+    def alive_after(self, t: int, v: int, k: int) -> LinearExpression:
         """The same once k has run."""
         return self.alive(t, v, k + 1)
 
-    def _largest(self, t: int, v: int, readers: list[int]) -> Sum:
+    def _largest(self, t: int, v: int, readers: list[int]) -> LinearExpression:
         kept = self.held(t + 1, v)
         uses = [u for u in readers if not self.use(t, u, v).is_zero]
         if not uses:
@@ -140,16 +140,16 @@ class JointProblem(JointColumns):
             if rest.is_zero:
                 self.L[key] = use
             else:
-                self.L[key] = largest = Sum.of(self.milp.column())
-                require(self.milp, use, largest)
-                require(self.milp, rest, largest)
+                self.L[key] = largest = LinearExpression.of(self.milp.column())
+                require_at_most(self.milp, use, largest)
+                require_at_most(self.milp, rest, largest)
         return self.L[key]
 
     def add_violated(self, values: np.ndarray) -> int:
         """Add the rows of the points where memory exceeds the budget most in each stage, and return how many."""
         added = 0
         for t in range(self.T):
-            U = memory_at(self, t, values)
+            U = memory_at(self, self.local, t, values)
             over = {k: u for k, u in U.items() if u > self.budget * (1 + TOLERANCE) and (t, k) not in self.points}
             for k in sorted(over, key=lambda k: -over[k])[:POINTS]:
                 added += self.add_memory_row(t, k)

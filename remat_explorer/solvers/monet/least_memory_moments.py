@@ -15,6 +15,7 @@ import math
 from collections.abc import Sequence
 
 from remat_explorer.solvers.base import Limits
+from remat_explorer.solvers.linear_expression import LinearExpression, require
 from remat_explorer.solvers.milp import Milp, Outcome
 from remat_explorer.solvers.monet.choice_moments import ChoiceMoments
 from remat_explorer.solvers.monet.relaxation_with_choices import (
@@ -68,9 +69,10 @@ class LeastMemoryMoments(ChoiceMoments):
             self.prices.append((column, cost * self.cost_scale))
         return column
 
-    def _add_memory_row(self, columns: list[int], sizes: list[float], room: float) -> None:
+    def _limit(self, held: LinearExpression, room: float) -> None:
         """What is held is at most z, where ``room`` is counted from a budget of its own."""
-        self.milp.row([*columns, self.z], [*sizes, -1.0], "<", room - self.budget / self.unit)
+        parts = [(1.0, held), (-1.0, LinearExpression.of(self.z))]
+        require(self.milp, parts, "<", room - self.budget / self.unit)
 
 
 class LeastMemory(Relaxation):

@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from remat_explorer.solvers.linear_expression import ZERO, LinearExpression
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
-from remat_explorer.solvers.monet.expressions import ZERO, Sum
 from remat_explorer.solvers.monet.joint_problem import JointProblem
 
 
@@ -56,11 +56,11 @@ class PaperProblem(JointProblem):
             if self.is_backward[self.problem.producer[v]]:
                 continue
             if (t + 1, v) not in self.S:
-                self.S[t + 1, v] = Sum.of(self.milp.column(integer=True))
+                self.S[t + 1, v] = LinearExpression.of(self.milp.column(integer=True))
                 self._require_available(self.S[t + 1, v], t, v)
-            self._require_available(self.use(t, own, v), t + 1, v, also=self.wr(t, v))
+            self._require_available(self.use(t, own, v), t + 1, v, written=self.wr(t, v))
 
-    def not_yet_written(self, t: int, v: int, k: int) -> Sum:
+    def not_yet_written(self, t: int, v: int, k: int) -> LinearExpression:
         """As in the joint problem, but what k writes takes the place of what is retained."""
         replaced = self.problem.producer[v] == k and all(v in way.outputs for way, _ in self.delta[t, k])
         return ZERO if replaced else self.held(t, v)

@@ -14,6 +14,7 @@ import numpy as np
 
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Limits
+from remat_explorer.solvers.bounds.few_moments import worst_operations
 from remat_explorer.solvers.milp import Milp, Outcome
 from remat_explorer.solvers.monet.choice_moments import ChoiceMoments
 from remat_explorer.solvers.monet.tables import Tables
@@ -112,7 +113,7 @@ class Relaxation:
             return ChoiceBound(bound, tuple(self.moments), settled=True)
         d, held = presence(problem, outcome.values)
         shortage = estimated_memory(problem, outcome.values, d, held) - self._memory(problem, outcome)
-        added = _worst(shortage, list(self.moments), self.settings.added, self.settings.short * self.budget)
+        added = worst_operations(shortage, list(self.moments), self.settings.added, self.settings.short * self.budget)
         found = ChoiceBound(bound, tuple(self.moments), d, held, not added)
         self.moments = sorted({*self.moments, *added})
         return found
@@ -141,8 +142,8 @@ def presence(problem: ChoiceMoments, values: np.ndarray) -> tuple[dict[int, dict
     }
     held = np.zeros((len(problem.moments), problem.problem.groups))
     for q in range(len(problem.moments)):
-        for v, (constant, columns) in problem.during[q + 1].items():
-            held[q, v] = min(1.0, constant + sum(float(values[column]) for column in columns))
+        for v, present in problem.during[q + 1].items():
+            held[q, v] = min(1.0, present.at(values))
     return d, held
 
 
@@ -208,14 +209,3 @@ def estimated_memory(
                     estimate[k] += share * condensed.during(way) - way.credit * min(share, 1 - after)
             needed = np.maximum(needed, here)
     return estimate
-
-
-def _worst(shortage: np.ndarray, moments: list[int], count: int, least: float) -> list[int]:
-    """Up to ``count`` operations with the largest shortage, none next to another."""
-    shortage[moments] = -math.inf
-    found: list[int] = []
-    while len(found) < count and shortage.max() > least:
-        k = int(shortage.argmax())
-        found.append(k)
-        shortage[max(0, k - 2) : k + 3] = -math.inf
-    return found

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from remat_explorer.solvers.bounds.cover_cuts import MemoryRow, violated_cover
 from remat_explorer.solvers.bounds.row_settings import ROWS
+from remat_explorer.solvers.linear_expression import ONE, LinearExpression
 
 SIZES = st.lists(st.integers(1, 12), min_size=2, max_size=7)
 TENTHS = st.integers(0, 10)
@@ -17,8 +18,9 @@ TENTHS = st.integers(0, 10)
 
 def row_of(sizes: list[int], room: int, complemented: int) -> MemoryRow:
     """x = column, or 1 - column where the bit of the term is set."""
-    factors = [(1.0, i, -1.0) if complemented >> i & 1 else (0.0, i, 1.0) for i in range(len(sizes))]
-    return MemoryRow.of(room, list(zip(sizes, factors, strict=True)))
+    terms = [LinearExpression.of(i) for i in range(len(sizes))]
+    terms = [ONE - term if complemented >> i & 1 else term for i, term in enumerate(terms)]
+    return MemoryRow.of(room, list(zip(sizes, terms, strict=True)))
 
 
 @given(SIZES, st.integers(0, 40), st.integers(0, 127), st.lists(TENTHS, min_size=7, max_size=7))

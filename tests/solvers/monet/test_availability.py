@@ -7,6 +7,7 @@ import pytest
 from choice_graphs import normalized_chain
 
 from remat_explorer.solvers.base import Limits
+from remat_explorer.solvers.linear_expression import LinearExpression, total
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.monet.availability import Availability
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices, Way
@@ -22,8 +23,12 @@ def way(inputs: tuple[int, ...], outputs: tuple[int, ...], code: int = 1) -> Way
     return Way(code, inputs, outputs, 1.0, 0, -1, 0, True)
 
 
-def held(v: int) -> tuple[float, list[int]]:
-    return 0.0, [100 + v]
+def held(v: int) -> LinearExpression:
+    return LinearExpression.of(100 + v)
+
+
+def sum_of(*columns: int) -> LinearExpression:
+    return total(map(LinearExpression.of, columns))
 
 
 def test_sets_that_every_way_reads_leave_out_what_is_there_for_nothing():
@@ -37,9 +42,9 @@ def test_sets_that_every_way_reads_leave_out_what_is_there_for_nothing():
 def test_runs_that_read_one_of_the_groups_do_not_count():
     again = {1: way((), (X,)), 2: way((X,), (Y,)), 3: way((Y,), (MASK,))}
     available = Availability(again, held, SIZES)
-    assert available.of(Y) == (0.0, [2, 100 + Y])
-    assert available.of_any((X, Y, MASK)) == (0.0, [1, 100 + X, 100 + Y, 100 + MASK])
-    assert available.of_any((Y, MASK)) == (0.0, [2, 100 + Y, 100 + MASK])
+    assert available.of(Y) == sum_of(2, 100 + Y)
+    assert available.of_any((X, Y, MASK)) == sum_of(1, 100 + X, 100 + Y, 100 + MASK)
+    assert available.of_any((Y, MASK)) == sum_of(2, 100 + Y, 100 + MASK)
 
 
 def test_what_is_always_there_asks_for_nothing():
@@ -48,12 +53,13 @@ def test_what_is_always_there_asks_for_nothing():
     assert available.of_any((X, Y)) is None
 
 
-def test_several_ways_of_a_run_ask_for_what_they_share_once():
-    rows = []
+def test_several_ways_of_a_run_ask_for_what_they_share_once(monkeypatch):
+    rows, milp = [], Milp()
+    monkeypatch.setattr(milp, "row", lambda *row: rows.append(row))
     available = Availability({1: way((X,), (Y,)), 2: way((X, SAVED), (Y,), code=2)}, held, SIZES)
-    available.add_columns(lambda: 7, lambda less, more: rows.append((less, more)))
-    assert rows == [((0.0, [7]), (0.0, [1, 2])), ((0.0, [7]), (0.0, [100 + X]))]
-    assert available.of(Y) == (0.0, [7, 100 + Y])
+    available.add_columns(milp, lambda: 7)
+    assert rows == [([7, 1, 2], [1, -1, -1], "<", 0), ([7, 100 + X], [1, -1], "<", 0)]
+    assert available.of(Y) == sum_of(7, 100 + Y)
 
 
 def test_half_a_run_of_each_way_does_not_do_with_half_of_an_input():
