@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from report import publish
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "runtime"))
-from exactness import Exactness
-from random_models import random_network
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.runtime.exactness import Exactness
+from tests.runtime.random_models import random_network
 
 COLUMNS = ("road", "schedules", "recomputations", "of gradients", "loss", "gradients", "buffers", "random state")
 

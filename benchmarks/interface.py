@@ -28,9 +28,10 @@ from typing import Any
 import psutil
 from report import RESULTS, publish
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "browser"))
-from lab import browse, find_chromium, open_notebook, run_cell, serve, write_notebook
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from playwright.sync_api import sync_playwright
+
+from tests.browser.lab import browse, find_chromium, open_notebook, run_cell, serve, write_notebook
 
 KEPT = RESULTS / "interface.json"
 CASES = {

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab import MEND, browse, find_chromium, serve
+
+from tests.browser.lab import MEND, browse, find_chromium, serve
+from tests.torch_fixtures import one_thread, quick_collection, settings_of_torch  # noqa: F401
 
 LEAVE = """async () => {
     if (!window.jupyterapp?.commands.hasCommand('apputils:change-theme')) return; // Voila ends its kernel itself

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from lab import open_notebook, run_cell, write_notebook
+from tests.browser.lab import open_notebook, run_cell, write_notebook
 
 ON_SCREEN = """() => {
     const matrices = document.querySelector('.remat-matrices');

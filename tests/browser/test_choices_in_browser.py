@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from choices import chain_with_choices
-from explorer_page import await_idle, click, status
-from lab import open_notebook, run_cell, write_notebook
 
 from remat_explorer.figures.schedules.implementation_colours import LIGHT
+from tests.browser.explorer_page import await_idle, click, status
+from tests.browser.lab import open_notebook, run_cell, write_notebook
+from tests.figures.choices import chain_with_choices
 
 pytestmark = pytest.mark.browser
 

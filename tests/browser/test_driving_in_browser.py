@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from explorer_page import await_idle, click, show, status
-from lab import open_notebook, run_cell, write_notebook
+
+from tests.browser.explorer_page import await_idle, click, show, status
+from tests.browser.lab import open_notebook, run_cell, write_notebook
 
 pytestmark = pytest.mark.browser
 

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from explorer_page import ON_SCREEN, await_idle, click, show, stage, status
-from lab import save
+
+from tests.browser.explorer_page import ON_SCREEN, await_idle, click, show, stage, status
+from tests.browser.lab import save
 
 pytestmark = pytest.mark.browser
 

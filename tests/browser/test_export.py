@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab import open_notebook, run_cell, write_notebook
 
 import remat_explorer as rx
+from tests.browser.lab import open_notebook, run_cell, write_notebook
 
 pytestmark = pytest.mark.browser
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab import open_notebook, run_cell, run_until_printed, write_notebook
+
+from tests.browser.lab import open_notebook, run_cell, run_until_printed, write_notebook
 
 pytestmark = pytest.mark.browser
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from choices import chain_with_choices
 
 import remat_explorer as rx
+from tests.figures.choices import chain_with_choices
 
 pytestmark = pytest.mark.browser
 

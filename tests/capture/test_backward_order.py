@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from exhaustive import frontier_optimum
 from torch import nn
 
 import remat_explorer as rx
 from remat_explorer.capture import tracing
 from remat_explorer.graph import Graph
 from remat_explorer.solvers import checkpoint_all_peak
+from tests.solvers.exhaustive import frontier_optimum
 
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "sigmoid": nn.Sigmoid, "gelu": nn.GELU}
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from kinds_of_models import linear, x
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import remat_explorer as rx
 from remat_explorer.errors import CaptureError
+from tests.runtime.kinds_of_models import linear, x
 
 Forward = Callable[..., Any]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from kinds_of_models import KINDS, Case, Made, linear, x
 from torch import nn
 
 import remat_explorer as rx
 from remat_explorer.capture import trace
 from remat_explorer.errors import CaptureError
+from tests.runtime.kinds_of_models import KINDS, Case, Made, linear, x
 
 
 def graph_of(case: Case) -> rx.Graph:

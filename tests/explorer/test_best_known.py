@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driven import driver_of, settled, until
 
 import remat_explorer as rx
 from remat_explorer.explorer.controls.budget_view import BudgetView
 from remat_explorer.explorer.state.frontiers import join
 from remat_explorer.explorer.work import loading
 from remat_explorer.solution import Status
+from tests.explorer.driven import driver_of, settled, until
 
 
 @pytest.fixture

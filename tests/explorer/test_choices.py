@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from choices import chain_with_choices
-from driven import driver_of, settled
 
 import remat_explorer as rx
 from remat_explorer.errors import UnknownNameError
@@ -22,6 +20,8 @@ from remat_explorer.explorer.panels.panels import Panels
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.driving import Driver
 from remat_explorer.explorer.work.sources import Sources
+from tests.explorer.driven import driver_of, settled
+from tests.figures.choices import chain_with_choices
 
 BUDGET = 3600  # 15 with all kinds, 16 with masks, 17 with algorithms, 19 with none
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from panel_tools import html, measurement, message, plain
 
 import remat_explorer as rx
 from remat_explorer.errors import OutOfMemoryError
@@ -19,6 +18,7 @@ from remat_explorer.explorer.work.comparing import open_other, pin, swap
 from remat_explorer.explorer.work.loading import Inputs
 from remat_explorer.explorer.work.solving import show_schedule
 from remat_explorer.plan import Plan
+from tests.explorer.panel_tools import html, measurement, message, plain
 
 
 def test_two_solutions_are_compared_swapped_and_parted(panels: Panels, state: State) -> None:

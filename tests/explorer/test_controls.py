@@ -8,12 +8,12 @@ from typing import Any
 
 import ipywidgets as w
 import pytest
-from driven import driver_of, settled
 
 import remat_explorer as rx
 from remat_explorer.errors import SolutionError, UnknownNameError
 from remat_explorer.explorer.controls.controls import Controls
 from remat_explorer.explorer.work.sources import Sources
+from tests.explorer.driven import driver_of, settled
 
 
 @pytest.fixture

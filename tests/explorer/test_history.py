@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from driven import driver_of, settled
-
 import remat_explorer as rx
 from remat_explorer.explorer.state.history import MOST, with_progress
 from remat_explorer.explorer.state.state import Moment
 from remat_explorer.solvers import Progress
+from tests.explorer.driven import driver_of, settled
 
 
 def test_a_solve_leaves_its_moments_and_the_next_one_begins_anew(data: Path) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driven import settled
 
 import remat_explorer as rx
 from remat_explorer.errors import UnknownNameError
 from remat_explorer.explorer.work.model_files import LISTED, list_model_files
+from tests.explorer.driven import settled
 
 NET = """
 import torch

@@ -6,7 +6,6 @@ import dataclasses
 import re
 
 import pytest
-from panel_tools import html, measurement, message, plain
 
 import remat_explorer as rx
 from remat_explorer.explorer.panels.clickable import Click
@@ -15,6 +14,7 @@ from remat_explorer.explorer.panels.progress_chart import progress_svg
 from remat_explorer.explorer.state.state import PANELS, Moment, State
 from remat_explorer.explorer.work.solving import show_schedule
 from remat_explorer.graph import Graph, Value
+from tests.explorer.panel_tools import html, measurement, message, plain
 
 
 def test_there_is_one_tab_with_a_tooltip_for_each_panel(panels: Panels) -> None:

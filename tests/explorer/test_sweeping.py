@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driven import driver_of, settled, until
 
 import remat_explorer as rx
 from remat_explorer.errors import SolverError
@@ -14,6 +13,7 @@ from remat_explorer.explorer.state import frontiers
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work import sweeping
 from remat_explorer.solution import Solution, Status
+from tests.explorer.driven import driver_of, settled, until
 
 
 @pytest.fixture

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from driven import driver_of, settled
-
 import remat_explorer as rx
 from remat_explorer.explorer.controls.tour import STEPS, Tour, TourView
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.sources import Sources
+from tests.explorer.driven import driver_of, settled
 
 
 def loaded(wanted: bool = True) -> tuple[State, Tour]:

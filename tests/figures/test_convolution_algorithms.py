@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from choices import chain_with_choices
 
 import remat_explorer as rx
 from remat_explorer.errors import GraphError
 from remat_explorer.figures.convolution_algorithms import convolution_algorithms, is_convolution, parts_of
 from remat_explorer.figures.schedules.implementation_colours import DARK, LIGHT, implementation_colours
+from tests.figures.choices import chain_with_choices
 
 
 @pytest.fixture(scope="module")

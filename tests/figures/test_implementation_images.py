@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from choices import chain_with_choices
 
 import remat_explorer as rx
 from remat_explorer.explanations.kinds import kinds_in
@@ -18,6 +17,7 @@ from remat_explorer.figures.schedules.implementation_images import (
     kinds_run,
 )
 from remat_explorer.figures.schedules.matrix_image import MARKS, PIXELS, legend_squares
+from tests.figures.choices import chain_with_choices
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from small_models import SMALL
 
 import remat_explorer as rx
 from remat_explorer.errors import SolverError
 from remat_explorer.solution import Status
 from remat_explorer.solvers import STRATEGIES
+from tests.models.small_models import SMALL
 
 SECONDS = 0.3  # a linear program of a large graph is not solved in that time, and its method has to say so
 

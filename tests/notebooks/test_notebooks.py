@@ -7,7 +7,8 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from notebook_runs import FIGURE, NOTEBOOKS, SHOWS, answered, lacking
+
+from tests.notebooks.notebook_runs import FIGURE, NOTEBOOKS, SHOWS, answered, lacking
 
 
 def test_every_notebook_says_what_it_must_show() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from notebook_runs import NOTEBOOKS, SHOWS, execute, lacking
+
+from tests.notebooks.notebook_runs import NOTEBOOKS, SHOWS, execute, lacking
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS[1::2], ids=lambda path: path.name)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.torch_fixtures import one_thread, quick_collection, settings_of_torch  # noqa: F401
+
 
 @pytest.fixture
 def chain(data: Path) -> str:

@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from shell import run
 
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.cli import main
 from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
 from remat_explorer.solution import Solution
+from tests.project.shell import run
 
 
 @pytest.mark.parametrize("strategy", ["checkmate-ilp", "optimal"])

@@ -7,13 +7,13 @@ import re
 from pathlib import Path
 
 import pytest
-from choice_graphs import random_graph
-from kinds_by_name import RANDOM, with_kinds
-from shell import run
 
 from remat_explorer.graph import Graph
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import Ablation, checkpoint_all_peak
+from tests.project.shell import run
+from tests.solvers.monet.choice_graphs import random_graph
+from tests.solvers.monet.kinds_by_name import RANDOM, with_kinds
 
 NET = ("residual_net", "--batch", "2", "--image", "16")
 

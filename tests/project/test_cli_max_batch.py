@@ -3,13 +3,13 @@
 import json
 
 import pytest
-from shell import run
 
 from remat_explorer.checker import check
 from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import scale_batch
+from tests.project.shell import run
 
 
 def test_a_graph_of_figure_6_is_settled_by_the_rule(capsys, data):

@@ -5,9 +5,9 @@ import subprocess
 import sys
 
 import pytest
-from shell import run
 
 from remat_explorer.papers import ITEMS
+from tests.project.shell import run
 
 # An item that is interrupted while it works, after its first row.
 INTERRUPTED = """

@@ -7,10 +7,10 @@ import shlex
 from pathlib import Path
 
 import pytest
-from shell import run
 
 from remat_explorer.cli import main
 from remat_explorer.cli.parser import make_parser
+from tests.project.shell import run
 
 MODEL = """
 import torch

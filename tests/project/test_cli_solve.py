@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shell import hear_interrupts
 
 from remat_explorer.cli import main
 from remat_explorer.graph import Graph
 from remat_explorer.solution import Solution, Status
+from tests.project.shell import hear_interrupts
 
 # the worker's strategy: a schedule with a bound that does not prove it, or nothing, and then no end
 ENDLESS = """

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 
-from shell import run
-
 from remat_explorer.solvers import STRATEGIES
+from tests.project.shell import run
 
 
 def test_the_table_has_a_line_and_a_sentence_for_each_strategy(capsys):

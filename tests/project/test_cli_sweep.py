@@ -10,12 +10,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from shell import hear_interrupts
 
 from remat_explorer.cli import main
 from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
 from remat_explorer.solvers import Frontier, checkpoint_all_peak
+from tests.project.shell import hear_interrupts
 
 
 @pytest.fixture(autouse=True)

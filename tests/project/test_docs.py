@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pages import ROOT, blocks, commands, links, named_files, page
 
 import remat_explorer as rx
 from remat_explorer.cli import output
 from remat_explorer.cli.parser import make_parser
 from remat_explorer.graph import Graph
 from remat_explorer.graph.file import dump_graph
+from tests.project.pages import ROOT, blocks, commands, links, named_files, page
 
 PAGES = ("installation", "file-formats", "command-line", "extending", "limits", "papers", "equations", "citing")
 SUBPARSERS = next(a for a in make_parser()._actions if isinstance(a, argparse._SubParsersAction))

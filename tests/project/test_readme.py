@@ -4,10 +4,10 @@ import re
 import shlex
 
 import pytest
-from pages import ROOT, blocks, commands, links, named_files, page
 
 from remat_explorer.cli.parser import make_parser
 from remat_explorer.solvers import STRATEGIES
+from tests.project.pages import ROOT, blocks, commands, links, named_files, page
 
 README = page("README.md")
 BLOCKS = blocks(README, "python")

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from choices import chain_with_choices
 
 import remat_explorer as rx
 from remat_explorer.graph import Graph
@@ -20,6 +19,7 @@ from remat_explorer.report import Origin
 from remat_explorer.report.contents import Contents
 from remat_explorer.report.drawing import differences
 from remat_explorer.report.usage import program
+from tests.figures.choices import chain_with_choices
 
 LIMIT = 8_000_000  # bytes
 

@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from random_schedules import random_schedule
 from torch import nn
 
 from remat_explorer.capture import trace
@@ -23,6 +22,7 @@ from remat_explorer.runtime.outcome import Outcome
 from remat_explorer.runtime.random_state import generator_state
 from remat_explorer.runtime.training import train
 from remat_explorer.schedule import Schedule
+from tests.runtime.random_schedules import random_schedule
 
 CPU = torch.device("cpu")
 SEED = 7

@@ -8,7 +8,6 @@ profiled anew; of that, only what does not depend on times is asserted.
 from __future__ import annotations
 
 import pytest
-from nets import NETS
 
 import remat_explorer as rx
 from remat_explorer.graph import Graph
@@ -16,6 +15,7 @@ from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Status
 from remat_explorer.solvers import checkpoint_all_peak
+from tests.capture.alternatives.nets import NETS
 
 SIZES = {"pooled": (96, 16), "residual": (64, 16)}
 BUDGETS = ["85%", "65%"]

@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from kinds_of_models import KINDS, Case, Made, linear, x
-from random_schedules import random_schedule, solution_of
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import remat_explorer as rx
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime import Measurement
+from tests.runtime.kinds_of_models import KINDS, Case, Made, linear, x
+from tests.runtime.random_schedules import random_schedule, solution_of
 
 
 def measured(case: Case) -> Measurement:

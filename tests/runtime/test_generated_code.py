@@ -6,8 +6,6 @@ import ast
 
 import pytest
 import torch
-from exactness import CPU, Exactness
-from random_schedules import random_schedule
 from torch import nn
 
 import remat_explorer as rx
@@ -17,6 +15,8 @@ from remat_explorer.plan import Compute, Plan
 from remat_explorer.runtime.generated import generate
 from remat_explorer.runtime.halves import Halves, cut_of
 from remat_explorer.runtime.interpreter import Interpreter
+from tests.runtime.exactness import CPU, Exactness
+from tests.runtime.random_schedules import random_schedule
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from random_schedules import checkpoint_all, random_schedule, solution_of
 from torch import nn
 
 import remat_explorer as rx
@@ -13,6 +12,7 @@ from remat_explorer.capture import trace
 from remat_explorer.capture.operations.program import Program
 from remat_explorer.capture.step.step import TrainingStep
 from remat_explorer.plan import Compute, Plan
+from tests.runtime.random_schedules import checkpoint_all, random_schedule, solution_of
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import copy
 import numpy as np
 import pytest
 import torch
-from random_schedules import checkpoint_all, random_schedule, solution_of
 from torch import nn
 
 import remat_explorer as rx
@@ -17,6 +16,7 @@ from remat_explorer.errors import ExecutionError
 from remat_explorer.models import LoadedModel
 from remat_explorer.plan import Plan
 from remat_explorer.runtime import Interpreter
+from tests.runtime.random_schedules import checkpoint_all, random_schedule, solution_of
 
 SIZES = {"mlp": (8, None), "residual_net": (4, 32), "vgg16": (2, 32), "unet": (1, 64)}
 

@@ -6,11 +6,12 @@ from functools import cache
 
 import pytest
 import torch
-from exactness import Exactness
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kinds_of_models import KINDS
-from random_models import random_network
+
+from tests.runtime.exactness import Exactness
+from tests.runtime.kinds_of_models import KINDS
+from tests.runtime.random_models import random_network
 
 NETWORKS, SCHEDULES = 40, 200
 

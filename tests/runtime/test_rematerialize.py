@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from kinds_of_models import KINDS, Made, linear
 from torch import nn
 from torch.nn import functional
 
 import remat_explorer as rx
 from remat_explorer.errors import CaptureError, ExecutionError, SolutionError
+from tests.runtime.kinds_of_models import KINDS, Made, linear
 
 X = torch.randn(64, 16)
 

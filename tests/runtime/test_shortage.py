@@ -9,12 +9,12 @@ import textwrap
 
 import pytest
 import torch
-from random_schedules import checkpoint_all, random_schedule, solution_of
 from torch import nn
 
 import remat_explorer as rx
 from remat_explorer.errors import OutOfMemoryError
 from remat_explorer.plan import Compute
+from tests.runtime.random_schedules import checkpoint_all, random_schedule, solution_of
 
 X = torch.randn(64, 32)
 

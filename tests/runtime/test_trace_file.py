@@ -7,12 +7,12 @@ import json
 
 import pytest
 import torch
-from random_schedules import random_schedule, solution_of
 from torch import nn
 
 import remat_explorer as rx
 from remat_explorer.errors import ExecutionError
 from remat_explorer.plan import Compute
+from tests.runtime.random_schedules import random_schedule, solution_of
 
 
 @pytest.fixture(scope="module")

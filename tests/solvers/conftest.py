@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from remat_explorer.graph import Graph, Phase, Value, operation
+from tests.search_fixtures import compiled_search  # noqa: F401
 
 DATA = Path(__file__).parent.parent / "data"
 

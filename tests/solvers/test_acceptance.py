@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-from drawn_graphs import loose_graphs, problems, training_graphs
-from exhaustive import frontier_optimum, unpartitioned_optimum
 from hypothesis import HealthCheck, given, settings
 
 from remat_explorer.checker import check
@@ -17,6 +15,8 @@ from remat_explorer.solvers.bounds.lazy_rows import refuse
 from remat_explorer.solvers.bounds.liveness_model import LivenessModel
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.milp import Milp
+from tests.solvers.drawn_graphs import loose_graphs, problems, training_graphs
+from tests.solvers.exhaustive import frontier_optimum, unpartitioned_optimum
 
 SAME_EVERY_TIME = settings(
     derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=False

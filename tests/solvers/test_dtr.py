@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from drawn_graphs import problems, training_graphs
 from hypothesis import given, settings
 
 from remat_explorer.checker import check, replay
@@ -19,6 +18,7 @@ from remat_explorer.solvers.dynamic.scores import HEURISTICS, Neighbours
 from remat_explorer.solvers.dynamic.simulation import THRASHING, simulate
 from remat_explorer.solvers.smallest_budget import largest_operation
 from remat_explorer.solvers.strategies.dtr import schedule_of_trace
+from tests.solvers.drawn_graphs import problems, training_graphs
 
 every_heuristic = pytest.mark.parametrize("heuristic", HEURISTICS)
 

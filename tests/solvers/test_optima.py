@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 import pytest
-from exhaustive import frontier_optimum
 
 from remat_explorer.checker import check
 from remat_explorer.instances import linear
 from remat_explorer.solution import Status
 from remat_explorer.solvers import checkpoint_all, checkpoint_all_peak, minimum_budget, relax, solve
+from tests.solvers.exhaustive import frontier_optimum
 
 EIGHT_LAYERS = {3: 45, 4: 26, 5: 22, 6: 21, 7: 20, 8: 19, 9: 18, 10: 17}
 

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from exhaustive import frontier_optimum
 
 from remat_explorer.checker import check, replay
 from remat_explorer.figures.memory.holdings import holdings
@@ -20,6 +19,7 @@ from remat_explorer.solvers.bounds.live_memory import live_memory
 from remat_explorer.solvers.bounds.liveness_model import LivenessModel
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.milp import Milp
+from tests.solvers.exhaustive import frontier_optimum
 
 
 def budget_of(graph: Graph, seed: int) -> int:

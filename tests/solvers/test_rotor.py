@@ -6,8 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from drawn_graphs import problems, training_graphs
-from exhaustive import frontier_optimum
 from hypothesis import given, settings
 
 from remat_explorer.errors import SolverError
@@ -19,6 +17,8 @@ from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.persistent.chain import chain_of
 from remat_explorer.solvers.persistent.program import PersistentProgram
 from remat_explorer.solvers.smallest_budget import largest_operation
+from tests.solvers.drawn_graphs import problems, training_graphs
+from tests.solvers.exhaustive import frontier_optimum
 
 
 def heterogeneous_chain(seed: int, layers: int) -> Graph:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from exhaustive import frontier_optimum
 
 from remat_explorer.checker import check
 from remat_explorer.errors import SolverError
@@ -17,6 +16,7 @@ from remat_explorer.instances import linear
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import relax, solve
 from remat_explorer.solvers.relaxation import Relaxation
+from tests.solvers.exhaustive import frontier_optimum
 
 
 def one_source(keepsake: bool = False) -> Graph:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from exhaustive import frontier_optimum, unpartitioned_optimum
 
 from remat_explorer.checker import check
 from remat_explorer.errors import SolverError
@@ -13,6 +12,7 @@ from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import relax, solve
 from remat_explorer.solvers.relaxation import Relaxation
 from remat_explorer.solvers.strategies.checkmate_unpartitioned import LARGEST_UNPARTITIONED
+from tests.solvers.exhaustive import frontier_optimum, unpartitioned_optimum
 
 STRATEGY = "checkmate-unpartitioned"
 

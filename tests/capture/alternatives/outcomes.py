@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from numerics import LAST, random
 from torch.nn import functional
 
 from remat_explorer.capture.alternatives.exactness import reordered
@@ -22,6 +21,7 @@ from remat_explorer.capture.alternatives.kernels import (
     layer_norm,
     max_pool,
 )
+from tests.capture.alternatives.numerics import LAST, random
 
 aten = torch.ops.aten
 WIDE = (torch.float32, torch.float64)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 
 import torch
-from exactness import CPU, SEED
-from nets import NETS, TOGETHER, plan_by, preferring
 
 from remat_explorer.capture import trace
 from remat_explorer.capture.profiling.memory_meter import CpuMeter
@@ -22,6 +20,8 @@ from remat_explorer.runtime.interpreter import Interpreter
 from remat_explorer.runtime.outcome import Outcome
 from remat_explorer.runtime.random_state import generator_state
 from remat_explorer.runtime.training import train
+from tests.capture.alternatives.nets import NETS, TOGETHER, plan_by, preferring
+from tests.runtime.exactness import CPU, SEED
 
 ROADS = ["interpreted", "generated", "trained"]
 

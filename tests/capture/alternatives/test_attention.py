@@ -6,9 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from nets import attentive, plan_by, preferring
-from numerics import random, relative, workspace
-from runner import ROADS, Runner, measured
 from torch.nn import functional
 
 import remat_explorer as rx
@@ -19,6 +16,9 @@ from remat_explorer.checker import replay
 from remat_explorer.errors import ExecutionError
 from remat_explorer.graph import Graph, Operation
 from remat_explorer.runtime.comparison import compare
+from tests.capture.alternatives.nets import attentive, plan_by, preferring
+from tests.capture.alternatives.numerics import random, relative, workspace
+from tests.capture.alternatives.runner import ROADS, Runner, measured
 
 aten = torch.ops.aten
 KINDS = ["flash", "efficient", "cudnn", "math"]

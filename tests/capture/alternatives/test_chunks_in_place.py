@@ -6,9 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from exactness import CPU
-from nets import plan_by, preferring
-from numerics import FORMATS, random, relative, same_bits, workspace
 from torch import nn
 
 import remat_explorer as rx
@@ -20,6 +17,9 @@ from remat_explorer.capture.step.step import TrainingStep
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute
 from remat_explorer.runtime.interpreter import Interpreter
+from tests.capture.alternatives.nets import plan_by, preferring
+from tests.capture.alternatives.numerics import FORMATS, random, relative, same_bits, workspace
+from tests.runtime.exactness import CPU
 
 aten = torch.ops.aten
 SETTING = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from nets import NETS, Classifier, parallel, plan_by, preferring
-from runner import ROADS, Runner, measured
 from torch import nn
 
 import remat_explorer as rx
@@ -20,6 +18,8 @@ from remat_explorer.checker import replay
 from remat_explorer.graph import Graph, Operation
 from remat_explorer.graph.rules import MOST_IMPLEMENTATIONS
 from remat_explorer.runtime.comparison import compare
+from tests.capture.alternatives.nets import NETS, Classifier, parallel, plan_by, preferring
+from tests.capture.alternatives.runner import ROADS, Runner, measured
 
 aten = torch.ops.aten
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from numerics import FORMATS, LAST, random, relative, same_bits, workspace
 
 from remat_explorer.capture.alternatives.kernels import convolution
+from tests.capture.alternatives.numerics import FORMATS, LAST, random, relative, same_bits, workspace
 
 aten = torch.ops.aten
 TOLERANCE = {torch.float32: 3e-6, torch.float64: 1e-14}

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from exactness import CPU
-from nets import NETS, plan_by, preferring
-from runner import ROADS, Runner, used
 
 from remat_explorer.capture.profiling.memory_meter import CpuMeter
 from remat_explorer.checker import replay
@@ -14,6 +11,9 @@ from remat_explorer.plan import Plan
 from remat_explorer.runtime.comparison import compare
 from remat_explorer.runtime.generated import generate
 from remat_explorer.runtime.interpreter import Interpreter
+from tests.capture.alternatives.nets import NETS, plan_by, preferring
+from tests.capture.alternatives.runner import ROADS, Runner, used
+from tests.runtime.exactness import CPU
 
 
 @pytest.mark.parametrize("road", ROADS)

@@ -6,12 +6,8 @@ import json
 import sys
 from typing import Any
 
-import fake_cudnn
 import pytest
 import torch
-from nets import NETS, plan_by, preferring
-from numerics import FORMATS, random, relative, workspace
-from runner import Runner, measured
 
 import remat_explorer as rx
 from remat_explorer.cache_folder import entry_path
@@ -21,6 +17,10 @@ from remat_explorer.capture.alternatives.kernels import cudnn, cudnn_search
 from remat_explorer.capture.alternatives.kernels.execution_plan import ExecutionPlan, best_of
 from remat_explorer.errors import ExecutionError, RematError
 from remat_explorer.runtime.comparison import compare
+from tests.capture.alternatives import fake_cudnn
+from tests.capture.alternatives.nets import NETS, plan_by, preferring
+from tests.capture.alternatives.numerics import FORMATS, random, relative, workspace
+from tests.capture.alternatives.runner import Runner, measured
 
 aten = torch.ops.aten
 CPU = torch.device("cpu")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from numerics import DEVICES, LAST, random, same_bits, with_special
 
 from remat_explorer.capture.alternatives.kernels import activations, gpu_masks
+from tests.capture.alternatives.numerics import DEVICES, LAST, random, same_bits, with_special
 
 pytestmark = pytest.mark.skipif(not gpu_masks.HAS_TRITON, reason="Triton is not installed here")
 SHAPES = [(0,), (1,), (7,), (9,), (1023,), (1025,), (100_003,), (2, 3, 5, 7)]

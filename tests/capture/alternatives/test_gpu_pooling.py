@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 import torch
-from numerics import DEVICES, FORMATS, random, same_bits, with_special, workspace
 
 from remat_explorer.capture.alternatives.kernels import gpu_pooling, max_pool
+from tests.capture.alternatives.numerics import DEVICES, FORMATS, random, same_bits, with_special, workspace
 
 aten = torch.ops.aten
 pytestmark = pytest.mark.skipif(not gpu_pooling.HAS_TRITON, reason="Triton is not installed here")

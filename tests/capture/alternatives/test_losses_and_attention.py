@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from numerics import random, relative, same_bits, workspace
 from torch.nn import functional
 
 from remat_explorer.capture.alternatives.kernels import attention, cross_entropy
 from remat_explorer.capture.alternatives.kernels.flat import CHUNK
+from tests.capture.alternatives.numerics import random, relative, same_bits, workspace
 
 aten = torch.ops.aten
 TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-14}

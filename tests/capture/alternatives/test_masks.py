@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import pytest
 import torch
-from numerics import FORMATS, LAST, MASK_TEMPORARIES, random, relative, same_bits, with_special, workspace
 
 from remat_explorer.capture.alternatives.kernels import activations, bits, dropout
 from remat_explorer.capture.alternatives.kernels.flat import CHUNK, flat, is_dense
 from remat_explorer.errors import ExecutionError
+from tests.capture.alternatives.numerics import (
+    FORMATS,
+    LAST,
+    MASK_TEMPORARIES,
+    random,
+    relative,
+    same_bits,
+    with_special,
+    workspace,
+)
 
 aten = torch.ops.aten
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from exactness import SEED
-from nets import NETS, TOGETHER, plan_by, preferring
-from runner import measured
 
 import remat_explorer as rx
 from remat_explorer.capture import trace
+from tests.capture.alternatives.nets import NETS, TOGETHER, plan_by, preferring
+from tests.capture.alternatives.runner import measured
+from tests.runtime.exactness import SEED
 
 SIZES = {"pooled": (48, 10), "residual": (48, 10), "attentive": (12, 3)}
 

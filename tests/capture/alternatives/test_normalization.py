@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from numerics import FORMATS, LAST, random, relative, same_bits, with_special, workspace
 from torch.nn import functional
 
 from remat_explorer.capture.alternatives.kernels import batch_norm, layer_norm
 from remat_explorer.capture.alternatives.kernels.flat import CHUNK
 from remat_explorer.errors import ExecutionError
+from tests.capture.alternatives.numerics import FORMATS, LAST, random, relative, same_bits, with_special, workspace
 
 aten = torch.ops.aten
 SHAPES = [(8, 6, 7, 5), (33, 5), (4, 3, 11), (2, 3, 4, 5, 2), (1, 2, 300, 300)]

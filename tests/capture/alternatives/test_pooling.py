@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 import torch
-from numerics import FORMATS, random, same_bits, with_special, workspace
 
 from remat_explorer.capture.alternatives.kernels import max_pool
+from tests.capture.alternatives.numerics import FORMATS, random, same_bits, with_special, workspace
 
 aten = torch.ops.aten
 WINDOWS = [  # kernel, stride, padding, dilation, whether the last window may be cut off

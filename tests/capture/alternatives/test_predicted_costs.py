@@ -6,11 +6,11 @@ import math
 
 import pytest
 import torch
-from nets import NETS
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import remat_explorer as rx
 from remat_explorer.graph import Graph, Operation
+from tests.capture.alternatives.nets import NETS
 
 SIZES = {"pooled": (64, 32), "residual": (64, 32), "attentive": (32, 8)}
 LEAN = {"indices recomputed", "lean", "from the output, lean"}

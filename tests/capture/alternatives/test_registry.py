@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from nets import NETS, pooled, residual
 from torch import nn
 
 import remat_explorer as rx
@@ -15,6 +14,7 @@ from remat_explorer.capture.alternatives import exactness
 from remat_explorer.capture_options import KINDS
 from remat_explorer.errors import UnknownNameError
 from remat_explorer.graph import Graph
+from tests.capture.alternatives.nets import NETS, pooled, residual
 
 
 def names(graph: Graph) -> set[str]:

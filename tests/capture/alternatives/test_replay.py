@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from nets import NETS, Classifier, plan_by, preferring
-from numerics import FORMATS, random, relative, same_bits, with_special, workspace
-from runner import ROADS, Runner, measured
 from torch import nn
 
 import remat_explorer as rx
@@ -16,6 +13,9 @@ from remat_explorer.capture.alternatives.kernels.flat import CHUNK
 from remat_explorer.checker import replay
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.runtime.comparison import compare
+from tests.capture.alternatives.nets import NETS, Classifier, plan_by, preferring
+from tests.capture.alternatives.numerics import FORMATS, random, relative, same_bits, with_special, workspace
+from tests.capture.alternatives.runner import ROADS, Runner, measured
 
 aten = torch.ops.aten
 SCALE = 1 / 0.7

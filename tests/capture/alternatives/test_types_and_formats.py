@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numerics
-import outcomes
 import pytest
 import torch
-from numerics import FORMATS, relative, same_bits
-from outcomes import CASES
+
+from tests.capture.alternatives import numerics, outcomes
+from tests.capture.alternatives.numerics import FORMATS, relative, same_bits
+from tests.capture.alternatives.outcomes import CASES
 
 APART = {  # dimensions in which a sum keeps to itself; within it, kernels spoil more or fewer entries
     "cross-entropy": 1,

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 import torch
-from nets import plan_by, pooled, preferring, residual
-from numerics import FORMATS, random, workspace
-from runner import measured
 
 import remat_explorer as rx
 from remat_explorer.capture import trace
 from remat_explorer.capture.alternatives.kernels import attention, convolution, max_pool
 from remat_explorer.checker import replay
 from remat_explorer.plan import Compute
+from tests.capture.alternatives.nets import plan_by, pooled, preferring, residual
+from tests.capture.alternatives.numerics import FORMATS, random, workspace
+from tests.capture.alternatives.runner import measured
 
 aten = torch.ops.aten
 SETTING: Any = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)

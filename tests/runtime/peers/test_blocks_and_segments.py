@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kinds_of_models import linear
 from torch import nn
 
 import remat_explorer as rx
 from remat_explorer.runtime.peers.blocks import blocks_of, checkpointed_blocks
 from remat_explorer.runtime.peers.forwards import replaced_forwards
 from remat_explorer.runtime.peers.sequential import checkpointed_segments, trunk_of
+from tests.runtime.kinds_of_models import linear
 
 BLOCKS = {
     "chain": (16, "Sequential"),

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from kinds_of_models import KINDS, Case, Made, linear, x
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -17,6 +16,7 @@ from remat_explorer.errors import ExecutionError
 from remat_explorer.models import gpt2
 from remat_explorer.models.densenet import DenseBlock
 from remat_explorer.runtime.peers import PeerMeasurement
+from tests.runtime.kinds_of_models import KINDS, Case, Made, linear, x
 
 BUDGETS = (1.0, 0.5, 0.0)
 Found = dict[str, PeerMeasurement]

@@ -7,7 +7,6 @@ import operator
 
 import pytest
 import torch
-from kinds_of_models import KINDS, Case, Made, linear, x
 from torch import nn
 
 import remat_explorer as rx
@@ -20,6 +19,7 @@ from remat_explorer.plan import Compute, Plan
 from remat_explorer.runtime.peers import pytorch_budget_plan, schedule_of
 from remat_explorer.runtime.peers.equal_calls import first_equals
 from remat_explorer.runtime.strategies.partition import partition
+from tests.runtime.kinds_of_models import KINDS, Case, Made, linear, x
 
 WHOLE = CaptureOptions(contract=False, split_convolution_backward=False)
 BUDGETS = (1.0, 0.5, 0.1, 0.0)

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from orders_of_computations import least_cost
 
 from remat_explorer.checker import check
 from remat_explorer.errors import GraphError, QuantityError
@@ -17,6 +16,7 @@ from remat_explorer.solvers import max_batch, scale_batch
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.batches.batch_bound import BatchProblem, integral_batch_bound, relaxed_batch_bound
 from remat_explorer.solvers.batches.batch_scaling import BatchScaling
+from tests.solvers.orders_of_computations import least_cost
 
 
 def true_batch(scaling: BatchScaling, memory: int, overhead_limit: str | float | None, most: int) -> int:

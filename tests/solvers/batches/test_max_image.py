@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from orders_of_computations import least_cost
 
 from remat_explorer.checker import check
 from remat_explorer.errors import QuantityError
@@ -12,6 +11,7 @@ from remat_explorer.instances import linear
 from remat_explorer.solvers import max_image, scale_batch
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.batches.fitting import fit
+from tests.solvers.orders_of_computations import least_cost
 
 
 def of_side(side: int) -> Graph:

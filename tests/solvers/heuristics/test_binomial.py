@@ -7,8 +7,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from drawn_chains import chains
-from drawn_settings import DRAWN
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +16,8 @@ from remat_explorer.instances import linear
 from remat_explorer.solvers import solve
 from remat_explorer.solvers.heuristics.binomial import forward_steps, stored_states
 from remat_explorer.solvers.strategies.griewank import binomial_schedule, griewank, slot_numbers
+from tests.solvers.drawn_chains import chains
+from tests.solvers.drawn_settings import DRAWN
 
 
 @cache

@@ -6,10 +6,6 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from candidates import ON_CHAINS, WITHOUT_BUDGET, candidates_of, suited
-from drawn_chains import chains
-from drawn_graphs import loose_graphs, problems, training_graphs
-from drawn_settings import DRAWN
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +14,10 @@ from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.solution import Status
 from remat_explorer.solvers import STRATEGIES, checkpoint_all_peak, solve
+from tests.solvers.candidates import ON_CHAINS, WITHOUT_BUDGET, candidates_of, suited
+from tests.solvers.drawn_chains import chains
+from tests.solvers.drawn_graphs import loose_graphs, problems, training_graphs
+from tests.solvers.drawn_settings import DRAWN
 
 DATA = Path(__file__).parents[2] / "data"
 FILES = sorted([*DATA.glob("captured/*.json"), *DATA.glob("graphs/*.json")])

@@ -6,9 +6,6 @@ import re
 
 import numpy as np
 import pytest
-from candidates import ON_CHAINS, candidates_of
-from drawn_chains import chains
-from drawn_settings import DRAWN
 from hypothesis import given
 
 from remat_explorer.checker import check
@@ -22,6 +19,9 @@ from remat_explorer.solvers.heuristics.split_points import (
     chain_points,
     linearized_points,
 )
+from tests.solvers.candidates import ON_CHAINS, candidates_of
+from tests.solvers.drawn_chains import chains
+from tests.solvers.drawn_settings import DRAWN
 
 
 def graph_of(phases: str, reads: list[list[int]]) -> Graph:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from candidates import candidates_of
 
 from remat_explorer.checker import check
 from remat_explorer.instances import linear
+from tests.solvers.candidates import candidates_of
 
 METHODS = {
     "checkpoint_last_node": ("checkpoint-last",),

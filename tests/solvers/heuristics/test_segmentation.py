@@ -5,9 +5,6 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from candidates import candidates_of
-from drawn_chains import chains
-from drawn_settings import DRAWN
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +19,9 @@ from remat_explorer.solvers.heuristics.split_points import (
     kept_values,
     linearized_points,
 )
+from tests.solvers.candidates import candidates_of
+from tests.solvers.drawn_chains import chains
+from tests.solvers.drawn_settings import DRAWN
 
 GREEDY = ("chen-greedy", "ap-greedy", "linearized-greedy")
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from candidates import candidates_of
-from drawn_graphs import training_graphs
-from drawn_settings import DRAWN
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +12,9 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import checkpoint_all
 from remat_explorer.solvers.heuristics.segments import segment_schedule
 from remat_explorer.solvers.heuristics.static_policy import schedule_of
+from tests.solvers.candidates import candidates_of
+from tests.solvers.drawn_graphs import training_graphs
+from tests.solvers.drawn_settings import DRAWN
 
 
 @DRAWN

@@ -11,7 +11,6 @@ import threading
 import time
 
 import pytest
-from waiting import until
 
 from remat_explorer.checker import check
 from remat_explorer.errors import SolverError
@@ -19,6 +18,7 @@ from remat_explorer.graph.file import dump_graph
 from remat_explorer.instances import linear
 from remat_explorer.solution import Status
 from remat_explorer.solvers import SolveJob, checkpoint_all_peak
+from tests.solvers.waiting import until
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import os
 import signal
 
 import pytest
-from waiting import until
 
 from remat_explorer.checker import check
 from remat_explorer.errors import SolverError
@@ -24,6 +23,7 @@ from remat_explorer.solvers.jobs import process
 from remat_explorer.solvers.jobs.job import GRACE
 from remat_explorer.solvers.messages import pack_progress, unpack_progress
 from remat_explorer.solvers.solve import round_up
+from tests.solvers.waiting import until
 
 FOUND = """
 import dataclasses, os, sys, time

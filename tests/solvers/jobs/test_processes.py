@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
-from waiting import until
 
 from remat_explorer.errors import SolverError
 from remat_explorer.solvers.jobs.processes import Processes
+from tests.solvers.waiting import until
 
 PACKAGE = str(Path(__file__).parents[3])
 

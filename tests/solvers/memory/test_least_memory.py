@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from orders_of_computations import least_peak
 
 from remat_explorer.solvers import checkpoint_all_peak
 from remat_explorer.solvers.base import Limits
@@ -17,6 +16,7 @@ from remat_explorer.solvers.memory.least_memory import (
     least_factor,
     structural_factor,
 )
+from tests.solvers.orders_of_computations import least_peak
 
 
 @pytest.mark.parametrize("solver", ["highs", "cbc"])

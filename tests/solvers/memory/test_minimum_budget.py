@@ -6,9 +6,6 @@ import math
 from dataclasses import replace
 
 import pytest
-from choice_graphs import MIB, best_cost, monet_chain
-from choice_graphs import random_graph as choice_graph
-from orders_of_computations import least_peak
 
 from remat_explorer.checker import check
 from remat_explorer.graph import Graph, Value, operation
@@ -18,6 +15,9 @@ from remat_explorer.solvers import checkpoint_all_peak, minimum_budget, solve
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.memory.working_sets import least_working_set
 from remat_explorer.solvers.smallest_budget import largest_operation
+from tests.solvers.monet.choice_graphs import MIB, best_cost, monet_chain
+from tests.solvers.monet.choice_graphs import random_graph as choice_graph
+from tests.solvers.orders_of_computations import least_peak
 
 
 def test_the_chain_needs_three_values_and_a_schedule_for_three_is_known():

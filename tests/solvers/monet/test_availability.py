@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from choice_graphs import normalized_chain
 
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.linear_expression import LinearExpression, total
@@ -14,6 +13,7 @@ from remat_explorer.solvers.monet.condensed_choices import CondensedChoices, Way
 from remat_explorer.solvers.monet.joint_problem import JointProblem
 from remat_explorer.solvers.monet.relaxation_with_choices import Relaxation
 from remat_explorer.solvers.monet.tables import Tables
+from tests.solvers.monet.choice_graphs import normalized_chain
 
 X, Y, SAVED, MASK = range(4)
 SIZES = np.array([8, 8, 0, 1])

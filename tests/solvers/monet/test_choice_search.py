@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from synthetic_choices import with_choices
-
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.solvers import checkpoint_all_peak
@@ -11,6 +9,7 @@ from remat_explorer.solvers.monet.choice_search import ChoiceSearch
 from remat_explorer.solvers.monet.codes import allowed_codes
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
 from remat_explorer.solvers.monet.tables import Tables
+from tests.solvers.monet.synthetic_choices import with_choices
 
 
 def test_changes_make_walks_cheaper_within_the_budget(data):

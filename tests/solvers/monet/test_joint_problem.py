@@ -7,7 +7,6 @@ import math
 from pathlib import Path
 
 import pytest
-from choice_graphs import MIB, best_cost, monet_chain, random_graph
 
 from remat_explorer.errors import UnknownNameError
 from remat_explorer.graph import Graph, Value, operation
@@ -18,6 +17,7 @@ from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
 from remat_explorer.solvers.monet.joint_problem import JointProblem
+from tests.solvers.monet.choice_graphs import MIB, best_cost, monet_chain, random_graph
 
 REFERENCE = json.loads((Path(__file__).parents[2] / "data" / "monet_chain.json").read_text())
 OBJECTIVES = {(entry["case"], entry["budget_mib"]): entry["objective"] for entry in REFERENCE}

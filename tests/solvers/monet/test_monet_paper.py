@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from choice_graphs import MIB, monet_chain, random_graph
 
 from remat_explorer.errors import SolverError
 from remat_explorer.solution import Status
@@ -15,6 +14,7 @@ from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
 from remat_explorer.solvers.monet.paper_problem import PaperProblem
+from tests.solvers.monet.choice_graphs import MIB, monet_chain, random_graph
 
 REFERENCE = json.loads((Path(__file__).parents[2] / "data" / "monet_chain.json").read_text())
 OBJECTIVES = {(entry["case"], entry["budget_mib"]): entry["objective"] for entry in REFERENCE}

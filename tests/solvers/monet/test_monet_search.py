@@ -6,8 +6,6 @@ import math
 import time
 
 import pytest
-from choice_graphs import MIB, monet_chain, random_graph
-from synthetic_choices import with_choices
 
 from remat_explorer.graph import Graph
 from remat_explorer.solution import Status
@@ -19,6 +17,8 @@ from remat_explorer.solvers.monet.selections import default_selection
 from remat_explorer.solvers.search.planner import plan_schedule
 from remat_explorer.solvers.strategies.monet import improve_monet
 from remat_explorer.solvers.sweeps.sweep_points import Points
+from tests.solvers.monet.choice_graphs import MIB, monet_chain, random_graph
+from tests.solvers.monet.synthetic_choices import with_choices
 
 
 @pytest.fixture(scope="module")

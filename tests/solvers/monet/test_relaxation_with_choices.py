@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 
 import pytest
-from choice_graphs import random_graph
-from synthetic_choices import with_choices
 
 from remat_explorer.graph import Graph
 from remat_explorer.solvers import checkpoint_all_peak
@@ -16,6 +14,8 @@ from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
 from remat_explorer.solvers.monet.joint_problem import JointProblem
 from remat_explorer.solvers.monet.relaxation_with_choices import Relaxation
 from remat_explorer.solvers.monet.tables import Tables
+from tests.solvers.monet.choice_graphs import random_graph
+from tests.solvers.monet.synthetic_choices import with_choices
 
 
 @pytest.mark.parametrize("seed", range(30))

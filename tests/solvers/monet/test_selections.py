@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from choice_graphs import monet_chain, random_graph
-from synthetic_choices import with_choices
 
 from remat_explorer.checker import check
 from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.solvers import checkpoint_all, solve
 from remat_explorer.solvers.monet.selections import consistent, default_selection, fastest_selection, restricted_to
+from tests.solvers.monet.choice_graphs import monet_chain, random_graph
+from tests.solvers.monet.synthetic_choices import with_choices
 
 
 @pytest.fixture(scope="module")

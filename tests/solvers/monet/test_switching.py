@@ -6,7 +6,6 @@ import random
 
 import numpy as np
 import pytest
-from choice_graphs import random_graph
 
 from remat_explorer.checker import check
 from remat_explorer.graph import Graph, Implementation, Operation, Value, operation
@@ -16,6 +15,7 @@ from remat_explorer.solvers import checkpoint_all_peak, solve
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.monet.selections import consistent, default_selection, restricted_to
 from remat_explorer.solvers.monet.switching import switch_runs
+from tests.solvers.monet.choice_graphs import random_graph
 
 
 def normalized() -> Graph:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from drawn_graphs import problems, training_graphs
-from exhaustive import frontier_optimum
 from hypothesis import given, settings
 
 from remat_explorer.errors import SolverError
@@ -13,6 +11,8 @@ from remat_explorer.instances import linear
 from remat_explorer.solution import Status
 from remat_explorer.solvers import relax, solve
 from remat_explorer.solvers.strategies.checkmate_approx_search import thresholds
+from tests.solvers.drawn_graphs import problems, training_graphs
+from tests.solvers.exhaustive import frontier_optimum
 
 STRATEGIES = ("checkmate-approx", "checkmate-approx-random", "checkmate-approx-search")
 

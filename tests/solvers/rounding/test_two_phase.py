@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from drawn_graphs import training_graphs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.rounding.linear_program import reduced_budget
 from remat_explorer.solvers.rounding.two_phase import minimal_R, round_deterministically, schedule_of
+from tests.solvers.drawn_graphs import training_graphs
 
 # linear(2): v1 reads v0, the loss v2 reads v1, v3 reads v1 and v2, v4 reads v0 and v3; nobody reads v4
 DEGREES = np.array(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 
 import pytest
-from drawn_graphs import loose_graphs, problems, training_graphs
-from exhaustive import frontier_optimum
 from hypothesis import given, settings
 
 from remat_explorer.checker import check
@@ -16,6 +14,8 @@ from remat_explorer.solvers import checkpoint_all_peak
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.search.exact_search import Exact, search_exactly
 from remat_explorer.solvers.smallest_budget import largest_operation
+from tests.solvers.drawn_graphs import loose_graphs, problems, training_graphs
+from tests.solvers.exhaustive import frontier_optimum
 
 
 def checked(graph: Graph, budget: int, limit: float = math.inf, work: int = 1_000_000) -> Exact:

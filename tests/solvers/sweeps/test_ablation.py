@@ -6,9 +6,6 @@ import json
 import math
 
 import pytest
-from choice_graphs import best_cost, random_graph
-from kinds_by_name import RANDOM, SYNTHETIC, with_kinds, with_room_for
-from synthetic_choices import with_choices
 
 import remat_explorer as rx
 from remat_explorer.errors import SolutionError, SolverError, UnknownNameError
@@ -19,6 +16,9 @@ from remat_explorer.solution import Status
 from remat_explorer.solvers import Ablation, ablation, checkpoint_all_peak
 from remat_explorer.solvers.ablation import ablation_run
 from remat_explorer.solvers.monet.codes import allowed_codes
+from tests.solvers.monet.choice_graphs import best_cost, random_graph
+from tests.solvers.monet.kinds_by_name import RANDOM, SYNTHETIC, with_kinds, with_room_for
+from tests.solvers.monet.synthetic_choices import with_choices
 
 ENOUGH = 60.0  # seconds for searches that end by themselves
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from choice_graphs import best_cost, normalized_chain, random_graph
-from synthetic_choices import with_choices
 
 import remat_explorer as rx
 from remat_explorer.checker import check
@@ -18,6 +16,8 @@ from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
 from remat_explorer.solvers.monet.least_memory_moments import LeastMemory
 from remat_explorer.solvers.monet.selections import default_selection
 from remat_explorer.solvers.monet.tables import Tables
+from tests.solvers.monet.choice_graphs import best_cost, normalized_chain, random_graph
+from tests.solvers.monet.synthetic_choices import with_choices
 
 WITHOUT_JOINT_PROGRAM = MemorySearchSettings(exact_up_to=0)
 

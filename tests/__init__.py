@@ -1,0 +1,1 @@
+"""Tests, and the helpers that several of them import, as tests.solvers.drawn_graphs."""
