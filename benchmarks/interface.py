@@ -31,7 +31,8 @@ from report import RESULTS, publish
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from playwright.sync_api import sync_playwright
 
-from tests.browser.lab import browse, find_chromium, open_notebook, run_cell, serve, write_notebook
+from remat_explorer.cli.chromium import find_chromium
+from tests.browser.lab import browse, open_notebook, run_cell, serve, write_notebook
 
 KEPT = RESULTS / "interface.json"
 CASES = {

@@ -1,8 +1,8 @@
 """The command line: the same road as the notebook's, from a shell. One file per command, named like it.
 
 Exit codes: 0 done; 1 the execution contradicted the prediction; 2 infeasible; 3 not solved to proven optimality in
-time, or interrupted with a schedule (the best one is still written); 64 bad input; 130 interrupted before there was
-anything to keep.
+time, or interrupted with a schedule (the best one is still written); 64 bad input; 69 something that is needed is
+missing (doctor); 130 interrupted before there was anything to keep.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import Any
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
 
-DONE, CONTRADICTED, INFEASIBLE, NOT_IN_TIME, BAD_INPUT, INTERRUPTED = 0, 1, 2, 3, 64, 130
+DONE, CONTRADICTED, INFEASIBLE, NOT_IN_TIME, BAD_INPUT, MISSING, INTERRUPTED = 0, 1, 2, 3, 64, 69, 130
 
 
 def put(options: argparse.Namespace, document: dict[str, Any], text: str) -> None:

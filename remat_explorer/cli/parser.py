@@ -13,6 +13,7 @@ from remat_explorer.cli.app import app
 from remat_explorer.cli.argument_types import count, overhead, seconds
 from remat_explorer.cli.cache import KINDS, cache
 from remat_explorer.cli.capture import capture
+from remat_explorer.cli.doctor import doctor
 from remat_explorer.cli.lab import lab
 from remat_explorer.cli.max_batch import max_batch
 from remat_explorer.cli.minimum_budget import minimum_budget
@@ -49,6 +50,7 @@ EXAMPLES = """examples:
   remat-explorer papers
   remat-explorer papers checkmate-figure-6 --full -o figure.html
   remat-explorer cache list
+  remat-explorer doctor
   remat-explorer app --theme dark
   remat-explorer lab
 
@@ -58,7 +60,8 @@ A MODEL is a name that `models` lists, or path/to/file.py:function. The function
 A budget counts everything on the device, parameters included: bytes, "1.5 GiB", or a share of the checkpoint-all
 peak such as 60%. Ctrl-C ends a solve with the best schedule so far. Exit codes: 0 done, 1 the execution contradicted
 the prediction, 2 infeasible, 3 not solved to proven optimality in time or interrupted (the best schedule is still
-written), 64 bad input, 130 interrupted before a schedule was found."""
+written), 64 bad input, 69 something that is needed is missing (doctor), 130 interrupted before a schedule was
+found."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -98,6 +101,7 @@ def make_parser() -> argparse.ArgumentParser:
     to_report = command("report", report, "Solve, and write one HTML file that shows everything about the answer.")
     of_papers = command("papers", papers, "List the papers' figures, tables and numbers, or regenerate one.")
     to_cache = command("cache", cache, "List or clear what is kept from earlier solves and profiles.")
+    to_examine = command("doctor", doctor, "Say what is installed here and works: versions, devices, solvers, cache.")
     _app_options(command("app", app, "Serve the explorer alone, as a page of this machine, without code."))
     _lab_options(command("lab", lab, "Open JupyterLab on the explorer."))
     _model_options(to_capture, to_show, to_solve, to_sweep, to_ablate, to_enlarge, to_bound, to_run, to_report)
@@ -118,7 +122,7 @@ def make_parser() -> argparse.ArgumentParser:
     to_cache.add_argument("action", choices=("list", "clear"))
     to_cache.add_argument("kind", nargs="?", choices=tuple(KINDS), help="default: all")
     working = (to_capture, to_show, to_solve, to_sweep, to_ablate, to_enlarge, to_bound, to_run, to_report)
-    for child in (list_models, list_strategies, of_papers, *working, to_cache):
+    for child in (list_models, list_strategies, of_papers, *working, to_cache, to_examine):
         child.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.browser.lab import MEND, browse, find_chromium, serve
+from remat_explorer.cli.chromium import REMEDY, find_chromium
+from tests.browser.lab import browse, serve
 from tests.torch_fixtures import one_thread, quick_collection, settings_of_torch  # noqa: F401
 
 LEAVE = """async () => {
@@ -25,7 +26,7 @@ def chromium() -> str:
     """A browser to drive; skipped where there is none, except in CI."""
     found = find_chromium()
     if found is None:
-        reason = f"neither Chromium nor Chrome was found; mend it with: {MEND}"
+        reason = f"neither Chromium nor Chrome was found; mend it with: {REMEDY}"
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -28,20 +27,6 @@ FLAGS = (
     "--disable-sync",
 )
 LOCAL = ("http://127.0.0.1", "ws://127.0.0.1", "data:", "blob:", "file://")
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-MEND = "apt-get install -y chromium (or, without root: playwright install chromium)"
-
-
-def find_chromium() -> str | None:
-    """Chromium or Chrome on the PATH, else the one that Playwright has installed, else None."""
-    for name in NAMES:
-        if found := shutil.which(name):
-            return found
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        own = playwright.chromium.executable_path
-    return own if Path(own).exists() else None
 
 
 def write_notebook(path: Path, cells: Sequence[str]) -> None:

@@ -107,7 +107,7 @@ def test_every_option_that_is_named_exists(name: str) -> None:
 def test_the_exit_codes_are_those_of_the_commands() -> None:
     listed = re.findall(r"^\| (\d+) \|", sections(page("docs/command-line.md"))["Exit codes"], re.MULTILINE)
     codes = (output.DONE, output.CONTRADICTED, output.INFEASIBLE, output.NOT_IN_TIME, output.BAD_INPUT)
-    assert tuple(map(int, listed)) == (*codes, output.INTERRUPTED)
+    assert tuple(map(int, listed)) == (*codes, output.MISSING, output.INTERRUPTED)
 
 
 def test_the_example_files_load_and_are_what_is_written() -> None:

@@ -15,8 +15,8 @@ from remat_explorer.explorer.state.questions import choose_strategy
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.begin_sizes import BEGIN
 from remat_explorer.explorer.work.best_known import show_known
-from remat_explorer.explorer.work.free_memory import free_bytes
 from remat_explorer.explorer.work.solving import prepare, show_schedule
+from remat_explorer.free_memory import free_bytes
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes
 from remat_explorer.solution import Solution, Status

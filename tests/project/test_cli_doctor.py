@@ -1,0 +1,129 @@
+"""`remat-explorer doctor`: every question is answered, and one that fails is a row that says why."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import tomllib
+from typing import Any
+
+import pytest
+import torch
+
+import remat_explorer as rx
+from remat_explorer.cli import doctor as module
+from remat_explorer.cli.doctor import NEEDED, PACKAGES
+from remat_explorer.solvers import backends
+from remat_explorer.solvers.search import compilation
+from tests.project.pages import page
+from tests.project.shell import run
+
+doctor: Any = module
+
+
+def broken(*_: Any) -> None:
+    raise OSError("it is broken\nin two lines")
+
+
+@pytest.fixture
+def answers(capsys: pytest.CaptureFixture[str]) -> Any:
+    code, out, _ = run(capsys, "doctor", "--json")
+    return code, json.loads(out)
+
+
+def test_everything_that_is_needed_is_here_and_the_object_says_what(answers: Any) -> None:
+    code, found = answers
+    assert (code, found["missing"]) == (0, [])
+    assert set(found) == {*doctor.QUESTIONS, "missing"}
+    assert found["versions"]["remat-explorer"] == rx.__version__
+    assert found["versions"]["torch"] == importlib.metadata.version("torch")
+    assert found["devices"]["cpu"]["free_bytes"] <= found["devices"]["cpu"]["total_bytes"]
+    assert found["solvers"]["highs"] == found["solvers"]["cbc"] == {"loads": True}
+    assert set(found["solvers"]) == set(backends.BACKENDS)
+    assert found["search"]["compiled"]["ahead"] == compilation.is_compiled()
+    assert found["notebooks"]["kernel"]["this_one"]
+
+
+def test_the_text_has_a_line_for_each_row(capsys: pytest.CaptureFixture[str], answers: Any) -> None:
+    code, out, _ = run(capsys, "doctor")
+    rows = [(group, name.replace("_", " ")) for group in doctor.QUESTIONS for name in answers[1][group]]
+    lines = out.splitlines()
+    assert code == 0
+    assert len(lines) == len(rows) + 2
+    assert all(group in line and name in line for (group, name), line in zip(rows, lines, strict=False))
+    assert lines[-1] == "everything that is needed is here"
+
+
+@pytest.mark.parametrize(
+    ("place", "row"),
+    [("_processor", "devices cpu"), ("_solver", "solvers highs"), ("_compiled", "search compiled")],
+)
+def test_what_is_needed_and_fails_is_named_and_the_others_are_answered(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, place: str, row: str
+) -> None:
+    monkeypatch.setattr(doctor, place, broken)
+    code, out, _ = run(capsys, "doctor", "--json")
+    found = json.loads(out)
+    group, name = row.split(maxsplit=1)
+    assert code == 69
+    assert found["missing"] == [row]
+    assert found[group][name] == {"error": "OSError: it is broken"}
+    assert found["versions"]["torch"] == importlib.metadata.version("torch")
+
+
+@pytest.mark.parametrize("place", ["_browser", "_kernel", "_threads", "entries", "cache_folder"])
+def test_what_only_a_part_needs_may_fail(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setattr(doctor, place, broken)
+    code, out, _ = run(capsys, "doctor")
+    assert code == 0
+    assert "OSError: it is broken\n" in out
+
+
+def test_a_package_that_is_needed_and_not_installed_is_missing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def version(name: str) -> str:
+        if name == "plotly":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return "1.0"
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    code, out, _ = run(capsys, "doctor")
+    assert code == 69
+    assert out.splitlines()[-1] == "missing: versions plotly"
+
+
+def test_a_build_without_cuda_and_a_machine_without_a_driver_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
+    assert doctor._graphics() == {"cuda": {"none": f"PyTorch {torch.__version__} is built without CUDA"}}
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
+    monkeypatch.setattr(torch.cuda, "init", broken)
+    assert doctor._graphics() == {"cuda": {"none": "OSError: it is broken"}}
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_gpu_is_there_with_its_memory_and_capability(answers: Any) -> None:
+    first = answers[1]["devices"]["cuda:0"]
+    assert first["name"] == torch.cuda.get_device_name(0)
+    assert 0 < first["free_bytes"] <= first["total_bytes"]
+    assert first["cuda"] == torch.version.cuda
+
+
+def test_asking_makes_no_folder(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path / "there" / "none"))
+    _, out, _ = run(capsys, "doctor", "--json")
+    folder = json.loads(out)["cache"]["folder"]
+    assert folder == {"path": str(tmp_path / "there" / "none"), "writable": True, "files": 0, "size_bytes": 0}
+    assert not list(tmp_path.iterdir())
+
+
+def test_needed_packages_are_dependencies_and_every_needed_row_is_asked(answers: Any) -> None:
+    asked = tomllib.loads(page("pyproject.toml"))["project"]["dependencies"]
+    assert set(PACKAGES) <= {entry.partition(">=")[0] for entry in asked}
+    for row in NEEDED:
+        group, name = row.split(maxsplit=1)
+        assert name in answers[1][group]
