@@ -109,7 +109,7 @@ def test_the_plots_show_what_came_while_the_page_was_loading_them_and_what_was_l
 
 
 def test_the_keyboard_alone_sets_a_budget_solves_and_opens_every_tab(lab: tuple[str, Path], page: Any) -> None:
-    chosen = 'batch=8, budget="80%", improve=False, time_limit=5'
+    chosen = 'batch=8, budget="80%", improve=False, sweep=False, time_limit=5'
     show(page, lab, "keys.ipynb", f'rx.Explorer("residual_net", {chosen})')
     assert page.evaluate(UNNAMED) == []
 

@@ -60,9 +60,8 @@ def use_the_panels(page: Any) -> None:
 
 
 def test_solve_move_the_cursor_execute_and_reload(lab: tuple[str, Path], page: Any) -> None:
-    show(
-        page, lab, "road.ipynb", 'rx.Explorer("residual_net", batch=8, budget="75%", strategy="optimal", time_limit=5)'
-    )
+    chosen = 'batch=8, budget="75%", strategy="optimal", time_limit=5, sweep=False'
+    show(page, lab, "road.ipynb", f'rx.Explorer("residual_net", {chosen})')
     page.wait_for_function(PAINTED)  # every matrix shows ground, cells and text
 
     click(page, "Solve")

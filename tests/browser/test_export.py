@@ -33,7 +33,7 @@ COLOURS = """async (bytes) => {
 def page(lab: tuple[str, Path], lasting_page: Any) -> Any:
     """A solved chain in a notebook."""
     address, root = lab
-    made = "import remat_explorer as rx\ne = rx.Explorer(graph=rx.linear(8))\ne.wait()"
+    made = "import remat_explorer as rx\ne = rx.Explorer(graph=rx.linear(8), improve=False, sweep=False)\ne.wait()"
     write_notebook(root / "export.ipynb", [f"{made}\ne.state.budget = 4\ne.solve()\ne.wait()\ne"])
     open_notebook(lasting_page, address, "export.ipynb")
     run_cell(lasting_page, 0)

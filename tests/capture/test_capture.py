@@ -182,6 +182,7 @@ def test_capture_stays_a_function_when_its_package_is_imported():
     assert inspect.signature(package) == inspect.signature(package.capture)
     code = (
         "import torch, remat_explorer as rx, remat_explorer.capture.tracing\n"
+        "assert callable(rx.profile)\n"
         "print(rx.capture(torch.nn.Linear(2, 2), (torch.ones(1, 2),)).n)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -28,11 +28,6 @@ def test_solving_imports_neither_torch_nor_plotly_nor_widgets(name):
     assert modules_after(f"import remat_explorer as rx; rx.{name}") <= {"mip"}
 
 
-def test_capture_is_a_function_even_after_its_room_was_imported():
-    code = "import remat_explorer.capture, remat_explorer as rx; assert callable(rx.capture) and callable(rx.profile)"
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 def test_every_public_name_is_there():
     names = set(rx.__all__) - {"Explorer"}  # which has tests of its own
     code = f"import remat_explorer as rx; assert all(getattr(rx, name) is not None for name in {names})"

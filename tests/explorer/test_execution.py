@@ -10,12 +10,15 @@ from torch import nn
 
 import remat_explorer as rx
 
+QUIET: dict[str, Any] = {"improve": False, "sweep": False}  # nothing runs beside an execution
+
 
 @pytest.fixture(scope="module")
 def own() -> Any:
     """A module of the person's own, loaded with measured costs."""
     layers = [layer for _ in range(6) for layer in (nn.Linear(64, 64), nn.Tanh())]
-    explorer = rx.Explorer(nn.Sequential(*layers), (torch.randn(512, 64),), loss=lambda out: out.square().mean())
+    net, batch = nn.Sequential(*layers), torch.randn(512, 64)
+    explorer = rx.Explorer(net, (batch,), loss=lambda out: out.square().mean(), **QUIET)
     assert explorer.wait(120)
     return explorer
 
@@ -98,7 +101,7 @@ _told.register_autograd(lambda ctx, gradient: gradient)
 
 
 def test_cancelling_an_execution_stops_before_the_next_operation() -> None:
-    explorer = rx.Explorer(Stopping(), (torch.randn(4, 8),))
+    explorer = rx.Explorer(Stopping(), (torch.randn(4, 8),), **QUIET)
     assert explorer.wait(120)
     explorer.state.strategy, explorer.state.budget = "checkpoint-all", explorer.state.checkpoint_all_peak
     explorer.solve()

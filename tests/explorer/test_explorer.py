@@ -77,7 +77,7 @@ def test_what_went_wrong_beside_a_solution_is_a_warning(chain: Any, tmp_path: Pa
 
 
 def test_the_next_solve_has_a_process_that_waits_for_it() -> None:
-    explorer = settled(rx.Explorer(graph=rx.linear(4)))
+    explorer = settled(rx.Explorer(graph=rx.linear(4), sweep=False, improve=False))
     loaded = process._waiting
     assert loaded is not None
     assert loaded.process.poll() is None
@@ -164,7 +164,9 @@ def test_cancel_ends_a_solve_of_ten_minutes_at_once_and_keeps_the_incumbent(
 
 
 def test_the_kernel_answers_while_a_solve_runs(long_graph: rx.Graph) -> None:
-    explorer = settled(rx.Explorer(graph=long_graph, strategy="checkmate-ilp", time_limit=600))
+    explorer = settled(
+        rx.Explorer(graph=long_graph, strategy="checkmate-ilp", time_limit=600, sweep=False, improve=False)
+    )
     explorer.solve()
     for stage in range(20):
         explorer.state.stage = stage

@@ -15,12 +15,14 @@ from remat_explorer.errors import RematError, UnknownNameError
 from remat_explorer.explorer.export.exporting import KINDS, free_path, origin
 from remat_explorer.solvers import Frontier
 
+QUIET: dict[str, Any] = {"improve": False, "sweep": False}  # what is exported is what was asked for
+
 
 @pytest.fixture
 def chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """An explorer on a solved chain, in an empty working directory."""
     monkeypatch.chdir(tmp_path)
-    explorer = rx.Explorer(graph=rx.linear(8))
+    explorer = rx.Explorer(graph=rx.linear(8), **QUIET)
     assert explorer.wait(120)
     explorer.state.budget = 4
     explorer.solve()
@@ -32,7 +34,8 @@ def chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def executed() -> Any:
     """An explorer on a small module, solved and executed."""
     layers = [layer for _ in range(6) for layer in (nn.Linear(64, 64), nn.Tanh())]
-    explorer = rx.Explorer(nn.Sequential(*layers), (torch.randn(512, 64),), loss=lambda out: out.square().mean())
+    net, batch = nn.Sequential(*layers), torch.randn(512, 64)
+    explorer = rx.Explorer(net, (batch,), loss=lambda out: out.square().mean(), **QUIET)
     assert explorer.wait(120)
     smallest = explorer.state.smallest
     assert smallest is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
+from functools import cache
 from html import escape
 from pathlib import Path
 
@@ -43,10 +44,16 @@ def test_what_an_item_names_is_there(item):
     assert callable(getattr(importlib.import_module(module), name))
 
 
+@cache
+def ran(key: str) -> tuple[Outcome, list[str]]:
+    """An item in small settings, and what it said on the way: it runs once for all tests."""
+    said: list[str] = []
+    return ITEMS[key].run("small", said.append), said
+
+
 @pytest.mark.parametrize("key", [key for key in ITEMS if key not in ELSEWHERE])
 def test_an_item_runs_in_small_settings(key):
-    said: list[str] = []
-    outcome = ITEMS[key].run("small", said.append)
+    outcome, said = ran(key)
     assert outcome.complete
     assert said
     assert outcome.result.endswith(".")
@@ -57,7 +64,7 @@ def test_an_item_runs_in_small_settings(key):
 
 def test_the_optimal_strategy_is_nowhere_worse_in_figure_5():
     by_budget: dict[int, dict[str, float]] = {}
-    for row in ITEMS["checkmate-figure-5"].run("small").rows:
+    for row in ran("checkmate-figure-5")[0].rows:
         if row.get("overhead") is not None:
             by_budget.setdefault(row["budget"], {})[row["strategy"]] = row["overhead"]
     compared = [costs for costs in by_budget.values() if "optimal" in costs and len(costs) > 1]
@@ -67,7 +74,7 @@ def test_the_optimal_strategy_is_nowhere_worse_in_figure_5():
 
 
 def test_deterministic_rounding_is_cheaper_than_the_mean_of_randomized_rounding():
-    outcome = ITEMS["checkmate-figure-8"].run("small")
+    outcome, _ = ran("checkmate-figure-8")
     for row in outcome.rows:
         assert len(row["costs"]) == len(row["peaks"]) == row["draws"]
         assert 1 <= row["optimal"] <= row["deterministic"] <= row["mean"]
@@ -76,7 +83,7 @@ def test_deterministic_rounding_is_cheaper_than_the_mean_of_randomized_rounding(
 
 
 def test_features_take_most_of_the_memory_of_every_network():
-    assert all(row["share of features"] > 0.5 for row in ITEMS["checkmate-figure-3"].run("small").rows)
+    assert all(row["share of features"] > 0.5 for row in ran("checkmate-figure-3")[0].rows)
 
 
 @pytest.mark.parametrize("key", ["checkmate-figure-3", "checkmate-figure-6", "checkmate-table-2", "monet-figure-4"])
@@ -101,7 +108,7 @@ def test_other_settings_are_refused():
 
 @pytest.fixture(scope="module")
 def outcome() -> Outcome:
-    return ITEMS["checkmate-appendix-a"].run("small")
+    return ran("checkmate-appendix-a")[0]
 
 
 def test_a_page_has_the_result_the_figure_and_the_data_and_asks_no_other_machine(outcome, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -29,18 +30,27 @@ ALGORITHMS = {
 }
 
 
+@pytest.fixture(scope="module")
+def solved(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+    """A cache with what a solve leaves there."""
+    folder = tmp_path_factory.mktemp("solved")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REMAT_EXPLORER_CACHE", str(folder))
+        assert main(["solve", str(data / "graphs" / "linear8.json"), "--budget", "10"]) == 0
+    return folder
+
+
 @pytest.fixture
-def folder(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> Path:
+def folder(solved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache with one solution, one profile that is a day old, one convolution, and a file of somebody else."""
+    shutil.copytree(solved, tmp_path / "cache")
     monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path / "cache"))
-    assert main(["solve", str(data / "graphs" / "linear8.json"), "--budget", "10"]) == 0
     profile = tmp_path / "cache" / "profile-0.json"
     profile.write_text(json.dumps(PROFILE))
     (tmp_path / "cache" / "cudnn-0.json").write_text(json.dumps(ALGORITHMS))
     yesterday = time.time() - 90_000
     os.utime(profile, (yesterday, yesterday))
     (tmp_path / "cache" / "notes.txt").write_text("mine")
-    capsys.readouterr()
     return tmp_path / "cache"
 
 
