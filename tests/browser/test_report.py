@@ -28,6 +28,12 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
     return solution, rx.report(solution, tmp_path_factory.mktemp("report") / "report.html")
 
 
+@pytest.fixture
+def page(lasting_page: Any) -> Any:
+    """A page in which every test opens its report anew."""
+    return lasting_page
+
+
 def open_report(page: Any, path: Path) -> None:
     page.goto(path.as_uri())
     page.wait_for_selector("body[data-ready]", timeout=60_000)
