@@ -62,13 +62,13 @@ def entry_path(kind: str, key: Mapping[str, Any]) -> Path:
 
 def entries(*kinds: str) -> list[Entry]:
     """What the cache holds of these kinds, or of all, the last used first; nothing where it cannot be read."""
-    found = []
+    files = []
     for kind in kinds or KINDS:
         for path in _listed(f"{kind}-*.json"):
             with contextlib.suppress(OSError):  # removed by another process in between
                 state = path.stat()
-                found.append(Entry(kind, path, state.st_size, state.st_mtime))
-    return sorted(found, key=lambda entry: entry.used, reverse=True)
+                files.append(Entry(kind, path, state.st_size, state.st_mtime))
+    return sorted(files, key=lambda entry: entry.used, reverse=True)
 
 
 def remove(entry: Entry) -> bool:

@@ -30,9 +30,9 @@ def once(make: Callable[[Key], Answer]) -> Callable[[Key], Answer]:
     @functools.wraps(make)
     def remembered(key: Key) -> Answer:
         number = id(key)
-        found = answers.get(number)
-        if found is not None and found[0]() is key:
-            return found[1]
+        entry = answers.get(number)
+        if entry is not None and entry[0]() is key:
+            return entry[1]
         answer = make(key)
         answers[number] = (weakref.ref(key, lambda reference: _forget(answers, number, reference)), answer)
         return answer

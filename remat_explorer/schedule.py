@@ -127,17 +127,17 @@ class Schedule:
         the stage before; (1d) nothing is retained into the first stage; (1e) everything that must be computed is.
         """
         graph, S, computed = self.graph, self.S, self.computed
-        found: list[tuple[int, int, str]] = []  # stage, rule, message: the earliest is reported
+        violations: list[tuple[int, int, str]] = []  # stage, rule, message: the earliest is reported
         for _, v in np.argwhere(S[:1])[:1]:
             message = f"stage 0 starts with {graph.values[v].name!r} in memory, but nothing has been computed yet"
-            found.append((0, 0, message))
+            violations.append((0, 0, message))
         available = computed | S
         for t, v in np.argwhere(S[1:] & ~available[:-1])[:1]:
             name = graph.values[v].name
             message = f"{name!r} is retained into stage {t + 1}, but stage {t} neither computes nor retains it"
-            found.append((t + 1, 1, message))
+            violations.append((t + 1, 1, message))
         for t, v in np.argwhere(available[:-1] & graph.persistent & ~S[1:])[:1]:
-            found.append((t + 1, 2, f"stage {t + 1} drops the persistent value {graph.values[v].name!r}"))
+            violations.append((t + 1, 2, f"stage {t + 1} drops the persistent value {graph.values[v].name!r}"))
         for t, k, code in self.sequence:
             missing = [v for v in graph.inputs(k, code) if not available[t, v]]
             if missing:
@@ -145,9 +145,9 @@ class Schedule:
                     f"stage {t} computes {graph.operations[k].name!r} but its input "
                     f"{graph.values[missing[0]].name!r} is neither computed nor retained"
                 )
-                found.append((t, 3, message))
+                violations.append((t, 3, message))
                 break
-        return min(found)[2] if found else self._missing()
+        return min(violations)[2] if violations else self._missing()
 
     def _missing(self) -> str | None:
         """(1e): persistent values, and every mandatory operation that no operation follows, must have run."""

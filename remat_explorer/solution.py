@@ -218,8 +218,8 @@ class Solution:
         )
         for key in ("cost", "peak"):
             if getattr(solution, key) != document[key]:
-                found = getattr(solution, key)
-                raise SolutionError(f"the file says {key} {document[key]!r}, but its schedule has {found!r}")
+                actual = getattr(solution, key)
+                raise SolutionError(f"the file says {key} {document[key]!r}, but its schedule has {actual!r}")
         return solution
 
 

@@ -49,9 +49,9 @@ def ablation(options: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             stopped.set()
             say(options, "stopping")
-        found = running.result()
+        table = running.result()
     say(options, "")
-    return _report(options, found, stopped.is_set())
+    return _report(options, table, stopped.is_set())
 
 
 def _graph(options: argparse.Namespace) -> tuple[Graph, tuple[str, ...] | None]:

@@ -27,10 +27,10 @@ def _list(options: argparse.Namespace, kinds: list[str]) -> int:
     document: dict[str, Any] = {"folder": str(cache_folder())}
     parts, total = [], 0
     for kind in kinds:
-        found = entries(KINDS[kind].name)
-        described = [_described(KINDS[kind], entry) for entry in found]
+        stored = entries(KINDS[kind].name)
+        described = [_described(KINDS[kind], entry) for entry in stored]
         document[kind] = described
-        total += sum(entry.bytes for entry in found)
+        total += sum(entry.bytes for entry in stored)
         if described:
             parts.append(_table(KINDS[kind], described))
     counted = _listing([_count(len(document[kind]), kind) for kind in kinds])
@@ -41,11 +41,11 @@ def _list(options: argparse.Namespace, kinds: list[str]) -> int:
 
 def _clear(options: argparse.Namespace, kinds: list[str]) -> int:
     removed = {kind: clear(KINDS[kind].name) for kind in kinds}
-    size = sum(entry.bytes for found in removed.values() for entry in found)
-    counted = _listing([_count(len(found), kind) for kind, found in removed.items()])
+    size = sum(entry.bytes for gone in removed.values() for entry in gone)
+    counted = _listing([_count(len(gone), kind) for kind, gone in removed.items()])
     left = sum(len(entries(KINDS[kind].name)) for kind in kinds)
     stayed = f"; {left} could not be removed" if left else ""
-    document = {"folder": str(cache_folder()), "bytes": size, **{kind: len(found) for kind, found in removed.items()}}
+    document = {"folder": str(cache_folder()), "bytes": size, **{kind: len(gone) for kind, gone in removed.items()}}
     put(options, document, f"removed {counted}, {format_bytes(size)}, from {cache_folder()}{stayed}")
     return DONE
 

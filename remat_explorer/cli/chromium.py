@@ -16,8 +16,8 @@ def find_chromium() -> str | None:
         ModuleNotFoundError: if none is on the PATH, and Playwright is not installed.
     """
     for name in NAMES:
-        if found := shutil.which(name):
-            return found
+        if path := shutil.which(name):
+            return path
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

@@ -29,15 +29,15 @@ def max_batch(options: argparse.Namespace) -> int:
         "solver": options.solver,
         "on_progress": lambda progress: say(options, f"{progress.doing}, {format_seconds(progress.seconds)}"),
     }
-    found = _max_image(options, common) if options.vary == "image" else _max_batch(options, common)
+    largest = _max_image(options, common) if options.vary == "image" else _max_batch(options, common)
     say(options, "")
-    text = str(found)
-    if found.schedule:
-        text += write_schedule(options, "max-batch", found.schedule, found.memory, found.seconds, found.solver)
-    put(options, {"graph": options.model} | found.to_document(), text)
-    if found.upper_bound == 0:
+    text = str(largest)
+    if largest.schedule:
+        text += write_schedule(options, "max-batch", largest.schedule, largest.memory, largest.seconds, largest.solver)
+    put(options, {"graph": options.model} | largest.to_document(), text)
+    if largest.upper_bound == 0:
         return INFEASIBLE
-    return DONE if found.optimal else NOT_IN_TIME
+    return DONE if largest.optimal else NOT_IN_TIME
 
 
 def _max_batch(options: argparse.Namespace, common: dict[str, Any]) -> MaxBatch:

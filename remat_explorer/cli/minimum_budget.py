@@ -24,7 +24,7 @@ def minimum_budget(options: argparse.Namespace) -> int:
 
 
 def _at_overhead(options: argparse.Namespace, graph: Graph) -> int:
-    found = rx.memory_at_overhead(
+    least = rx.memory_at_overhead(
         graph,
         options.overhead,
         strategy=default_strategy(graph),
@@ -32,37 +32,37 @@ def _at_overhead(options: argparse.Namespace, graph: Graph) -> int:
         on_progress=lambda progress: say(options, f"{progress.doing}, {format_seconds(progress.seconds)}"),
     )
     say(options, "")
-    written = write_schedule(options, NAME, found.schedule, found.peak, found.seconds, found.solver)
-    put(options, {"graph": graph.name} | found.to_document(), f"{found}{written}")
-    return DONE if found.proven else NOT_IN_TIME
+    written = write_schedule(options, NAME, least.schedule, least.peak, least.seconds, least.solver)
+    put(options, {"graph": graph.name} | least.to_document(), f"{least}{written}")
+    return DONE if least.proven else NOT_IN_TIME
 
 
 def _at_any_cost(options: argparse.Namespace, graph: Graph) -> int:
     begun = time.monotonic()
-    found = rx.minimum_budget(graph, 10.0 if options.time_limit is None else options.time_limit)
+    smallest = rx.minimum_budget(graph, 10.0 if options.time_limit is None else options.time_limit)
     say(options, "")
     names = [node.name for node in graph.operations]
     document = {
         "graph": graph.name,
-        "known_feasible": found.known_feasible,
-        "lower_bound": found.lower_bound,
-        "proven": found.proven,
-        "checkpoint_all_peak": found.checkpoint_all_peak,
-        "overhead": found.schedule.overhead,
-        "operation": found.name,
-        "stage": names[found.stage],
-        "needed": found.needed,
-        "fixed": found.fixed,
-        "values": [graph.values[v].name for v in found.values],
-        "peak_operation": names[found.peak_operation],
-        "peak_stage": found.peak_stage,
-        "alive": [graph.values[v].name for v in found.alive],
+        "known_feasible": smallest.known_feasible,
+        "lower_bound": smallest.lower_bound,
+        "proven": smallest.proven,
+        "checkpoint_all_peak": smallest.checkpoint_all_peak,
+        "overhead": smallest.schedule.overhead,
+        "operation": smallest.name,
+        "stage": names[smallest.stage],
+        "needed": smallest.needed,
+        "fixed": smallest.fixed,
+        "values": [graph.values[v].name for v in smallest.values],
+        "peak_operation": names[smallest.peak_operation],
+        "peak_stage": smallest.peak_stage,
+        "alive": [graph.values[v].name for v in smallest.alive],
     }
-    lines = [found.explain(), f"in memory where the bound is: {_largest(graph, found.values)}"]
-    lines.append(f"in memory at the schedule's peak: {_largest(graph, found.alive)}")
-    written = write_schedule(options, NAME, found.schedule, found.known_feasible, time.monotonic() - begun)
+    lines = [smallest.explain(), f"in memory where the bound is: {_largest(graph, smallest.values)}"]
+    lines.append(f"in memory at the schedule's peak: {_largest(graph, smallest.alive)}")
+    written = write_schedule(options, NAME, smallest.schedule, smallest.known_feasible, time.monotonic() - begun)
     put(options, document, "\n".join(lines) + written)
-    return DONE if found.proven else NOT_IN_TIME
+    return DONE if smallest.proven else NOT_IN_TIME
 
 
 def _largest(graph: Graph, values: tuple[int, ...]) -> str:

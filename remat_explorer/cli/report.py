@@ -32,12 +32,12 @@ def report(options: argparse.Namespace) -> int:
     """
     require_folder(options)
     source, graph = _found(options)
-    found = watch(options, graph)
-    solution = found.solution
-    if solution.schedule is None and found.interrupted:
+    watched = watch(options, graph)
+    solution = watched.solution
+    if solution.schedule is None and watched.interrupted:
         return report_interrupted()
     measured, frontier = None, None
-    if not found.interrupted:  # who interrupts wants the report now
+    if not watched.interrupted:  # who interrupts wants the report now
         if options.execute and solution.schedule is not None:
             measured = _executed(options, source, solution)
         if options.sweep:
@@ -47,15 +47,15 @@ def report(options: argparse.Namespace) -> int:
         options.output,
         measurement=measured,
         frontier=frontier,
-        history=found.history,
+        history=watched.history,
         source=_origin(options, source),
     )
     document = without_matrices(solution) | {
         "report": str(path),
         "measurement": measured.to_document() if measured else None,
-        "interrupted": found.interrupted,
+        "interrupted": watched.interrupted,
     }
-    lines = [str(solution), *remarks(found), *([str(measured)] if measured else []), f"written to {path}"]
+    lines = [str(solution), *remarks(watched), *([str(measured)] if measured else []), f"written to {path}"]
     put(options, document, "\n".join(lines))
     if options.open:
         webbrowser.open(Path(path).resolve().as_uri())

@@ -35,14 +35,14 @@ def run(options: argparse.Namespace) -> int:
         on_progress=counting("profiling operation"),
         refresh=options.refresh,
     )
-    found = solved(options, graph)
-    solution = found.solution
-    if solution.schedule is None and found.interrupted:
+    watched = solved(options, graph)
+    solution = watched.solution
+    if solution.schedule is None and watched.interrupted:
         return report_interrupted()
     if solution.status == "infeasible":
         return report_infeasible(options, solution)
-    if solution.schedule is None or found.interrupted:  # who interrupts wants no long execution
-        put(options, without_matrices(solution), "\n".join([str(solution), *remarks(found)]))
+    if solution.schedule is None or watched.interrupted:  # who interrupts wants no long execution
+        put(options, without_matrices(solution), "\n".join([str(solution), *remarks(watched)]))
         return NOT_IN_TIME
     measured = rx.measure(
         solution,
@@ -57,5 +57,5 @@ def run(options: argparse.Namespace) -> int:
     if options.trace:
         measured.save_trace(options.trace)
     document = without_matrices(solution) | {"measurement": measured.to_document()}
-    put(options, document, "\n".join([str(solution), *remarks(found), str(measured)]))
+    put(options, document, "\n".join([str(solution), *remarks(watched), str(measured)]))
     return DONE if measured.sound else CONTRADICTED

@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 def solve(options: argparse.Namespace) -> int:
     """Solve, print the answer, and write the schedule where that was asked for."""
     require_folder(options)
-    found = solved(options, find_graph(options))
-    solution = found.solution
-    if solution.schedule is None and found.interrupted:
+    watched = solved(options, find_graph(options))
+    solution = watched.solution
+    if solution.schedule is None and watched.interrupted:
         return report_interrupted()
     if solution.status == "infeasible":
         return report_infeasible(options, solution)
     lines = [str(solution)]
     if solution.lower_bound is not None and solution.cost is not None:
         lines.append(f"cost {solution.cost:.6g}, lower bound {solution.lower_bound:.6g}, peak {solution.peak} bytes")
-    lines += remarks(found)
+    lines += remarks(watched)
     if options.output and solution.schedule:
         lines.append(f"written to {options.output}")
-    document = without_matrices(solution) | {"from_cache": found.from_cache, "interrupted": found.interrupted}
+    document = without_matrices(solution) | {"from_cache": watched.from_cache, "interrupted": watched.interrupted}
     put(options, document, "\n".join(lines))
     return DONE if solution.status is Status.OPTIMAL else NOT_IN_TIME
 
@@ -56,15 +56,15 @@ def solved(options: argparse.Namespace, graph: Graph) -> Watched:
     Raises:
         RematError: if nothing was found because the solve failed, or what was found cannot be written.
     """
-    found = watch(options, graph)
-    if options.output and found.solution.schedule:
+    watched = watch(options, graph)
+    if options.output and watched.solution.schedule:
         try:
-            found.solution.save(options.output)
+            watched.solution.save(options.output)
         except OSError as error:
             raise SolutionError(
-                f"{found.solution}; it could not be written to {options.output!r}: {error.strerror or error}"
+                f"{watched.solution}; it could not be written to {options.output!r}: {error.strerror or error}"
             ) from None
-    return found
+    return watched
 
 
 def remarks(found: Watched) -> list[str]:

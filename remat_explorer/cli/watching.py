@@ -56,8 +56,8 @@ def watch(options: argparse.Namespace, graph: Graph) -> Watched:
     try:
         while not job.wait(TICK):
             history += job.poll()
-            known = history[-1] if history else None
-            say(options, progress_line(time.monotonic() - started, options.time_limit, known, graph))
+            latest = history[-1] if history else None
+            say(options, progress_line(time.monotonic() - started, options.time_limit, latest, graph))
     except KeyboardInterrupt:
         interrupted = True
         job.cancel()

@@ -41,18 +41,18 @@ def kinds_of_way(node: Operation, way: Implementation) -> tuple[str, ...]:
 @once
 def kinds_of_codes(graph: Graph) -> tuple[tuple[str, ...], ...]:
     """For each operation the first kinds of its implementations; an optional one is of the kind of what reads it."""
-    found = [[next(iter(kinds_of_way(node, way)), OWN) for way in node.implementations] for node in graph.operations]
+    kinds = [[next(iter(kinds_of_way(node, way)), OWN) for way in node.implementations] for node in graph.operations]
     for k, node in enumerate(graph.operations):
         if node.optional:
             made = set(graph.outputs(k))
             served = [
                 kind
                 for u in sorted({u for v in made for u in graph.readers[v]})
-                for kind, way in zip(found[u], graph.operations[u].implementations, strict=True)
+                for kind, way in zip(kinds[u], graph.operations[u].implementations, strict=True)
                 if kind and not made.isdisjoint(way.inputs)
             ]
-            found[k] = [served[0] if served else OWN] * len(node.implementations)
-    return tuple(map(tuple, found))
+            kinds[k] = [served[0] if served else OWN] * len(node.implementations)
+    return tuple(map(tuple, kinds))
 
 
 @once

@@ -116,9 +116,9 @@ class _Question:
         return int(self.plan.timeline.stage.searchsorted(stage))
 
     def _reader(self, statement: int) -> Mention:
-        found = self.plan.statements[statement]
-        assert isinstance(found, Compute)
-        return mention_operation(self.schedule.graph, found.operation, found.stage)
+        reader = self.plan.statements[statement]
+        assert isinstance(reader, Compute)
+        return mention_operation(self.schedule.graph, reader.operation, reader.stage)
 
     def _stage_of(self, statement: int) -> Mention:
         return mention_stage(self.plan.statements[statement].stage, self.stage)

@@ -99,23 +99,23 @@ def _trace(
 def _smallest(found: Ablation, traces: list[dict[str, Any]], axis: ByteAxis) -> dict[str, Any]:
     """Where the schedules of each set begin, in the colour of its line."""
     lowest = min((y for trace in traces for y in trace["y"]), default=0.0)
-    known = [(kinds, found.smallest[kinds], i) for i, kinds in enumerate(found.sets) if kinds in found.smallest]
+    smallest = [(kinds, found.smallest[kinds], i) for i, kinds in enumerate(found.sets) if kinds in found.smallest]
     return {
         "type": "scatter",
         "name": "smallest budgets",
-        "x": [float(axis.scaled(least.known_feasible)) for _, least, _ in known],
-        "y": [min(lowest, 0.0)] * len(known),
+        "x": [float(axis.scaled(least.known_feasible)) for _, least, _ in smallest],
+        "y": [min(lowest, 0.0)] * len(smallest),
         "mode": "markers",
         "marker": {
             "symbol": "line-ns-open",
             "size": 14,
             "line": {"width": 2},
-            "color": [traces[i]["line"]["color"] for _, _, i in known],
+            "color": [traces[i]["line"]["color"] for _, _, i in smallest],
         },
         "text": [
             f"<b>{called(kinds, found.kinds)}</b> from {format_bytes(least.known_feasible)} on<br>"
             f"nothing fits into less than {format_bytes(least.lower_bound)}"
-            for kinds, least, _ in known
+            for kinds, least, _ in smallest
         ],
         "hovertemplate": "%{text}<extra></extra>",
     }

@@ -48,8 +48,8 @@ def activation_budget(peers: Sequence[PeerMeasurement], budgets: Sequence[float]
     colours = palette(theme)
     figure = go.Figure()
     if ran:
-        shares, found = zip(*ran, strict=True)
-        peaks = [peer.peak or 0 for peer in found]
+        shares, measurements = zip(*ran, strict=True)
+        peaks = [peer.peak or 0 for peer in measurements]
         axis = ByteAxis.up_to(max(peaks))
         figure.add_scatter(
             name="measured peak",
@@ -61,7 +61,7 @@ def activation_budget(peers: Sequence[PeerMeasurement], budgets: Sequence[float]
             text=[f"budget {share:g}<br>peak {format_bytes(peak)}" for share, peak in zip(shares, peaks, strict=True)],
             hovertemplate="%{text}<extra></extra>",
         )
-        resident, (share, whole) = _resident(found), (shares[-1], peaks[-1])
+        resident, (share, whole) = _resident(measurements), (shares[-1], peaks[-1])
         figure.add_scatter(
             name="if it were a share of the peak",
             x=[0.0, share],

@@ -86,8 +86,8 @@ def _title(graph: Graph, k: int) -> str:
     operator = node.details.operator if node.details else ""
     if not operator.startswith("conv"):
         return node.name
-    found = [title for ending, title in PARTS.items() if ending in operator]
-    return found[0] if found else node.phase if node.phase == "forward" else "gradients"
+    titles = [title for ending, title in PARTS.items() if ending in operator]
+    return titles[0] if titles else node.phase if node.phase == "forward" else "gradients"
 
 
 def _part(schedule: Schedule, k: int) -> Part:

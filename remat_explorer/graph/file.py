@@ -149,9 +149,9 @@ def _operation(entry: Any, where: str, value_count: int) -> Operation:
         raise GraphError(f"{where} ({name!r}) has an optional flag that is not true: {quote(entry)}")
     ways = []
     for item in _list(entry["implementations"], f"implementations of {where}"):
-        found = [key for key in ("overwrites", "tolerance", "kinds") if isinstance(item, dict) and key in item]
-        overwriting = "overwrites" in found
-        require_keys(item, (*_IMPLEMENTATION, *found), f"an implementation of {where} ({name!r})", GraphError)
+        extra = [key for key in ("overwrites", "tolerance", "kinds") if isinstance(item, dict) and key in item]
+        overwriting = "overwrites" in extra
+        require_keys(item, (*_IMPLEMENTATION, *extra), f"an implementation of {where} ({name!r})", GraphError)
         if isinstance(item["cost"], bool) or not isinstance(item["cost"], int | float) or not item["cost"] >= 0:
             raise GraphError(f"{where} ({name!r}) has a cost that is not a number of at least 0: {quote(item)}")
         if isinstance(item["workspace"], bool) or not isinstance(item["workspace"], int) or item["workspace"] < 0:
@@ -163,7 +163,7 @@ def _operation(entry: Any, where: str, value_count: int) -> Operation:
         if overwriting and (isinstance(item["overwrites"], bool) or item["overwrites"] not in item["inputs"]):
             raise GraphError(f"{where} ({name!r}) overwrites a value that is none of its inputs: {quote(item)}")
         kinds = _list(item.get("kinds", []), f"the kinds of an implementation of {where}")
-        if "kinds" in found and not kinds:
+        if "kinds" in extra and not kinds:
             raise GraphError(f"{where} ({name!r}) has an empty list of kinds: {quote(item)}")
         ways.append(
             Implementation(

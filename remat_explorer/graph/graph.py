@@ -154,8 +154,8 @@ class Graph:
         >>> linear(2).kinds
         ()
         """
-        found = {kind for node in self.operations for way in node.implementations for kind in way.kinds}
-        return (*(kind for kind in KINDS if kind in found), *sorted(found.difference(KINDS)))
+        kinds = {kind for node in self.operations for way in node.implementations for kind in way.kinds}
+        return (*(kind for kind in KINDS if kind in kinds), *sorted(kinds.difference(KINDS)))
 
     @cached_property
     def total_cost(self) -> float:

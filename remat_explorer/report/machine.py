@@ -12,8 +12,8 @@ def versions() -> list[tuple[str, str]]:
     >>> [name for name, _ in versions()]
     ['python', 'torch', 'plotly', 'remat_explorer']
     """
-    found = [(name, importlib.metadata.version(name)) for name in ("torch", "plotly", "remat_explorer")]
-    return [("python", platform.python_version()), *found]
+    packages = [(name, importlib.metadata.version(name)) for name in ("torch", "plotly", "remat_explorer")]
+    return [("python", platform.python_version()), *packages]
 
 
 def devices() -> list[tuple[str, str]]:

@@ -34,13 +34,13 @@ def rows(plan: Plan) -> list[tuple[int, ...]]:
     >>> rows(Plan.from_sequence(linear(1), [(0, 0, 1), (1, 1, 1), (2, 2, 1)]))[:2]
     [(0, 1, 0, 1), (1, 1, 1, 2)]
     """
-    found: list[tuple[int, ...]] = []
+    table: list[tuple[int, ...]] = []
     for statement, during in zip(plan.statements, plan.timeline.during.tolist(), strict=True):
         if isinstance(statement, Compute):
             kind = COMPUTE if statement.first else RECOMPUTE
             code, over = statement.implementation, statement.overwrites
             more = (code,) if over is None else (code, over)
-            found.append((statement.stage, kind, statement.operation, during, *(more if more != (1,) else ())))
+            table.append((statement.stage, kind, statement.operation, during, *(more if more != (1,) else ())))
         else:
-            found.append((statement.stage, FREE, statement.value, during))
-    return found
+            table.append((statement.stage, FREE, statement.value, during))
+    return table

@@ -38,11 +38,11 @@ def validation(contents: Contents) -> str:
 
 def _against(measured) -> list[tuple[str, str]]:
     """Plain PyTorch beside it, and CUDA's own counts."""
-    found = []
+    rows = []
     if measured.eager:
         compared = measured.eager.comparison
         equal = "equal bit for bit" if compared.gradients_equal else "DIFFER"
-        found = [
+        rows = [
             ("plain PyTorch", f"{format_bytes(measured.eager.peak)}, {format_seconds(measured.eager.seconds)}"),
             ("gradients", f"{equal}: max difference {compared.gradient_difference:g}"),
             ("loss", f"difference {compared.loss_difference:g}"),
@@ -51,14 +51,14 @@ def _against(measured) -> list[tuple[str, str]]:
         ]
     if measured.allocator:
         counts = measured.allocator
-        found.append(
+        rows.append(
             (
                 "CUDA, the whole process",
                 f"requested {format_bytes(counts.requested)}, allocated {format_bytes(counts.allocated)}, reserved "
                 f"{format_bytes(counts.reserved)}",
             )
         )
-    return [*found, ("not compared", measured.missing)]
+    return [*rows, ("not compared", measured.missing)]
 
 
 def _time(seconds: float | None) -> str:

@@ -204,9 +204,9 @@ def _require_sound(solution: Solution) -> None:
         SolutionError: saying what contradicts what.
     """
     bound, cost = solution.lower_bound, solution.cost
-    found = solution.status in (Status.OPTIMAL, Status.FEASIBLE)
-    if found == (cost is None):
-        raise SolutionError(f"{solution.status}, but the schedule is {'missing' if found else 'there'}")
+    solved = solution.status in (Status.OPTIMAL, Status.FEASIBLE)
+    if solved == (cost is None):
+        raise SolutionError(f"{solution.status}, but the schedule is {'missing' if solved else 'there'}")
     if not _is_number(solution.seconds, at_least=0) or not isinstance(solution.solver, str):
         raise SolutionError(f"{quote(solution.seconds)} seconds with the solver {quote(solution.solver)}")
     if bound is not None and not (_is_number(bound, at_least=0) and math.isfinite(bound)):

@@ -39,8 +39,8 @@ def unpack_progress(message: dict[str, Any], graph: Graph, budget: int, known: P
         schedule, bounds = known.schedule, [known.lower_bound, message["lower_bound"]]
         if "R" in message:
             R, S = (unpack_rows(message[name], name, SolverError) for name in ("R", "S"))
-            found = check(graph, R, S, budget).schedule
-            schedule = found if schedule is None or found.cost <= schedule.cost else schedule
+            heard = check(graph, R, S, budget).schedule
+            schedule = heard if schedule is None or heard.cost <= schedule.cost else schedule
         bound = max((float(entry) for entry in bounds if entry is not None), default=None)
         return Progress(float(message["seconds"]), str(message["doing"]), schedule, bound)
     except ScheduleError as error:

@@ -166,8 +166,8 @@ class Method:
         """
         for name in given:
             if name not in self.arguments:
-                known = ", ".join(self.arguments) or "none"
-                raise SolverError(f"the strategy {strategy!r} has no option {name!r}; its options: {known}")
+                names = ", ".join(self.arguments) or "none"
+                raise SolverError(f"the strategy {strategy!r} has no option {name!r}; its options: {names}")
 
     def require_graph(self, strategy: str, graph: Graph) -> None:
         """Refuse a graph with optional operations, if the method would run them all.

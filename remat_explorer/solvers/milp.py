@@ -218,12 +218,12 @@ class Milp:
             # every column of this package's problems is bounded, so "unbounded or infeasible" means infeasible
             return Outcome("infeasible", None, math.inf, None)
         if status in (kinds.OPTIMAL, kinds.FEASIBLE):
-            found = values(self._model)
+            point = values(self._model)
             objective = float(self._model.objective_value)
             if self.relaxed:
-                return Outcome("optimal", objective, objective, found)
+                return Outcome("optimal", objective, objective, point)
             name = "optimal" if status == kinds.OPTIMAL else "feasible"
-            return Outcome(name, objective, min(objective, self._bound()), found)
+            return Outcome(name, objective, min(objective, self._bound()), point)
         return Outcome("unknown", None, -math.inf if self.relaxed else self._bound(), None)
 
     def _bound(self) -> float:

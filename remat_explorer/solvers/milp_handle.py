@@ -102,11 +102,11 @@ def _add_at_once(
 
 def values(model: Any) -> np.ndarray:
     """The last solution, one value per column."""
-    known = getattr(model.solver, "_x", None)
-    return np.array(known if known else [variable.x for variable in model.vars], dtype=float)
+    stored = getattr(model.solver, "_x", None)
+    return np.array(stored if stored else [variable.x for variable in model.vars], dtype=float)
 
 
 def reduced_costs(model: Any) -> np.ndarray:
     """Of the last linear program, one per column."""
-    known = getattr(model.solver, "_rc", None)
-    return np.array(known if known else [variable.rc for variable in model.vars], dtype=float)
+    stored = getattr(model.solver, "_rc", None)
+    return np.array(stored if stored else [variable.rc for variable in model.vars], dtype=float)

@@ -81,10 +81,10 @@ def default_options(method: Method) -> dict[str, str]:
         parameters = dict(inspect.signature(method.run).parameters)
     except (TypeError, ValueError):  # loaded from another package when it first runs
         parameters = {}
-    found = {}
+    options = {}
     for name in method.arguments:
         default = parameters[name].default if name in parameters else None
         is_knob = method.knob is not None and method.knob.name == name
         unknown = default is None or default is inspect.Parameter.empty
-        found[name] = ("all" if is_knob else "…") if unknown else str(default)
-    return found
+        options[name] = ("all" if is_knob else "…") if unknown else str(default)
+    return options

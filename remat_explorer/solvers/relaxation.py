@@ -82,12 +82,12 @@ class Relaxation:
         """
         if formulation not in FORMULATIONS:
             raise UnknownNameError("formulation", formulation, FORMULATIONS)
-        known, rows = FORMULATIONS[formulation], Rows(graph.n, splits)
-        if splits > 1 and not known.splits:
+        method, rows = FORMULATIONS[formulation], Rows(graph.n, splits)
+        if splits > 1 and not method.splits:
             raise SolverError(
                 f"the formulation {formulation!r} does not split stages; splits={splits} goes with 'checkmate-ilp'"
             )
-        return known.solve(Condensed.of(graph), parse_budget(budget, checkpoint_all_peak(graph)), solver, rows)
+        return method.solve(Condensed.of(graph), parse_budget(budget, checkpoint_all_peak(graph)), solver, rows)
 
 
 def _checkmate(condensed: Condensed, budget: int, solver: str, rows: Rows) -> Relaxation:

@@ -78,9 +78,9 @@ def solve(
     report = checked_reports(graph, budget_bytes, on_progress) if on_progress else _ignore
     threads = threads_of(strategy, threads)
     question = Question(graph, budget_bytes, strategy, solver, time_limit, threads, options)
-    if cache and (known := load_solution(question)) is not None:
-        report(Progress(0.0, "found in the cache", known.schedule, known.lower_bound))
-        return known
+    if cache and (kept := load_solution(question)) is not None:
+        report(Progress(0.0, "found in the cache", kept.schedule, kept.lower_bound))
+        return kept
     possible = budget_bytes >= method.smallest_budget(graph)
     if possible:
         method.load()

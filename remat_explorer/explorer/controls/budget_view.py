@@ -78,10 +78,10 @@ class BudgetView:
         frontier, smallest = self._state.frontier, self._state.smallest
         peaks = {point.peak for point in frontier.nondominated()} if frontier is not None else set()
         ticks = sorted(float(peak) for peak in peaks if peak is not None)
-        known = [smallest.known_feasible] if smallest else []
+        feasible = [smallest.known_feasible] if smallest else []
         with self.slider.hold_sync():
             self.slider.ticks = ticks
-            self.slider.known = min([*known, *ticks[:1]], default=0)  # a solve may have found less
+            self.slider.known = min([*feasible, *ticks[:1]], default=0)  # a solve may have found less
 
     def _draw(self, change: Any = None) -> None:
         state, smallest = self._state, self._state.smallest

@@ -80,9 +80,9 @@ def devices(state: State) -> list[str]:
 
     A GPU is looked for when a module has been loaded: importing torch takes seconds, for which no screen should wait.
     """
-    found = ["cpu"]
+    names = ["cpu"]
     if state.inputs is not None:
         import torch
 
-        found += ["cuda"] if torch.cuda.is_available() else []
-    return found if state.device in found else [*found, state.device]
+        names += ["cuda"] if torch.cuda.is_available() else []
+    return names if state.device in names else [*names, state.device]

@@ -70,17 +70,17 @@ def others_of(state: State, schedule: Schedule) -> dict[str, Schedule]:
     >>> list(others_of(state, found.schedule))
     ['eager']
     """
-    graph, frontier, found = schedule.graph, state.frontier, {}
-    found[EAGER] = eager(schedule)
+    graph, frontier, others = schedule.graph, state.frontier, {}
+    others[EAGER] = eager(schedule)
     if frontier is not None and graph.has_choices and frontier.graph is graph:
         plain = [one for one in frontier.points if _is_checkmates(one.strategy)]
         best = best_within(state.budget, plain)
         if best is not None and best.schedule is not None and best.schedule is not schedule:
-            found[CHECKMATE] = best.schedule
+            others[CHECKMATE] = best.schedule
     pinned = state.other.schedule if state.other is not None else None
     if pinned is not None and pinned.graph is graph and pinned is not schedule:
-        found[PINNED] = pinned
-    return found
+        others[PINNED] = pinned
+    return others
 
 
 def _is_checkmates(strategy: str) -> bool:

@@ -114,22 +114,22 @@ def _against_eager(measurement: Any) -> list[list[str]]:
 def _allocator(measurement: Any) -> list[list[str]]:
     if measurement.allocator is None:
         return []
-    found = measurement.allocator
+    counts = measurement.allocator
     return [
         [
             "CUDA, whole process",
-            f"requested {format_bytes(found.requested)} · allocated {format_bytes(found.allocated)} · reserved "
-            f"{format_bytes(found.reserved)}",
+            f"requested {format_bytes(counts.requested)} · allocated {format_bytes(counts.allocated)} · reserved "
+            f"{format_bytes(counts.reserved)}",
         ]
     ]
 
 
 def _largest(measurement: Any) -> str:
     plan = measurement.plan
-    found = largest_difference(plan, measurement.during, measurement.after)
-    if found is None:
+    difference = largest_difference(plan, measurement.during, measurement.after)
+    if difference is None:
         return "none: measured and predicted memory are equal at every statement"
-    statement = plan.statements[found.statement]
-    where = link(Mention(f"statement {found.statement}, {plan.text(statement)}", stage=statement.stage))
-    sign = "+" if found.bytes > 0 else ""
-    return f"{sign}{format_bytes(found.bytes)} at {where}: {text(found.reason)}"
+    statement = plan.statements[difference.statement]
+    where = link(Mention(f"statement {difference.statement}, {plan.text(statement)}", stage=statement.stage))
+    sign = "+" if difference.bytes > 0 else ""
+    return f"{sign}{format_bytes(difference.bytes)} at {where}: {text(difference.reason)}"

@@ -28,8 +28,8 @@ class ExplainPanel(SidePanel):
             return note("Load a model: then this explains the selected value in the selected stage.")
         value = min(state.value, len(schedule.graph.values) - 1)
         budget = state.solution.budget if state.solution is not None else state.budget
-        found = explain_value(schedule, plan, shown_stage(state), value, budget or None)
-        return explanation_html(schedule, plan, found)
+        explanation = explain_value(schedule, plan, shown_stage(state), value, budget or None)
+        return explanation_html(schedule, plan, explanation)
 
     def scroll(self) -> str:
         return f"{self.name} {self.state.value}"

@@ -80,7 +80,7 @@ def legend_html() -> str:
 def _strategies() -> list[list[str]]:
     rows = []
     for name, method in STRATEGIES.items():
-        known = row(method)
-        aware = [text(entry) for entry in (known.general_graphs, known.cost_aware, known.memory_aware)]
-        rows.append([f"<b>{text(name)}</b>", *aware, text(known.describe())])
+        line = row(method)
+        aware = [text(entry) for entry in (line.general_graphs, line.cost_aware, line.memory_aware)]
+        rows.append([f"<b>{text(name)}</b>", *aware, text(line.describe())])
     return rows

@@ -78,5 +78,5 @@ def colours(theme: Theme) -> str:
     >>> colours("light").split(";")[0]
     '--forward:#56B4E9'
     """
-    found = palette(theme)
-    return ";".join(f"--{name}:{getattr(found, name)}" for name in COLOURS)
+    theme_colours = palette(theme)
+    return ";".join(f"--{name}:{getattr(theme_colours, name)}" for name in COLOURS)

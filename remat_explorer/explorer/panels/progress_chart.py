@@ -62,12 +62,12 @@ def corners(steps: Sequence[Step], end: float) -> list[Step]:
     >>> corners([(0.0, 3.0), (2.0, 1.0)], 5.0)
     [(0.0, 3.0), (2.0, 3.0), (2.0, 1.0), (5.0, 1.0)]
     """
-    found: list[Step] = []
+    staircase: list[Step] = []
     for seconds, level in steps:
-        if found:
-            found.append((seconds, found[-1][1]))
-        found.append((seconds, level))
-    return [*found, (end, found[-1][1])] if found else []
+        if staircase:
+            staircase.append((seconds, staircase[-1][1]))
+        staircase.append((seconds, level))
+    return [*staircase, (end, staircase[-1][1])] if staircase else []
 
 
 def _steps(history: Sequence[Moment], name: str, total_cost: float) -> list[Step]:

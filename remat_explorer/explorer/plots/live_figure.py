@@ -76,8 +76,8 @@ def live_figure(
             traces = self._normalize_trace_indexes(trace_indexes)
             for path, values in restyle_data.items():
                 for place, index in enumerate(traces):
-                    if values[place] is Undefined and (known := self.data[index][path]) is not None:
-                        values[place] = known
+                    if values[place] is Undefined and (current := self.data[index][path]) is not None:
+                        values[place] = current
             super()._send_update_msg(restyle_data, relayout_data, traces, source_view_id)
 
         def open(self) -> None:

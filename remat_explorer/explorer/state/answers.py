@@ -46,9 +46,9 @@ class Answers:
     def add(self, allowed: Collection[str], solutions: Iterable[Solution]) -> None:
         """Remember checked answers that were found with the kinds ``allowed``."""
         with self._lock:
-            known = {id(solution) for _, _, solution in self._records}
+            ids = {id(solution) for _, _, solution in self._records}
             for solution in solutions:
-                if id(solution) not in known:
+                if id(solution) not in ids:
                     used = kinds_used(solution.schedule) if solution.schedule is not None else frozenset()
                     self._records.append((frozenset(allowed), used, solution))
 
@@ -64,16 +64,16 @@ class Answers:
         """What the answers say of schedules with the kinds ``allowed``, no more than is true of them."""
         with self._lock:
             records = list(self._records)
-        now, found = frozenset(allowed), []
+        now, solutions = frozenset(allowed), []
         for kinds, used, solution in records:
             proves = now <= kinds
             schedule = solution.schedule if used <= now else None
             bound = solution.lower_bound if proves else None
             if schedule is solution.schedule and proves:
-                found.append(solution)
+                solutions.append(solution)
             elif schedule is not None or bound is not None:
-                found.append(assessed(solution, solution.budget, schedule, bound))
-        return found
+                solutions.append(assessed(solution, solution.budget, schedule, bound))
+        return solutions
 
 
 def lifted(solution: Solution, selection: Selection) -> Solution:
@@ -89,10 +89,10 @@ def lifted(solution: Solution, selection: Selection) -> Solution:
 
 def lifted_schedule(schedule: Schedule, selection: Selection) -> Schedule:
     """A schedule of selected implementations on the graph with choices; the same object for the same schedule."""
-    known = _lifted.get(schedule)
-    if known is None or known.graph is not selection.origin:
-        known = _lifted[schedule] = selection.lift(schedule)
-    return known
+    cached = _lifted.get(schedule)
+    if cached is None or cached.graph is not selection.origin:
+        cached = _lifted[schedule] = selection.lift(schedule)
+    return cached
 
 
 def lifted_point(point: OwnPoint, selection: Selection) -> OwnPoint:

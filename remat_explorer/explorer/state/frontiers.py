@@ -35,17 +35,17 @@ def joined(
     >>> [(point.budget, point.cost) for point in both.points], both.best(7).cost
     ([(4, 26.0), (6, 21.0)], 21.0)
     """
-    known = {} if frontier is None else {(s.strategy, s.budget): s for s in frontier.solutions}
+    best = {} if frontier is None else {(s.strategy, s.budget): s for s in frontier.solutions}
     for new in solutions:
-        old = known.get((new.strategy, new.budget))
+        old = best.get((new.strategy, new.budget))
         if old is not None and old is not new:
-            known[new.strategy, new.budget] = _better(old, new)
+            best[new.strategy, new.budget] = _better(old, new)
         elif new.schedule is not None or new.lower_bound is not None or new.status is Status.INFEASIBLE:
-            known[new.strategy, new.budget] = new
+            best[new.strategy, new.budget] = new
     place = {name: i for i, name in enumerate(STRATEGIES)}
-    for solution in known.values():
+    for solution in best.values():
         _prime(solution)
-    ordered = sorted(known.values(), key=lambda s: (place.get(s.strategy, len(place)), s.strategy, s.budget))
+    ordered = sorted(best.values(), key=lambda s: (place.get(s.strategy, len(place)), s.strategy, s.budget))
     points = shared(ordered)
     fresh = list(own)
     anew = {point.strategy for point in fresh}

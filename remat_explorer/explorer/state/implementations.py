@@ -31,11 +31,11 @@ def read_implementations(given: str | Iterable[str] | None, graph: Graph | None 
     if given is None or (isinstance(given, str) and given in NAMED):
         return given or NONE
     chosen = {given} if isinstance(given, str) else set(given)
-    known = tuple(dict.fromkeys([*KINDS, *(kinds_in(graph) if graph is not None else ())]))
+    kinds = tuple(dict.fromkeys([*KINDS, *(kinds_in(graph) if graph is not None else ())]))
     for kind in sorted(map(str, chosen)):
-        if kind not in known:
-            raise UnknownNameError("kind of implementations", kind, [*known, *NAMED])
-    return tuple(kind for kind in known if kind in chosen)
+        if kind not in kinds:
+            raise UnknownNameError("kind of implementations", kind, [*kinds, *NAMED])
+    return tuple(kind for kind in kinds if kind in chosen)
 
 
 def allowed_kinds(graph: Graph | None, implementations: Implementations) -> tuple[str, ...]:

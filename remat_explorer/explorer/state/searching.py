@@ -71,8 +71,8 @@ def _describes(asked: Conditions, graph: Graph, node: Operation) -> bool:
         return False
     names = [node.name, node.phase, *(way.name for way in node.implementations if len(node.implementations) > 1)]
     names += [graph.values[v].name for v in outputs]
-    known = "\n".join(names).casefold()
-    return all(word in known for word in asked.words)
+    text = "\n".join(names).casefold()
+    return all(word in text for word in asked.words)
 
 
 def next_found(found: Sequence[int], current: int, by: int) -> int | None:

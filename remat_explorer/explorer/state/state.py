@@ -172,8 +172,8 @@ class State(t.HasTraits):
     @t.observe("strategy")
     def _keep_its_options(self, change: Any) -> None:
         """Options that the new strategy does not have go."""
-        known = STRATEGIES[self.strategy].arguments if self.strategy in STRATEGIES else ()
-        self.options = {name: value for name, value in self.options.items() if name in known}
+        arguments = STRATEGIES[self.strategy].arguments if self.strategy in STRATEGIES else ()
+        self.options = {name: value for name, value in self.options.items() if name in arguments}
 
     def select_operation(self, k: int) -> None:
         """Select what operation ``k`` writes first, and the stage in which it first runs."""

@@ -23,12 +23,12 @@ def show_kinds(state: State) -> bool:
     if graph is None:
         return False
     join(state, graph, [])
-    known = state.answers.answer(state.kinds, state.budget)
-    if known is None:
+    answer = state.answers.answer(state.kinds, state.budget)
+    if answer is None:
         show_known(state)
         return False
-    assert known.schedule is not None
-    show_schedule(state, known.schedule, known)
-    text, tone = describe(known)
+    assert answer.schedule is not None
+    show_schedule(state, answer.schedule, answer)
+    text, tone = describe(answer)
     state.say(f"Solved before with {describe_kinds(graph, state.kinds)}: {text}", tone)
     return True

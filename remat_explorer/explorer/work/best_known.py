@@ -66,11 +66,11 @@ def describe_known(best: Solution) -> str:
 def none_known(state: State, budget: int) -> str:
     """Why no schedule is known within a budget, and from where on there is one."""
     text, smallest = f"No schedule is known within {format_bytes(budget)}", state.smallest
-    known = state.frontier.solutions if state.frontier else ()
+    solutions = state.frontier.solutions if state.frontier else ()
     if smallest is not None and budget < smallest.lower_bound:
         reason = smallest.explain_infeasible(default_strategy(smallest.schedule.graph), budget)
         text = f"{reason[0].upper()}{reason[1:]}"
-    elif any(solution.budget >= budget and proves_infeasible(solution) for solution in known):
+    elif any(solution.budget >= budget and proves_infeasible(solution) for solution in solutions):
         text = f"No schedule fits into {format_bytes(budget)} (proven)"
     elif smallest is not None:
         text += (

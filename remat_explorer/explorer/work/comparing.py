@@ -46,15 +46,15 @@ def open_other(state: State, path: str) -> None:
         state.say("There is no model to compare schedules of yet.", "warning")
         return
     try:
-        found = Solution.load_schedule(path.strip(), state.graph)
+        other = Solution.load_schedule(path.strip(), state.graph)
     except RematError as error:
         state.say(str(error), "error")
         return
-    if found.schedule is None:
-        state.say(f"{path}: this solution has no schedule ({found.status}), so there is nothing to compare.", "error")
+    if other.schedule is None:
+        state.say(f"{path}: this solution has no schedule ({other.status}), so there is nothing to compare.", "error")
         return
-    state.other = found
-    state.say(f"Comparing with {found.strategy} from {path}.")
+    state.other = other
+    state.say(f"Comparing with {other.strategy} from {path}.")
 
 
 @dataclass(frozen=True)

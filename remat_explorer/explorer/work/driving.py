@@ -227,8 +227,8 @@ class Driver:
         frontier = self.state.frontier
         mine = [] if frontier is None else [s for s in frontier.points if s.strategy == strategy]
         if not mine:
-            known = () if frontier is None else {s.strategy for s in frontier.points}
-            raise UnknownNameError("strategy on the trade-off curve", strategy, known)
+            strategies = () if frontier is None else {s.strategy for s in frontier.points}
+            raise UnknownNameError("strategy on the trade-off curve", strategy, strategies)
         fitting = [s for s in mine if (s.peak or 0) <= self.state.budget]
         return min(fitting, key=lambda s: s.cost or 0.0) if fitting else min(mine, key=lambda s: s.peak or 0)
 

@@ -145,10 +145,10 @@ class Improver:
             if stop.wait(POLL):
                 job.cancel()
                 break
-            for known in job.poll()[-1:]:
+            for report in job.poll()[-1:]:
                 like = empty(graph, strategy, budget)
-                found = assessed(like, budget, known.schedule, known.lower_bound, seconds=known.seconds)
-                self._take(graph, found, stop, question.kinds)
+                solution = assessed(like, budget, report.schedule, report.lower_bound, seconds=report.seconds)
+                self._take(graph, solution, stop, question.kinds)
         self._take(graph, job.solution(), stop, question.kinds)
 
     def _take(self, graph: Graph, found: Solution, stop: threading.Event, kinds: tuple[str, ...]) -> None:

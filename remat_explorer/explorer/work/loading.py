@@ -145,8 +145,8 @@ def _answer_quickly(state: State, graph: Graph, cancelled: threading.Event, seco
         state.say(f"Loading {state.model}: a first schedule within {format_bytes(state.budget)}…")
         kinds, limits = state.kinds, {"time_limit": seconds, "cancelled": cancelled.is_set, "cache": True}
         options = {"implementations": option_of(graph, kinds)} if graph.has_choices else {}
-        found = solve(graph, state.budget, default_strategy(graph), **limits, **options)
-        join(state, graph, [found], kinds=kinds)
+        solution = solve(graph, state.budget, default_strategy(graph), **limits, **options)
+        join(state, graph, [solution], kinds=kinds)
         show_known(state)
 
 
@@ -206,14 +206,14 @@ def _accept(state: State, loaded: Loaded, graph: Graph) -> None:
     least, most = smallest.known_feasible, keep_all.peak
     usual = default_strategy(graph)
     if graph.has_choices:  # an implementation may be cheaper than the default, so that nothing is proven yet
-        known = [keep_all, Solution(graph, usual, Status.FEASIBLE, least, smallest.schedule, None, 0.0)]
+        solutions = [keep_all, Solution(graph, usual, Status.FEASIBLE, least, smallest.schedule, None, 0.0)]
     else:
-        known = [
+        solutions = [
             keep_all,
             Solution(graph, usual, Status.OPTIMAL, most, keep_all.schedule, graph.total_cost, 0.0),
             Solution(graph, usual, Status.FEASIBLE, least, smallest.schedule, graph.total_cost, 0.0),
         ]
-    join(state, graph, known[:-1] if least >= most else known)
+    join(state, graph, solutions[:-1] if least >= most else solutions)
     if not smallest.lower_bound <= state.budget <= 1.1 * keep_all.peak:
         state.budget = math.ceil(least + BEGIN_SHARE * (most - least))
     show_schedule(state, keep_all.schedule, keep_all)

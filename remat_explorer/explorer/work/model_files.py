@@ -34,14 +34,14 @@ def list_model_files(folder: Path) -> list[str]:
         files = sorted(folder.glob("*.py"))[:LOOKED_AT]
     except OSError:
         return []
-    found = []
+    names = []
     for file in files:
         with contextlib.suppress(OSError):
             if file.is_file() and file.stat().st_size <= LARGEST and _defines(file.read_text("utf-8", "replace")):
-                found.append(f"{file.name}:{FUNCTION}")
-        if len(found) == LISTED:
+                names.append(f"{file.name}:{FUNCTION}")
+        if len(names) == LISTED:
             break
-    return found
+    return names
 
 
 def _defines(source: str) -> bool:

@@ -46,10 +46,10 @@ def solve(state: State, cancelled: threading.Event) -> None:
                 break
             shown = _hear(state, _on_graph(question, job.poll()), shown)
         shown = _hear(state, _on_graph(question, job.poll()), shown)
-        found = question.solution(job.solution())
-        join(state, graph, [found], kinds=question.kinds)
-        remarks = [remark for remark in (remark_on(graph, found), *job.remarks) if remark]
-        shown_answer = question.shown(found, state.kinds)
+        solution = question.solution(job.solution())
+        join(state, graph, [solution], kinds=question.kinds)
+        remarks = [remark for remark in (remark_on(graph, solution), *job.remarks) if remark]
+        shown_answer = question.shown(solution, state.kinds)
         _finish(state, shown_answer, cancelled.is_set(), job.from_cache, remarks, bool(job.remarks))
     finally:
         prepare()
@@ -85,12 +85,12 @@ def _on_graph(question: Question, reports: Sequence[Progress]) -> list[Progress]
 def _hear(state: State, reports: Sequence[Progress], shown: Schedule | None) -> Schedule | None:
     """Note all reports and show the last, which holds the best of those before it; returns its schedule."""
     history = state.history
-    for known in reports:
-        history = with_progress(history, known)
+    for report in reports:
+        history = with_progress(history, report)
     state.history = history
-    for known in reports[-1:]:
-        _show(state, known, known.schedule is not shown)
-        shown = known.schedule
+    for report in reports[-1:]:
+        _show(state, report, report.schedule is not shown)
+        shown = report.schedule
     return shown
 
 
@@ -149,9 +149,9 @@ def _explain(state: State, solution: Solution) -> tuple[str, str]:
         if smallest is not None and not remark_on(smallest.schedule.graph, solution):
             reason = smallest.explain_infeasible(solution.strategy, solution.budget)
         return f"{reason[0].upper()}{reason[1:]}. The screen shows the schedule from before.", "error"
-    known = f"; the smallest budget known to be feasible is {format_bytes(smallest.known_feasible)}" if smallest else ""
+    hint = f"; the smallest budget known to be feasible is {format_bytes(smallest.known_feasible)}" if smallest else ""
     return (
-        f"No schedule found within {budget} in {format_seconds(solution.seconds)}{known}. Give it more time or memory. "
+        f"No schedule found within {budget} in {format_seconds(solution.seconds)}{hint}. Give it more time or memory. "
         "The screen shows the schedule from before."
     ), "warning"
 

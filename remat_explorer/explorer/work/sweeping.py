@@ -135,8 +135,8 @@ class Sweeper:
             self._publish(graph, run, plain)
 
     def _publish(self, graph: Graph, run: Sweep, plain: Selection | None) -> None:
-        found, progress = run.frontier(), run.progress()
-        solutions, own = found.solutions, found.own
+        frontier, progress = run.frontier(), run.progress()
+        solutions, own = frontier.solutions, frontier.own
         if plain is not None:
             solutions = tuple(lifted(solution, plain) for solution in solutions)
             own = tuple(lifted_point(point, plain) for point in own)
@@ -160,8 +160,8 @@ class Sweeper:
         Anytime strategies come first: their first answers are there before the others' curves, their better ones after.
         """
         frontier = self._state.frontier
-        known = {point.strategy for point in frontier.own} if frontier is not None else set()
-        methods = {name: method for name in STRATEGIES if name not in known and (method := method_of(name))}
+        swept = {point.strategy for point in frontier.own} if frontier is not None else set()
+        methods = {name: method for name in STRATEGIES if name not in swept and (method := method_of(name))}
         chosen = [
             name
             for name, method in methods.items()

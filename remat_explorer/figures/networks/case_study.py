@@ -91,9 +91,9 @@ def colours_of(names: list[str], theme: Theme = "light") -> dict[str, str]:
     >>> colours_of(["here", "eager", "optimal"])
     {'here': '#0072B2', 'eager': '#B5B5B5', 'optimal': '#D55E00'}
     """
-    found = palette(theme)
-    hues = iter([found.kept, *found.hues[1:]])
-    return {name: found.resident if name == "eager" else next(hues, found.ink) for name in names}
+    colours = palette(theme)
+    hues = iter([colours.kept, *colours.hues[1:]])
+    return {name: colours.resident if name == "eager" else next(hues, colours.ink) for name in names}
 
 
 def case_study(

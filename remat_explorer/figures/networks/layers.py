@@ -37,11 +37,11 @@ def layers_of(graph: Graph) -> Layers:
     ('v0', 'v1', 'v2')
     """
     number: dict[str, int] = {}
-    found = [
+    layers = [
         number.setdefault((node.details.module if node.details else "") or node.name, len(number))
         for node in graph.operations
     ]
-    return Layers(tuple(number), np.array(found, dtype=np.int64))
+    return Layers(tuple(number), np.array(layers, dtype=np.int64))
 
 
 def kept_bytes(schedule: Schedule) -> np.ndarray:

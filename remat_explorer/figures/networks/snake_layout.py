@@ -100,8 +100,8 @@ def _slots_of_backward(graph: Graph, slot: np.ndarray) -> np.ndarray:
     operations = np.flatnonzero(graph.is_backward).tolist()
     last = max(0, int(slot.max(initial=0)))
     read = [max((int(producer_slot[v]) for v in graph.inputs(k)), default=-1) for k in operations]
-    known = [i for i, s in enumerate(read) if s >= 0]
-    kept = {known[i] for i in _longest_rising([-read[i] for i in known])}
+    readers = [i for i, s in enumerate(read) if s >= 0]
+    kept = {readers[i] for i in _longest_rising([-read[i] for i in readers])}
     slots = np.empty(len(operations), dtype=np.int64)
     current = last
     for i, s in enumerate(read):
@@ -157,10 +157,10 @@ def _skips(graph: Graph, slot: np.ndarray) -> np.ndarray:
     for pass_ in (graph.is_backward, ~graph.is_backward):  # slots that are empty on the rail do not count
         slot = np.where(pass_, np.searchsorted(np.unique(slot[pass_]), slot), slot)
     slots = slot.tolist()
-    found = set()
+    edges = set()
     for v, readers in enumerate(graph.readers):
         maker = producer[v]
         last = next((k for k in reversed(readers) if backward[k] == backward[maker]), maker)
         if abs(slots[last] - slots[maker]) >= NEAR:
-            found.add((maker, last))
-    return np.array(sorted(found), dtype=np.int64).reshape(-1, 2)
+            edges.add((maker, last))
+    return np.array(sorted(edges), dtype=np.int64).reshape(-1, 2)

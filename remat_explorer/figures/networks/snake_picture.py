@@ -129,16 +129,16 @@ def turns(picture: SnakePicture, bulge: float) -> list[tuple[int, np.ndarray]]:
         For each turn its rail and the control points of a cubic Bezier curve, float of shape (4, 2).
     """
     layout, (_, upper, lower, _) = picture.layout, picture.lanes
-    found = []
+    curves = []
     for row in range(layout.rows - 1):
         edge, outwards = (layout.columns, 1) if row % 2 == 0 else (0, -1)
         for rail, y in enumerate((upper, lower)):
             x = edge + outwards * bulge * 4 / 3 * (1 if rail == 0 else 0.6)
-            found.append((rail, np.array([(edge, row + y), (x, row + y), (x, row + 1 + y), (edge, row + 1 + y)])))
+            curves.append((rail, np.array([(edge, row + y), (x, row + y), (x, row + 1 + y), (edge, row + 1 + y)])))
     row, (start, end) = layout.rows - 1, extent(picture, layout.rows - 1)
     edge, x = (end, end + bulge * 2 / 3) if row % 2 == 0 else (start, start - bulge * 2 / 3)
-    found.append((0, np.array([(edge, row + upper), (x, row + upper), (x, row + lower), (edge, row + lower)])))
-    return found
+    curves.append((0, np.array([(edge, row + upper), (x, row + upper), (x, row + lower), (edge, row + lower)])))
+    return curves
 
 
 def extent(picture: SnakePicture, row: int) -> tuple[float, float]:

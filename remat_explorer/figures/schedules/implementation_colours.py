@@ -47,11 +47,11 @@ def implementation_colours(kinds: Iterable[str], theme: Theme = "light") -> dict
     >>> implementation_colours(["", "masks", "by hand"])
     {'': '#B5B5B5', 'masks': '#E69F00', 'by hand': '#999933'}
     """
-    known, found, unknown = LIGHT if theme == "light" else DARK, {}, 0
+    fixed, colours, unknown = LIGHT if theme == "light" else DARK, {}, 0
     for kind in kinds:
-        if kind in known:
-            found[kind] = known[kind]
+        if kind in fixed:
+            colours[kind] = fixed[kind]
         else:
-            found[kind] = OTHERS[unknown % len(OTHERS)]
+            colours[kind] = OTHERS[unknown % len(OTHERS)]
             unknown += 1
-    return found
+    return colours

@@ -73,8 +73,8 @@ def implementations_used(schedule: Schedule) -> list[Use]:
         runs[key] += 1
         where.setdefault(key, set()).add(k)
         tolerance[key] = max(tolerance.get(key, 0.0), way.tolerance)
-    found = [Use(*key, len(where[key]), count, tolerance[key]) for key, count in runs.items()]
-    return sorted(found, key=lambda use: (order.index(use.kind), -use.runs, use.name))
+    uses = [Use(*key, len(where[key]), count, tolerance[key]) for key, count in runs.items()]
+    return sorted(uses, key=lambda use: (order.index(use.kind), -use.runs, use.name))
 
 
 def implementation_images(schedule: Schedule, theme: Theme = "light") -> Figure:

@@ -44,6 +44,6 @@ def shades(scale: Sequence[str], count: int) -> list[str]:
     ['#000000', '#808080', '#ffffff']
     """
     stops = np.array([[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in scale], dtype=float)
-    at, known = np.linspace(0, 1, count), np.linspace(0, 1, len(scale))
-    mixed = np.rint([np.interp(at, known, stops[:, channel]) for channel in range(3)]).astype(int)
+    at, places = np.linspace(0, 1, count), np.linspace(0, 1, len(scale))
+    mixed = np.rint([np.interp(at, places, stops[:, channel]) for channel in range(3)]).astype(int)
     return ["#" + "".join(f"{level:02x}" for level in colour) for colour in mixed.T]

@@ -70,17 +70,17 @@ class Extent:
         memory += [float(s.budget) for s in (frontier.solutions if frontier else ())]
         memory += [float(budget)] if budget else []
         memory += [float(placed.peak) for placed in others if placed is not None and placed.peak]
-        found = [100 * (placed.overhead - 1) for placed in others if placed is not None and placed.overhead]
+        percentages = [100 * (placed.overhead - 1) for placed in others if placed is not None and placed.overhead]
         every = overheads(points)
         top = 0.0
         if frontier is not None and len(every):
             top = float(min(every.max(), max(3 * overheads(frontier.nondominated()).max(), LEAST)))
-        elif found:
-            top = max(found)
+        elif percentages:
+            top = max(percentages)
         left, right = (min(memory), max(memory)) if memory else (0.0, 1.0)
         margin = 0.05 * (right - left) or 0.05 * right
         top = max(top, LEAST)
-        bottom = min([-0.06 * top, *(overhead - 0.06 * top for overhead in found)])
+        bottom = min([-0.06 * top, *(overhead - 0.06 * top for overhead in percentages)])
         return Extent(ByteAxis.up_to(right), left - margin, right + margin, float(bottom), top)
 
     def ranges(self) -> tuple[list[float], list[float]]:

@@ -132,13 +132,13 @@ def compare(
             break
         budget = budget_at(graph, fraction)
         best, costs = costs_at(graph, budget, limits, cancelled)
-        known = [cost for cost in (best.cost, *map(costs.get, METHODS)) if isinstance(cost, float | int)]
-        if not known:
+        numbers = [cost for cost in (best.cost, *map(costs.get, METHODS)) if isinstance(cost, float | int)]
+        if not numbers:
             tell(f"{graph.name} at {fraction:g}: no schedule is known")
             continue
         proven += best.gap is not None and best.gap <= PROVEN
-        count(ratios, costs, min(known))
-        point = {"fraction": fraction, "budget": budget, "cheapest": min(known), "lower_bound": best.lower_bound}
+        count(ratios, costs, min(numbers))
+        point = {"fraction": fraction, "budget": budget, "cheapest": min(numbers), "lower_bound": best.lower_bound}
         points.append(point | {"optimal": best.cost, "gap": best.gap, "costs": costs})
         tell("  ".join([f"{graph.name} at {fraction:g}", str(best), *(f"{name} {costs[name]}" for name in METHODS)]))
     return Comparison(points, ratios, proven)
@@ -177,12 +177,12 @@ def costs_at(
         heard: list[str] = []
         limit = limits.rounding_limit if name == ROUNDING else limits.time_limit
         try:
-            found = solve(graph, budget, name, limit, on_progress=lambda now, heard=heard: heard.append(now.doing))
+            solution = solve(graph, budget, name, limit, on_progress=lambda now, heard=heard: heard.append(now.doing))
         except SolverError as error:
             costs[name] = str(error)
             continue
-        late = found.cost is None and any("too short" in doing for doing in heard)
-        costs[name] = "not in time" if late else found.cost
-        costs[f"{name} seconds"] = found.seconds
+        late = solution.cost is None and any("too short" in doing for doing in heard)
+        costs[name] = "not in time" if late else solution.cost
+        costs[f"{name} seconds"] = solution.seconds
         costs[f"{name} said"] = heard[-1] if heard else ""
     return best, costs

@@ -24,16 +24,16 @@ def figure_1(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcom
     graph = captured_graph("linear32", "V100")
     most = checkpoint_all_peak(graph)
     hear = heard(progress, "9 GB")
-    found = solve(graph, BUDGET, time_limit=SECONDS[settings], on_progress=hear, cancelled=cancelled)
+    best = solve(graph, BUDGET, time_limit=SECONDS[settings], on_progress=hear, cancelled=cancelled)
     least = {"schedule": "everything kept", "peak": most, "overhead": 1.0, "gap": 0.0, "recomputations": 0}
     rows = [least]
-    if found.schedule is not None and found.overhead is not None and found.peak is not None:
-        row = {"schedule": "rematerialized", "peak": found.peak, "overhead": found.overhead, "gap": found.gap}
-        rows.append(row | {"recomputations": found.schedule.recomputations})
-        proven = "without a proven bound" if found.gap is None else f"proven to {format_share(found.gap)}"
+    if best.schedule is not None and best.overhead is not None and best.peak is not None:
+        row = {"schedule": "rematerialized", "peak": best.peak, "overhead": best.overhead, "gap": best.gap}
+        rows.append(row | {"recomputations": best.schedule.recomputations})
+        proven = "without a proven bound" if best.gap is None else f"proven to {format_share(best.gap)}"
         result = (
-            f"Keeping everything needs {most / GB:.1f} GB; a schedule of {found.peak / GB:.1f} GB saves "
-            f"{(most - found.peak) / GB:.1f} GB at {format_overhead(found.overhead)} cost (V100 roofline, {proven})."
+            f"Keeping everything needs {most / GB:.1f} GB; a schedule of {best.peak / GB:.1f} GB saves "
+            f"{(most - best.peak) / GB:.1f} GB at {format_overhead(best.overhead)} cost (V100 roofline, {proven})."
         )
     else:
         result = f"Keeping everything needs {most / GB:.1f} GB; no schedule of 9 GB was found in time."
@@ -43,7 +43,7 @@ def figure_1(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcom
         from remat_explorer.plan import Plan
 
         everything = Plan.of(checkpoint_all(graph))
-        plan = found.plan or everything
+        plan = best.plan or everything
         figure = memory_timeline(plan, budget=BUDGET, other=everything)
         return figure.update_layout(title="linear32: memory along the step", height=380, margin={"t": 90})
 

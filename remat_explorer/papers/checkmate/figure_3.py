@@ -29,11 +29,11 @@ def figure_3(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcom
         progress(f"capturing {name}")
         graph = captured_graph(name, "V100", batch)
         graphs.append(graph)
-        known = graph.summary()
-        total = known.resident_bytes + known.gradient_bytes + known.feature_bytes + known.workspace_bytes
-        row = {"network": name, "features": known.feature_bytes, "parameters and inputs": known.resident_bytes}
-        row |= {"parameter gradients": known.gradient_bytes, "checkpoint-all peak": known.peak}
-        rows.append(row | {"share of features": known.feature_bytes / total})
+        summary = graph.summary()
+        total = summary.resident_bytes + summary.gradient_bytes + summary.feature_bytes + summary.workspace_bytes
+        row = {"network": name, "features": summary.feature_bytes, "parameters and inputs": summary.resident_bytes}
+        row |= {"parameter gradients": summary.gradient_bytes, "checkpoint-all peak": summary.peak}
+        rows.append(row | {"share of features": summary.feature_bytes / total})
     shares = [row["share of features"] for row in rows]
     result = (
         f"Features are {format_share(min(shares))} to {format_share(max(shares))} of what training holds in "

@@ -97,13 +97,13 @@ def advantage(frontier: Frontier) -> tuple[float, int, str]:
         other methods there. (1.0, 0, "") where no other method has a schedule.
     """
     optimal, others = _parted(frontier)
-    found = (1.0, 0, "")
+    largest = (1.0, 0, "")
     for best in optimal:
         costs = [(other.cost, other.strategy) for other in others if other.budget == best.budget and other.cost]
         if costs and best.cost:
             cost, strategy = min(costs)
-            found = max(found, (cost / best.cost, best.budget, strategy))
-    return found
+            largest = max(largest, (cost / best.cost, best.budget, strategy))
+    return largest
 
 
 def _parted(frontier: Frontier) -> tuple[list[Solution], list[Solution]]:

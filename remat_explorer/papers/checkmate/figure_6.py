@@ -39,10 +39,12 @@ def figure_6(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcom
             break
         graph = layer_graph(name)
         hear = heard(progress, name)
-        found = max_batch(graph, MEMORY, time_limit=SECONDS[settings], on_progress=hear, cancelled=cancelled)
-        row = {"network": name, "batch": found.batch, "upper bound": found.upper_bound, "proven": found.optimal}
-        row |= {"published": published_batches(name)["paper_checkmate"], "seconds": found.seconds}
-        rows.append(row | counted_both_ways(name, graph) | {"everything kept, by liveness": found.checkpoint_all_batch})
+        largest = max_batch(graph, MEMORY, time_limit=SECONDS[settings], on_progress=hear, cancelled=cancelled)
+        row = {"network": name, "batch": largest.batch, "upper bound": largest.upper_bound, "proven": largest.optimal}
+        row |= {"published": published_batches(name)["paper_checkmate"], "seconds": largest.seconds}
+        rows.append(
+            row | counted_both_ways(name, graph) | {"everything kept, by liveness": largest.checkpoint_all_batch}
+        )
     return Outcome(
         _sentence(rows),
         tuple(rows),
@@ -63,9 +65,9 @@ def counted_both_ways(name: str, graph: Graph) -> dict[str, int | None]:
     >>> counted_both_ways("VGG19", layer_graph("VGG19"))["Chen"]
     213
     """
-    known = published_batches(name)
+    published = published_batches(name)
     peaks = {"everything kept": kept_for_good_peak(graph)}
-    peaks["Chen"] = known["baselines"].get("chen_sqrtn", {}).get("peak_batch1")
+    peaks["Chen"] = published["baselines"].get("chen_sqrtn", {}).get("peak_batch1")
     row: dict[str, int | None] = {}
     for method, peak in peaks.items():
         once, twice = (
@@ -78,9 +80,9 @@ def counted_both_ways(name: str, graph: Graph) -> dict[str, int | None]:
 def _sentence(rows: list[dict[str, Any]]) -> str:
     if not rows:
         return "No network was reached before the run was cancelled."
-    found = ", ".join(f"{row['network']} {row['batch']} ({_proof(row)})" for row in rows)
+    batches = ", ".join(f"{row['network']} {row['batch']} ({_proof(row)})" for row in rows)
     vgg = next((row for row in rows if row["network"] == "VGG19"), None)
-    words = f"Within 16 GB at one extra forward pass: {found}."
+    words = f"Within 16 GB at one extra forward pass: {batches}."
     if vgg is None:
         return words
     return (

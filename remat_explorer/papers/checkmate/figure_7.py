@@ -31,9 +31,9 @@ def figure_7(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcom
         "Chen √n": (next(iter(candidates(graph))).schedule, batches["Chen"]),
     }
     hear = heard(progress, NETWORK)
-    found = max_batch(graph, MEMORY, time_limit=SECONDS[settings], on_progress=hear, cancelled=cancelled)
-    if found.schedule is not None:
-        schedules["Checkmate"] = (found.schedule, found.batch)
+    largest = max_batch(graph, MEMORY, time_limit=SECONDS[settings], on_progress=hear, cancelled=cancelled)
+    if largest.schedule is not None:
+        schedules["Checkmate"] = (largest.schedule, largest.batch)
     rows = [
         {"method": method, "batch": batch, "published": PUBLISHED[method], "overhead": schedule.overhead}
         | {"recomputations": schedule.recomputations, "R": pack_rows(schedule.R)}

@@ -69,7 +69,7 @@ class Roundings:
 
 def figure_8(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
     """One linear program for each network, a thousand draws and the one deterministic rounding."""
-    found: dict[str, Roundings] = {}
+    rounded: dict[str, Roundings] = {}
     late: list[str] = []
     for name, batch in BATCHES[settings].items():
         if cancelled():
@@ -78,20 +78,20 @@ def figure_8(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcom
         if roundings is None:
             late.append(name)
         else:
-            found[name] = roundings
-    rows = [roundings.row(name) for name, roundings in found.items()]
+            rounded[name] = roundings
+    rows = [roundings.row(name) for name, roundings in rounded.items()]
 
     def draw() -> Figure:
         from remat_explorer.figures import rounding_scatter
 
         figures = [
-            rounding_scatter(known.graph, known.randomized, known.deterministic, known.optimal, known.budget)
-            for known in found.values()
+            rounding_scatter(drawn.graph, drawn.randomized, drawn.deterministic, drawn.optimal, drawn.budget)
+            for drawn in rounded.values()
         ]
-        return side_by_side(figures, list(found))
+        return side_by_side(figures, list(rounded))
 
     result = " ".join(map(_sentence, rows)) + "".join(f" {name}: the linear program was not solved." for name in late)
-    complete = len(found) + len(late) == len(BATCHES[settings]) and not cancelled()
+    complete = len(rounded) + len(late) == len(BATCHES[settings]) and not cancelled()
     return Outcome(result.strip(), tuple(rows), draw, complete)
 
 

@@ -37,10 +37,10 @@ def section_4_6(settings: Settings, progress: Tell, cancelled: Cancelled) -> Out
             limit = SECONDS[settings] if hard else ENOUGH
             begun = time.process_time()
             hear = heard(progress, f"{layers} layers {form}")
-            found = solve(linear(layers), budget, strategy, limit, on_progress=hear, cancelled=cancelled)
+            solution = solve(linear(layers), budget, strategy, limit, on_progress=hear, cancelled=cancelled)
             row = {"layers": layers, "operations": 2 * layers + 1, "budget": budget, "form": form}
-            row |= {"status": str(found.status), "cost": found.cost, "lower bound": found.lower_bound}
-            row |= {"gap": found.gap, "seconds": found.seconds, "processor seconds": time.process_time() - begun}
+            row |= {"status": str(solution.status), "cost": solution.cost, "lower bound": solution.lower_bound}
+            row |= {"gap": solution.gap, "seconds": solution.seconds, "processor seconds": time.process_time() - begun}
             rows.append(row)
     complete = len(rows) == len(FORMS) * len(CHAINS[settings])
     return Outcome(_sentence(rows), tuple(rows), lambda: _draw(rows), complete)

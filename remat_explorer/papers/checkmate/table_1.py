@@ -52,9 +52,9 @@ def properties(name: str) -> dict[str, str]:
     >>> properties("checkpoint-all")["memory aware"]
     'no'
     """
-    known = row(STRATEGIES[name])
-    found = {"strategy": name, "general graphs": known.general_graphs, "cost aware": known.cost_aware}
-    return found | {"memory aware": known.memory_aware, "knob": known.knob, "source": known.source}
+    traits = row(STRATEGIES[name])
+    cells = {"strategy": name, "general graphs": traits.general_graphs, "cost aware": traits.cost_aware}
+    return cells | {"memory aware": traits.memory_aware, "knob": traits.knob, "source": traits.source}
 
 
 def revolve_counts(steps: int) -> list[dict[str, int]]:

@@ -42,8 +42,8 @@ def table_2(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome
         if cancelled():
             break
         progress(f"{name}: the first budget")
-        found = compare(layer_graph(name), FRACTIONS[settings], LIMITS[settings], progress, cancelled)
-        rows += _rows(name, found)
+        comparison = compare(layer_graph(name), FRACTIONS[settings], LIMITS[settings], progress, cancelled)
+        rows += _rows(name, comparison)
     return outcome_of(rows, complete=len(rows) == len(NETWORKS[settings]) * len(METHODS) and not cancelled())
 
 

@@ -30,14 +30,16 @@ def figure_3(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcom
         peak, problems = checkpoint_all_peak(graph), problems_of(graph)
         planned += len(SHARES[settings]) * len(problems)
         for share in SHARES[settings]:
-            found: dict[str, Solution] = {}
+            solutions: dict[str, Solution] = {}
             for way, (problem, strategy) in problems.items():
                 if cancelled():
                     break
                 hear = heard(progress, f"{name} at {share:g}, {way}")
                 limit = SECONDS[settings]
-                found[way] = solve(problem, int(share * peak), strategy, limit, on_progress=hear, cancelled=cancelled)
-            rows += rows_of(graph, share, found)
+                solutions[way] = solve(
+                    problem, int(share * peak), strategy, limit, on_progress=hear, cancelled=cancelled
+                )
+            rows += rows_of(graph, share, solutions)
     return outcome_of(rows, complete=len(rows) == planned and not cancelled())
 
 
@@ -52,9 +54,9 @@ def rows_of(graph: Graph, share: float, found: Mapping[str, Solution]) -> list[d
     """
     costs = {way: solution.cost for way, solution in found.items()}
     peaks = {way: solution.peak for way, solution in found.items()}
-    known = [way for way, cost in costs.items() if cost is not None]
-    if JOINT in found and known:
-        best = min(known, key=lambda way: costs[way] or 0.0)
+    solved = [way for way, cost in costs.items() if cost is not None]
+    if JOINT in found and solved:
+        best = min(solved, key=lambda way: costs[way] or 0.0)
         costs[JOINT], peaks[JOINT] = costs[best], peaks[best]
     rows: list[dict[str, Any]] = []
     for way, solution in found.items():
@@ -68,8 +70,8 @@ def rows_of(graph: Graph, share: float, found: Mapping[str, Solution]) -> list[d
 def problems_of(graph: Graph) -> dict[str, tuple[Graph, str]]:
     """Graph and strategy of each way; Checkmate-O where it differs from Checkmate-D."""
     plain, fastest = default_selection(graph), fastest_selection(graph)
-    found = {JOINT: (graph, "monet"), PAPER: (graph, "monet-paper"), PLAIN: (plain.graph, "optimal")}
-    return found if fastest.codes == plain.codes else found | {FASTEST: (fastest.graph, "optimal")}
+    problems = {JOINT: (graph, "monet"), PAPER: (graph, "monet-paper"), PLAIN: (plain.graph, "optimal")}
+    return problems if fastest.codes == plain.codes else problems | {FASTEST: (fastest.graph, "optimal")}
 
 
 def measured_before(details: Mapping[str, Any]) -> Outcome | None:

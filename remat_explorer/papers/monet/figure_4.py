@@ -52,7 +52,7 @@ class Race:
         >>> Race([(1.0, 30.0), (2.0, 26.0)]).seconds_to(27.0)
         2.0
         """
-        return next((seconds for seconds, known in self.told if known <= cost), None)
+        return next((seconds for seconds, reached in self.told if reached <= cost), None)
 
 
 def figure_4(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
@@ -76,10 +76,10 @@ def _of_network(name: str, graph: Graph, limit: float, progress: Tell, cancelled
         progress(f"{name}: {way}")
         races[way] = race = Race()
         problem = graph if choosing else plain
-        found = solve(problem, budget, strategy, limit, on_progress=race.hear, cancelled=cancelled)
-        if found.cost is not None:
-            race.told.append((found.seconds, found.cost))
-        rows.append({"network": name, "way": way, "share": SHARE, "status": str(found.status), "gap": found.gap})
+        solution = solve(problem, budget, strategy, limit, on_progress=race.hear, cancelled=cancelled)
+        if solution.cost is not None:
+            race.told.append((solution.seconds, solution.cost))
+        rows.append({"network": name, "way": way, "share": SHARE, "status": str(solution.status), "gap": solution.gap})
     for row in rows:  # both ways of a graph share what is known of it
         best = min(races[way].best for way, (_, choosing) in RACES.items() if choosing == RACES[row["way"]][1])
         row |= {key: races[row["way"]].seconds_to((1 + close) * best) for key, close in CLOSE.items()}

@@ -41,9 +41,9 @@ def figure_5(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcom
         hear = heard(progress, f"{name}, {way}")
         limit = SECONDS[settings]
         strategy = default_strategy(problem)
-        found = solve(problem, budget, strategy, limit, on_progress=hear, cancelled=cancelled).schedule
-        if found is not None:
-            schedules[way] = on_graph(found)
+        cheapest = solve(problem, budget, strategy, limit, on_progress=hear, cancelled=cancelled).schedule
+        if cheapest is not None:
+            schedules[way] = on_graph(cheapest)
     schedules[EAGER] = checkpoint_all(graph)
     rows = rows_of(schedules)
     result = _sentence(name, budget, schedules)

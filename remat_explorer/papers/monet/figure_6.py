@@ -27,7 +27,7 @@ def figure_6(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcom
         progress(f"capturing {name}")
         graph = choice_graph(name, settings)
         peak = checkpoint_all_peak(graph)
-        found = ablation(
+        table = ablation(
             graph,
             [int(share * peak) for share in SHARES[settings]],
             KINDS[settings],
@@ -35,7 +35,7 @@ def figure_6(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcom
             on_progress=lambda done, name=name: progress(f"{name}: {done}"),
             cancelled=cancelled,
         )
-        rows += rows_of(found)
+        rows += rows_of(table)
     complete = {row["network"] for row in rows} == set(NETWORKS[settings]) and not cancelled()
     return outcome_of(rows, complete)
 
@@ -79,7 +79,7 @@ def _sentence(network: str, rows: list[dict[str, Any]]) -> str:
     for row in rows:
         overhead = math.inf if row["overhead"] is None else row["overhead"]
         by_share.setdefault(row["share"], {})[row["group"]] = overhead
-    told = {share: found for share, found in by_share.items() if found.get(ALL, math.inf) < math.inf}
+    told = {share: overheads for share, overheads in by_share.items() if overheads.get(ALL, math.inf) < math.inf}
     if not told:
         return f"{network}: no schedule at these budgets."
     share = max(told, key=lambda share: told[share].get(NONE, math.inf) - told[share][ALL])

@@ -43,8 +43,8 @@ def figure_7(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcom
     graph = capture(module, args, loss=loss, implementations=KINDS)
     graph = profile(graph, module, args, loss=loss, on_progress=tell)
     hear = heard(progress, "convolution")
-    found = solve(graph, BUDGET, "monet", SECONDS[settings], on_progress=hear, cancelled=cancelled)
-    schedule = found.schedule or checkpoint_all(graph)
+    solution = solve(graph, BUDGET, "monet", SECONDS[settings], on_progress=hear, cancelled=cancelled)
+    schedule = solution.schedule or checkpoint_all(graph)
     operation = convolution_of(graph, LAYER)
     rows = rows_of(schedule, operation)
     size = f"{before} to {after} channels at {side} x {side} pixels, batch {BATCH[settings]}"

@@ -42,8 +42,8 @@ def table_1(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome
 
 def _found(graph: Graph, strategy: str, settings: Settings, progress: Tell, cancelled: Cancelled) -> dict[str, Any]:
     hear, limit = heard(progress, f"{graph.name}, {strategy}"), SECONDS[settings]
-    found = memory_at_overhead(graph, OVERHEAD, strategy, time_limit=limit, on_progress=hear, cancelled=cancelled)
-    return {"peak": found.peak, "lower_bound": found.lower_bound}
+    least = memory_at_overhead(graph, OVERHEAD, strategy, time_limit=limit, on_progress=hear, cancelled=cancelled)
+    return {"peak": least.peak, "lower_bound": least.lower_bound}
 
 
 def row_of(network: str, way: str, eager: int, found: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,8 +70,8 @@ def measured_before(details: Mapping[str, Any]) -> Outcome | None:
     for name in PUBLISHED:
         entry = details.get(f"roofline/{name}", {}).get("table1")
         if entry is not None:
-            known = entry["ways"]
-            rows += [row_of(name, WAYS[way], entry["eager_peak"], known[way]) for way in WAYS if way in known]
+            ways = entry["ways"]
+            rows += [row_of(name, WAYS[way], entry["eager_peak"], ways[way]) for way in WAYS if way in ways]
     return outcome_of(rows, complete=len(rows) == len(WAYS) * len(PUBLISHED)) if rows else None
 
 
@@ -90,8 +90,8 @@ def outcome_of(rows: list[dict[str, Any]], complete: bool) -> Outcome:
 
 
 def _ratio(rows: Mapping[str, Mapping[str, Any]], way: str, column: str) -> str:
-    found = rows[way][column] if way in rows else None
-    return "none" if found is None else f"{found:.3f}"
+    ratio = rows[way][column] if way in rows else None
+    return "none" if ratio is None else f"{ratio:.3f}"
 
 
 def _draw(rows: list[dict[str, Any]], networks: list[str]) -> Figure:

@@ -118,8 +118,8 @@ class Ablation:
         >>> Ablation(linear(2), (), (), {}, {}).to_document()["sets"]
         [{'kinds': [], 'smallest': None, 'points': []}]
         """
-        found = self.kinds, self.budgets, self.solutions, self.smallest, self.seconds
-        return ablation_document(self.graph, *found, with_runs)
+        fields = self.kinds, self.budgets, self.solutions, self.smallest, self.seconds
+        return ablation_document(self.graph, *fields, with_runs)
 
     @staticmethod
     def from_document(document: Any, graph: Graph) -> Ablation:

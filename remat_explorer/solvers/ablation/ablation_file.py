@@ -95,8 +95,8 @@ def parse_ablation(
         solutions |= {(kinds, point.budget): point for point in points}
         if item["smallest"] is not None:
             smallest[kinds] = _smallest(item["smallest"], where, graph)
-        found = [*(point.schedule for point in points), *([smallest[kinds].schedule] if kinds in smallest else [])]
-        _require_allowed([schedule for schedule in found if schedule is not None], kinds, where, graph)
+        schedules = [*(point.schedule for point in points), *([smallest[kinds].schedule] if kinds in smallest else [])]
+        _require_allowed([schedule for schedule in schedules if schedule is not None], kinds, where, graph)
     seconds = read_number(document, "seconds", "the ablation file") or 0.0
     return every, tuple(budgets), solutions, smallest, seconds
 
@@ -105,15 +105,15 @@ def _smallest(entry: Any, where: str, graph: Graph) -> SmallestBudget:
     require_keys(entry, _SMALLEST, f"the smallest budget of {where}", SolutionError)
     unpacked = unpack_runs(entry["runs"], graph, SolutionError)
     try:
-        found = SmallestBudget(entry["lower_bound"], check(graph, unpacked.R, unpacked.S).schedule)
+        smallest = SmallestBudget(entry["lower_bound"], check(graph, unpacked.R, unpacked.S).schedule)
     except ScheduleError as error:
         raise SolutionError(f"the smallest schedule of {where} is refused: {error}") from None
     bound = entry["lower_bound"]
-    if found.known_feasible != entry["known_feasible"]:
-        raise SolutionError(f"the smallest schedule of {where} has a peak of {found.known_feasible}: {quote(entry)}")
-    if type(bound) is not int or not 0 <= bound <= found.known_feasible:
+    if smallest.known_feasible != entry["known_feasible"]:
+        raise SolutionError(f"the smallest schedule of {where} has a peak of {smallest.known_feasible}: {quote(entry)}")
+    if type(bound) is not int or not 0 <= bound <= smallest.known_feasible:
         raise SolutionError(f"the smallest budget of {where} has the lower bound {quote(bound)}")
-    return found
+    return smallest
 
 
 def _require_allowed(schedules: list[Schedule], kinds: Kinds, where: str, graph: Graph) -> None:

@@ -114,7 +114,7 @@ def ablation(
     for chosen in run.sets:
         run.find_smallest(chosen)
     if sizes is not None:
-        least = min((found.known_feasible for found in run.smallest.values()), default=checkpoint_all_peak(graph))
+        least = min((smallest.known_feasible for smallest in run.smallest.values()), default=checkpoint_all_peak(graph))
         fixed = spaced_budgets(least, checkpoint_all_peak(graph), sizes)
     for chosen in run.sets:
         for budget in fixed:
@@ -152,8 +152,8 @@ class _Run:
         if self.cancelled():
             return
         self.tell(kinds, None)
-        known = [(peak, schedule) for own, peak, schedule in self._schedules if set(own) <= set(kinds)]
-        start = min(known, key=lambda entry: entry[0])[1] if known else None
+        candidates = [(peak, schedule) for own, peak, schedule in self._schedules if set(own) <= set(kinds)]
+        start = min(candidates, key=lambda entry: entry[0])[1] if candidates else None
         least = least_with_choices(self.graph, self.limits.time_limit, kinds, start, self.cancelled)
         self.smallest[kinds] = SmallestBudget(least.lower_bound, least.schedule)
         self._schedules.append((kinds, self.smallest[kinds].known_feasible, least.schedule))
@@ -162,29 +162,29 @@ class _Run:
 
     def solve(self, kinds: Kinds, budget: int) -> None:
         """One point, unless what is known of others says all about it."""
-        known = self.known(kinds, budget)
+        start = self.known(kinds, budget)
         if self.cancelled():
             return
         self.tell(kinds, budget)
         self._done += 1
-        if known.status in (Status.OPTIMAL, Status.INFEASIBLE):
+        if start.status in (Status.OPTIMAL, Status.INFEASIBLE):
             return
         limits = Limits(
             self.limits.time_limit, self.limits.solver, self.limits.threads, cancelled=self.cancelled
         )  # the clock begins here
         options = {"implementations": kinds}
         question = Question(self.graph, budget, STRATEGY, limits.solver, limits.time_limit, limits.threads, options)
-        found = load_solution(question) if self.cache else None
-        if found is None:
-            answer = improve_monet(self.graph, budget, Answer(known.schedule, known.lower_bound), limits, kinds)
-            found = judge(self.graph, budget, STRATEGY, answer, limits.elapsed)
+        solution = load_solution(question) if self.cache else None
+        if solution is None:
+            answer = improve_monet(self.graph, budget, Answer(start.schedule, start.lower_bound), limits, kinds)
+            solution = judge(self.graph, budget, STRATEGY, answer, limits.elapsed)
             if self.cache:
-                keep(question.within(found.seconds) if self.cancelled() else question, found)
-        self._points[kinds, budget] = found
-        if found.schedule is not None:
-            self._schedules.append((kinds, Plan.of(found.schedule).peak, found.schedule))
-        infeasible = found.status is Status.INFEASIBLE
-        self._bounds.append((kinds, budget, math.inf if infeasible else found.lower_bound or 0.0))
+                keep(question.within(solution.seconds) if self.cancelled() else question, solution)
+        self._points[kinds, budget] = solution
+        if solution.schedule is not None:
+            self._schedules.append((kinds, Plan.of(solution.schedule).peak, solution.schedule))
+        infeasible = solution.status is Status.INFEASIBLE
+        self._bounds.append((kinds, budget, math.inf if infeasible else solution.lower_bound or 0.0))
 
     def known(self, kinds: Kinds, budget: int) -> Solution:
         """What everything that was found says of a point."""

@@ -160,11 +160,11 @@ class BudgetSearch:
 
     def _prove_at_moments(self) -> None:
         """The relaxation's integer program, which tells more of a short time than the refinement."""
-        found = integral_moments_bound(self.condensed, self.budget, self.relaxed, self._proof_limits())
-        if self.best is None or math.isfinite(found.bound):
-            self.bound = max(self.bound, found.bound)
-        if self._local is not None and found is not self.relaxed:
-            self._local.guide(guides(self.condensed, found))
+        relaxed = integral_moments_bound(self.condensed, self.budget, self.relaxed, self._proof_limits())
+        if self.best is None or math.isfinite(relaxed.bound):
+            self.bound = max(self.bound, relaxed.bound)
+        if self._local is not None and relaxed is not self.relaxed:
+            self._local.guide(guides(self.condensed, relaxed))
 
     def _prove(self) -> None:
         """A round of the refinement, and walks to its point."""

@@ -69,17 +69,17 @@ class JointSearch:
     ) -> None:
         self.problem, self.budget, self.codes = CondensedChoices.of(graph, codes), budget, codes
         self.settings = settings
-        self.known = Incumbent(limits, bound=self.problem.least_cost)
-        self.limits, self.one_thread = limits, replace(limits, threads=1, report=self.known.pass_on)
+        self.incumbent = Incumbent(limits, bound=self.problem.least_cost)
+        self.limits, self.one_thread = limits, replace(limits, threads=1, report=self.incumbent.pass_on)
         self.candidates: dict[tuple, Candidate] = {}
         if known is not None:
-            self.known.keep(known.schedule)
-            self.known.raise_bound(known.lower_bound or 0.0)
+            self.incumbent.keep(known.schedule)
+            self.incumbent.raise_bound(known.lower_bound or 0.0)
 
     @property
     def settled(self) -> bool:
         """Whether the incumbent is proven optimal, or that there is none."""
-        return self.known.within(PROVEN / 10)
+        return self.incumbent.within(PROVEN / 10)
 
     def run(self) -> Answer:
         """Search until the answer is proven or the time is up."""
@@ -88,7 +88,7 @@ class JointSearch:
         self.tables = Tables(self.problem)
         self.relaxation = Relaxation(self.tables, self.budget, self.settings.relaxation)
         if all(len(ways) <= 1 for ways in self.problem.ways) and self._solve_plain():
-            return self.known.answer()
+            return self.incumbent.answer()
         small = self.problem.graph.stages * self.problem.graph.n <= self.settings.exact_up_to
         before = () if small else (self._plan_defaults,)
         after = () if small else (self._search_defaults,)
@@ -98,12 +98,12 @@ class JointSearch:
                 break
             step()
             self._switch_runs()
-        return self.known.answer()
+        return self.incumbent.answer()
 
     def _switch_runs(self) -> None:
         """Runs of the best schedule in other implementations than the first run of their operation, where cheaper."""
-        if self.known.schedule is not None and not self.settled:
-            self.known.keep(switch_runs(self.known.schedule, self.budget, self.codes))
+        if self.incumbent.schedule is not None and not self.settled:
+            self.incumbent.keep(switch_runs(self.incumbent.schedule, self.budget, self.codes))
 
     def _solve_plain(self) -> bool:
         """Where nothing is left to choose, solve the plain problem, which is the joint one; False if there is none."""
@@ -114,14 +114,14 @@ class JointSearch:
 
         def hear(progress: Progress) -> None:
             if progress.schedule is not None:
-                self.known.keep(candidate.take(progress.schedule))
-            self.known.raise_bound(progress.lower_bound or 0.0)
-            self.known.tell(progress.doing)
+                self.incumbent.keep(candidate.take(progress.schedule))
+            self.incumbent.raise_bound(progress.lower_bound or 0.0)
+            self.incumbent.tell(progress.doing)
 
         limits = replace(self.limits, report=hear)
-        answer = Search(candidate.condensed, self.budget, limits, None, self.known.bound, self.settings.plain).run()
-        self.known.keep(candidate.take(answer.schedule))
-        self.known.raise_bound(math.inf if answer.infeasible else answer.lower_bound or 0.0)
+        answer = Search(candidate.condensed, self.budget, limits, None, self.incumbent.bound, self.settings.plain).run()
+        self.incumbent.keep(candidate.take(answer.schedule))
+        self.incumbent.raise_bound(math.inf if answer.infeasible else answer.lower_bound or 0.0)
         return True
 
     def _plan_defaults(self) -> None:
@@ -133,8 +133,8 @@ class JointSearch:
             self._search(self.candidates[candidate.key], self.settings.defaults * self.limits.left)
 
     def _plan_by_rules(self) -> None:
-        if self.known.schedule is not None:
-            graph, R = self.problem.graph, self.known.schedule.R
+        if self.incumbent.schedule is not None:
+            graph, R = self.problem.graph, self.incumbent.schedule.R
             first = {k: int(R[t, k]) for t, k in enumerate(graph.mandatory.tolist())}
             self._plan(first, "planning with the implementations of the known schedule")
         for rule in (default_or_leaner, cheapest, lightest, smallest):
@@ -142,7 +142,7 @@ class JointSearch:
                 self._plan(rule(self.tables), f"planning with the {rule.__name__} implementations")
 
     def _relax(self) -> None:
-        self.known.tell("bounding from a few moments, with choices")
+        self.incumbent.tell("bounding from a few moments, with choices")
         self._bound(self.limits.left * self.settings.bounding, integral=False)
         self._plan(self.relaxation.best.choice(), "planning with the relaxation's implementations")
 
@@ -150,27 +150,27 @@ class JointSearch:
         """Changes of the best choice after which walks cost less."""
         if not self.candidates:
             return
-        self.known.tell("changing implementations")
+        self.incumbent.tell("changing implementations")
         limits = self.one_thread.share(self.settings.changing)
         for candidate in self._promising():
             chosen = dict(zip(candidate.selection.operations, candidate.selection.codes, strict=True))
             search = ChoiceSearch(self.tables, chosen, codes=self.codes)
             search.lower(self.budget)
-            search.improve(self.settings.changes, self.known.bound, lambda: limits.over)
+            search.improve(self.settings.changes, self.incumbent.bound, lambda: limits.over)
             self._plan(search.choice, "planning with changed implementations")
 
     def _bound(self, seconds: float, integral: bool) -> None:
         limits = replace(self.one_thread, time_limit=self.limits.elapsed + seconds)
-        self.known.raise_bound(self.relaxation.improve(limits, integral, self.known.schedule).bound)
+        self.incumbent.raise_bound(self.relaxation.improve(limits, integral, self.incumbent.schedule).bound)
 
     def _solve_exactly(self) -> None:
-        self.known.tell("building the joint problem")
+        self.incumbent.tell("building the joint problem")
         limits = self.one_thread
         problem = JointProblem(self.problem, self.budget, Milp(limits.solver, limits.threads, relaxed=True))
         if problem.build(limits):
-            found, bound = problem.solve(limits, self.known.schedule)
-            self.known.keep(found)
-            self.known.raise_bound(bound)
+            schedule, bound = problem.solve(limits, self.incumbent.schedule)
+            self.incumbent.keep(schedule)
+            self.incumbent.raise_bound(bound)
 
     def _alternate(self) -> None:
         """The integral relaxation beside a search of the best choice; then the search alone, choice by choice."""
@@ -195,13 +195,13 @@ class JointSearch:
 
     def _promising(self) -> list[Candidate]:
         """The candidates whose schedules are close to the cheapest, the cheapest first."""
-        known = sorted(self.candidates.values(), key=_cost)
-        most = (1 + self.settings.close) * _cost(known[0])
-        return [one for one in known if not self._is_finished(one) and _cost(one) <= most][:2] or known[:1]
+        candidates = sorted(self.candidates.values(), key=_cost)
+        most = (1 + self.settings.close) * _cost(candidates[0])
+        return [one for one in candidates if not self._is_finished(one) and _cost(one) <= most][:2] or candidates[:1]
 
     def _is_finished(self, candidate: Candidate) -> bool:
         """Whether a search of a choice has come to its end, or is proven to find nothing cheaper."""
-        return candidate.finished or candidate.bound >= self.known.cost * (1 - PROVEN / 10)
+        return candidate.finished or candidate.bound >= self.incumbent.cost * (1 - PROVEN / 10)
 
     def _candidate(self, choice: Mapping[int, int]) -> Candidate | None:
         """The candidate of a choice; None if it needs an implementation that may not be chosen, or cannot fit."""
@@ -213,19 +213,19 @@ class JointSearch:
         candidate = self._candidate(choice)
         if candidate is None or candidate.key in self.candidates:
             return
-        self.known.tell(doing)
+        self.incumbent.tell(doing)
         self.candidates[candidate.key] = candidate
         limits, plain = self.one_thread.share(self.settings.planning), self.settings.plain
         condensed, budget = candidate.condensed, self.budget
         planned = plan_schedule(condensed, budget, limits.left, limits.cancelled, plain.planner)
-        self.known.keep(candidate.take(planned))
+        self.incumbent.keep(candidate.take(planned))
         quiet = replace(limits, report=lambda progress: None)
         moments = few_moments_bound(condensed, budget, quiet, settings=plain.moments)
         candidate.bound = moments.bound
         walks = guides(condensed, moments)
         if walks and not limits.over:
             guided = guided_schedule(condensed, budget, walks, lambda: limits.over, plain.planner.local)
-            self.known.keep(candidate.take(guided))
+            self.incumbent.keep(candidate.take(guided))
 
     def _search(self, candidate: Candidate, seconds: float) -> None:
         """Search on with one choice that may cost less; its schedules are taken in as they come."""
@@ -234,13 +234,13 @@ class JointSearch:
 
         def hear(progress: Progress) -> None:
             if progress.schedule is not None:
-                self.known.keep(candidate.take(progress.schedule))
+                self.incumbent.keep(candidate.take(progress.schedule))
 
         limits = replace(self.one_thread, time_limit=self.limits.elapsed + seconds, report=hear)
         plain, bound = candidate.plain, candidate.bound
         search = Search(candidate.condensed, self.budget, limits, plain, bound, self.settings.plain)
-        self.known.keep(candidate.take(search.run().schedule))
-        candidate.finished, candidate.bound = search.settled, search.known.bound
+        self.incumbent.keep(candidate.take(search.run().schedule))
+        candidate.finished, candidate.bound = search.settled, search.incumbent.bound
 
 
 def _cost(candidate: Candidate) -> float:

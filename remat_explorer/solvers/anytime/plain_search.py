@@ -74,9 +74,9 @@ class Search:
         settings: PlainSearchSettings = PLAIN_SEARCH,
     ) -> None:
         self.condensed, self.budget, self.settings = condensed, budget, settings
-        self.known = Incumbent(limits, best, max(bound, condensed.graph.total_cost))
+        self.incumbent = Incumbent(limits, best, max(bound, condensed.graph.total_cost))
         self.second_thread = limits.threads > 1
-        self.limits = replace(limits, threads=1, report=self.known.pass_on)
+        self.limits = replace(limits, threads=1, report=self.incumbent.pass_on)
         self.planned = best is not None
         self.step = cost_step(condensed.graph) * (1 - 1e-6)  # two different costs are at least so far apart
 
@@ -88,7 +88,7 @@ class Search:
     @property
     def settled(self) -> bool:
         """Whether the incumbent is proven optimal, or that there is none."""
-        return self.known.within(SETTLED) or self.known.gap < self.step
+        return self.incumbent.within(SETTLED) or self.incumbent.gap < self.step
 
     def run(self) -> Answer:
         """Search until the answer is proven or the time is up."""
@@ -97,7 +97,7 @@ class Search:
             if self.limits.over or self.settled:
                 break
             step()
-        return self.known.answer()
+        return self.incumbent.answer()
 
     def _search_first(self) -> None:
         """Below the cost of a walk, before any time goes into a better schedule: tiny problems end here."""
@@ -106,40 +106,42 @@ class Search:
         R = cheapest_walk(self.condensed, self.budget, self.settings.planner)
         cost = math.inf if R is None else float(R.sum(axis=0, dtype=np.int64) @ self.condensed.costs)
         self._search_sets(self.settings.brief_sets, cost)
-        if R is not None and self.known.schedule is None:
-            self.known.keep(within(self.condensed.schedule(R), self.budget))
+        if R is not None and self.incumbent.schedule is None:
+            self.incumbent.keep(within(self.condensed.schedule(R), self.budget))
 
     def _search_briefly(self) -> None:
         if self.condensed.n <= self.settings.sets_up_to:
-            self._search_sets(self.settings.brief_sets, self.known.cost)
+            self._search_sets(self.settings.brief_sets, self.incumbent.cost)
 
     def _search_long(self) -> None:
         settings = self.settings
         if self.condensed.n <= settings.long_sets_up_to and self.limits.left > settings.long_seconds:
-            self._search_sets(settings.long_sets, self.known.cost)
+            self._search_sets(settings.long_sets, self.incumbent.cost)
 
     def _search_sets(self, work: int, cost: float) -> None:
         """Look for a schedule that costs less than a known one, by sets of values in memory."""
-        self.known.tell("searching sets of resident values")
+        self.incumbent.tell("searching sets of resident values")
         limit = cost - max(self.step / 2, SETTLED / 2 * cost) if math.isfinite(cost) else math.inf
-        found = search_exactly(self.condensed, self.budget, limit, work)
-        self.known.keep(found.schedule)
-        nothing_cheaper = found.proven and found.schedule is None and self.step > 0
-        self.known.raise_bound(cost if nothing_cheaper else found.bound)  # no cost lies between the limit and this one
+        exact = search_exactly(self.condensed, self.budget, limit, work)
+        self.incumbent.keep(exact.schedule)
+        nothing_cheaper = exact.proven and exact.schedule is None and self.step > 0
+        self.incumbent.raise_bound(
+            cost if nothing_cheaper else exact.bound
+        )  # no cost lies between the limit and this one
 
     def _plan(self) -> None:
-        self.known.tell("planning")
+        self.incumbent.tell("planning")
         if not self.planned:
             seconds, cancelled = self.limits.left / 4, self.limits.cancelled
-            self.known.keep(plan_schedule(self.condensed, self.budget, seconds, cancelled, self.settings.planner))
+            self.incumbent.keep(plan_schedule(self.condensed, self.budget, seconds, cancelled, self.settings.planner))
         if not self.settled:
             self._search_locally(min(self.settings.first, self.settings.first_each * self.condensed.n))
 
     def _bound_from_moments(self) -> None:
-        self.known.tell("bounding from a few moments")
+        self.incumbent.tell("bounding from a few moments")
         limits, settings = self.limits.share(self.settings.bounding), self.settings.moments
-        self.moments = few_moments_bound(self.condensed, self.budget, limits, self.known.schedule, settings)
-        self.known.raise_bound(self.moments.bound)
+        self.moments = few_moments_bound(self.condensed, self.budget, limits, self.incumbent.schedule, settings)
+        self.incumbent.raise_bound(self.moments.bound)
         walks = guides(self.condensed, self.moments)
         if not self.settled and not self.limits.over and walks:
             self._walk(walks)
@@ -150,23 +152,23 @@ class Search:
         small = self.condensed.n <= settings.single_up_to
         singles = range(self.condensed.n) if small else self.moments.moments
         refinement = Refinement(
-            self.condensed, self.budget, self.limits, singles, self.known.bound, settings.refinement
+            self.condensed, self.budget, self.limits, singles, self.incumbent.bound, settings.refinement
         )
         least = min(settings.least, settings.least_each * self.condensed.n)
         pace = min(max(settings.pace // self.condensed.n, settings.least_pace), settings.most_pace)
         with ThreadPoolExecutor(1) as second:
             while not self.limits.over and not self.settled and not refinement.finished:
                 iterations = min(max(least, pace * refinement.effort), settings.most)
-                self._beside(second, lambda: refinement.advance(self.known.schedule), iterations)
-                self.known.raise_bound(refinement.bound)
-                self.known.keep(refinement.schedule)
-                self.known.keep(self.local.best)
+                self._beside(second, lambda: refinement.advance(self.incumbent.schedule), iterations)
+                self.incumbent.raise_bound(refinement.bound)
+                self.incumbent.keep(refinement.schedule)
+                self.incumbent.keep(self.local.best)
                 if refinement.point is not None and not self.settled and not self.limits.over:
                     self._follow(refinement.point, refinement.integral)
 
     def _beside(self, second: ThreadPoolExecutor, work: Callable[[], None], iterations: int) -> None:
         """Do the work and the local search, which knows nothing of it meanwhile; so two threads do what one does."""
-        self.local.offer(self.known.schedule)
+        self.local.offer(self.incumbent.schedule)
         if not self.second_thread:
             work()
             self.local.run(iterations, lambda: self.limits.over)
@@ -178,20 +180,20 @@ class Search:
                 running.result()
 
     def _search_locally(self, iterations: int) -> None:
-        self.local.offer(self.known.schedule)
-        self.known.keep(self.local.run(iterations, lambda: self.limits.over))
+        self.local.offer(self.incumbent.schedule)
+        self.incumbent.keep(self.local.run(iterations, lambda: self.limits.over))
 
     def _follow(self, point: Point, integral: bool) -> None:
         """Schedules near a relaxation's point; if it is integral, the best of those that run the same again."""
         self._walk(guides_to(point.held()))
         if integral and not self.settled:
-            self.known.tell("looking for a schedule near the relaxation")
+            self.incumbent.tell("looking for a schedule near the relaxation")
             limits, settings = self.limits.share(self.settings.restricting), self.settings.restricted
-            again, known = run_again_in(point), self.known.schedule
-            self.known.keep(solve_within(self.condensed, self.budget, again, limits, known, settings))
+            again, incumbent = run_again_in(point), self.incumbent.schedule
+            self.incumbent.keep(solve_within(self.condensed, self.budget, again, limits, incumbent, settings))
 
     def _walk(self, guides: list[np.ndarray]) -> None:
         """Walks that follow guides now, and whenever the local search begins with one."""
         local = self.settings.planner.local
-        self.known.keep(guided_schedule(self.condensed, self.budget, guides, lambda: self.limits.over, local))
+        self.incumbent.keep(guided_schedule(self.condensed, self.budget, guides, lambda: self.limits.over, local))
         self.local.guide(guides)

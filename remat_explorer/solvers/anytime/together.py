@@ -143,13 +143,13 @@ def _bounds(
 
 def _share(searches: Sequence[BudgetSearch], i: int) -> None:
     """Schedules go to larger budgets, bounds to smaller ones, and a beginning to the next smaller one."""
-    found = searches[i]
+    search = searches[i]
     for larger in searches[i + 1 :]:
-        larger.take(found.best)
+        larger.take(search.best)
     for smaller in searches[:i]:
-        smaller.bound = max(smaller.bound, found.bound)
-    if i and found.best is not searches[i - 1].best:
-        searches[i - 1].beyond = found.best
+        smaller.bound = max(smaller.bound, search.bound)
+    if i and search.best is not searches[i - 1].best:
+        searches[i - 1].beyond = search.best
 
 
 def _answer(search: BudgetSearch, limits: Limits) -> Answer:

@@ -67,10 +67,10 @@ class _Decision:
     def run(self) -> Fit:
         if self.condensed.operation_bytes.max() > self.memory:
             return self._infeasible()
-        found = plan_schedule(self.condensed, self.memory, PLANNING * self.limits.left, self.limits.cancelled)
+        schedule = plan_schedule(self.condensed, self.memory, PLANNING * self.limits.left, self.limits.cancelled)
         relaxed = MomentsBound(0.0)
         for bound in (self._bound, self._integral_bound):
-            if self._cheap_enough(found):
+            if self._cheap_enough(schedule):
                 break
             if self.limits.over:
                 return Fit("unknown", None, self.cost_limit)
@@ -78,10 +78,10 @@ class _Decision:
             if math.isinf(relaxed.bound) or relaxed.bound > self.cost_limit * (1 + CAUTION):
                 return self._infeasible()
             walks = guides(self.condensed, relaxed)
-            found = guided_schedule(self.condensed, self.memory, walks, lambda: self.limits.over)
-        if found is None or not self._cheap_enough(found):
+            schedule = guided_schedule(self.condensed, self.memory, walks, lambda: self.limits.over)
+        if schedule is None or not self._cheap_enough(schedule):
             return Fit("unknown", None, self.cost_limit)
-        return Fit("feasible", check(self.graph, found.R, found.S, self.memory), self.cost_limit)
+        return Fit("feasible", check(self.graph, schedule.R, schedule.S, self.memory), self.cost_limit)
 
     def _bound(self, relaxed: MomentsBound) -> MomentsBound:
         return few_moments_bound(self.condensed, self.memory, self.limits.share(RELAXING))

@@ -145,16 +145,16 @@ def _searched(problem: BatchProblem, limits: Limits) -> MaxBatch:
     allowed_recomputation(problem.scaling.costs.fixed, problem.scaling.graph.is_backward, problem.overhead_limit)
     search = BatchSearch(problem, limits)
     search.run()
-    found = search.found
-    graph = None if found is None else found.schedule.graph
+    checked = search.found
+    graph = None if checked is None else checked.schedule.graph
     return MaxBatch(
         search.batch,
         search.upper_bound,
-        None if found is None else found.schedule,
+        None if checked is None else checked.schedule,
         problem.memory,
-        None if found is None else found.cost,
+        None if checked is None else checked.cost,
         None if graph is None else graph.total_cost + problem.spare_cost(search.batch),
-        None if found is None else found.peak,
+        None if checked is None else checked.peak,
         search.checkpoint_all_batch,
         problem.scaling.graph.operations[search.operation].name,
         problem.scaling.measured,
@@ -168,21 +168,21 @@ def _captured(capture: GraphOfBatch, memory: int, overhead_limit: OverheadLimit,
     batches, small, large = CAPTURED, capture(CAPTURED[0]), capture(CAPTURED[1])
     for share in SHARES:
         scaling = BatchScaling.measured_from(small, large, batches)
-        found = _searched(BatchProblem(scaling, memory, overhead_limit), limits.share(share))
-        if found.schedule is None or limits.over:
+        answer = _searched(BatchProblem(scaling, memory, overhead_limit), limits.share(share))
+        if answer.schedule is None or limits.over:
             break
-        limits.tell(f"capturing at batch {found.batch}", found.schedule)
-        graph = capture(found.batch)
+        limits.tell(f"capturing at batch {answer.batch}", answer.schedule)
+        graph = capture(answer.batch)
         try:
-            batches, large = (CAPTURED[0], found.batch), graph
+            batches, large = (CAPTURED[0], answer.batch), graph
             exact = BatchProblem(BatchScaling.measured_from(small, graph, batches), memory, overhead_limit)
-            checked = check(graph, found.schedule.R, found.schedule.S, memory)
+            checked = check(graph, answer.schedule.R, answer.schedule.S, memory)
         except GraphError:  # another structure at this batch: the lines are all there is
             break
         except ScheduleError:
             continue
-        if exact.allows(checked.cost, found.batch):
-            limit = graph.total_cost + exact.spare_cost(found.batch)
-            found = replace(found, schedule=checked.schedule, cost=checked.cost, cost_limit=limit, peak=checked.peak)
+        if exact.allows(checked.cost, answer.batch):
+            limit = graph.total_cost + exact.spare_cost(answer.batch)
+            answer = replace(answer, schedule=checked.schedule, cost=checked.cost, cost_limit=limit, peak=checked.peak)
             break
-    return replace(found, seconds=limits.elapsed)
+    return replace(answer, seconds=limits.elapsed)

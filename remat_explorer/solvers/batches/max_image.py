@@ -144,8 +144,8 @@ class _Search:
         end = self._double()
         self._bisect(end, lambda place: self._answer(place) == "feasible")
         self._bisect(self.impossible, lambda place: self._answer(place) != "infeasible")  # for the bound
-        found = self.fits[self.best] if self.best >= 0 else None
-        checked = None if found is None else found.checked
+        largest = self.fits[self.best] if self.best >= 0 else None
+        checked = None if largest is None else largest.checked
         proven = self.impossible < len(self.sides)
         return MaxImage(
             self.sides[self.best] if self.best >= 0 else 0,
@@ -153,7 +153,7 @@ class _Search:
             None if checked is None else checked.schedule,
             self.memory,
             None if checked is None else checked.cost,
-            None if found is None else found.cost_limit,
+            None if largest is None else largest.cost_limit,
             None if checked is None else checked.peak,
             {self.sides[place]: self.fits[place].answer for place in sorted(self.fits)},
             self.limits.elapsed,

@@ -231,9 +231,9 @@ def estimated_memory(problem: MomentsProblem, values: np.ndarray) -> np.ndarray:
 def worst_operations(shortage: np.ndarray, moments: list[int], count: int, least: float) -> list[int]:
     """Up to ``count`` operations with the largest shortage, none next to another."""
     shortage[moments] = -math.inf
-    found: list[int] = []
-    while len(found) < count and shortage.max() > least:
+    worst: list[int] = []
+    while len(worst) < count and shortage.max() > least:
         t = int(shortage.argmax())
-        found.append(t)
+        worst.append(t)
         shortage[max(0, t - 2) : t + 3] = -math.inf
-    return found
+    return worst

@@ -162,11 +162,11 @@ def violated_points(
         blocks = live_memory(condensed, R, S, stages, divisor=d)
         over = (blocks - ((model.budget - stages.base) // d)[:, None]) * runs
         excess = np.maximum(excess, np.where(over > settings.blocks, over * d / model.budget, -math.inf))
-    found = []
+    points = []
     for q in np.flatnonzero(excess.max(axis=1) > -math.inf):
         worst = np.argsort(-excess[q])[: settings.points]
-        found += [(int(stages.first[q]), int(k)) for k in worst if excess[q, k] > -math.inf]
-    return found
+        points += [(int(stages.first[q]), int(k)) for k in worst if excess[q, k] > -math.inf]
+    return points
 
 
 def refuse(model: LivenessModel, values: np.ndarray) -> bool:

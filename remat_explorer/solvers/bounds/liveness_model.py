@@ -95,10 +95,10 @@ class LivenessModel(LivenessColumns):
     def add_covers(self, values: np.ndarray) -> int:
         """Add the cover cut of each memory row that a point violates, and return how many."""
         added = 0
-        for row, known in zip(self._memory_rows, self._covers, strict=True):
+        for row, covers in zip(self._memory_rows, self._covers, strict=True):
             cover = violated_cover(row, values, self.settings.covers) if len(row.sizes) else None
-            if cover is not None and cover.terms not in known:
-                known.add(cover.terms)
+            if cover is not None and cover.terms not in covers:
+                covers.add(cover.terms)
                 of = list(cover.terms)
                 weights = np.array(cover.coefficients, dtype=float)
                 right = cover.right - float(weights @ row.constants[of])

@@ -50,7 +50,7 @@ def violated_cuts(
     """
     from remat_explorer.solvers.search.cut_paths import shortest_paths  # compiled on its first use
 
-    found: list[tuple[float, PathCut]] = []
+    cuts: list[tuple[float, PathCut]] = []
     ever = R.copy()
     ever[np.arange(stages.condensed.n) >= stages.first[:, None]] = 0.0
     active = np.flatnonzero(ever.max(axis=0) > violated / 4)  # what is not computed again is in no violated cut's end
@@ -66,6 +66,6 @@ def violated_cuts(
             end, path = int(ends[v]), [v]
             while through[producer[path[-1]], end] >= 0:
                 path.append(int(through[producer[path[-1]], end]))
-            found.append((float(violation[v]), PathCut(begin, end, tuple(path))))
-    found.sort(key=lambda pair: -pair[0])
-    return [cut for _, cut in found[:most]]
+            cuts.append((float(violation[v]), PathCut(begin, end, tuple(path))))
+    cuts.sort(key=lambda pair: -pair[0])
+    return [cut for _, cut in cuts[:most]]

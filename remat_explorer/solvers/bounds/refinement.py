@@ -171,12 +171,12 @@ class Refinement:
         assert self.point is not None
         excess = self.point.memory - self.budget
         excess[list(self.singles)] = -math.inf
-        found: list[int] = []
-        while len(found) < self._splits and excess.max() > self.settings.short * self.budget:
+        worst: list[int] = []
+        while len(worst) < self._splits and excess.max() > self.settings.short * self.budget:
             t = int(excess.argmax())
-            found.append(t)
+            worst.append(t)
             excess[max(0, t - 1) : t + 2] = -math.inf
-        return found
+        return worst
 
     def _busiest(self) -> list[int]:
         """Full stages of the merged runs in which most is computed again, none next to another."""
@@ -185,12 +185,12 @@ class Refinement:
         again = ((self.point.R * before) @ self.condensed.costs) * ~self.stages.single
         length = self.stages.last - self.stages.first + 1
         busy = np.repeat(again / length, length) * self.point.memory**self.settings.fullness
-        found: list[int] = []
-        while len(found) < self._splits and busy.max() > 0:
+        busiest: list[int] = []
+        while len(busiest) < self._splits and busy.max() > 0:
             t = int(busy.argmax())
-            found.append(t)
+            busiest.append(t)
             busy[max(0, t - 1) : t + 2] = 0.0
-        return found
+        return busiest
 
     @property
     def _splits(self) -> int:

@@ -71,8 +71,8 @@ def solve_within(
         if outcome.values is None:
             return None
         if not refuse(model, outcome.values):
-            found = condensed.schedule(model.matrices(outcome.values)[0].round())
-            return found if incumbent is None or found.cost < incumbent.cost else None
+            schedule = condensed.schedule(model.matrices(outcome.values)[0].round())
+            return schedule if incumbent is None or schedule.cost < incumbent.cost else None
     return None
 
 

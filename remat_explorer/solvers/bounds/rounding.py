@@ -24,13 +24,13 @@ def divisors(condensed: Condensed, budget: int, settings: DivisorSettings = ROWS
     [1]
     """
     sizes = np.sort(condensed.bytes[condensed.bytes > settings.smallest * budget])[::-1]
-    found: list[int] = []
-    while len(sizes) and len(found) < settings.most:
+    common: list[int] = []
+    while len(sizes) and len(common) < settings.most:
         alike = sizes >= sizes[0] * (1 - settings.alike)
         if alike.sum() >= settings.times:
-            found.append(int(sizes[alike].min()))
+            common.append(int(sizes[alike].min()))
         sizes = sizes[~alike]
-    return found
+    return common
 
 
 def cost_step(graph: Graph) -> float:

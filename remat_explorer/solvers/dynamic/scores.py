@@ -137,11 +137,11 @@ class ClassCost:
 
     def costs(self, groups: np.ndarray) -> np.ndarray:
         """See `Score.costs`."""
-        found = np.empty(len(groups))
+        costs = np.empty(len(groups))
         for i, v in enumerate(groups.tolist()):
             roots = {self._classes[self._place[u]] for u in self._beside[v] & self._gone}
-            found[i] = self._costs[v] + sum(self._sums[root] for root in roots)
-        return found
+            costs[i] = self._costs[v] + sum(self._sums[root] for root in roots)
+        return costs
 
 
 HEURISTICS: dict[str, type[LocalCost] | type[NeighbourhoodCost] | type[ClassCost]] = {

@@ -65,8 +65,8 @@ def segment_sizes(graph: Graph, points: list[int], most: int = MOST_SETTINGS) ->
         return sizes
     ratios = np.geomspace(sizes[1], int(upto[-1]), DENSITY * most).round()
     distinct = {tuple(_cut(upto, points, int(size))[0]): int(size) for size in (0, *ratios[::-1])}
-    found = sorted(distinct.values())
-    return [found[i] for i in np.unique(np.linspace(0, len(found) - 1, most).round().astype(int))]
+    ascending = sorted(distinct.values())
+    return [ascending[i] for i in np.unique(np.linspace(0, len(ascending) - 1, most).round().astype(int))]
 
 
 def _bytes_up_to(graph: Graph, points: list[int]) -> np.ndarray:

@@ -55,12 +55,12 @@ def missing_operations(graph: Graph, k: int, held: np.ndarray) -> list[int]:
     >>> missing_operations(linear(4), 3, np.array([1, 0, 0, 0, 0, 0, 0, 0, 0], dtype=bool))
     [3, 2, 1]
     """
-    runs, found = [k], {k}
+    runs, seen = [k], {k}
     for operation in runs:  # grows while it is read
         for v in graph.inputs(operation):
             producer = int(graph.producer[v])
-            if not held[v] and producer not in found:
-                found.add(producer)
+            if not held[v] and producer not in seen:
+                seen.add(producer)
                 runs.append(producer)
     return runs
 

@@ -80,9 +80,9 @@ class SolveJob:
         threads = threads_of(strategy, threads)
         question = Question(graph, int(budget), strategy, solver, float(time_limit), threads, options)
         job = SolveJob(question, cache)
-        if cache and (known := load_solution(question)) is not None:
-            job._news.append(Progress(0.0, "found in the cache", known.schedule, known.lower_bound))
-            job._solution, job.from_cache = known, True
+        if cache and (kept := load_solution(question)) is not None:
+            job._news.append(Progress(0.0, "found in the cache", kept.schedule, kept.lower_bound))
+            job._solution, job.from_cache = kept, True
             job._finished.set()
             return job
         request = {

@@ -95,21 +95,25 @@ def least_plain(graph: Graph, seconds: float, settings: LeastPlainSettings = LEA
     """
     end = time.monotonic() + seconds
     condensed = Condensed.of(graph)
-    found = least_working_set(condensed, settings.bounding * seconds)
+    working_set = least_working_set(condensed, settings.bounding * seconds)
     limiting = Limiting(
-        found.bytes, found.stage, found.operation, _values(condensed, found), int(condensed.base[found.during])
+        working_set.bytes,
+        working_set.stage,
+        working_set.operation,
+        _values(condensed, working_set),
+        int(condensed.base[working_set.during]),
     )
-    schedule = smallest_schedule(condensed, found.bytes, settings.planning * seconds, settings.close)
+    schedule = smallest_schedule(condensed, working_set.bytes, settings.planning * seconds, settings.close)
     if graph.n <= settings.settled_up_to:
         bound, schedule = settle(
             lambda budget, limits: solve_optimal(graph, budget, limits),
-            found.bytes,
+            working_set.bytes,
             schedule,
             end,
             close=settings.close,
         )
         return Least(bound, limiting, schedule)
-    return Least(found.bytes, limiting, schedule)
+    return Least(working_set.bytes, limiting, schedule)
 
 
 def _values(condensed: Condensed, point: WorkingSet) -> tuple[int, ...]:
@@ -131,11 +135,11 @@ def smallest_schedule(
     high, low = Plan.of(best).peak, lower_bound
     trial = low
     while high > low and time.monotonic() < end:
-        found = plan_schedule(condensed, trial, min(end - time.monotonic(), seconds / 4))
-        if found is None:
+        schedule = plan_schedule(condensed, trial, min(end - time.monotonic(), seconds / 4))
+        if schedule is None:
             low = trial + 1
         else:
-            best, high = found, Plan.of(found).peak
+            best, high = schedule, Plan.of(schedule).peak
         if high - low <= close * high and trial > lower_bound:
             break
         trial = (low + high) // 2
@@ -168,14 +172,14 @@ def settle(
     """
     high, hopeless = Plan.of(best).peak, low
     while hopeless < high and time.monotonic() < end and not cancelled():
-        known: list[Schedule] = []
+        schedules: list[Schedule] = []
 
-        def keep(progress: Progress, known: list[Schedule] = known) -> None:
-            known += [progress.schedule] if progress.schedule is not None else []
+        def keep(progress: Progress, schedules: list[Schedule] = schedules) -> None:
+            schedules += [progress.schedule] if progress.schedule is not None else []
 
         trial = (hopeless + high) // 2
         seconds = min(patience, end - time.monotonic())
-        limits = Limits(seconds, report=keep, cancelled=lambda known=known: bool(known) or cancelled())
+        limits = Limits(seconds, report=keep, cancelled=lambda schedules=schedules: bool(schedules) or cancelled())
         answer = solve(trial, limits)
         if answer.schedule is not None:
             best, high = answer.schedule, Plan.of(answer.schedule).peak

@@ -118,10 +118,10 @@ class MinimumBudget:
         place, own = f"stage {self.peak_stage}", int(self.schedule.graph.mandatory[self.peak_stage])
         if own != self.peak_operation:
             place += f", for {names[own]!r}"
-        known = "a schedule for it is known" + (", and it is the smallest" if self.proven else "")
+        certainty = "a schedule for it is known" + (", and it is the smallest" if self.proven else "")
         least = f"{exact_bytes(self.known_feasible)}, {share:g}% of keeping everything"
         return (
-            f"The smallest budget worth trying is {least}; {known}. It needs the most while "
+            f"The smallest budget worth trying is {least}; {certainty}. It needs the most while "
             f"{names[self.peak_operation]!r} runs in {place}, with {len(self.alive)} values in memory"
         )
 

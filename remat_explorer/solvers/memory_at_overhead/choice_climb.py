@@ -36,21 +36,21 @@ def climb(
         over: asked between changes; once True the climb ends.
         settings: of steps and changes.
     """
-    found, least, step, seed, failures = dict(choice), peak(choice, None), settings.first_step, 0, 0
+    chosen, least, step, seed, failures = dict(choice), peak(choice, None), settings.first_step, 0, 0
     while not over() and failures < settings.patience:
         seed += 1
-        search = ChoiceSearch(tables, found, seed, codes)
+        search = ChoiceSearch(tables, chosen, seed, codes)
         search.lower(int(least * (1 - step)))
         before = search.cost
         search.improve(settings.changes, most_cost, over)
-        found = search.choice
+        chosen = search.choice
         lowered = least
         if search.cost <= most_cost:
             plain = search.schedule()
-            lowered = peak(found, search.selection.lift(plain) if search.selection and plain else None)
+            lowered = peak(chosen, search.selection.lift(plain) if search.selection and plain else None)
         if lowered < least:
             least, failures = lowered, 0
             continue
         failures += step == settings.last_step and search.cost >= before
         step = max(step / 2, settings.last_step)
-    return found
+    return chosen

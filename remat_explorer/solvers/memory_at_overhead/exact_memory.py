@@ -26,7 +26,7 @@ def decide_exactly(
     joint = JointProblem(problem, budget, Milp(limits.solver, 1, relaxed=True))
     if not joint.build(limits):
         return None, False
-    found, bound = joint.solve(limits, None)
-    if found is not None and found.cost <= most_cost * (1 + LOOSE):
-        return found, False
+    schedule, bound = joint.solve(limits, None)
+    if schedule is not None and schedule.cost <= most_cost * (1 + LOOSE):
+        return schedule, False
     return None, bound > most_cost * (1 + CAUTION)

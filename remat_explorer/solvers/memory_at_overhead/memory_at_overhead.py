@@ -152,14 +152,14 @@ def memory_at_overhead(
     limits = Limits(time_limit, solver, threads_of(strategy, threads), checked, cancelled or (lambda: False))
     search = MemorySearch(graph, limit, limits, codes)
     search.run()
-    found = check(graph, search.best.R, search.best.S, search.peak)
+    best = check(graph, search.best.R, search.best.S, search.peak)
     return MemoryAtOverhead(
         graph,
         strategy,
         float(overhead),
-        found.schedule,
-        found.peak,
-        min(search.bound, found.peak),
+        best.schedule,
+        best.peak,
+        min(search.bound, best.peak),
         checkpoint_all_peak(compared),
         limit,
         limits.elapsed,

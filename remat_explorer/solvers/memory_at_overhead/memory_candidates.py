@@ -40,7 +40,7 @@ class MemoryCandidates:
         codes: Codes | None,
         settings: MemorySearchSettings = MEMORY_SEARCH,
     ) -> None:
-        self.graph, self.most_cost, self.known, self.share, self.codes = graph, most_cost, known, share, codes
+        self.graph, self.most_cost, self.incumbent, self.share, self.codes = graph, most_cost, known, share, codes
         self.settings, self._relaxation = settings.candidates, settings.relaxation
         self.descents: dict[tuple, MemoryDescent] = {}
         self._asked: list[int] = []  # budgets at which the relaxation was asked
@@ -54,22 +54,22 @@ class MemoryCandidates:
         self.descents[descent.key] = descent
         limits = self.share(self.settings.planning)
         descent.bisect(lambda: limits.over)
-        descent.offer(self.known.best)
+        descent.offer(self.incumbent.best)
         self.keep(descent)
         return descent
 
     def keep(self, descent: MemoryDescent) -> None:
         """Hand the best schedule of a descent to the incumbent."""
-        found = descent.lifted()
-        if found is not None and found.cost <= descent.most_cost:
-            self.known.keep(found)
+        schedule = descent.lifted()
+        if schedule is not None and schedule.cost <= descent.most_cost:
+            self.incumbent.keep(schedule)
 
     def peak_with(self, choice: Mapping[int, int], known: Schedule | None) -> int:
         """The least peak that is known once a choice was planned with, for which a schedule may be known."""
         if known is not None and known.cost <= self.most_cost * (1 + LOOSE):
-            self.known.keep(known)
+            self.incumbent.keep(known)
         self.plan(choice)
-        return self.known.peak
+        return self.incumbent.peak
 
     def ranked(self) -> list[MemoryDescent]:
         """Those with the least memory first."""
@@ -95,8 +95,8 @@ class MemoryCandidates:
         asked = Relaxation(tables, budget, self._relaxation)
         asked.moments = memory.moments or asked.moments
         seconds = min(limits.left, self.share(self.settings.relaxing).left)
-        found = asked.improve(replace(limits, time_limit=limits.elapsed + seconds), integral=False)
-        if found.bound > self.most_cost * (1 + CAUTION):
-            self.known.raise_bound(budget + 1)
+        relaxed = asked.improve(replace(limits, time_limit=limits.elapsed + seconds), integral=False)
+        if relaxed.bound > self.most_cost * (1 + CAUTION):
+            self.incumbent.raise_bound(budget + 1)
             return None
-        return self.plan(found.choice()) if found.d else None
+        return self.plan(relaxed.choice()) if relaxed.d else None

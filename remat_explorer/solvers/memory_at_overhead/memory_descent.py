@@ -135,10 +135,10 @@ class MemoryDescent:
         self._searches += 1
         search = LocalSearch(self.condensed, budget, self._searches, self.settings.local)
         search.guide(keeps)
-        known = [schedule for peak, schedule in self._dear if peak <= budget]
-        if known:
-            search.offer(known[-1])
-        search.begin((known[-1] if known else self.plain).R, iterations // 2)
+        schedules = [schedule for peak, schedule in self._dear if peak <= budget]
+        if schedules:
+            search.offer(schedules[-1])
+        search.begin((schedules[-1] if schedules else self.plain).R, iterations // 2)
         search.run(iterations, lambda: limits.over or search.least <= self.spare)
         return self._take(search.best)
 

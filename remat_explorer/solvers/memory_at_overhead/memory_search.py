@@ -71,24 +71,24 @@ class MemorySearch:
     ) -> None:
         self.problem, self.codes, self.settings = CondensedChoices.of(graph, codes), codes, settings
         self.most_cost, self.limits = most_cost, limits
-        self.known = MemoryIncumbent(graph, int(self.problem.least_memory.max()), limits)
-        self.candidates = MemoryCandidates(self.problem.graph, most_cost, self.known, self._quiet, codes, settings)
+        self.incumbent = MemoryIncumbent(graph, int(self.problem.least_memory.max()), limits)
+        self.candidates = MemoryCandidates(self.problem.graph, most_cost, self.incumbent, self._quiet, codes, settings)
         self.finished = False
 
     @property
     def best(self) -> Schedule:
         """The schedule with the least memory so far."""
-        return self.known.best
+        return self.incumbent.best
 
     @property
     def peak(self) -> int:
         """Of the best schedule's plan, in bytes."""
-        return self.known.peak
+        return self.incumbent.peak
 
     @property
     def bound(self) -> int:
         """Bytes; no schedule within the limit on the cost does with less."""
-        return self.known.bound
+        return self.incumbent.bound
 
     @property
     def fixed(self) -> bool:
@@ -98,11 +98,11 @@ class MemorySearch:
     @property
     def over(self) -> bool:
         """Whether the time is up, the person cancelled, or nothing is left to do."""
-        return self.limits.over or self.known.settled
+        return self.limits.over or self.incumbent.settled
 
     def run(self) -> None:
         """Search until bound and schedule meet, or the time is up."""
-        if not self.known.settled:
+        if not self.incumbent.settled:
             self.tables = Tables(self.problem)
             self.relaxation = LeastMemory(self.tables, self.most_cost, self.peak, (), self.settings.relaxation)
         steps = (self._plan_defaults, self._bound_first, self._descend_first, self._plan_by_rules, self._climb)
@@ -115,7 +115,7 @@ class MemorySearch:
             if self.over:
                 break
             step()
-        self.known.tell("done")
+        self.incumbent.tell("done")
 
     def _quiet(self, share: float = 1.0) -> Limits:
         """Limits of a part of the work, which tells nobody."""
@@ -127,7 +127,7 @@ class MemorySearch:
 
     def _plan_defaults(self) -> None:
         """What Checkmate would do, so that choices are never worse for want of it."""
-        self.known.tell("planning with the default implementations")
+        self.incumbent.tell("planning with the default implementations")
         self.candidates.plan({})
         self.candidates.plan(default_or_leaner(self.tables))
 
@@ -138,7 +138,7 @@ class MemorySearch:
         """Changes of the best choice that walks think well of."""
         if not self.candidates.descents:
             return
-        self.known.tell("changing implementations")
+        self.incumbent.tell("changing implementations")
         settings, candidates = self.settings, self.candidates
         limits, start = self._quiet(settings.climbing), candidates.ranked()[0].choice
         over, peak_with = (lambda: limits.over), candidates.peak_with
@@ -149,7 +149,7 @@ class MemorySearch:
             self.candidates.keep(descent)
 
     def _bound_first(self) -> None:
-        self.known.tell("bounding the memory from a few moments")
+        self.incumbent.tell("bounding the memory from a few moments")
         self._improve_bound(self._quiet(self.settings.bounding), integral=False)
         self.candidates.plan(self.relaxation.best.choice())
 
@@ -157,7 +157,7 @@ class MemorySearch:
         self.candidates.plan({})
         for rule in (cheapest, lightest, smallest):
             if not self.over:
-                self.known.tell(f"planning with the {rule.__name__} implementations")
+                self.incumbent.tell(f"planning with the {rule.__name__} implementations")
                 self.candidates.plan(rule(self.tables))
 
     def _descend_and_prove(self) -> None:
@@ -173,19 +173,19 @@ class MemorySearch:
         else:
             self._descend(self._quiet(1 - self.settings.proving), self.settings.most_iterations)
             if not self.over:
-                self.known.tell("bounding the memory from a few moments, with integers")
+                self.incumbent.tell("bounding the memory from a few moments, with integers")
                 self._improve_bound(self._quiet(), integral=True)
 
     def _settle_exactly(self) -> None:
         """Bisection with the joint integer program, between the bound and the best schedule."""
         while self.bound < self.peak and not self.limits.over:
             budget = (self.bound + self.peak) // 2
-            self.known.tell("solving the joint problem")
-            found, above = decide_exactly(self.problem, budget, self.most_cost, self._quiet())
-            if found is not None:
-                self.known.keep(found)
+            self.incumbent.tell("solving the joint problem")
+            schedule, above = decide_exactly(self.problem, budget, self.most_cost, self._quiet())
+            if schedule is not None:
+                self.incumbent.keep(schedule)
             elif above:
-                self.known.raise_bound(budget + 1)
+                self.incumbent.raise_bound(budget + 1)
             else:
                 break
 
@@ -193,9 +193,14 @@ class MemorySearch:
         """Falling budgets until the time is up, or searches have become long and steps small."""
         settings = self.settings
         step, iterations = settings.first_step, settings.iterations
-        while not limits.over and not self.known.settled and iterations <= most_iterations and self.candidates.descents:
+        while (
+            not limits.over
+            and not self.incumbent.settled
+            and iterations <= most_iterations
+            and self.candidates.descents
+        ):
             budget = max(self.bound, int(self.peak * (1 - step)))
-            self.known.tell("lowering the memory")
+            self.incumbent.tell("lowering the memory")
             if self._reach(budget, iterations, limits):
                 step *= settings.longer
                 continue
@@ -226,4 +231,4 @@ class MemorySearch:
     def _improve_bound(self, limits: Limits, integral: bool) -> None:
         self.relaxation.most = float(self.peak)
         bound = self.relaxation.improve(limits, integral).bound
-        self.known.raise_bound(self.relaxation.most if math.isinf(bound) else bound)
+        self.incumbent.raise_bound(self.relaxation.most if math.isinf(bound) else bound)

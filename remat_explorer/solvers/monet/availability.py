@@ -62,13 +62,13 @@ class Availability:
         """
         for v, writers in sorted(self._writers.items()):
             needs = self.common([way for _, way in writers]) if len(writers) > 1 else []
-            allowed = [found for found in map(self.of_any, needs) if found is not None]
+            allowed = [terms for terms in map(self.of_any, needs) if terms is not None]
             if allowed:
                 self._any[v] = column()
                 some = LinearExpression.of(self._any[v])
                 require(milp, [(1.0, some), *((-1.0, LinearExpression.of(again)) for again, _ in writers)], "<")
-                for found in allowed:
-                    require(milp, [(1.0, some), (-1.0, found)], "<")
+                for terms in allowed:
+                    require(milp, [(1.0, some), (-1.0, terms)], "<")
 
     def of(self, v: int) -> LinearExpression | None:
         """A(v); None where it is available always."""
@@ -78,11 +78,11 @@ class Availability:
         """A(U); None where one of the groups is available always."""
         constant, columns = 0.0, set[int]()
         for v in groups:
-            found = self._present(v)
-            if found is None:
+            terms = self._present(v)
+            if terms is None:
                 return None
-            constant += found.constant
-            columns.update(found.columns)
+            constant += terms.constant
+            columns.update(terms.columns)
             writers = self._writers.get(v, ())
             fresh = [column for column, way in writers if not set(groups).intersection(way.inputs)]
             columns.update([self._any[v]] if v in self._any and len(fresh) == len(writers) else fresh)
@@ -97,7 +97,7 @@ class Availability:
         reads = [{v for v in way.inputs if self._sizes[v]} for way in ways]
         shared = set.intersection(*reads)
         rest = [read - shared for read in reads]
-        found: list[tuple[int, ...]] = [(v,) for v in sorted(shared)]
+        sets: list[tuple[int, ...]] = [(v,) for v in sorted(shared)]
         if len(rest) > 1 and all(rest):
-            found.append(tuple(sorted({max(read, key=lambda v: (self._sizes[v], -v)) for read in rest})))
-        return found
+            sets.append(tuple(sorted({max(read, key=lambda v: (self._sizes[v], -v)) for read in rest})))
+        return sets

@@ -177,24 +177,24 @@ class ChoiceMoments:
             if not tables.mandatory[k]:
                 continue
             for v in tables.reads[k]:
-                found = available.of(v)
-                if found is None or v in seen:
+                terms = available.of(v)
+                if terms is None or v in seen:
                     continue
                 asked = self.chosen(k, v, reading=True)
                 if asked.constant:
                     seen.add(v)
-                self._at_most(asked, found)
+                self._at_most(asked, terms)
             for groups in available.common([way for way in tables.first[k] if way.code in self.d[k]]):
-                if len(groups) > 1 and (found := available.of_any(groups)) is not None:
-                    self._at_most(ONE, found)
+                if len(groups) > 1 and (terms := available.of_any(groups)) is not None:
+                    self._at_most(ONE, terms)
         for column, way in ways.items():
             for v in way.inputs:
-                if (found := available.of(v)) is not None:
-                    self._at_most(LinearExpression.of(column), found)
+                if (terms := available.of(v)) is not None:
+                    self._at_most(LinearExpression.of(column), terms)
         if b < len(self.moments):
             for v, held in self.during[b + 1].items():
-                if v not in seen and problem.producer[v] < end and (found := available.of(v)) is not None:
-                    self._at_most(held, found)
+                if v not in seen and problem.producer[v] < end and (terms := available.of(v)) is not None:
+                    self._at_most(held, terms)
 
     def _way(self, k: int, code: int) -> Way:
         return next(way for way in self.problem.ways[k] if way.code == code)

@@ -59,19 +59,19 @@ def _named(graph: Graph, implementations: str | Collection[str]) -> frozenset[st
     told = graph.options is not None and (graph.kinds or not graph.has_choices)
     captured = graph.options.implementations if graph.options is not None and told else ()
     names = {way.name for node in graph.operations for way in node.implementations}
-    known = {*names, *graph.kinds, *captured}
+    available = {*names, *graph.kinds, *captured}
     if isinstance(implementations, str):
-        whole = implementations in known  # names may have commas of their own
+        whole = implementations in available  # names may have commas of their own
         implementations = [implementations] if whole else [part.strip() for part in implementations.split(",")]
     chosen = frozenset(map(str, implementations))
     for name in sorted(chosen):
-        if name in KINDS and name not in known:
+        if name in KINDS and name not in available:
             raise SolverError(
                 f"graph {graph.name!r} has no implementations of the kind {name!r}; "
                 f"capture the model with implementations=[{name!r}], or with 'all'"
             )
-        if name not in known:
-            raise UnknownNameError("implementation", name, sorted(known | {"all", "exact"}))
+        if name not in available:
+            raise UnknownNameError("implementation", name, sorted(available | {"all", "exact"}))
     return chosen
 
 

@@ -103,7 +103,7 @@ class CondensedChoices:
             for way in ways:
                 for v in way.inputs:
                     readers[v].add(k)
-        return tuple(tuple(sorted(found)) for found in readers)
+        return tuple(tuple(sorted(operations)) for operations in readers)
 
     @cached_property
     def last_read(self) -> np.ndarray:

@@ -23,21 +23,21 @@ def memory_at(
     problem, bytes_of = joint.problem, joint.problem.bytes.astype(float)
     starts = np.array([joint.held(t, v).at(values) for v in range(problem.groups)])
     alive = np.array([joint.held(t + 1, v).at(values) for v in range(problem.groups)])
-    found: dict[int, float] = {}
+    memory: dict[int, float] = {}
     for k in range(int(joint.own[t]), -1, -1):
         if (t, k) not in joint.delta:
             continue
         ways = [(way, part.at(values)) for way, part in joint.delta[t, k]]
-        found[k] = float(problem.base[t])
+        memory[k] = float(problem.base[t])
         use = np.zeros(problem.groups)
         for way, share in ways:
             use[list(way.inputs)] += share
-            found[k] += problem.during(way) * share
+            memory[k] += problem.during(way) * share
             if way.credit:
-                found[k] -= way.credit * min(share, 1 - alive[way.overwritten])
+                memory[k] -= way.credit * min(share, 1 - alive[way.overwritten])
         alive = np.maximum(alive, use)
         present = np.where(problem.producer < k, alive, starts)
         if groups := local(t, k):
             present[groups] = np.maximum(present[groups], sum(share for _, share in ways))
-        found[k] += float(present @ bytes_of)
-    return found
+        memory[k] += float(present @ bytes_of)
+    return memory

@@ -88,13 +88,13 @@ class Relaxation:
         """Rounds until no moment is added, the bound meets the incumbent's cost, or the time is up."""
         most = self.settings.most + self.settings.more_integral * integral
         while self.moments and not limits.over:
-            found = self._round(limits, integral)
-            if found is None:
+            relaxed = self._round(limits, integral)
+            if relaxed is None:
                 break
-            last = found if found.held is not None else self.best
-            self.best = replace(last, bound=max(self.best.bound, found.bound))
+            last = relaxed if relaxed.held is not None else self.best
+            self.best = replace(last, bound=max(self.best.bound, relaxed.bound))
             limits.tell("bounding from a few moments, with choices", incumbent, self.best.bound)
-            if math.isinf(found.bound) or found.settled or len(self.moments) > most:
+            if math.isinf(relaxed.bound) or relaxed.settled or len(self.moments) > most:
                 break
             if incumbent is not None and self.best.bound >= incumbent.cost * (1 - 1e-7):
                 break
@@ -114,9 +114,9 @@ class Relaxation:
         d, held = presence(problem, outcome.values)
         shortage = estimated_memory(problem, outcome.values, d, held) - self._memory(problem, outcome)
         added = worst_operations(shortage, list(self.moments), self.settings.added, self.settings.short * self.budget)
-        found = ChoiceBound(bound, tuple(self.moments), d, held, not added)
+        relaxed = ChoiceBound(bound, tuple(self.moments), d, held, not added)
         self.moments = sorted({*self.moments, *added})
-        return found
+        return relaxed
 
     def _problem(self, milp: Milp) -> ChoiceMoments:
         return ChoiceMoments(self.tables, self.budget, list(self.moments), milp)

@@ -139,15 +139,15 @@ def consistent(graph: Graph, choice: Mapping[int, int], codes: Codes | None = No
         choice: numbers, from 1, of implementations by operation; the default's where there is none.
         codes: the implementations of each operation that may be chosen, defaults among them; all if None.
     """
-    found = dict(choice)
+    chosen = dict(choice)
     while (
-        refused := _settle(graph, found, codes)
+        refused := _settle(graph, chosen, codes)
     ) is not None:  # with their defaults, its readers may read other values
-        for u in [u for u in found if u > refused]:
-            if any(graph.producer[v] == refused for v in graph.operations[u].implementations[found[u] - 1].inputs):
-                del found[u]
-        found.pop(refused, None)
-    return found
+        for u in [u for u in chosen if u > refused]:
+            if any(graph.producer[v] == refused for v in graph.operations[u].implementations[chosen[u] - 1].inputs):
+                del chosen[u]
+        chosen.pop(refused, None)
+    return chosen
 
 
 def _settle(graph: Graph, found: dict[int, int], codes: Codes | None) -> int | None:

@@ -37,16 +37,16 @@ def switch_runs(schedule: Schedule, budget: int, codes: Codes | None = None) -> 
     ways = [range(1, len(node.implementations) + 1) for node in schedule.graph.operations]
     for small in (SMALL * budget, 0.0):
         switches = _switches(schedule, ways if codes is None else codes, small)
-        found = _switched(schedule, switches)
-        if found is not None and found.violation() is None and Plan.of(found).peak <= budget:
-            return found
+        switched = _switched(schedule, switches)
+        if switched is not None and switched.violation() is None and Plan.of(switched).peak <= budget:
+            return switched
     return schedule
 
 
 def _switches(schedule: Schedule, codes: Codes, small: float) -> list[tuple[int, int, int]]:
     """Stage, operation and implementation of runs that may be cheaper."""
     graph, R, S = schedule.graph, schedule.R, schedule.S
-    found: list[tuple[int, int, int]] = []
+    switches: list[tuple[int, int, int]] = []
     written: set[int] = set()  # small values that were in memory before
     ran = np.zeros(graph.n, dtype=bool)
     for t in range(schedule.stages):
@@ -64,11 +64,11 @@ def _switches(schedule: Schedule, codes: Codes, small: float) -> list[tuple[int,
                 better = _cheapest(graph, k, codes[k], there | written, read)
                 saved = now.cost - graph.operations[k].implementations[better - 1].cost if better else 0.0
                 if better is not None and saved > 0:
-                    found.append((t, k, better))
+                    switches.append((t, k, better))
             ran[k] = True
             there |= set(graph.outputs(k, code))
             written |= {v for v in graph.outputs(k, code) if graph.values[v].bytes < small}
-    return found
+    return switches
 
 
 def _persistent(graph: Graph, k: int) -> set[int]:
@@ -93,5 +93,5 @@ def _switched(schedule: Schedule, switches: list[tuple[int, int, int]]) -> Sched
         if not R[t, k]:
             return None
         R[t, k] = code
-    found = Schedule(schedule.graph, R, np.zeros_like(schedule.S)).compact()
-    return found if found.cost < schedule.cost else None
+    switched = Schedule(schedule.graph, R, np.zeros_like(schedule.S)).compact()
+    return switched if switched.cost < schedule.cost else None

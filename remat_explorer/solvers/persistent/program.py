@@ -176,15 +176,15 @@ class PersistentProgram:
 
     def _best_way(self, s: int, t: int, m: int) -> tuple[int, list[tuple[int, int, int]]]:
         """The cheapest way with m slots, and what it leaves to do, with how many slots."""
-        found, least = RESTORE, math.inf
+        best, least = RESTORE, math.inf
         left: list[tuple[int, int, int]] = []
         for way, cost, terms, enough in self._ways(s, t):
             if enough <= m and all(taken <= m for _, taken in terms):
                 total = cost + sum(float(self._best[a][b][m - taken]) for (a, b), taken in terms)
                 if total < least:
-                    found, least = way, total
+                    best, least = way, total
                     left = [(a, b, m - taken) for (a, b), taken in terms]
-        return found, left
+        return best, left
 
     def _run_again(self, s: int, way: int) -> list[int]:
         """Operations that a later sweep runs from block s on."""

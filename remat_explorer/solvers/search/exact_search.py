@@ -66,10 +66,10 @@ def search_exactly(condensed: Condensed, budget: int, limit: float = math.inf, w
     states.limits[LIMIT], states.limits[UNIT] = limit - total, FINEST * total or 1.0
     states.counts[MOST_WORK] = work
     R = np.zeros((condensed.n, condensed.n), dtype=np.uint8)
-    ended, found, least = search(FlatGraph.of(condensed), sets, states, int(budget), R)
-    if ended and not found:
+    ended, has_schedule, least = search(FlatGraph.of(condensed), sets, states, int(budget), R)
+    if ended and not has_schedule:
         return Exact(None, limit, True)
-    schedule = within(condensed.schedule(R), budget) if found else None
+    schedule = within(condensed.schedule(R), budget) if has_schedule else None
     if schedule is not None and ended:
         return Exact(schedule, schedule.cost, True)
     return Exact(schedule, total + least, False)

@@ -180,11 +180,11 @@ class LocalSearch:
         self._annealing[HOT] = HEATS[number % len(HEATS)] * settings.hottest / self.condensed.n
         self._annealing[COLD] = settings.coldest * self._annealing[HOT]
         self._annealing[WEIGHT] = 1.0
-        known = math.isfinite(self._annealing[-1])
+        has_schedule = math.isfinite(self._annealing[-1])
         self._allowed = ~self._walks.backward
-        if number % settings.wider == settings.wider - 1 or (not known and number % 2):
+        if number % settings.wider == settings.wider - 1 or (not has_schedule and number % 2):
             self._allowed[:] = True
-        if first is None and (not known or (number % settings.fresh == settings.fresh - 1)):
+        if first is None and (not has_schedule or (number % settings.fresh == settings.fresh - 1)):
             first = self._walk
         start(self._walks.flat, self._state, first() if first else np.ascontiguousarray(self._best_runs.T))
 

@@ -54,8 +54,8 @@ def entries() -> frozenset[str]:
     >>> "walk.walk" in entries()
     True
     """
-    found = {path.stem: re.findall(r"^@entry\ndef (\w+)", path.read_text(), re.MULTILINE) for path in _sources()}
-    return frozenset(f"{module}.{name}" for module, names in found.items() for name in names)
+    functions = {path.stem: re.findall(r"^@entry\ndef (\w+)", path.read_text(), re.MULTILINE) for path in _sources()}
+    return frozenset(f"{module}.{name}" for module, names in functions.items() for name in names)
 
 
 def folder() -> Path:

@@ -108,7 +108,7 @@ def cost_logarithm(graph, around, allowed, roots, v):
     if around.parent[k] >= 0:
         total = ALREADY_DUE * graph.costs[k] + SHARED * around.cost[root_of(around.parent, k)]
     else:
-        total, found = graph.costs[k], 0
+        total, count = graph.costs[k], 0
         first_input, first_reader = graph.input_start[k], graph.reader_start[v]
         for i in range(graph.input_start[k + 1] - first_input + graph.reader_start[v + 1] - first_reader):
             j = first_reader + i - (graph.input_start[k + 1] - first_input)
@@ -122,13 +122,13 @@ def cost_logarithm(graph, around, allowed, roots, v):
             if other >= 0:
                 root = root_of(around.parent, other)
                 new = True
-                for q in range(found):
+                for q in range(count):
                     if roots[q] == root:
                         new = False
                         break
                 if new:
-                    roots[found] = root
-                    found += 1
+                    roots[count] = root
+                    count += 1
                     total += around.cost[root]
     around.logarithm[v] = math.log(total + LEAST_COST)
     around.stale[v] = False

@@ -104,8 +104,8 @@ def cheapest_walk(condensed: Condensed, budget: int, settings: PlannerSettings =
     if budget < condensed.operation_bytes.max():
         return None
     exponents = EXPONENTS if condensed.n > settings.tiny else EXPONENTS[: settings.few]
-    found = _walks(Walks(condensed, budget), exponents, [np.zeros(condensed.groups)], lambda: False)
-    return found[-1] if found else None
+    matrices = _walks(Walks(condensed, budget), exponents, [np.zeros(condensed.groups)], lambda: False)
+    return matrices[-1] if matrices else None
 
 
 def guided_schedule(
@@ -134,16 +134,16 @@ def _best_walk(
     walks: Walks, exponents: tuple[tuple[float, float, float], ...], keeps: list[np.ndarray], over: Callable[[], bool]
 ) -> Schedule | None:
     """The cheapest schedule of walks with each of the exponents and each of the weights."""
-    found = _walks(walks, exponents, keeps, over)
+    matrices = _walks(walks, exponents, keeps, over)
     # a schedule takes longer to make and check than a walk, so only the cheapest is made, and others if it is refused
-    return next((best for best in map(partial(walks.better, None), reversed(found)) if best is not None), None)
+    return next((best for best in map(partial(walks.better, None), reversed(matrices)) if best is not None), None)
 
 
 def _walks(
     walks: Walks, exponents: tuple[tuple[float, float, float], ...], keeps: list[np.ndarray], over: Callable[[], bool]
 ) -> list[np.ndarray]:
     """R of each walk that is cheaper than those before it, with each of the exponents and each of the weights."""
-    found: list[np.ndarray] = []
+    matrices: list[np.ndarray] = []
     least, costs = np.inf, walks.condensed.costs
     for powers, keep in [(powers, keep) for keep in keeps for powers in exponents]:
         if over():
@@ -152,8 +152,8 @@ def _walks(
         cost = float((R.sum(axis=0, dtype=np.int64) - 1) @ costs)
         if complete and cost < least:
             least = cost
-            found.append(R)
-    return found
+            matrices.append(R)
+    return matrices
 
 
 def _repair(walks: Walks, over: Callable[[], bool], settings: PlannerSettings) -> Schedule | None:
@@ -168,9 +168,9 @@ def _repair(walks: Walks, over: Callable[[], bool], settings: PlannerSettings) -
                     return None
                 R, conflict, _ = walks.walk(exponents, logarithms, any_operation)
                 if conflict is None:
-                    found = walks.better(None, R)
-                    if found is not None:
-                        return found
+                    schedule = walks.better(None, R)
+                    if schedule is not None:
+                        return schedule
                     break
                 _raise_weights(walks.condensed, logarithms, conflict, settings.repair_step)
                 if random.random() < 0.3:  # out of a cycle of conflicts

@@ -81,8 +81,8 @@ class Walks:
 
     def better(self, best: Schedule | None, R: np.ndarray) -> Schedule | None:
         """The cheaper of the best schedule so far and that of a walk that came to the end."""
-        found = within(self.condensed.schedule(R), self.budget)
-        return found if found is not None and (best is None or found.cost < best.cost) else best
+        schedule = within(self.condensed.schedule(R), self.budget)
+        return schedule if schedule is not None and (best is None or schedule.cost < best.cost) else best
 
 
 def within(schedule: Schedule, budget: int) -> Schedule | None:

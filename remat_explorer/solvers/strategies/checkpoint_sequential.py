@@ -53,17 +53,17 @@ def checkpoint_sequential_candidates(graph: Graph, segments: int | None = None) 
     [('segments=2', 20.0)]
     """
     Condensed.of(graph)  # which refuses operations with several implementations
-    found = blocks(graph)
-    if len(found) < 2:
+    chain = blocks(graph)
+    if len(chain) < 2:
         raise SolverError(
             f"the strategy 'checkpoint-sequential' is for chains of blocks, but no value cuts the forward pass of "
             f"{graph.name!r} in two"
         )
     if segments is None:
-        return _different(graph, found, segment_counts(graph))
-    if isinstance(segments, bool) or not isinstance(segments, int) or not 1 <= segments <= len(found):
-        raise SolverError(f"segments is {segments!r}; expected a whole number from 1 to {len(found)}, one per block")
-    return _different(graph, found, (segments,))
+        return _different(graph, chain, segment_counts(graph))
+    if isinstance(segments, bool) or not isinstance(segments, int) or not 1 <= segments <= len(chain):
+        raise SolverError(f"segments is {segments!r}; expected a whole number from 1 to {len(chain)}, one per block")
+    return _different(graph, chain, (segments,))
 
 
 def segment_counts(graph: Graph) -> tuple[int, ...]:
@@ -85,15 +85,15 @@ def blocks(graph: Graph) -> list[list[int]]:
     """
     forward = np.flatnonzero(~graph.is_backward).tolist()
     last_read = [max((k for k in readers if not graph.is_backward[k]), default=-1) for readers in graph.readers]
-    found: list[list[int]] = [[]]
+    chain: list[list[int]] = [[]]
     passing: set[int] = set()  # values that a later forward operation reads
     for k in forward:
-        found[-1].append(k)
+        chain[-1].append(k)
         passing |= set(graph.outputs(k))
         passing = {v for v in passing if last_read[v] > k}
         if len(passing) == 1 and k != forward[-1]:
-            found.append([])
-    return [block for block in found if block]
+            chain.append([])
+    return [block for block in chain if block]
 
 
 def sequential_schedule(graph: Graph, chain: Sequence[Sequence[int]], segments: int) -> Schedule:

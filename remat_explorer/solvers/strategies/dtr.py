@@ -49,8 +49,8 @@ def solve_dtr(graph: Graph, budget: int, limits: Limits, heuristic: str = "eq") 
     True
     """
     if not isinstance(heuristic, str) or heuristic not in HEURISTICS:
-        known = ", ".join(map(repr, HEURISTICS))
-        raise SolverError(f"heuristic is {heuristic!r}; 'dtr' knows {known}")
+        names = ", ".join(map(repr, HEURISTICS))
+        raise SolverError(f"heuristic is {heuristic!r}; 'dtr' knows {names}")
     condensed = Condensed.of(graph)
     trace = simulate(condensed, budget, heuristic, lambda: limits.over)
     if trace.status != "done":

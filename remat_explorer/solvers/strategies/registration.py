@@ -30,8 +30,8 @@ def plugged_in(taken: Container[str]) -> dict[str, Method]:
     >>> plugged_in(taken={"optimal"})
     {}
     """
-    found = {entry.name: entry for entry in entry_points(group=GROUP)}
-    return {name: cast(Method, PluggedIn(entry)) for name, entry in found.items() if name not in taken}
+    entries = {entry.name: entry for entry in entry_points(group=GROUP)}
+    return {name: cast(Method, PluggedIn(entry)) for name, entry in entries.items() if name not in taken}
 
 
 class PluggedIn:

@@ -51,8 +51,8 @@ class Frontier:
     @property
     def points(self) -> tuple[Solution, ...]:
         """All that have a schedule, methods' own points among them, by budget, then by cost."""
-        found = [s for s in (*self.solutions, *self.own) if s.schedule is not None]
-        return tuple(sorted(found, key=lambda s: (s.budget, s.cost)))
+        points = [s for s in (*self.solutions, *self.own) if s.schedule is not None]
+        return tuple(sorted(points, key=lambda s: (s.budget, s.cost)))
 
     @property
     def strategies(self) -> tuple[str, ...]:
@@ -94,11 +94,11 @@ class Frontier:
         """
         # that peak takes longer than all the rest, and bytes do not need it
         budget_bytes = parse_budget(budget, checkpoint_all_peak(self.graph) if isinstance(budget, str) else 0)
-        found = best_within(budget_bytes, self.points)
-        if found is None or found.schedule is None:
+        cheapest = best_within(budget_bytes, self.points)
+        if cheapest is None or cheapest.schedule is None:
             return None
-        bound = bound_at(budget_bytes, self.solutions) if found.schedule.is_frontier_advancing else None
-        return assessed(found, budget_bytes, found.schedule, bound)
+        bound = bound_at(budget_bytes, self.solutions) if cheapest.schedule.is_frontier_advancing else None
+        return assessed(cheapest, budget_bytes, cheapest.schedule, bound)
 
     def save(self, path: str | Path) -> Path:
         """Write the sweep file atomically."""
@@ -152,11 +152,11 @@ def _describe(own: Sequence[OwnPoint]) -> str:
 
 
 def _row(solution: Solution) -> tuple[str, ...]:
-    found = solution.schedule is not None and solution.peak is not None
+    has_schedule = solution.schedule is not None and solution.peak is not None
     return (
         solution.strategy,
         format_bytes(solution.budget),
-        format_bytes(solution.peak) if found and solution.peak is not None else "",
+        format_bytes(solution.peak) if has_schedule and solution.peak is not None else "",
         f"{solution.cost:.6g}" if solution.cost is not None else "",
         format_overhead(solution.overhead) if solution.overhead is not None else "",
         format_share(solution.gap) if solution.gap is not None else "",

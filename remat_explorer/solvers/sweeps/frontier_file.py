@@ -111,7 +111,7 @@ def read_point(entry: Any, where: str, graph: Graph) -> Solution:
 def _own_points(entries: Any, graph: Graph) -> tuple[OwnPoint, ...]:
     if not isinstance(entries, list):
         raise SolutionError(f"the own points are not a list: {quote(entries)}")
-    found = []
+    points = []
     for i, entry in enumerate(entries):
         where = f"own point {i}"
         point = require_keys(entry, (*_POINT, "label"), where, SolutionError)
@@ -120,8 +120,8 @@ def _own_points(entries: Any, graph: Graph) -> tuple[OwnPoint, ...]:
             raise SolutionError(f"the label of {where} is not a string: {quote(point['label'])}")
         if solution.peak != solution.budget:
             raise SolutionError(f"the budget of {where} is {solution.budget}, not its peak, {solution.peak}")
-        found.append(OwnPoint.of(solution, point["label"]))
-    return tuple(found)
+        points.append(OwnPoint.of(solution, point["label"]))
+    return tuple(points)
 
 
 def _solution(point: dict[str, Any], where: str, graph: Graph) -> Solution:
@@ -139,8 +139,8 @@ def _solution(point: dict[str, Any], where: str, graph: Graph) -> Solution:
     solution = Solution(graph, point["strategy"], status, point["budget"], schedule, bound, seconds, point["solver"])
     for key in ("cost", "peak"):
         if getattr(solution, key) != point[key]:
-            found = getattr(solution, key)
-            raise SolutionError(f"{where} says {key} {point[key]!r}, but its schedule has {found!r}")
+            actual = getattr(solution, key)
+            raise SolutionError(f"{where} says {key} {point[key]!r}, but its schedule has {actual!r}")
     return solution
 
 

@@ -39,10 +39,10 @@ class KeptPoints:
 
     def load(self, strategy: str, budget: int) -> Solution | None:
         """A kept answer that is as good as a new one, checked again, or None."""
-        found = load_solution(self._question(strategy, budget))
-        if found is not None:
+        solution = load_solution(self._question(strategy, budget))
+        if solution is not None:
             self.taken.add((strategy, budget))
-        return found
+        return solution
 
     def store(self, solutions: Sequence[Solution], lost: Iterable[Point], ended: bool) -> list[str]:
         """Keep the points that are new; returns sentences on why some could not be kept.

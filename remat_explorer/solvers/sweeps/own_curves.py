@@ -54,13 +54,13 @@ def write_curve(graph: Graph, strategy: str, limits: Limits) -> str:
     """
     method = STRATEGIES[strategy]
     assert method.candidates is not None
-    begun, found, complete = time.monotonic(), [], True
+    begun, candidates, complete = time.monotonic(), [], True
     for candidate in method.candidates(graph):
-        found.append({"label": candidate.label, "runs": pack_runs(candidate.schedule)})
+        candidates.append({"label": candidate.label, "runs": pack_runs(candidate.schedule)})
         if limits.over:
             complete = False
             break
-    return json.dumps({"candidates": found, "complete": complete, "seconds": time.monotonic() - begun})
+    return json.dumps({"candidates": candidates, "complete": complete, "seconds": time.monotonic() - begun})
 
 
 def read_curve(text: Any, graph: Graph) -> OwnCurve:
@@ -79,7 +79,7 @@ def read_curve(text: Any, graph: Graph) -> OwnCurve:
         if "error" in document:
             raise SolverError(str(document["error"]))
         entries = [(str(entry["label"]), entry["runs"]) for entry in document["candidates"]]
-        found = tuple(Candidate(unpack_runs(runs, graph, SolverError), label) for label, runs in entries)
-        return OwnCurve(found, bool(document["complete"]), float(document["seconds"]))
+        candidates = tuple(Candidate(unpack_runs(runs, graph, SolverError), label) for label, runs in entries)
+        return OwnCurve(candidates, bool(document["complete"]), float(document["seconds"]))
     except (KeyError, TypeError, ValueError) as error:
         raise SolverError(f"the worker sent schedules that cannot be read: {error!r}: {quote(text)}") from None

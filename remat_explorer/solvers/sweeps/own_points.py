@@ -84,10 +84,10 @@ def first_cheapest(points: Sequence[OwnPoint], budget: int) -> Solution | None:
 
 def with_bounds(points: Iterable[OwnPoint], solutions: Sequence[Solution]) -> list[OwnPoint]:
     """The points with the best lower bound that solutions of any strategy prove for their budgets, by peak and cost."""
-    found = []
+    bounded = []
     for point in points:
         advancing = point.schedule is not None and point.schedule.is_frontier_advancing
         bound = bound_at(point.budget, solutions) if advancing else None
         better = assessed(point, point.budget, point.schedule, bound)
-        found.append(dataclasses.replace(point, status=better.status, lower_bound=better.lower_bound))
-    return sorted(found, key=lambda point: (point.budget, point.cost or 0.0))
+        bounded.append(dataclasses.replace(point, status=better.status, lower_bound=better.lower_bound))
+    return sorted(bounded, key=lambda point: (point.budget, point.cost or 0.0))

@@ -125,8 +125,8 @@ def _with_all(solution: Solution, solutions: Sequence[Solution]) -> Solution:
     method = method_of(solution.strategy)
     with_stages = method is None or method.stages
     if with_stages and (schedule is None or schedule.is_frontier_advancing):
-        known = bound_at(solution.budget, solutions)
-        bound = known if bound is None or (known is not None and known > bound) else bound
+        highest = bound_at(solution.budget, solutions)
+        bound = highest if bound is None or (highest is not None and highest > bound) else bound
     infeasible = any(other.status is Status.INFEASIBLE and other.budget >= solution.budget for other in same)
     changed = assessed(solution, solution.budget, schedule, bound, infeasible)
     same_bound = changed.lower_bound == solution.lower_bound or (

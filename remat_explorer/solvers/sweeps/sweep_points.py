@@ -99,8 +99,8 @@ class Points:
             elif name == exact and first is not None:
                 answer, first = Answer(first, cost), None  # the larger budgets share it
             self.take(name, budget, answer, 0.0)
-            if kept is not None and not has_own_curve(name) and (found := kept.load(name, budget)) is not None:
-                self._known[name, budget] = merged(self._known[name, budget], found)
+            if kept is not None and not has_own_curve(name) and (solution := kept.load(name, budget)) is not None:
+                self._known[name, budget] = merged(self._known[name, budget], solution)
                 self._kept.add((name, budget))
 
     def keep(self, kept: KeptPoints, ended: bool) -> list[str]:
@@ -114,8 +114,8 @@ class Points:
         Raises:
             ScheduleError: if its schedule is wrong; then nothing of it is kept.
         """
-        found = judge(self.graph, budget, strategy, answer, seconds)
-        self._known[strategy, budget] = merged(self._known[strategy, budget], found)
+        solution = judge(self.graph, budget, strategy, answer, seconds)
+        self._known[strategy, budget] = merged(self._known[strategy, budget], solution)
 
     def take_curve(self, strategy: str, curve: OwnCurve) -> None:
         """Check the schedules of a strategy that does not ask for the budget, and give each budget what fits.
@@ -128,8 +128,8 @@ class Points:
         if not curve.complete:
             self._incomplete.add(strategy)
         for name, budget in list(self._known):
-            if name == strategy and (found := first_cheapest(points, budget)) is not None:
-                self._known[name, budget] = merged(self._known[name, budget], found)
+            if name == strategy and (cheapest := first_cheapest(points, budget)) is not None:
+                self._known[name, budget] = merged(self._known[name, budget], cheapest)
 
     def lose_curve(self, strategy: str, error: str) -> None:
         """A strategy that does not ask for the budget has no schedules: it refuses the graph, or its worker died."""
@@ -167,18 +167,18 @@ class Points:
 
     def frontier(self, cancelled: bool, seconds: float) -> Frontier:
         """What is known now, with the reasons for what is not."""
-        found, messages = self._shared(), {}
-        for solution in found:
+        solutions, messages = self._shared(), {}
+        for solution in solutions:
             point, name = (solution.strategy, solution.budget), solution.strategy
             if point in self._lost:
                 messages[point] = self._lost[point]
             elif name in self._without_curve:
-                if name not in {known for known, _ in messages}:  # once, not for every budget
+                if name not in {strategy for strategy, _ in messages}:  # once, not for every budget
                     messages[point] = self._without_curve[name]
             elif solution.schedule is None:
                 messages[point] = self._why_none(solution, cancelled)
-        own = with_bounds(itertools.chain(*self._own.values()), found)
-        return Frontier(self.graph, tuple(found), messages, seconds, tuple(own))
+        own = with_bounds(itertools.chain(*self._own.values()), solutions)
+        return Frontier(self.graph, tuple(solutions), messages, seconds, tuple(own))
 
     def _shared(self) -> list[Solution]:
         return shared(list(self._known.values()))

@@ -125,12 +125,12 @@ def read_answers(text: Any, graph: Graph, count: int) -> list[tuple[Answer, floa
         document = json.loads(text)
         if "error" in document:
             raise SolverError(str(document["error"]))
-        found = [_unpack(entry, graph) for entry in document["answers"]]
+        answers = [_unpack(entry, graph) for entry in document["answers"]]
     except (KeyError, TypeError, ValueError) as error:
         raise SolverError(f"the worker sent an answer that cannot be read: {error!r}: {quote(text)}") from None
-    if len(found) != count:
-        raise SolverError(f"the worker sent {len(found)} answers to {count} budgets")
-    return found
+    if len(answers) != count:
+        raise SolverError(f"the worker sent {len(answers)} answers to {count} budgets")
+    return answers
 
 
 def _answers(graph: Graph, request: dict[str, Any], starts: Sequence[Schedule]) -> Sequence[Answer]:
@@ -141,8 +141,8 @@ def _answers(graph: Graph, request: dict[str, Any], starts: Sequence[Schedule]) 
         return method.together.solve(graph, budgets, starts, limits, request["planned"])
     (budget,) = budgets
     if method.improve is not None:
-        known = Answer(next(iter(starts), None), request["lower_bound"])
-        return [method.improve(graph, budget, known, limits)]
+        start = Answer(next(iter(starts), None), request["lower_bound"])
+        return [method.improve(graph, budget, start, limits)]
     return [method(graph, budget, limits)]
 
 

@@ -65,7 +65,7 @@ def test_checkmates_walks_come_first_so_choices_never_cost_more(graph, share):
     search.run()
     plain = plan_schedule(Condensed.of(default_selection(graph).graph), budget, 20)
     assert plain is not None
-    assert search.known.cost <= plain.cost
+    assert search.incumbent.cost <= plain.cost
     assert heard[0] == "planning with the default implementations"
 
 
