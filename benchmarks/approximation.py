@@ -18,7 +18,7 @@ from typing import Any
 
 from report import publish
 
-from remat_explorer.papers.checkmate.approximation import FIRST, METHODS, ROUNDING, Limits, Ratios, compare
+from remat_explorer.papers.checkmate.approximation import FIRST, METHODS, ROUNDING, ApproximationLimits, Ratios, compare
 from remat_explorer.papers.checkmate.table_2 import PUBLISHED
 from remat_explorer.papers.networks import layer_graph
 from remat_explorer.solvers.search.compilation import warm_up
@@ -51,7 +51,9 @@ def main() -> None:
     warm_up()
     rows, details = [], []
     for model in options.models:
-        row, detail = of_model(model, options.fractions, Limits(options.time_limit, options.rounding_limit))
+        row, detail = of_model(
+            model, options.fractions, ApproximationLimits(options.time_limit, options.rounding_limit)
+        )
         rows.append(row)
         details.append(detail)
     limits = {"time_limit": options.time_limit, "rounding_limit": options.rounding_limit}
@@ -61,7 +63,7 @@ def main() -> None:
         print(f"{method}: {sentence}")
 
 
-def of_model(model: str, fractions: list[float], limits: Limits) -> tuple[list[str], dict[str, Any]]:
+def of_model(model: str, fractions: list[float], limits: ApproximationLimits) -> tuple[list[str], dict[str, Any]]:
     """One graph: the table's row and the details."""
     graph, paper = layer_graph(model), PUBLISHED[model]
     found = compare(graph, fractions, limits, lambda text: print(text, flush=True))

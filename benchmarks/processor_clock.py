@@ -12,12 +12,12 @@ from typing import Any
 
 time.monotonic = time.process_time
 
-from remat_explorer.solvers.milp import Milp, Outcome  # noqa: E402  reads the clock
+from remat_explorer.solvers.milp import Milp, MilpOutcome  # noqa: E402  reads the clock
 
 _begun, _solve = time.perf_counter(), Milp.solve
 
 
-def _solve_in_processor_seconds(milp: Milp, time_limit: float = math.inf, *rest: Any, **options: Any) -> Outcome:
+def _solve_in_processor_seconds(milp: Milp, time_limit: float = math.inf, *rest: Any, **options: Any) -> MilpOutcome:
     share = max(1.0, (time.perf_counter() - _begun) / max(time.process_time(), 1e-3))
     return _solve(milp, time_limit * share, *rest, **options)
 

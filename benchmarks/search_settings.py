@@ -33,7 +33,7 @@ from remat_explorer.plan import Plan
 from remat_explorer.solvers import checkpoint_all_peak
 from remat_explorer.solvers.anytime.joint_search import JointSearch
 from remat_explorer.solvers.anytime.joint_search_settings import JOINT_SEARCH
-from remat_explorer.solvers.anytime.plain_search import Search
+from remat_explorer.solvers.anytime.plain_search import PlainSearch
 from remat_explorer.solvers.anytime.plain_search_settings import PLAIN_SEARCH
 from remat_explorer.solvers.anytime.together import SWEEP, solve_together
 from remat_explorer.solvers.base import Limits, Progress
@@ -146,7 +146,7 @@ def budget_of(graph: Graph, fraction: float) -> int:
 def plain(graph: Graph, fraction: float) -> Run:
     def run(settings: Any, course: Course) -> None:
         budget = budget_of(graph, fraction)
-        found = Search(Condensed.of(graph), budget, course.limits(), settings=settings).run()
+        found = PlainSearch(Condensed.of(graph), budget, course.limits(), settings=settings).run()
         course.learn(found.schedule.cost if found.schedule else None, found.lower_bound)
 
     return run

@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 ENVIRONMENT = "REMAT_EXPLORER_CACHE"
-KINDS = ("profile", "solution", "cudnn")
+FOLDERS = ("profile", "solution", "cudnn")
 
 
 @dataclass(frozen=True)
-class Entry:
+class CacheEntry:
     """One file of the cache.
 
     Attributes:
-        kind: one of `KINDS`.
+        kind: one of `FOLDERS`.
         path: where it lies.
         bytes: its size.
         used: when it was written or last read, in seconds since 1970.
@@ -60,18 +60,18 @@ def entry_path(kind: str, key: Mapping[str, Any]) -> Path:
     return cache_folder() / f"{kind}-{digest[:32]}.json"
 
 
-def entries(*kinds: str) -> list[Entry]:
+def entries(*kinds: str) -> list[CacheEntry]:
     """What the cache holds of these kinds, or of all, the last used first; nothing where it cannot be read."""
     files = []
-    for kind in kinds or KINDS:
+    for kind in kinds or FOLDERS:
         for path in _listed(f"{kind}-*.json"):
             with contextlib.suppress(OSError):  # removed by another process in between
                 state = path.stat()
-                files.append(Entry(kind, path, state.st_size, state.st_mtime))
+                files.append(CacheEntry(kind, path, state.st_size, state.st_mtime))
     return sorted(files, key=lambda entry: entry.used, reverse=True)
 
 
-def remove(entry: Entry) -> bool:
+def remove(entry: CacheEntry) -> bool:
     """Remove one file; returns whether that was possible."""
     try:
         entry.path.unlink()
@@ -80,13 +80,13 @@ def remove(entry: Entry) -> bool:
     return True
 
 
-def clear(*kinds: str) -> list[Entry]:
+def clear(*kinds: str) -> list[CacheEntry]:
     """Remove everything of these kinds, or of all, and return what was removed.
 
     Files that someone else put into the folder stay. What an interrupted write left behind goes, too.
     """
     removed = [entry for entry in entries(*kinds) if remove(entry)]
-    for kind in kinds or KINDS:
+    for kind in kinds or FOLDERS:
         for path in _listed(f".{kind}-*.json.*"):
             with contextlib.suppress(OSError):
                 path.unlink()

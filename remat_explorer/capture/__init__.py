@@ -6,14 +6,12 @@ name has been imported.
 
 from __future__ import annotations
 
-import inspect
-import sys
 from collections.abc import Iterable
-from types import ModuleType
 from typing import Any
 
 from torch import nn
 
+from remat_explorer.callable_module import make_callable
 from remat_explorer.capture.profiling.profiling import profile
 from remat_explorer.capture.step.losses import Loss
 from remat_explorer.capture.tracing import trace
@@ -77,13 +75,4 @@ def capture(
     return trace(model, args, kwargs, loss, device, options).graph
 
 
-class _CallableModule(ModuleType):
-    """Importing a subpackage binds its name in the parent, over the function of the same name; so it is callable."""
-
-    __signature__ = inspect.signature(capture)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Graph:
-        return capture(*args, **kwargs)
-
-
-sys.modules[__name__].__class__ = _CallableModule
+make_callable(__name__, capture)

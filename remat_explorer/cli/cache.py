@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from remat_explorer.cache_folder import Entry, cache_folder, clear, entries
+from remat_explorer.cache_folder import CacheEntry, cache_folder, clear, entries
 from remat_explorer.cli.output import DONE, put, table
 from remat_explorer.documents import read_json
 from remat_explorer.errors import RematError, SolutionError
@@ -18,8 +18,8 @@ _UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
 
 def cache(options: argparse.Namespace) -> int:
-    """List or clear the cache folder, all of it or one of `KINDS`."""
-    kinds = [options.kind] if options.kind else list(KINDS)
+    """List or clear the cache folder, all of it or one of `CACHED`."""
+    kinds = [options.kind] if options.kind else list(CACHED)
     return _clear(options, kinds) if options.action == "clear" else _list(options, kinds)
 
 
@@ -27,12 +27,12 @@ def _list(options: argparse.Namespace, kinds: list[str]) -> int:
     document: dict[str, Any] = {"folder": str(cache_folder())}
     parts, total = [], 0
     for kind in kinds:
-        stored = entries(KINDS[kind].name)
-        described = [_described(KINDS[kind], entry) for entry in stored]
+        stored = entries(CACHED[kind].name)
+        described = [_described(CACHED[kind], entry) for entry in stored]
         document[kind] = described
         total += sum(entry.bytes for entry in stored)
         if described:
-            parts.append(_table(KINDS[kind], described))
+            parts.append(_table(CACHED[kind], described))
     counted = _listing([_count(len(document[kind]), kind) for kind in kinds])
     parts.append(f"{counted}, {format_bytes(total)} in {cache_folder()}")
     put(options, document, "\n\n".join(parts))
@@ -40,17 +40,17 @@ def _list(options: argparse.Namespace, kinds: list[str]) -> int:
 
 
 def _clear(options: argparse.Namespace, kinds: list[str]) -> int:
-    removed = {kind: clear(KINDS[kind].name) for kind in kinds}
+    removed = {kind: clear(CACHED[kind].name) for kind in kinds}
     size = sum(entry.bytes for gone in removed.values() for entry in gone)
     counted = _listing([_count(len(gone), kind) for kind, gone in removed.items()])
-    left = sum(len(entries(KINDS[kind].name)) for kind in kinds)
+    left = sum(len(entries(CACHED[kind].name)) for kind in kinds)
     stayed = f"; {left} could not be removed" if left else ""
     document = {"folder": str(cache_folder()), "bytes": size, **{kind: len(gone) for kind, gone in removed.items()}}
     put(options, document, f"removed {counted}, {format_bytes(size)}, from {cache_folder()}{stayed}")
     return DONE
 
 
-def _described(kind: Kind, entry: Entry) -> dict[str, Any]:
+def _described(kind: Cached, entry: CacheEntry) -> dict[str, Any]:
     about: dict[str, Any] = {"path": str(entry.path), "bytes": entry.bytes, "used": entry.used}
     try:
         return about | kind.read(entry)
@@ -58,20 +58,20 @@ def _described(kind: Kind, entry: Entry) -> dict[str, Any]:
         return about | {"unreadable": True}
 
 
-def _of_solution(entry: Entry) -> dict[str, Any]:
+def _of_solution(entry: CacheEntry) -> dict[str, Any]:
     from remat_explorer.solvers.cache import describe_entry
 
     return describe_entry(entry.path)
 
 
-def _of_profile(entry: Entry) -> dict[str, Any]:
+def _of_profile(entry: CacheEntry) -> dict[str, Any]:
     document = read_json(entry.path, SolutionError)
     key = document["key"]
     device = f"{key['device']}, {key.get('gpu') or key['processor']}"
     return {"graph": str(key["graph"]), "device": device, "operations": len(document["seconds"])}
 
 
-def _of_convolution(entry: Entry) -> dict[str, Any]:
+def _of_convolution(entry: CacheEntry) -> dict[str, Any]:
     document = read_json(entry.path, SolutionError)
     problem = document["key"]["problem"]
     source, weight, _ = ("x".join(map(str, sizes)) for sizes in problem["sizes"])
@@ -79,7 +79,7 @@ def _of_convolution(entry: Entry) -> dict[str, Any]:
     return {"convolution": about, "device": str(document["key"]["device"]), "algorithms": len(document["plans"])}
 
 
-def _table(kind: Kind, described: list[dict[str, Any]]) -> str:
+def _table(kind: Cached, described: list[dict[str, Any]]) -> str:
     nothing = ("(unreadable)", *[""] * (len(kind.heads) - 1))
     rows: list[tuple[str, ...]] = [(*kind.heads, "size", "used")]
     for about in described:
@@ -102,7 +102,7 @@ def _cells_of_convolution(about: dict[str, Any]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Kind:
+class Cached:
     """What is kept of one kind, and how it is listed.
 
     Attributes:
@@ -116,20 +116,20 @@ class Kind:
     name: str
     heads: tuple[str, ...]
     alignment: str
-    read: Callable[[Entry], dict[str, Any]]
+    read: Callable[[CacheEntry], dict[str, Any]]
     cells: Callable[[dict[str, Any]], tuple[str, ...]]
 
 
-KINDS = {
-    "solutions": Kind(
+CACHED = {
+    "solutions": Cached(
         "solution",
         ("solutions of", "strategy", "budget", "status", "time limit"),
         "<<><>",
         _of_solution,
         _cells_of_solution,
     ),
-    "profiles": Kind("profile", ("profiles of graph", "operations", "device"), "<><", _of_profile, _cells_of_profile),
-    "convolutions": Kind(
+    "profiles": Cached("profile", ("profiles of graph", "operations", "device"), "<><", _of_profile, _cells_of_profile),
+    "convolutions": Cached(
         "cudnn", ("algorithms of cuDNN for", "number", "device"), "<><", _of_convolution, _cells_of_convolution
     ),
 }

@@ -11,7 +11,7 @@ import remat_explorer as rx
 from remat_explorer.cli.ablation import ablation
 from remat_explorer.cli.app import app
 from remat_explorer.cli.argument_types import count, overhead, seconds
-from remat_explorer.cli.cache import KINDS, cache
+from remat_explorer.cli.cache import CACHED, cache
 from remat_explorer.cli.capture import capture
 from remat_explorer.cli.doctor import doctor
 from remat_explorer.cli.lab import lab
@@ -120,7 +120,7 @@ def make_parser() -> argparse.ArgumentParser:
     _report_options(to_report)
     _papers_options(of_papers)
     to_cache.add_argument("action", choices=("list", "clear"))
-    to_cache.add_argument("kind", nargs="?", choices=tuple(KINDS), help="default: all")
+    to_cache.add_argument("kind", nargs="?", choices=tuple(CACHED), help="default: all")
     working = (to_capture, to_show, to_solve, to_sweep, to_ablate, to_enlarge, to_bound, to_run, to_report)
     for child in (list_models, list_strategies, of_papers, *working, to_cache, to_examine):
         child.add_argument("--json", action="store_true", help="print one JSON object")

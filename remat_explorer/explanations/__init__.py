@@ -3,22 +3,22 @@
 Pure functions of graph, schedule and plan, in plain English; no figure, no widget, no torch.
 """
 
-from remat_explorer.explanations.differences import Difference, largest_difference
+from remat_explorer.explanations.differences import ScheduleDifference, largest_difference
 from remat_explorer.explanations.lives import Life, lives_of
 from remat_explorer.explanations.operations import OperationExplanation, explain_operation
-from remat_explorer.explanations.peak import Memory, Row, alive_at
+from remat_explorer.explanations.peak import Memory, PeakRow, alive_at
 from remat_explorer.explanations.stages import StageSummary, summarize_stage
 from remat_explorer.explanations.values import Explanation, explain_value
 from remat_explorer.explanations.wording import Mention, Words, plain
 
 __all__ = [
-    "Difference",
     "Explanation",
     "Life",
     "Memory",
     "Mention",
     "OperationExplanation",
-    "Row",
+    "PeakRow",
+    "ScheduleDifference",
     "StageSummary",
     "Words",
     "alive_at",

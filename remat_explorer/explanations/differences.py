@@ -11,7 +11,7 @@ from remat_explorer.quantities import format_bytes
 
 
 @dataclass(frozen=True)
-class Difference:
+class ScheduleDifference:
     """The statement where measured and predicted memory differ most.
 
     Attributes:
@@ -27,7 +27,7 @@ class Difference:
     reason: str
 
 
-def largest_difference(plan: Plan, during: np.ndarray, after: np.ndarray) -> Difference | None:
+def largest_difference(plan: Plan, during: np.ndarray, after: np.ndarray) -> ScheduleDifference | None:
     """The largest difference between measured and predicted memory, or None where there is none.
 
     Args:
@@ -58,7 +58,7 @@ def largest_difference(plan: Plan, during: np.ndarray, after: np.ndarray) -> Dif
         reason = f"what was held was {_by(int(held[at]))} than predicted since {origin!r} (statement {start})"
     else:
         reason = "memory that is not a value's was in use while it ran"
-    return Difference(at, int(gap[at]), int(held[at]), reason)
+    return ScheduleDifference(at, int(gap[at]), int(held[at]), reason)
 
 
 def _by(count: int) -> str:

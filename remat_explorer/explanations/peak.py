@@ -19,7 +19,7 @@ from remat_explorer.plan import Compute, Free, Plan
 
 
 @dataclass(frozen=True)
-class Row:
+class PeakRow:
     """One part of the memory in use.
 
     Attributes:
@@ -51,7 +51,7 @@ class Memory:
     stage: int
     text: str
     total: int
-    rows: tuple[Row, ...]
+    rows: tuple[PeakRow, ...]
 
 
 def alive_at(plan: Plan, statement: int | None = None) -> Memory:
@@ -72,13 +72,13 @@ def _alive_at(plan: Plan, at: int) -> Memory:
         way = graph.operations[running.operation].implementations[running.implementation - 1]
         for v in running.drops:
             words: Words = ("written again, and dropped: its first version stays",)
-            rows.append(Row("value", graph.values[v].name, v, graph.values[v].bytes, words))
+            rows.append(PeakRow("value", graph.values[v].name, v, graph.values[v].bytes, words))
         if way.workspace:
             words = ("needed by ", mention_operation(graph, running.operation), " only while it runs")
-            rows.append(Row("workspace", "workspace", None, way.workspace, words))
+            rows.append(PeakRow("workspace", "workspace", None, way.workspace, words))
     if graph.resident_bytes:
         words = ("parameters, inputs and buffers are always there",)
-        rows.append(Row("resident", "resident", None, graph.resident_bytes, words))
+        rows.append(PeakRow("resident", "resident", None, graph.resident_bytes, words))
     rows.sort(key=lambda row: -row.bytes)
     return Memory(at, running.stage, plan.text(running), int(plan.timeline.during[at]), tuple(rows))
 
@@ -88,7 +88,7 @@ def _at_the_peak(plan: Plan) -> Memory:
     return _alive_at(plan, plan.timeline.peak_statement)
 
 
-def _row(plan: Plan, at: int, life: Life) -> Row:
+def _row(plan: Plan, at: int, life: Life) -> PeakRow:
     graph, running = plan.graph, plan.statements[at]
     value = graph.values[life.value]
     read = life.next_reader(at)
@@ -110,7 +110,7 @@ def _row(plan: Plan, at: int, life: Life) -> Row:
     else:
         words = ("about to be freed: nothing reads it any more",)
     number = reader.operation if isinstance(reader, Compute) else None
-    return Row("value", value.name, life.value, value.bytes, words, number)
+    return PeakRow("value", value.name, life.value, value.bytes, words, number)
 
 
 def _operation_at(plan: Plan, at: int) -> Mention:

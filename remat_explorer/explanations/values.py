@@ -22,7 +22,7 @@ from remat_explorer.quantities import format_bytes
 from remat_explorer.schedule import Schedule
 
 
-class Kind(StrEnum):
+class Standing(StrEnum):
     """How a value stands in a stage."""
 
     COMPUTED = "computed"
@@ -51,7 +51,7 @@ class Explanation:
 
     value: int
     stage: int
-    kind: Kind
+    kind: Standing
     words: Words
     lives: tuple[Life, ...]
     next_read: int | None
@@ -100,11 +100,11 @@ class _Question:
         if held is not None and (held.stays or held.next_reader(begin) is not None):
             return self._kept(held, begin)
         if self.schedule.S[self.stage, self.value]:
-            return self._explained(Kind.IDLE, self._idle_words(lives))
+            return self._explained(Standing.IDLE, self._idle_words(lives))
         return self._absent(lives, begin)
 
     def _explained(
-        self, kind: Kind, words: Words, next_read: int | None = None, operations: tuple[int, ...] = ()
+        self, kind: Standing, words: Words, next_read: int | None = None, operations: tuple[int, ...] = ()
     ) -> Explanation:
         graph = self.schedule.graph
         lives = lives_of(self.plan).of_value[self.value]
@@ -135,7 +135,7 @@ class _Question:
         if read is None:
             kind = persistent_kind(graph.values[self.value].name)
             words: Words = (f"{kind.capitalize()}: it stays to the end from ", mention_stage(life.first_stage), ".")
-            return self._explained(Kind.PERSISTENT, words)
+            return self._explained(Standing.PERSISTENT, words)
         if life.stays:
             kind = persistent_kind(graph.values[self.value].name)
             words = (
@@ -145,7 +145,7 @@ class _Question:
                 self._stage_of(read),
                 ".",
             )
-            return self._explained(Kind.PERSISTENT, words, read)
+            return self._explained(Standing.PERSISTENT, words, read)
         operations = operations_again(self.schedule, self.plan.statements[read].stage, self.value)
         words = (
             f"Kept: recomputing it would run {self._work(operations)}, before ",
@@ -158,11 +158,11 @@ class _Question:
         if later:
             words = (*words, f" {count(later, 'more read')} follow{'s' if later == 1 else ''}, ")
             words = (*words, "the last in " if later > 1 else "in ", self._stage_of(life.readers[-1]), ".")
-        return self._explained(Kind.KEPT, words, read, operations)
+        return self._explained(Standing.KEPT, words, read, operations)
 
     def _computed(self, life: Life, lives: tuple[Life, ...]) -> Explanation:
         words: Words = ("Computed here for the first time, by ", self._producer(), ". ", *self._fate(life, lives))
-        return self._explained(Kind.COMPUTED, words, life.next_reader(life.first))
+        return self._explained(Standing.COMPUTED, words, life.next_reader(life.first))
 
     def _recomputed(self, life: Life, lives: tuple[Life, ...]) -> Explanation:
         operations = tuple(
@@ -174,7 +174,7 @@ class _Question:
         purpose: Words = ("although nothing reads it",) if read is None else ("for ", self._reader(read))
         words: Words = (f"Recomputed here ({self._work(operations)}) ", *purpose, ": ")
         previous = lives[lives.index(life) - 1]
-        return self._explained(Kind.RECOMPUTED, (*words, *self._instead(previous, life)), read, operations)
+        return self._explained(Standing.RECOMPUTED, (*words, *self._instead(previous, life)), read, operations)
 
     def _instead(self, previous: Life, following: Life) -> Words:
         """What keeping a value from one version to the next would have meant."""
@@ -226,14 +226,14 @@ class _Question:
     def _absent(self, lives: tuple[Life, ...], begin: int) -> Explanation:
         first = int(first_stages(self.schedule)[self.value]) if not lives else lives[0].first_stage
         if first < 0:
-            return self._explained(Kind.NEVER, ("Never computed: nothing that must be computed needs it.",))
+            return self._explained(Standing.NEVER, ("Never computed: nothing that must be computed needs it.",))
         if first > self.stage:
             words: Words = ("Not computed yet: ", self._producer(), " computes it in ", mention_stage(first), ".")
-            return self._explained(Kind.LATER, words)
+            return self._explained(Standing.LATER, words)
         before = [life for life in lives if life.first_stage < self.stage]
         following = next((life for life in lives if life.first_stage > self.stage), None)
         if not before:  # a persistent value whose later versions are dropped
-            return self._explained(Kind.NEVER, ("No version of it is kept.",))
+            return self._explained(Standing.NEVER, ("No version of it is kept.",))
         last = before[-1]
         freed = mention_stage(last.last_stage, self.stage)
         if following is None:
@@ -245,7 +245,7 @@ class _Question:
                     " was the last to read it, in ",
                     freed,
                 )
-            return self._explained(Kind.DONE, (*words, "."))
+            return self._explained(Standing.DONE, (*words, "."))
         words = ("Not in memory now: freed in ", freed, ", computed again in ", mention_stage(following.first_stage))
         read = following.next_reader(begin)
         if read is not None:
@@ -254,4 +254,4 @@ class _Question:
         operations = tuple(k for k in operations if self.schedule.R[following.first_stage, k])
         instead = self._instead(last, following)
         words = (*words, f" ({self._work(operations)}): ", *instead)
-        return self._explained(Kind.BETWEEN, words, read, operations)
+        return self._explained(Standing.BETWEEN, words, read, operations)

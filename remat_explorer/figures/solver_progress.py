@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 NOTHING = "Nothing has been found yet"
 
 
-class Step(Protocol):
+class ReportedProgress(Protocol):
     """What a solve reported at one time."""
 
     @property
@@ -34,7 +34,7 @@ class Step(Protocol):
         ...
 
 
-def solver_progress(history: Sequence[Step], total_cost: float, theme: Theme = "light") -> Figure:
+def solver_progress(history: Sequence[ReportedProgress], total_cost: float, theme: Theme = "light") -> Figure:
     """Incumbent and lower bound of a solve over time, as overheads; the space between them is the gap.
 
     The figure always has the same two traces.
@@ -78,7 +78,7 @@ def solver_progress(history: Sequence[Step], total_cost: float, theme: Theme = "
     return figure
 
 
-def gap_text(history: Sequence[Step]) -> str:
+def gap_text(history: Sequence[ReportedProgress]) -> str:
     """How far the best schedule may be from the optimum, in words.
 
     >>> gap_text([])
@@ -92,7 +92,9 @@ def gap_text(history: Sequence[Step]) -> str:
     return f"gap {format_share(gap)}"
 
 
-def _steps(history: Sequence[Step], key: str, total_cost: float, end: float) -> tuple[list[float], list[float]]:
+def _steps(
+    history: Sequence[ReportedProgress], key: str, total_cost: float, end: float
+) -> tuple[list[float], list[float]]:
     """Times and overheads in % at which a number changed, and its last value once more at the end."""
     x: list[float] = []
     y: list[float] = []

@@ -15,7 +15,7 @@ VOCABULARY, POSITIONS, SEGMENTS, WIDTH, HEADS, LAYERS, DROPOUT = 30522, 512, 2, 
 EPSILON = 1e-12  # of the layer normalization, in the authors' code
 
 
-class Block(nn.Module):
+class BertBlock(nn.Module):
     """The encoder layer of Vaswani et al., NeurIPS 2017, section 3.1, with GELU: normalize after each addition."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class BERT(nn.Module):
         self.segments = nn.Embedding(SEGMENTS, WIDTH)
         self.norm = nn.LayerNorm(WIDTH, EPSILON)
         self.dropout = nn.Dropout(DROPOUT)
-        self.blocks = nn.Sequential(*(Block() for _ in range(LAYERS)))
+        self.blocks = nn.Sequential(*(BertBlock() for _ in range(LAYERS)))
         self.head = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.LayerNorm(WIDTH, EPSILON))
         self.bias = nn.Parameter(torch.zeros(VOCABULARY))
         self.apply(initialize)

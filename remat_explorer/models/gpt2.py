@@ -14,7 +14,7 @@ from remat_explorer.models.transformer import SelfAttention, feed_forward, initi
 VOCABULARY, POSITIONS, WIDTH, HEADS, LAYERS, DROPOUT = 50257, 1024, 768, 12, 12, 0.1
 
 
-class Block(nn.Module):
+class GPT2Block(nn.Module):
     """Radford et al., "Language models are unsupervised multitask learners", 2019, section 2.3: normalize first."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class GPT2(nn.Module):
         self.tokens = nn.Embedding(VOCABULARY, WIDTH)
         self.positions = nn.Embedding(POSITIONS, WIDTH)
         self.dropout = nn.Dropout(DROPOUT)
-        self.blocks = nn.Sequential(*(Block() for _ in range(LAYERS)))
+        self.blocks = nn.Sequential(*(GPT2Block() for _ in range(LAYERS)))
         self.norm = nn.LayerNorm(WIDTH)
         self.apply(initialize)
 

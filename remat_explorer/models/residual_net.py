@@ -10,7 +10,7 @@ from remat_explorer.models.sizes import Size, SizeRule
 from remat_explorer.models.tasks import label_images
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """The basic block of He et al., CVPR 2016, figure 5 (left), with a projection where the shape changes."""
 
     def __init__(self, before: int, after: int, stride: int) -> None:
@@ -41,7 +41,7 @@ class ResidualNet(nn.Module):
     def __init__(self, classes: int = 10, dropout: float = 0.2) -> None:
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU(inplace=True))
-        self.blocks = nn.Sequential(Block(16, 16, 1), Block(16, 32, 2), Block(32, 64, 2))
+        self.blocks = nn.Sequential(ResidualBlock(16, 16, 1), ResidualBlock(16, 32, 2), ResidualBlock(32, 64, 2))
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(64, classes)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from remat_explorer.models.entry import Entry
-from remat_explorer.models.residual_net import Block, shortcut
+from remat_explorer.models.residual_net import ResidualBlock, shortcut
 from remat_explorer.models.sizes import Size, SizeRule
 from remat_explorer.models.tasks import label_images
 
@@ -74,7 +74,7 @@ class ResNet(nn.Module):
 
 ENTRIES = {
     "resnet18": Entry(
-        lambda size: ResNet(Block, (64, 128, 256, 512), (2, 2, 2, 2)),
+        lambda size: ResNet(ResidualBlock, (64, 128, 256, 512), (2, 2, 2, 2)),
         SizeRule(Size(256, image=(224, 224)), smallest=64),  # section 3.4 of the paper
         label_images(1000),
     ),

@@ -15,7 +15,7 @@ DROPOUT = 0.1  # table 3 of the paper, for training on ImageNet
 EPSILON = 1e-6  # of the layer normalization, in the authors' code
 
 
-class Block(nn.Module):
+class ViTBlock(nn.Module):
     """Dosovitskiy et al., ICLR 2021, equations 2 and 3: normalize first; dropout after every dense layer."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class VisionTransformer(nn.Module):
         self.class_token = nn.Parameter(torch.zeros(1, 1, WIDTH))
         self.positions = nn.Parameter(nn.init.normal_(torch.empty(1, 1 + patches, WIDTH), std=0.02))
         self.dropout = nn.Dropout(DROPOUT)
-        self.blocks = nn.Sequential(*(Block() for _ in range(LAYERS)))
+        self.blocks = nn.Sequential(*(ViTBlock() for _ in range(LAYERS)))
         self.norm = nn.LayerNorm(WIDTH, EPSILON)
         self.head = nn.Linear(WIDTH, classes)
 

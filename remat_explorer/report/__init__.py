@@ -12,12 +12,7 @@ The module itself can be called, as `remat_explorer.capture` can.
 
 from __future__ import annotations
 
-import inspect
-import sys
-from pathlib import Path
-from types import ModuleType
-from typing import Any
-
+from remat_explorer.callable_module import make_callable
 from remat_explorer.report.contents import Origin
 from remat_explorer.report.page import write_report
 
@@ -26,13 +21,4 @@ report = write_report  # as `remat_explorer.report`
 __all__ = ["Origin", "report", "write_report"]
 
 
-class _CallableModule(ModuleType):
-    """Importing a subpackage binds its name in the parent, over the function of the same name; so it is callable."""
-
-    __signature__ = inspect.signature(write_report)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Path:
-        return write_report(*args, **kwargs)
-
-
-sys.modules[__name__].__class__ = _CallableModule
+make_callable(__name__, write_report)

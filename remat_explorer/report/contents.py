@@ -37,7 +37,7 @@ class Origin:
 
 
 @dataclass(frozen=True, eq=False)
-class Contents:
+class ReportContents:
     """Everything that the sections of a report are written from.
 
     Attributes:
@@ -81,7 +81,7 @@ class Contents:
 
         >>> from remat_explorer.instances import linear
         >>> from remat_explorer.solvers import solve
-        >>> Contents(solve(linear(8), 4)).file_name("graph")
+        >>> ReportContents(solve(linear(8), 4)).file_name("graph")
         'linear8-graph.json'
         """
         plain = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in self.name)

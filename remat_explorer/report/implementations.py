@@ -6,14 +6,14 @@ from functools import partial
 
 from remat_explorer.explanations.kinds import EXPLAINED, label_of
 from remat_explorer.figures.schedules.implementation_images import Use, implementation_images, implementations_used
-from remat_explorer.report.contents import Contents
+from remat_explorer.report.contents import ReportContents
 from remat_explorer.report.drawing import drawing
 from remat_explorer.report.html import paragraph, table
 
 HEADS = ("kind", "what it does", "implementation", " operations", " runs", "results")
 
 
-def implementations(contents: Contents) -> str:
+def implementations(contents: ReportContents) -> str:
     """R in the colours of kinds, and a table of what runs in another way than PyTorch's own."""
     schedule = contents.solution.schedule
     if schedule is None or not contents.graph.has_choices:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remat_explorer.documents import write_text
-from remat_explorer.report.contents import Contents, Origin
+from remat_explorer.report.contents import Origin, ReportContents
 from remat_explorer.report.implementations import implementations
 from remat_explorer.report.peak import peak
 from remat_explorer.report.schedule import comparison, curve, matrices, model, search, timeline
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 
 # A section is a function from the contents to HTML, or to "" where it has nothing to show.
-SECTIONS: tuple[tuple[str, Callable[[Contents], str]], ...] = (
+SECTIONS: tuple[tuple[str, Callable[[ReportContents], str]], ...] = (
     ("Summary", summary),
     ("Set-up", setup),
     ("Validation", validation),
@@ -72,11 +72,11 @@ def write_report(
     Raises:
         OSError: if the folder does not exist or cannot be written.
     """
-    contents = Contents(solution, measurement, frontier, tuple(history or ()), other, source or Origin())
+    contents = ReportContents(solution, measurement, frontier, tuple(history or ()), other, source or Origin())
     return write_text(path, page(contents))
 
 
-def page(contents: Contents) -> str:
+def page(contents: ReportContents) -> str:
     """The whole page as HTML; plotly's JavaScript is in it once."""
     from plotly.offline import get_plotlyjs
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from remat_explorer.explanations import alive_at
 from remat_explorer.quantities import format_bytes, format_share
-from remat_explorer.report.contents import Contents
+from remat_explorer.report.contents import ReportContents
 from remat_explorer.report.html import paragraph, table
 
 SHOWN = 30  # rows; the rest is counted
 
 
-def peak(contents: Contents) -> str:
+def peak(contents: ReportContents) -> str:
     """What is alive at the peak, largest first, and why."""
     plan = contents.solution.plan
     if plan is None:

@@ -11,12 +11,12 @@ from remat_explorer.figures.networks.model_graph import model_graph
 from remat_explorer.figures.schedules.schedule_images import schedule_images
 from remat_explorer.figures.solver_progress import solver_progress
 from remat_explorer.figures.tradeoffs.tradeoff import tradeoff
-from remat_explorer.report.contents import Contents
+from remat_explorer.report.contents import ReportContents
 from remat_explorer.report.drawing import drawing
 from remat_explorer.report.html import paragraph
 
 
-def matrices(contents: Contents) -> str:
+def matrices(contents: ReportContents) -> str:
     """R, S and U, with a line that says what is under the pointer."""
     schedule = contents.solution.schedule
     if schedule is None:
@@ -29,7 +29,7 @@ def matrices(contents: Contents) -> str:
     return paragraph(words) + picture + '<p id="cell" class="under" aria-live="polite">&nbsp;</p>'
 
 
-def timeline(contents: Contents) -> str:
+def timeline(contents: ReportContents) -> str:
     """Memory along the plan, predicted and measured, under the budget."""
     plan, solution = contents.solution.plan, contents.solution
     if plan is None:
@@ -42,7 +42,7 @@ def timeline(contents: Contents) -> str:
     return paragraph(words) + drawing("timeline", draw, "Memory along the plan")
 
 
-def curve(contents: Contents) -> str:
+def curve(contents: ReportContents) -> str:
     """The trade-off curve, where one is known."""
     frontier, solution, measurement = contents.frontier, contents.solution, contents.measurement
     if frontier is None:
@@ -55,7 +55,7 @@ def curve(contents: Contents) -> str:
     return paragraph(words) + drawing("curve", draw, "Overhead against memory")
 
 
-def model(contents: Contents) -> str:
+def model(contents: ReportContents) -> str:
     """The operations of the model, and what its memory is made of."""
     graph, schedule, plan = contents.graph, contents.solution.schedule, contents.solution.plan
     stage = None if plan is None else int(plan.timeline.stage[plan.timeline.peak_statement])
@@ -66,7 +66,7 @@ def model(contents: Contents) -> str:
     return paragraph(words) + picture + drawing("breakdown", partial(memory_breakdown, [graph]), "Parts of the memory")
 
 
-def comparison(contents: Contents) -> str:
+def comparison(contents: ReportContents) -> str:
     """The schedule beside another one, where there is one."""
     solution, other = contents.solution, contents.other
     if other is None or other.schedule is None or solution.schedule is None:
@@ -74,7 +74,7 @@ def comparison(contents: Contents) -> str:
     return drawing("two-schedules", lambda theme: compare(solution, other, theme), "Two schedules")
 
 
-def search(contents: Contents) -> str:
+def search(contents: ReportContents) -> str:
     """How the solver went, where that is known."""
     history = contents.history
     if not history:

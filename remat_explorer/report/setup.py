@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from remat_explorer.quantities import format_bytes
-from remat_explorer.report.contents import Contents
+from remat_explorer.report.contents import ReportContents
 from remat_explorer.report.html import facts
 from remat_explorer.report.machine import devices, versions
 
 
-def setup(contents: Contents) -> str:
+def setup(contents: ReportContents) -> str:
     """Model, sizes, graph, capture, versions and devices."""
     origin, summary, options = contents.origin, contents.graph.summary(), contents.graph.options
     image = origin.image if not isinstance(origin.image, int) else (origin.image, origin.image)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from remat_explorer.plan import Compute, Plan
-from remat_explorer.report.contents import Contents
+from remat_explorer.report.contents import ReportContents
 from remat_explorer.report.html import data, paragraph
 
 FREE, COMPUTE, RECOMPUTE = range(3)
 
 
-def statements(contents: Contents) -> str:
+def statements(contents: ReportContents) -> str:
     """A closed list; the page's script fills it from numbers and the names of the graph."""
     plan = contents.solution.plan
     if plan is None:

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from remat_explorer.quantities import exact_bytes, format_bytes, format_overhead, format_seconds, format_share
-from remat_explorer.report.contents import Contents
+from remat_explorer.report.contents import ReportContents
 from remat_explorer.report.html import facts, paragraph
 from remat_explorer.solution import Status
 
 
-def summary(contents: Contents) -> str:
+def summary(contents: ReportContents) -> str:
     """A few sentences, and the numbers behind them."""
     if contents.solution.schedule is None:
         return paragraph(without_schedule(contents))
     return "".join(map(paragraph, sentences(contents))) + _numbers(contents)
 
 
-def sentences(contents: Contents) -> list[str]:
+def sentences(contents: ReportContents) -> list[str]:
     """What was found, how good it is, and what came of executing it.
 
     >>> from remat_explorer.instances import linear
     >>> from remat_explorer.solvers import solve
-    >>> for sentence in sentences(Contents(solve(linear(8), 4))):
+    >>> for sentence in sentences(ReportContents(solve(linear(8), 4))):
     ...     print(sentence)
     A training step of linear8 fits into 4 B: its predicted peak is 4 B, where keeping everything needs 10 B (-60.0 %).
     That costs +52.9 % over computing everything once: 6 of 17 operations run again, 9 recomputations in all.
@@ -44,7 +44,7 @@ def sentences(contents: Contents) -> list[str]:
     return words
 
 
-def _quality(contents: Contents) -> str:
+def _quality(contents: ReportContents) -> str:
     solution = contents.solution
     if solution.status is Status.OPTIMAL:
         return "The schedule is proven optimal: no schedule of this graph within the budget costs less."
@@ -55,7 +55,7 @@ def _quality(contents: Contents) -> str:
     )
 
 
-def _executed(contents: Contents) -> str:
+def _executed(contents: ReportContents) -> str:
     measured = contents.measurement
     assert measured is not None
     verdict = "within" if measured.within_budget else "ABOVE"
@@ -70,7 +70,7 @@ def _executed(contents: Contents) -> str:
     return words + (equal[measured.equal] if measured.equal is not None else "") + "."
 
 
-def without_schedule(contents: Contents) -> str:
+def without_schedule(contents: ReportContents) -> str:
     """Why there is no schedule, and the smallest budget worth trying."""
     solution, budget = contents.solution, format_bytes(contents.solution.budget)
     if solution.status is Status.INFEASIBLE:
@@ -83,7 +83,7 @@ def without_schedule(contents: Contents) -> str:
     )
 
 
-def _numbers(contents: Contents) -> str:
+def _numbers(contents: ReportContents) -> str:
     solution, schedule = contents.solution, contents.solution.schedule
     assert schedule is not None
     assert solution.peak is not None

@@ -6,11 +6,11 @@ import json
 from pathlib import PurePath
 
 from remat_explorer.graph.file import dump_graph
-from remat_explorer.report.contents import Contents
+from remat_explorer.report.contents import ReportContents
 from remat_explorer.report.html import code, packed, paragraph
 
 
-def usage(contents: Contents) -> str:
+def usage(contents: ReportContents) -> str:
     """Links to the graph and the solution, and a program that uses them."""
     graph, solution = contents.file_name("graph"), contents.file_name("solution")
     words = (
@@ -31,7 +31,7 @@ def usage(contents: Contents) -> str:
     )
 
 
-def program(contents: Contents) -> str:
+def program(contents: ReportContents) -> str:
     """Python that loads the files, and trains the model with the schedule where there are both."""
     graph, solution = contents.file_name("graph"), contents.file_name("solution")
     lines = [
@@ -46,7 +46,7 @@ def program(contents: Contents) -> str:
     return "\n".join(lines)
 
 
-def _training(contents: Contents, solution: str) -> list[str]:
+def _training(contents: ReportContents, solution: str) -> list[str]:
     """How to train with the schedule, for each kind of origin."""
     origin = contents.origin
     if origin.kind == "zoo":

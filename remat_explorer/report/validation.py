@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds
-from remat_explorer.report.contents import Contents
+from remat_explorer.report.contents import ReportContents
 from remat_explorer.report.html import facts, paragraph, table
 
 NOT_EXECUTED = "This schedule was not executed: peaks and costs in this report are predictions."
 
 
-def validation(contents: Contents) -> str:
+def validation(contents: ReportContents) -> str:
     """What was promised beside what came of it."""
     measured = contents.measurement
     if measured is None:

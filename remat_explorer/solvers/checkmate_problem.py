@@ -21,7 +21,7 @@ from remat_explorer.solvers.milp import Milp
 
 
 @dataclass(frozen=True)
-class Rows:
+class StageRows:
     """Which operations each row of R may compute.
 
     Attributes:
@@ -33,7 +33,7 @@ class Rows:
     Raises:
         SolverError: quoting ``splits``, if it is no whole number of at least 1.
 
-    >>> Rows(4, splits=2).count
+    >>> StageRows(4, splits=2).count
     8
     """
 
@@ -82,9 +82,9 @@ class CheckmateProblem:
         cost_scale: the objective is costs times this, so that the mean cost is 1.
     """
 
-    def __init__(self, condensed: Condensed, budget: int, milp: Milp, rows: Rows | None = None) -> None:
+    def __init__(self, condensed: Condensed, budget: int, milp: Milp, rows: StageRows | None = None) -> None:
         self.condensed, self.milp = condensed, milp
-        self.rows = rows = rows or Rows(condensed.n)
+        self.rows = rows = rows or StageRows(condensed.n)
         graph, n, total = condensed.graph, condensed.n, condensed.graph.total_cost
         self.cost_scale = n / total if total else 1.0
         self.unit = float(max(condensed.bytes.max(initial=0), condensed.transient.max(initial=0), 1))

@@ -25,7 +25,7 @@ import numpy as np
 
 from remat_explorer.errors import SolverError
 from remat_explorer.solvers.backends import backend, missing
-from remat_explorer.solvers.milp_handle import Rows, add_rows, reduced_costs, values
+from remat_explorer.solvers.milp_handle import WaitingRows, add_rows, reduced_costs, values
 
 Sense = Literal["<", ">", "="]
 SLOWNESS = 8e-6  # seconds per column that a back end needs to notice its time limit and to hand the values over
@@ -35,7 +35,7 @@ _kept = threading.local()  # threads: their number in the last solve that this t
 
 
 @dataclass(frozen=True)
-class Outcome:
+class MilpOutcome:
     """How a solve ended.
 
     Attributes:
@@ -81,7 +81,7 @@ class Milp:
         self._places: list[int] = []  # of each row in the model, -1 where it has no columns
         self._integers: list[int] = []
         self._seconds = 0.0
-        self._rows = Rows()
+        self._rows = WaitingRows()
         try:
             import mip
 
@@ -153,7 +153,7 @@ class Milp:
             places[filled] = before + np.arange(len(filled))
             self._places += places.tolist()
             self._contradiction |= contradiction
-            self._rows = Rows()
+            self._rows = WaitingRows()
 
     def solve(
         self,
@@ -161,7 +161,7 @@ class Milp:
         start: np.ndarray | None = None,
         nodes: int | None = None,
         gap: float = 0.0,
-    ) -> Outcome:
+    ) -> MilpOutcome:
         """Solve within ``time_limit`` seconds.
 
         Args:
@@ -174,11 +174,11 @@ class Milp:
             SolverError: if the back end reports an error.
         """
         if self.contradiction:
-            return Outcome("infeasible", None, math.inf, None)
+            return MilpOutcome("infeasible", None, math.inf, None)
         if not self.columns:
-            return Outcome("optimal", 0.0, 0.0, np.empty(0))
+            return MilpOutcome("optimal", 0.0, 0.0, np.empty(0))
         if time_limit <= 0:
-            return Outcome("unknown", None, -math.inf, None)
+            return MilpOutcome("unknown", None, -math.inf, None)
         begun = time.monotonic()
         time_limit -= min(SLOWNESS * self.columns, time_limit / 4)
         if self.relaxed and self.backend.clock_runs_on:
@@ -210,21 +210,21 @@ class Milp:
         """Of the last linear program: by how much the objective rises, at least, for each unit that a column moves."""
         return reduced_costs(self._model)
 
-    def _outcome(self, status: Any) -> Outcome:
+    def _outcome(self, status: Any) -> MilpOutcome:
         kinds = self._mip.OptimizationStatus
         if status == kinds.ERROR:
             raise SolverError(f"{self.backend.name} reported an error; try another solver, or a larger budget")
         if status in (kinds.INFEASIBLE, kinds.INT_INFEASIBLE, kinds.UNBOUNDED, kinds.INF_OR_UNBD):
             # every column of this package's problems is bounded, so "unbounded or infeasible" means infeasible
-            return Outcome("infeasible", None, math.inf, None)
+            return MilpOutcome("infeasible", None, math.inf, None)
         if status in (kinds.OPTIMAL, kinds.FEASIBLE):
             point = values(self._model)
             objective = float(self._model.objective_value)
             if self.relaxed:
-                return Outcome("optimal", objective, objective, point)
+                return MilpOutcome("optimal", objective, objective, point)
             name = "optimal" if status == kinds.OPTIMAL else "feasible"
-            return Outcome(name, objective, min(objective, self._bound()), point)
-        return Outcome("unknown", None, -math.inf if self.relaxed else self._bound(), None)
+            return MilpOutcome(name, objective, min(objective, self._bound()), point)
+        return MilpOutcome("unknown", None, -math.inf if self.relaxed else self._bound(), None)
 
     def _bound(self) -> float:
         bound = self._model.objective_bound

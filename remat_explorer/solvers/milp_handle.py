@@ -18,7 +18,7 @@ _NEEDED = ("_lib", "_model", "_flush", "_row_committed")
 
 
 @dataclass
-class Rows:
+class WaitingRows:
     """Rows that wait to be added, in compressed form.
 
     Attributes:
@@ -57,7 +57,7 @@ class Rows:
         return keys[kept] // width, keys[kept] % width, sums[kept]
 
 
-def add_rows(mip: Any, model: Any, rows: Rows) -> tuple[np.ndarray, bool]:
+def add_rows(mip: Any, model: Any, rows: WaitingRows) -> tuple[np.ndarray, bool]:
     """Add rows to a model of python-mip.
 
     Args:

@@ -13,7 +13,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.quantities import parse_budget
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.bounds.lazy_rows import LivenessRelaxation
-from remat_explorer.solvers.checkmate_problem import CheckmateProblem, Rows
+from remat_explorer.solvers.checkmate_problem import CheckmateProblem, StageRows
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.milp import Milp
@@ -82,7 +82,7 @@ class Relaxation:
         """
         if formulation not in FORMULATIONS:
             raise UnknownNameError("formulation", formulation, FORMULATIONS)
-        method, rows = FORMULATIONS[formulation], Rows(graph.n, splits)
+        method, rows = FORMULATIONS[formulation], StageRows(graph.n, splits)
         if splits > 1 and not method.splits:
             raise SolverError(
                 f"the formulation {formulation!r} does not split stages; splits={splits} goes with 'checkmate-ilp'"
@@ -90,7 +90,7 @@ class Relaxation:
         return method.solve(Condensed.of(graph), parse_budget(budget, checkpoint_all_peak(graph)), solver, rows)
 
 
-def _checkmate(condensed: Condensed, budget: int, solver: str, rows: Rows) -> Relaxation:
+def _checkmate(condensed: Condensed, budget: int, solver: str, rows: StageRows) -> Relaxation:
     problem = CheckmateProblem(condensed, budget, Milp(solver, relaxed=True), rows)
     problem.build(Limits(time_limit=math.inf))
     outcome = problem.milp.solve()
@@ -106,11 +106,11 @@ def _checkmate(condensed: Condensed, budget: int, solver: str, rows: Rows) -> Re
     return Relaxation(condensed.graph, outcome.bound / problem.cost_scale, R, _values(condensed, S, stays))
 
 
-def _unpartitioned(condensed: Condensed, budget: int, solver: str, rows: Rows) -> Relaxation:
+def _unpartitioned(condensed: Condensed, budget: int, solver: str, rows: StageRows) -> Relaxation:
     return _checkmate(condensed, budget, solver, replace(rows, partitioned=False))
 
 
-def _liveness(condensed: Condensed, budget: int, solver: str, rows: Rows) -> Relaxation:
+def _liveness(condensed: Condensed, budget: int, solver: str, rows: StageRows) -> Relaxation:
     relaxation = LivenessRelaxation(condensed, budget, Limits(time_limit=math.inf, solver=solver))
     relaxation.build()
     relaxed = relaxation.solve()
@@ -137,7 +137,7 @@ def _values(condensed: Condensed, S: np.ndarray, stays: np.ndarray) -> np.ndarra
 class _Formulation:
     """How a formulation's linear program is solved, and whether its stages may be split."""
 
-    solve: Callable[[Condensed, int, str, Rows], Relaxation]
+    solve: Callable[[Condensed, int, str, StageRows], Relaxation]
     splits: bool = False
 
 

@@ -12,7 +12,7 @@ from remat_explorer.solvers.method import Method
 
 
 @dataclass(frozen=True)
-class Row:
+class TableOneRow:
     """What is to be known of a strategy.
 
     Attributes:
@@ -36,14 +36,14 @@ class Row:
     def describe(self) -> str:
         """The row as sentences: what the strategy does, what turns it, and where it comes from.
 
-        >>> Row("it forgets everything", source="Lethe").describe()
+        >>> TableOneRow("it forgets everything", source="Lethe").describe()
         'it forgets everything. Source: Lethe.'
         """
         knob = f" Knob: {self.knob}, {self.knob_meaning}." if self.knob else ""
         return f"{self.summary}.{knob}" + (f" Source: {self.source}." if self.source else "")
 
 
-def row(method: Method) -> Row:
+def row(method: Method) -> TableOneRow:
     """The row of a method.
 
     >>> from remat_explorer.solvers.strategies.registry import STRATEGIES
@@ -51,7 +51,7 @@ def row(method: Method) -> Row:
     'no'
     """
     try:
-        return Row(
+        return TableOneRow(
             method.summary,
             str(method.general_graphs),
             str(method.cost_aware),
@@ -62,4 +62,4 @@ def row(method: Method) -> Row:
             method.source,
         )
     except SolverError as error:  # of another package
-        return Row(str(error))
+        return TableOneRow(str(error))

@@ -9,7 +9,7 @@ import pytest
 
 from remat_explorer.explanations import Mention, explain_value, lives_of
 from remat_explorer.explanations.again import operations_again
-from remat_explorer.explanations.values import Kind
+from remat_explorer.explanations.values import Standing
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.instances import linear
 from remat_explorer.plan import Compute, Free, Plan
@@ -37,7 +37,7 @@ def test_a_kept_value_is_worth_what_would_have_to_run_without_it(schedule):
     # v2 without S[6]: v0 and v1 are not in memory either, so all three run
     found = explain_value(schedule, Plan.of(schedule), 5, 2)
     assert found.sentence == "Kept: recomputing it would run 3 operations, cost 3, before v6 needs it in stage 6."
-    assert (found.kind, found.operations, found.cost) == (Kind.KEPT, (0, 1, 2), 3.0)
+    assert (found.kind, found.operations, found.cost) == (Standing.KEPT, (0, 1, 2), 3.0)
 
 
 def test_the_next_reader_and_the_reads_after_it_are_counted(schedule):
@@ -68,11 +68,21 @@ def test_keeping_is_judged_by_the_budget_where_there_is_one_and_else_by_the_peak
 @pytest.mark.parametrize(
     ("stage", "value", "kind", "sentence"),
     [
-        (2, 5, Kind.LATER, "Not computed yet: v5 computes it in stage 5."),
-        (6, 4, Kind.DONE, "Not needed any more: v5 was the last to read it, in stage 5."),
-        (4, 1, Kind.BETWEEN, "Not in memory now: freed in stage 2, computed again in stage 7 for v7 (2 operations, "),
-        (1, 1, Kind.COMPUTED, "Computed here for the first time, by v1. v2 is the last to read it, in stage 2; then "),
-        (8, 8, Kind.COMPUTED, "Computed here for the first time, by v8. Nothing reads it, so it is freed at once."),
+        (2, 5, Standing.LATER, "Not computed yet: v5 computes it in stage 5."),
+        (6, 4, Standing.DONE, "Not needed any more: v5 was the last to read it, in stage 5."),
+        (
+            4,
+            1,
+            Standing.BETWEEN,
+            "Not in memory now: freed in stage 2, computed again in stage 7 for v7 (2 operations, ",
+        ),
+        (
+            1,
+            1,
+            Standing.COMPUTED,
+            "Computed here for the first time, by v1. v2 is the last to read it, in stage 2; then ",
+        ),
+        (8, 8, Standing.COMPUTED, "Computed here for the first time, by v8. Nothing reads it, so it is freed at once."),
     ],
 )
 def test_every_way_to_stand_has_its_sentence(schedule, stage, value, kind, sentence):
@@ -86,7 +96,7 @@ def test_what_is_kept_for_nobody_is_called_so(schedule):
     S[6, 3] = 1  # v3 was read for the last time in stage 5
     idle = Schedule(schedule.graph, schedule.R, S)
     found = explain_value(idle, Plan.of(idle), 6, 3)
-    assert found.kind == Kind.IDLE
+    assert found.kind == Standing.IDLE
     assert found.sentence == (
         "Held, but not needed again: the plan has freed it in stage 5, so that it takes no memory when the plan runs."
     )
@@ -189,11 +199,11 @@ def test_every_stage_and_value_of_a_real_schedule_agrees_with_R_and_S(data):
     for stage in range(0, schedule.stages, 7):
         for v in range(len(graph.values)):
             found = explain_value(schedule, plan, stage, v)
-            if found.kind in (Kind.COMPUTED, Kind.RECOMPUTED):
+            if found.kind in (Standing.COMPUTED, Standing.RECOMPUTED):
                 assert schedule.computed[stage, v]
-            elif found.kind in (Kind.KEPT, Kind.PERSISTENT, Kind.IDLE):
+            elif found.kind in (Standing.KEPT, Standing.PERSISTENT, Standing.IDLE):
                 assert schedule.S[stage, v]
             else:
                 assert not schedule.S[stage, v]
-            if found.kind == Kind.LATER:
+            if found.kind == Standing.LATER:
                 assert not schedule.computed[: stage + 1, v].any()

@@ -12,7 +12,7 @@ from torch import nn
 
 import remat_explorer as rx
 from remat_explorer.errors import RematError, UnknownNameError
-from remat_explorer.explorer.export.exporting import KINDS, free_path, origin
+from remat_explorer.explorer.export.exporting import EXPORTS, free_path, origin
 from remat_explorer.solvers import Frontier
 
 QUIET: dict[str, Any] = {"improve": False, "sweep": False}  # what is exported is what was asked for
@@ -153,5 +153,5 @@ def test_a_download_comes_in_parts_that_make_the_file(chain: Any, monkeypatch: p
 
 
 def test_every_kind_is_in_the_menu(chain: Any) -> None:
-    assert list(reasons(chain)) == list(KINDS)
+    assert list(reasons(chain)) == list(EXPORTS)
     assert all(label for _, label, _ in chain._export.widget.entries)

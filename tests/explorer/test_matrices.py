@@ -11,7 +11,7 @@ import traitlets
 
 import remat_explorer as rx
 from remat_explorer.explorer.matrices.matrices import MatrixView
-from remat_explorer.explorer.matrices.matrix_cells import KINDS, LEVELS, Cells, difference_planes, labels
+from remat_explorer.explorer.matrices.matrix_cells import COMPUTATIONS, LEVELS, MatrixCells, difference_planes, labels
 from remat_explorer.explorer.state.state import State
 from remat_explorer.figures.schedules.difference import BOTH, FIRST, NEITHER, SECOND, difference
 from remat_explorer.figures.schedules.memory_heatmap import memory_in_stages
@@ -36,7 +36,7 @@ def state(tight: Any) -> State:
     return State(graph=tight.graph, schedule=tight.schedule, solution=tight)
 
 
-def spread_R(cells: Cells, shape: tuple[int, ...]) -> np.ndarray:
+def spread_R(cells: MatrixCells, shape: tuple[int, ...]) -> np.ndarray:
     """R as the browser makes it from what it is sent."""
     packed = np.frombuffer(cells.runs, np.uint8).reshape(shape[0], -1)
     R = np.unpackbits(packed, axis=1, count=shape[1])
@@ -44,7 +44,7 @@ def spread_R(cells: Cells, shape: tuple[int, ...]) -> np.ndarray:
     return R
 
 
-def spread_U(cells: Cells, shape: tuple[int, ...]) -> np.ndarray:
+def spread_U(cells: MatrixCells, shape: tuple[int, ...]) -> np.ndarray:
     """U as the browser makes it from what it is sent."""
     U, last = np.zeros(shape, dtype="<u2"), [-1] * shape[0]
     before, during = np.frombuffer(cells.U, "<u2").reshape(2, -1)
@@ -55,7 +55,7 @@ def spread_U(cells: Cells, shape: tuple[int, ...]) -> np.ndarray:
 
 def test_memory_travels_with_three_exact_digits(tight: Any) -> None:
     schedule = tight.schedule
-    cells = Cells.of(schedule)
+    cells = MatrixCells.of(schedule)
     U = spread_U(cells, schedule.R.shape)
     assert cells.largest == schedule.U.max()
     true = memory_in_stages(schedule)
@@ -65,10 +65,10 @@ def test_memory_travels_with_three_exact_digits(tight: Any) -> None:
 
 def test_computations_travel_with_their_kind_and_implementation(tight: Any) -> None:
     schedule = tight.schedule
-    cells = Cells.of(schedule)
+    cells = MatrixCells.of(schedule)
     R = spread_R(cells, schedule.R.shape)
-    assert (computation_kinds(schedule) == R % KINDS).all()
-    assert (R // KINDS == schedule.R).all()
+    assert (computation_kinds(schedule) == R % COMPUTATIONS).all()
+    assert (R // COMPUTATIONS == schedule.R).all()
 
 
 def test_an_operation_with_several_implementations_travels_with_the_chosen_one() -> None:
@@ -76,8 +76,8 @@ def test_an_operation_with_several_implementations_travels_with_the_chosen_one()
     last = Operation("read", "backward", (Implementation((0,), (1,), 1.0),))
     graph = Graph("pair", (Value("x", 4), Value("y", 4)), (Operation("make", "forward", ways), last))
     schedule = Schedule(graph, np.array([[2, 0], [0, 1]]), np.array([[0, 0], [1, 0]]))
-    cells = Cells.of(schedule)
-    assert spread_R(cells, (2, 2)).tolist() == [[2 * KINDS + 1, 0], [0, KINDS + 2]]
+    cells = MatrixCells.of(schedule)
+    assert spread_R(cells, (2, 2)).tolist() == [[2 * COMPUTATIONS + 1, 0], [0, COMPUTATIONS + 2]]
     operations, values = labels(graph)
     assert [operation[4] for operation in operations] == [["fast", "small"], []]
     assert values == [["x", 4, 0], ["y", 4, 1]]

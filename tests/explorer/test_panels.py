@@ -11,7 +11,7 @@ import remat_explorer as rx
 from remat_explorer.explorer.panels.clickable import Click
 from remat_explorer.explorer.panels.panels import Panels
 from remat_explorer.explorer.panels.progress_chart import progress_svg
-from remat_explorer.explorer.state.state import PANELS, Moment, State
+from remat_explorer.explorer.state.state import PANELS, HistoryPoint, State
 from remat_explorer.explorer.work.solving import show_schedule
 from remat_explorer.graph import Graph, Value
 from tests.explorer.panel_tools import html, measurement, message, plain
@@ -101,7 +101,7 @@ def test_the_peak_lists_what_is_alive_and_leads_there(panels: Panels, state: Sta
 def test_the_solver_shows_incumbent_bound_gap_and_phase_while_it_works(panels: Panels, state: State) -> None:
     state.panel = "solver"
     state.busy = "solving"
-    state.history = (Moment(0.5, 34.0, None), Moment(1.0, 34.0, 20.0), Moment(2.0, 26.0, 22.1))
+    state.history = (HistoryPoint(0.5, 34.0, None), HistoryPoint(1.0, 34.0, 20.0), HistoryPoint(2.0, 26.0, 22.1))
     state.say("Solving within 4 B: branch and bound")
     shown = panels.views["solver"].content.html
     assert "branch and bound" in shown
@@ -114,14 +114,14 @@ def test_the_solver_shows_incumbent_bound_gap_and_phase_while_it_works(panels: P
 
 
 def test_steps_of_the_chart_hold_until_the_next_one(state: State) -> None:
-    chart = progress_svg((Moment(0, 20, None), Moment(5, 15, None), Moment(10, 15, None)), 10.0)
+    chart = progress_svg((HistoryPoint(0, 20, None), HistoryPoint(5, 15, None), HistoryPoint(10, 15, None)), 10.0)
     (line,) = re.findall(r'<polyline class="incumbent" points="([^"]*)"', chart)
     points = [tuple(map(float, point.split(","))) for point in line.split()]
     assert [round(x) for x, _ in points] == [52, 212, 212, 372]
     assert points[0][1] == points[1][1] < points[2][1] == points[3][1]
     assert "+100.0 %" in chart
     assert "+50.0 %" in chart
-    assert progress_svg((Moment(1, None, None),), 10.0) == ""
+    assert progress_svg((HistoryPoint(1, None, None),), 10.0) == ""
 
 
 def test_the_legend_explains_terms_and_strategies_until_a_tab_is_chosen(panels: Panels, state: State) -> None:

@@ -16,7 +16,7 @@ import pytest
 import remat_explorer as rx
 from remat_explorer.graph import Graph
 from remat_explorer.report import Origin
-from remat_explorer.report.contents import Contents
+from remat_explorer.report.contents import ReportContents
 from remat_explorer.report.drawing import differences
 from remat_explorer.report.usage import program
 from tests.figures.choices import chain_with_choices
@@ -73,7 +73,7 @@ def test_names_of_models_and_operations_cannot_break_the_page(chain: Any, tmp_pa
     graph = dataclasses.replace(chain.graph, name=evil, operations=nodes)
     page = rx.report(rx.solve(graph, budget=4), tmp_path / "report.html").read_text(encoding="utf-8")
     assert "<b>&" not in page
-    assert Contents(rx.solve(graph, budget=4)).file_name("graph").count("/") == 0
+    assert ReportContents(rx.solve(graph, budget=4)).file_name("graph").count("/") == 0
 
 
 def test_a_thousand_operations_stay_below_the_limit(data: Path, tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_an_execution_stands_beside_its_prediction_and_the_program_trains(tmp_pa
     assert "with the gradients of plain PyTorch bit for bit" in page
     assert "not executed" not in page
 
-    contents = Contents(solution, origin=origin)
+    contents = ReportContents(solution, origin=origin)
     for what in ("graph", "solution"):
         (tmp_path / contents.file_name(what)).write_text(unpacked(page, f"{what}-file"), encoding="utf-8")
     monkeypatch.chdir(tmp_path)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remat_explorer.solvers.milp import Milp
-from remat_explorer.solvers.milp_handle import Rows, add_rows
+from remat_explorer.solvers.milp_handle import WaitingRows, add_rows
 
 COLUMNS = 4
 ENTRY = st.tuples(st.integers(0, COLUMNS - 1), st.integers(-3, 3))
@@ -28,7 +28,7 @@ def model_of(solver_name: str) -> Any:
 
 @given(st.lists(ROW, max_size=6))
 def test_rows_are_what_python_mip_adds_one_by_one(drawn):
-    rows = Rows()
+    rows = WaitingRows()
     for entries, sense, right in drawn:
         rows.add([column for column, _ in entries], [float(weight) for _, weight in entries], sense, float(right))
     short, long = model_of("HIGHS"), model_of("CBC")  # the handle of CBC has no short way

@@ -8,7 +8,7 @@ import pytest
 from remat_explorer.instances import linear
 from remat_explorer.solution import Status
 from remat_explorer.solvers import checkpoint_all_peak, solve
-from remat_explorer.solvers.anytime.plain_search import Search
+from remat_explorer.solvers.anytime.plain_search import PlainSearch
 from remat_explorer.solvers.base import Limits, Progress
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.smallest_budget import largest_operation
@@ -50,7 +50,9 @@ def test_a_search_begins_with_what_is_known():
     chain = linear(8)
     known = solve(chain, 4)
     heard: list[Progress] = []
-    search = Search(Condensed.of(chain), 4, Limits(30, report=heard.append), known.schedule, known.lower_bound or 0.0)
+    search = PlainSearch(
+        Condensed.of(chain), 4, Limits(30, report=heard.append), known.schedule, known.lower_bound or 0.0
+    )
     answer = search.run()
     assert answer.schedule is known.schedule
     assert answer.lower_bound == known.lower_bound

@@ -11,7 +11,15 @@ import anywidget
 import traitlets as t
 
 from remat_explorer.errors import RematError
-from remat_explorer.explorer.export.exporting import KINDS, Kind, file_name, free_path, require_kind, say_written, write
+from remat_explorer.explorer.export.exporting import (
+    EXPORTS,
+    Export,
+    file_name,
+    free_path,
+    require_kind,
+    say_written,
+    write,
+)
 from remat_explorer.explorer.state.state import State
 
 HERE = Path(__file__).parent
@@ -80,7 +88,7 @@ class ExportView:
         else:
             self._hand_over(kind)
 
-    def _hand_over(self, kind: Kind) -> None:
+    def _hand_over(self, kind: Export) -> None:
         assert kind.write is not None
         name = file_name(self._state, kind)
         with tempfile.TemporaryDirectory() as folder:
@@ -92,7 +100,7 @@ class ExportView:
         self._state.say(f"Handed {name} to the browser.", "good")
 
     def _draw(self, change: Any = None) -> None:
-        self.widget.entries = [[name, kind.label, kind.missing(self._state)] for name, kind in KINDS.items()]
+        self.widget.entries = [[name, kind.label, kind.missing(self._state)] for name, kind in EXPORTS.items()]
 
     def _heard(self, widget: Any, message: dict[str, Any], buffers: list[bytes]) -> None:
         try:

@@ -19,7 +19,7 @@ NOT_EXECUTED = "This needs an execution: execute the schedule first."
 
 
 @dataclass(frozen=True)
-class Kind:
+class Export:
     """Something that can be exported.
 
     Attributes:
@@ -118,21 +118,21 @@ def _write_snapshot(state: State, path: Path) -> None:
         measure(solution, *run, device=state.device, repeats=1, snapshot=path)
 
 
-KINDS: dict[str, Kind] = {
-    "report": Kind("Report (HTML)", "report.html", _no_answer, _write_report, slow=True),
-    "solution": Kind("Solution (JSON)", "solution.json", _no_answer, _write_solution),
-    "graph": Kind("Graph (JSON)", "graph.json", _no_graph, _write_graph),
-    "sweep": Kind("Trade-off curve (JSON)", "sweep.json", _no_frontier, _write_sweep),
-    "trace": Kind("Execution for Perfetto (JSON)", "trace.json", _no_measurement, _write_trace),
-    "snapshot": Kind("PyTorch memory snapshot", "snapshot.pickle", _no_snapshot, _write_snapshot, slow=True),
-    "matrices-png": Kind("Matrices (PNG)", "matrices.png", _no_matrices),
-    "model-png": Kind("Model (PNG)", "model.png", _no_model),
-    "plots-png": Kind("Plots (PNG)", "plots.png", _no_schedule),
-    "plots-svg": Kind("Plots (SVG)", "plots.svg", _no_schedule),
+EXPORTS: dict[str, Export] = {
+    "report": Export("Report (HTML)", "report.html", _no_answer, _write_report, slow=True),
+    "solution": Export("Solution (JSON)", "solution.json", _no_answer, _write_solution),
+    "graph": Export("Graph (JSON)", "graph.json", _no_graph, _write_graph),
+    "sweep": Export("Trade-off curve (JSON)", "sweep.json", _no_frontier, _write_sweep),
+    "trace": Export("Execution for Perfetto (JSON)", "trace.json", _no_measurement, _write_trace),
+    "snapshot": Export("PyTorch memory snapshot", "snapshot.pickle", _no_snapshot, _write_snapshot, slow=True),
+    "matrices-png": Export("Matrices (PNG)", "matrices.png", _no_matrices),
+    "model-png": Export("Model (PNG)", "model.png", _no_model),
+    "plots-png": Export("Plots (PNG)", "plots.png", _no_schedule),
+    "plots-svg": Export("Plots (SVG)", "plots.svg", _no_schedule),
 }
 
 
-def require_kind(state: State, name: str) -> Kind:
+def require_kind(state: State, name: str) -> Export:
     """The kind of that name, if the state has what it takes.
 
     Raises:
@@ -144,18 +144,18 @@ def require_kind(state: State, name: str) -> Kind:
         ...
     remat_explorer.errors.RematError: There is no solution yet: solve first.
     """
-    if name not in KINDS:
-        raise UnknownNameError("kind of export", name, KINDS)
-    kind = KINDS[name]
+    if name not in EXPORTS:
+        raise UnknownNameError("kind of export", name, EXPORTS)
+    kind = EXPORTS[name]
     if missing := kind.missing(state):
         raise RematError(missing)
     return kind
 
 
-def file_name(state: State, kind: Kind) -> str:
+def file_name(state: State, kind: Export) -> str:
     """A name for the file: the model's, as far as file systems take it, and what it is.
 
-    >>> file_name(State(model="nets/big.py:make_model"), KINDS["report"])
+    >>> file_name(State(model="nets/big.py:make_model"), EXPORTS["report"])
     'nets_big.py_make_model-report.html'
     """
     plain = "".join(c if c.isalnum() or c in "._-" else "_" for c in state.model).strip(".")
@@ -175,7 +175,7 @@ def free_path(path: Path) -> Path:
     return free
 
 
-def write(state: State, kind: Kind, path: Path, cancelled: threading.Event | None = None) -> None:
+def write(state: State, kind: Export, path: Path, cancelled: threading.Event | None = None) -> None:
     """Write a file and say so; one that is in the way meanwhile is never replaced.
 
     Raises:

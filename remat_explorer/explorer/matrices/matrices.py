@@ -10,7 +10,7 @@ from typing import Any
 import anywidget
 import traitlets as t
 
-from remat_explorer.explorer.matrices.matrix_cells import Cells, difference_planes, kind_colours, labels
+from remat_explorer.explorer.matrices.matrix_cells import MatrixCells, difference_planes, kind_colours, labels
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.state.zooming import follow
 from remat_explorer.figures.palette import DARK, LIGHT
@@ -31,7 +31,7 @@ class Matrices(anywidget.AnyWidget):
 
     Attributes:
         rows: stages on the screen, of both schedules when two are compared.
-        runs, R, S, U, largest: the attributes of `Cells`.
+        runs, R, S, U, largest: the attributes of `MatrixCells`.
         compared_computed, compared_kept: what `difference_planes` says; empty when nothing is compared.
         found: operations that are marked.
         zoom: first and last stage, first and last operation on the screen; empty is everything.
@@ -103,7 +103,7 @@ class MatrixView:
             widget.kinds = kind_colours(schedule.graph)
             widget.resident = schedule.graph.resident_bytes
         if schedule is not self._drawn[0]:
-            cells = Cells.of(schedule)
+            cells = MatrixCells.of(schedule)
             widget.runs, widget.R, widget.S = cells.runs, cells.R, cells.S
             widget.U, widget.largest = cells.U, cells.largest
         if other is None:

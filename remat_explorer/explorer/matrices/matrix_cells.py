@@ -16,16 +16,17 @@ from remat_explorer.quantities import format_seconds
 from remat_explorer.schedule import Schedule
 
 LEVELS = 65535  # U travels as 16 bits: fine enough for three digits, a quarter of int64
-KINDS = 4  # of computation; a cell of R is its kind plus 4 times the number of the implementation
+COMPUTATIONS = 4  # of computation; a cell of R is its kind plus 4 times the number of the implementation
 
 
 @dataclass(frozen=True)
-class Cells:
+class MatrixCells:
     """The matrices of a schedule, as small as they get without losing anything: bits, and bytes where something is.
 
     Attributes:
         runs: bits, most significant first, rows padded to bytes: which cells of R compute.
-        R: one byte for each of these in order, the kind of `computation_kinds` plus `KINDS` times the implementation.
+        R: one byte for each of these in order, the kind of `computation_kinds` plus `COMPUTATIONS` times the
+            implementation.
         S: bits like ``runs``.
         U: of these cells, little-endian 16-bit, the share of ``largest`` times `LEVELS`, at least 1: first the memory
             that is held before each computation, back to the stage's one before, then the memory while each runs.
@@ -39,11 +40,11 @@ class Cells:
     largest: float
 
     @staticmethod
-    def of(schedule: Schedule) -> Cells:
+    def of(schedule: Schedule) -> MatrixCells:
         """The cells of a schedule.
 
         >>> from remat_explorer.instances import linear
-        >>> cells = Cells.of(Schedule(linear(1), np.eye(3), np.tril(np.ones((3, 3)), -1)))
+        >>> cells = MatrixCells.of(Schedule(linear(1), np.eye(3), np.tril(np.ones((3, 3)), -1)))
         >>> list(cells.runs), list(cells.R), list(cells.S)
         ([128, 64, 32], [5, 6, 6], [0, 128, 192])
         """
@@ -53,8 +54,8 @@ class Cells:
         shown = schedule.U.ravel()[np.concatenate([before, cells])]
         largest = float(shown.max()) if shown.size else 0.0
         levels = np.maximum(1, np.rint(shown * (LEVELS / max(largest, 1.0))))
-        kinds = computation_kinds(schedule).ravel()[cells] + schedule.R.ravel()[cells] * np.uint8(KINDS)
-        return Cells(
+        kinds = computation_kinds(schedule).ravel()[cells] + schedule.R.ravel()[cells] * np.uint8(COMPUTATIONS)
+        return MatrixCells(
             runs=np.packbits(runs, axis=1).tobytes(),
             R=kinds.tobytes(),
             S=np.packbits(schedule.S, axis=1).tobytes(),

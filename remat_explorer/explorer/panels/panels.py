@@ -13,13 +13,13 @@ from remat_explorer.explorer.panels.explain_panel import ExplainPanel
 from remat_explorer.explorer.panels.help import LEGEND, TABS, legend_html
 from remat_explorer.explorer.panels.markup import colours
 from remat_explorer.explorer.panels.peak_panel import PeakPanel
-from remat_explorer.explorer.panels.plan_view import PlanPanel
+from remat_explorer.explorer.panels.plan_panel import PlanPanel
 from remat_explorer.explorer.panels.solver_panel import SolverPanel
 from remat_explorer.explorer.panels.ways_panel import WaysPanel
 from remat_explorer.explorer.state.state import PANELS, State
 
 HEIGHT = "232px"
-KINDS = (ExplainPanel, PlanPanel, PeakPanel, WaysPanel, SolverPanel, ComparePanel, ExecutionPanel)
+VIEWS = (ExplainPanel, PlanPanel, PeakPanel, WaysPanel, SolverPanel, ComparePanel, ExecutionPanel)
 
 
 class Panels:
@@ -27,7 +27,7 @@ class Panels:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self.views = {kind.name: kind(state) for kind in KINDS}
+        self.views = {kind.name: kind(state) for kind in VIEWS}
         self.tabs = w.ToggleButtons(
             options=[(TABS[name][0], name) for name in PANELS],
             tooltips=[TABS[name][1] for name in PANELS],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remat_explorer.explanations import Memory, Mention, Row, alive_at
+from remat_explorer.explanations import Memory, Mention, PeakRow, alive_at
 from remat_explorer.explorer.panels.clickable import Click
 from remat_explorer.explorer.panels.markup import button, data, link, note, sentence, text
 from remat_explorer.explorer.panels.side_panel import SidePanel, select
@@ -49,7 +49,7 @@ def memory_html(memory: Memory, selected: int = -1) -> str:
     )
 
 
-def _row_html(row: Row, stage: int, share: float, selected: int) -> str:
+def _row_html(row: PeakRow, stage: int, share: float, selected: int) -> str:
     chosen = " selected" if row.value is not None and row.value == selected else ""
     target = data(row.value, stage) if row.value is not None else ""
     name = link(Mention(row.name, row.value, stage)) if row.value is not None else text(row.name)

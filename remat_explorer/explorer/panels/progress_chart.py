@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from remat_explorer.explorer.state.state import Moment
+from remat_explorer.explorer.state.state import HistoryPoint
 from remat_explorer.quantities import format_overhead, format_seconds
 
 WIDTH, HEIGHT = 380, 112
@@ -13,7 +13,7 @@ LEFT, RIGHT, TOP, BOTTOM = 52, 8, 8, 18  # margins
 Step = tuple[float, float]  # seconds, overhead as a ratio
 
 
-def progress_svg(history: Sequence[Moment], total_cost: float, now: float = 0.0) -> str:
+def progress_svg(history: Sequence[HistoryPoint], total_cost: float, now: float = 0.0) -> str:
     """An inline SVG: incumbent and bound as steps over time, as overheads; "" where nothing is known yet.
 
     Args:
@@ -70,7 +70,7 @@ def corners(steps: Sequence[Step], end: float) -> list[Step]:
     return [*staircase, (end, staircase[-1][1])] if staircase else []
 
 
-def _steps(history: Sequence[Moment], name: str, total_cost: float) -> list[Step]:
+def _steps(history: Sequence[HistoryPoint], name: str, total_cost: float) -> list[Step]:
     """The moments at which a level changes."""
     steps: list[Step] = []
     for moment in history:

@@ -10,7 +10,7 @@ from remat_explorer.explorer.plots.live_figure import Canvas
 from remat_explorer.explorer.plots.plots_layout import HEIGHT, WIDTH
 from remat_explorer.explorer.plots.plots_legend import legend_html
 from remat_explorer.explorer.plots.plots_page import PlotsPage
-from remat_explorer.explorer.plots.plots_scene import FIXED, Scene
+from remat_explorer.explorer.plots.plots_scene import FIXED, PlotsScene
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.choosing import choose, choose_next
 from remat_explorer.figures.memory.timeline_traces import PLACES
@@ -23,7 +23,7 @@ class PlotsView:
     """Keeps the figure and the state together, both ways; what changes at once is drawn once."""
 
     def __init__(self, state: State) -> None:
-        self._state, self._scene = state, Scene()
+        self._state, self._scene = state, PlotsScene()
         self._canvas: Canvas | None = None
         self._drawn: tuple[Any, ...] = ()
         self._switch = w.ToggleButtons(

@@ -32,7 +32,7 @@ class Spot:
     overhead: float
 
 
-class Scene:
+class PlotsScene:
     """Traces and layout of one state after another."""
 
     def __init__(self) -> None:

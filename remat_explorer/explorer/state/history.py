@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from remat_explorer.explorer.state.state import Moment
+from remat_explorer.explorer.state.state import HistoryPoint
 from remat_explorer.solvers.base import Progress
 
 MOST = 400  # moments that are kept of one solve
 
 
-def with_progress(history: tuple[Moment, ...], known: Progress) -> tuple[Moment, ...]:
+def with_progress(history: tuple[HistoryPoint, ...], known: Progress) -> tuple[HistoryPoint, ...]:
     """The history with one more report.
 
     Of a stretch in which nothing changed the first and the last moment stay; beyond `MOST` every other one goes, but
@@ -20,7 +20,7 @@ def with_progress(history: tuple[Moment, ...], known: Progress) -> tuple[Moment,
     >>> [(moment.seconds, moment.lower_bound) for moment in history]
     [(0, 2.0), (3, 2.0), (4, 3.0)]
     """
-    moment = Moment(known.seconds, known.cost, known.lower_bound)
+    moment = HistoryPoint(known.seconds, known.cost, known.lower_bound)
     last = history[-2:]
     if len(last) == 2 and all((m.cost, m.lower_bound) == (moment.cost, moment.lower_bound) for m in last):
         history = history[:-1]

@@ -19,7 +19,7 @@ from remat_explorer.solvers.sweeps.sharing import assessed
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
+class StateQuestion:
     """A graph with the options of a strategy, and how its schedules become schedules of the state's graph.
 
     Attributes:
@@ -59,7 +59,7 @@ def takes_choices(strategy: str) -> bool:
     return method is not None and method.choices is Support.YES
 
 
-def question_of(state: State, options: dict[str, Any] | None = None) -> Question:
+def question_of(state: State, options: dict[str, Any] | None = None) -> StateQuestion:
     """What the state's strategy is asked.
 
     Args:
@@ -70,13 +70,13 @@ def question_of(state: State, options: dict[str, Any] | None = None) -> Question
     assert graph is not None
     given = dict(state.options) if options is None else dict(options)
     if not graph.has_choices or strategy not in STRATEGIES:
-        return Question(graph, given, state.kinds)
+        return StateQuestion(graph, given, state.kinds)
     if not takes_choices(strategy):
         plain = plain_selection(graph)
-        return Question(plain.graph, given, (), plain)
+        return StateQuestion(plain.graph, given, (), plain)
     if "implementations" in given:  # by name, in the options: what is proven then holds without any of them
-        return Question(graph, given, ())
-    return Question(graph, {**given, "implementations": option_of(graph, state.kinds)}, state.kinds)
+        return StateQuestion(graph, given, ())
+    return StateQuestion(graph, {**given, "implementations": option_of(graph, state.kinds)}, state.kinds)
 
 
 _selections: list[Selection] = []  # the last one: to select takes as long as to check a graph

@@ -27,7 +27,7 @@ PANELS = ("explain", "plan", "peak", "ways", "solver", "compare", "execution")
 
 
 @dataclass(frozen=True)
-class Moment:
+class HistoryPoint:
     """A step of a solve: seconds since it began, cost of the best schedule, lower bound; None where unknown."""
 
     seconds: float
@@ -102,7 +102,7 @@ class State(t.HasTraits):
     shortage = t.Unicode("", help="Why the last execution ran out of memory, or empty.")
     other: Solution | None = optional(Solution, "The solution that the one on the screen is compared with, or None.")
     frontier: Frontier | None = optional(Frontier, "The trade-off curve, as far as it is known.")
-    history = t.Tuple(default_value=(), help="How the last solve went: a `Moment` for each step it reported.")
+    history = t.Tuple(default_value=(), help="How the last solve went: a `HistoryPoint` for each step it reported.")
 
     # What is going on.
     busy = t.Unicode("", help="'loading', 'solving', 'executing', or empty.")

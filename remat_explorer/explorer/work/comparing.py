@@ -58,14 +58,14 @@ def open_other(state: State, path: str) -> None:
 
 
 @dataclass(frozen=True)
-class Cells:
+class DifferingCells:
     """How many cells of a matrix only A has, and only B."""
 
     only_a: int
     only_b: int
 
 
-def differing_cells(a: np.ndarray, b: np.ndarray) -> Cells | None:
+def differing_cells(a: np.ndarray, b: np.ndarray) -> DifferingCells | None:
     """Cells that are set in one of two matrices only; None where their shapes differ.
 
     >>> differing_cells(np.array([[1, 0], [1, 1]]), np.array([[1, 1], [0, 1]]))
@@ -74,7 +74,7 @@ def differing_cells(a: np.ndarray, b: np.ndarray) -> Cells | None:
     if a.shape != b.shape:
         return None
     first, second = a != 0, b != 0
-    return Cells(int((first & ~second).sum()), int((second & ~first).sum()))
+    return DifferingCells(int((first & ~second).sum()), int((second & ~first).sum()))
 
 
 def figures_of(solution: Solution) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ from typing import Any
 from remat_explorer.errors import SolverError
 from remat_explorer.explorer.state.frontiers import join
 from remat_explorer.explorer.state.history import with_progress
-from remat_explorer.explorer.state.questions import Question, question_of, remark_on
+from remat_explorer.explorer.state.questions import StateQuestion, question_of, remark_on
 from remat_explorer.explorer.state.state import State
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.schedule import Schedule
@@ -74,7 +74,7 @@ def _options(state: State) -> dict[str, Any]:
     return dict(state.options)
 
 
-def _on_graph(question: Question, reports: Sequence[Progress]) -> list[Progress]:
+def _on_graph(question: StateQuestion, reports: Sequence[Progress]) -> list[Progress]:
     """Reports with their schedules on the state's graph."""
     return [
         report if report.schedule is None else replace(report, schedule=question.schedule(report.schedule))

@@ -13,7 +13,7 @@ from remat_explorer.figures.memory.value_holdings import value_holdings
 from remat_explorer.plan import Compute, Plan
 
 Stacking = Literal["kind", "value"]
-KINDS = ("resident", "kept", "temporaries", "gradients")
+PARTS = ("resident", "kept", "temporaries", "gradients")
 LARGEST = 7  # values with a layer of their own; the palette has as many hues
 LAYERS = LARGEST + 2  # with resident bytes below them and all other values above
 
@@ -92,8 +92,8 @@ def stack(plan: Plan, by: Stacking = "kind") -> Stack:
     """
     parts, graph = holdings(plan), plan.graph
     if by == "kind":
-        layers = np.array([getattr(parts, name) for name in KINDS])
-        return Stack(plan, by, KINDS, (-1,) * len(KINDS), layers, parts.statement, parts.stage)
+        layers = np.array([getattr(parts, name) for name in PARTS])
+        return Stack(plan, by, PARTS, (-1,) * len(PARTS), layers, parts.statement, parts.stage)
     held = value_holdings(plan, LARGEST)
     other = parts.total - parts.resident - held.bytes.sum(axis=0)
     names = ("resident", *(graph.values[v].name for v in held.values), "other")

@@ -15,7 +15,7 @@ from remat_explorer.schedule import Schedule
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-KINDS = ("nothing", "forward", "backward", "recompute")
+COMPUTATIONS = ("nothing", "forward", "backward", "recompute")
 
 
 def computation_matrices(schedules: Sequence[Schedule], titles: Sequence[str], theme: Theme = "light") -> Figure:
@@ -52,12 +52,14 @@ def computation_matrices(schedules: Sequence[Schedule], titles: Sequence[str], t
             zmax=RECOMPUTE + 0.5,
             colorscale=scale,
             showscale=False,
-            customdata=np.stack([np.broadcast_to(names, kinds.shape), np.array(KINDS, dtype=object)[kinds]], axis=-1),
+            customdata=np.stack(
+                [np.broadcast_to(names, kinds.shape), np.array(COMPUTATIONS, dtype=object)[kinds]], axis=-1
+            ),
             hovertemplate="stage %{y}, %{customdata[0]}: %{customdata[1]}<extra></extra>",
             row=1,
             col=column,
         )
-    for name, shade in zip(KINDS[1:], shades[1:], strict=True):
+    for name, shade in zip(COMPUTATIONS[1:], shades[1:], strict=True):
         figure.add_scatter(x=[None], y=[None], mode="markers", name=name, marker={"color": shade, "symbol": "square"})
     figure.update_xaxes(title_text="operation", showgrid=False, zeroline=False)
     figure.update_yaxes(autorange="reversed", showgrid=False, zeroline=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from remat_explorer.figures.palette import Theme, palette
-from remat_explorer.figures.tradeoffs.tradeoff_extent import Extent, Placed
+from remat_explorer.figures.tradeoffs.tradeoff_extent import Extent, PlacedPoint
 from remat_explorer.figures.tradeoffs.tradeoff_traces import curve_traces, pointer_traces
 from remat_explorer.solvers import Frontier
 
@@ -18,8 +18,8 @@ NONE_FITS = "No strategy has a schedule within these budgets"
 def tradeoff(
     frontier: Frontier,
     budget: int | None = None,
-    selected: Placed | None = None,
-    measurement: Placed | None = None,
+    selected: PlacedPoint | None = None,
+    measurement: PlacedPoint | None = None,
     theme: Theme = "light",
 ) -> Figure:
     """Overhead against predicted peak of every schedule that a sweep found.

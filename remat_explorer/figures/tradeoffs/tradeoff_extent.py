@@ -14,7 +14,7 @@ from remat_explorer.solvers import Frontier
 LEAST = 2.0  # % of overhead that there is always room for
 
 
-class Placed(Protocol):
+class PlacedPoint(Protocol):
     """Something with a place in the figure: a solution, or what was measured of one."""
 
     @property
@@ -44,7 +44,7 @@ class Extent:
     bottom: float
     top: float
 
-    def place(self, placed: Placed | None) -> tuple[list[float], list[float]]:
+    def place(self, placed: PlacedPoint | None) -> tuple[list[float], list[float]]:
         """Where something is drawn, as coordinates of no point or one.
 
         >>> Extent.around(None).place(None)
@@ -56,7 +56,7 @@ class Extent:
         return [placed.peak / self.axis.bytes], [overhead]
 
     @staticmethod
-    def around(frontier: Frontier | None, budget: int | None = None, *others: Placed | None) -> Extent:
+    def around(frontier: Frontier | None, budget: int | None = None, *others: PlacedPoint | None) -> Extent:
         """Room for every point, the budget and others, with a margin.
 
         Some methods cost many times as much as the best and would press all others onto the axis; so the top is at

@@ -8,7 +8,7 @@ import numpy as np
 
 from remat_explorer.figures.palette import Theme, palette
 from remat_explorer.figures.tradeoffs.marks import mark
-from remat_explorer.figures.tradeoffs.tradeoff_extent import Extent, Placed
+from remat_explorer.figures.tradeoffs.tradeoff_extent import Extent, PlacedPoint
 from remat_explorer.figures.tradeoffs.tradeoff_points import (
     bound_steps,
     describe,
@@ -107,8 +107,8 @@ def _proven_line(frontier: Frontier, extent: Extent) -> tuple[np.ndarray, np.nda
 def pointer_traces(
     extent: Extent,
     budget: int | None = None,
-    selected: Placed | None = None,
-    measurement: Placed | None = None,
+    selected: PlacedPoint | None = None,
+    measurement: PlacedPoint | None = None,
     theme: Theme = "light",
 ) -> list[Trace]:
     """The budget as a vertical line, the measured point, and the ring around the selected one.

@@ -26,7 +26,7 @@ PROVEN = 1e-4  # gap that counts as a proof
 
 
 @dataclass(frozen=True)
-class Limits:
+class ApproximationLimits:
     """Seconds of each solve, and of each linear program that is rounded."""
 
     time_limit: float = 10.0
@@ -85,7 +85,7 @@ class Ratios:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ApproximationComparison:
     """Every method on one graph.
 
     Attributes:
@@ -113,10 +113,10 @@ def budget_at(graph: Graph, fraction: float) -> int:
 def compare(
     graph: Graph,
     fractions: list[float],
-    limits: Limits,
+    limits: ApproximationLimits,
     tell: Callable[[str], None] = lambda text: None,
     cancelled: Callable[[], bool] = lambda: False,
-) -> Comparison:
+) -> ApproximationComparison:
     """Every method at every budget of a graph.
 
     Args:
@@ -141,7 +141,7 @@ def compare(
         point = {"fraction": fraction, "budget": budget, "cheapest": min(numbers), "lower_bound": best.lower_bound}
         points.append(point | {"optimal": best.cost, "gap": best.gap, "costs": costs})
         tell("  ".join([f"{graph.name} at {fraction:g}", str(best), *(f"{name} {costs[name]}" for name in METHODS)]))
-    return Comparison(points, ratios, proven)
+    return ApproximationComparison(points, ratios, proven)
 
 
 def count(ratios: dict[str, Ratios], costs: dict[str, Any], cheapest: float) -> None:
@@ -162,7 +162,7 @@ def count(ratios: dict[str, Ratios], costs: dict[str, Any], cheapest: float) -> 
 
 
 def costs_at(
-    graph: Graph, budget: int, limits: Limits, cancelled: Callable[[], bool] = lambda: False
+    graph: Graph, budget: int, limits: ApproximationLimits, cancelled: Callable[[], bool] = lambda: False
 ) -> tuple[Solution, dict[str, Any]]:
     """The optimal strategy's solution at a budget, and the cost of each method there.
 

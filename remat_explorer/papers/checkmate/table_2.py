@@ -9,14 +9,14 @@ from remat_explorer.papers.checkmate.approximation import (
     FIRST,
     METHODS,
     ROUNDING,
-    Comparison,
-    Limits,
+    ApproximationComparison,
+    ApproximationLimits,
     Ratios,
     compare,
     count,
 )
 from remat_explorer.papers.drawing import bars
-from remat_explorer.papers.item import Cancelled, Item, Outcome, Settings, Tell
+from remat_explorer.papers.item import Cancelled, Item, ItemOutcome, Settings, Tell
 from remat_explorer.papers.networks import LAYERS, layer_graph
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ PUBLISHED: dict[str, dict[str, float | None]] = {
 }
 NETWORKS: dict[Settings, tuple[str, ...]] = {"small": ("VGG16", "VGG19"), "full": tuple(PUBLISHED)}
 FRACTIONS: dict[Settings, list[float]] = {"small": [0.1, 0.4, 0.7], "full": [0.05, 0.1, 0.2, 0.4, 0.7, 0.9]}
-LIMITS = {"small": Limits(5.0, 10.0), "full": Limits(10.0, 100.0)}
+LIMITS = {"small": ApproximationLimits(5.0, 10.0), "full": ApproximationLimits(10.0, 100.0)}
 
 
-def table_2(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
+def table_2(settings: Settings, progress: Tell, cancelled: Cancelled) -> ItemOutcome:
     """Geometric means across budgets; the batch does not matter, as budgets grow with it."""
     rows: list[dict[str, Any]] = []
     for name in NETWORKS[settings]:
@@ -47,7 +47,7 @@ def table_2(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome
     return outcome_of(rows, complete=len(rows) == len(NETWORKS[settings]) * len(METHODS) and not cancelled())
 
 
-def measured_before(details: Sequence[dict[str, Any]]) -> Outcome:
+def measured_before(details: Sequence[dict[str, Any]]) -> ItemOutcome:
     """The outcome of an earlier measurement.
 
     Args:
@@ -59,11 +59,11 @@ def measured_before(details: Sequence[dict[str, Any]]) -> Outcome:
         ratios = {name: Ratios() for name in METHODS}
         for point in entry["points"]:
             count(ratios, point["costs"], point["cheapest"])
-        rows += _rows(names[entry["graph"]], Comparison(entry["points"], ratios, entry["proven"]))
+        rows += _rows(names[entry["graph"]], ApproximationComparison(entry["points"], ratios, entry["proven"]))
     return outcome_of(rows, complete=len(rows) == len(PUBLISHED) * len(METHODS))
 
 
-def outcome_of(rows: list[dict[str, Any]], complete: bool) -> Outcome:
+def outcome_of(rows: list[dict[str, Any]], complete: bool) -> ItemOutcome:
     """The outcome of rows, one for each network and method."""
     networks = list(dict.fromkeys(row["network"] for row in rows))
     parts = []
@@ -71,10 +71,10 @@ def outcome_of(rows: list[dict[str, Any]], complete: bool) -> Outcome:
         means = {row["method"]: row for row in rows if row["network"] == network}
         parts.append(f"{network} {_mean(means[ROUNDING])} (first answer {_mean(means[FIRST])})")
     result = f"Two-phase rounding over the optimum, FLOP costs: {', '.join(parts)}." if parts else "Nothing was solved."
-    return Outcome(result, tuple(rows), lambda: _draw(rows, networks), complete)
+    return ItemOutcome(result, tuple(rows), lambda: _draw(rows, networks), complete)
 
 
-def _rows(network: str, found: Comparison) -> list[dict[str, Any]]:
+def _rows(network: str, found: ApproximationComparison) -> list[dict[str, Any]]:
     return [
         {"network": network, "method": method, "ratio": ratio.mean, "budgets with a schedule": len(ratio.found)}
         | {"budgets": len(found.points), "not in time": ratio.late, "refused": ratio.refused}

@@ -28,18 +28,18 @@ from dataclasses import replace
 
 from remat_explorer.graph import Graph
 from remat_explorer.solvers.anytime.joint_search_settings import JOINT_SEARCH, JointSearchSettings
-from remat_explorer.solvers.anytime.plain_search import Search
+from remat_explorer.solvers.anytime.plain_search import PlainSearch
 from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress
 from remat_explorer.solvers.bounds.few_moments import few_moments_bound
 from remat_explorer.solvers.bounds.guidance import guides
 from remat_explorer.solvers.incumbent import Incumbent
 from remat_explorer.solvers.milp import Milp
-from remat_explorer.solvers.monet.candidate import Candidate
+from remat_explorer.solvers.monet.candidate_selection import CandidateSelection
 from remat_explorer.solvers.monet.choice_search import ChoiceSearch
 from remat_explorer.solvers.monet.codes import Codes
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
 from remat_explorer.solvers.monet.joint_problem import JointProblem
-from remat_explorer.solvers.monet.relaxation_with_choices import Relaxation
+from remat_explorer.solvers.monet.relaxation_with_choices import RelaxationWithChoices
 from remat_explorer.solvers.monet.switching import switch_runs
 from remat_explorer.solvers.monet.tables import Tables
 from remat_explorer.solvers.monet.uniform_choices import cheapest, default_or_leaner, lightest, smallest
@@ -71,7 +71,7 @@ class JointSearch:
         self.settings = settings
         self.incumbent = Incumbent(limits, bound=self.problem.least_cost)
         self.limits, self.one_thread = limits, replace(limits, threads=1, report=self.incumbent.pass_on)
-        self.candidates: dict[tuple, Candidate] = {}
+        self.candidates: dict[tuple, CandidateSelection] = {}
         if known is not None:
             self.incumbent.keep(known.schedule)
             self.incumbent.raise_bound(known.lower_bound or 0.0)
@@ -86,7 +86,7 @@ class JointSearch:
         if int(self.problem.least_memory.max()) > self.budget:
             return Answer(None, infeasible=True)
         self.tables = Tables(self.problem)
-        self.relaxation = Relaxation(self.tables, self.budget, self.settings.relaxation)
+        self.relaxation = RelaxationWithChoices(self.tables, self.budget, self.settings.relaxation)
         if all(len(ways) <= 1 for ways in self.problem.ways) and self._solve_plain():
             return self.incumbent.answer()
         small = self.problem.graph.stages * self.problem.graph.n <= self.settings.exact_up_to
@@ -119,7 +119,9 @@ class JointSearch:
             self.incumbent.tell(progress.doing)
 
         limits = replace(self.limits, report=hear)
-        answer = Search(candidate.condensed, self.budget, limits, None, self.incumbent.bound, self.settings.plain).run()
+        answer = PlainSearch(
+            candidate.condensed, self.budget, limits, None, self.incumbent.bound, self.settings.plain
+        ).run()
         self.incumbent.keep(candidate.take(answer.schedule))
         self.incumbent.raise_bound(math.inf if answer.infeasible else answer.lower_bound or 0.0)
         return True
@@ -193,19 +195,19 @@ class JointSearch:
             if all(self._is_finished(candidate) for candidate in promising):
                 break
 
-    def _promising(self) -> list[Candidate]:
+    def _promising(self) -> list[CandidateSelection]:
         """The candidates whose schedules are close to the cheapest, the cheapest first."""
         candidates = sorted(self.candidates.values(), key=_cost)
         most = (1 + self.settings.close) * _cost(candidates[0])
         return [one for one in candidates if not self._is_finished(one) and _cost(one) <= most][:2] or candidates[:1]
 
-    def _is_finished(self, candidate: Candidate) -> bool:
+    def _is_finished(self, candidate: CandidateSelection) -> bool:
         """Whether a search of a choice has come to its end, or is proven to find nothing cheaper."""
         return candidate.finished or candidate.bound >= self.incumbent.cost * (1 - PROVEN / 10)
 
-    def _candidate(self, choice: Mapping[int, int]) -> Candidate | None:
+    def _candidate(self, choice: Mapping[int, int]) -> CandidateSelection | None:
         """The candidate of a choice; None if it needs an implementation that may not be chosen, or cannot fit."""
-        candidate = Candidate.of(self.problem.graph, choice, self.budget) if choice else None
+        candidate = CandidateSelection.of(self.problem.graph, choice, self.budget) if choice else None
         return candidate if candidate is not None and candidate.keeps_to(self.codes) else None
 
     def _plan(self, choice: Mapping[int, int], doing: str) -> None:
@@ -227,7 +229,7 @@ class JointSearch:
             guided = guided_schedule(condensed, budget, walks, lambda: limits.over, plain.planner.local)
             self.incumbent.keep(candidate.take(guided))
 
-    def _search(self, candidate: Candidate, seconds: float) -> None:
+    def _search(self, candidate: CandidateSelection, seconds: float) -> None:
         """Search on with one choice that may cost less; its schedules are taken in as they come."""
         if self._is_finished(candidate):
             return
@@ -238,10 +240,10 @@ class JointSearch:
 
         limits = replace(self.one_thread, time_limit=self.limits.elapsed + seconds, report=hear)
         plain, bound = candidate.plain, candidate.bound
-        search = Search(candidate.condensed, self.budget, limits, plain, bound, self.settings.plain)
+        search = PlainSearch(candidate.condensed, self.budget, limits, plain, bound, self.settings.plain)
         self.incumbent.keep(candidate.take(search.run().schedule))
         candidate.finished, candidate.bound = search.settled, search.incumbent.bound
 
 
-def _cost(candidate: Candidate) -> float:
+def _cost(candidate: CandidateSelection) -> float:
     return math.inf if candidate.best is None else candidate.best.cost

@@ -35,12 +35,12 @@ import numpy as np
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.anytime.plain_search_settings import PLAIN_SEARCH, PlainSearchSettings
 from remat_explorer.solvers.base import Answer, Limits
+from remat_explorer.solvers.bounds.common_divisors import cost_step
 from remat_explorer.solvers.bounds.few_moments import few_moments_bound
 from remat_explorer.solvers.bounds.guidance import guides, guides_to
 from remat_explorer.solvers.bounds.point import Point
 from remat_explorer.solvers.bounds.refinement import Refinement
 from remat_explorer.solvers.bounds.restricted import run_again_in, solve_within
-from remat_explorer.solvers.bounds.rounding import cost_step
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.incumbent import Incumbent
 from remat_explorer.solvers.search.exact_search import search_exactly
@@ -52,7 +52,7 @@ SEED = 0
 SETTLED = 1e-7  # relative gap up to which the search has ended: less than a solver's tolerance tells nothing
 
 
-class Search:
+class PlainSearch:
     """The incumbent and the bound, and the steps that improve them.
 
     Args:

@@ -120,10 +120,10 @@ def max_image(
     backend(solver)
     load_search(on_progress)
     limits = Limits(time_limit, solver, threads, on_progress, cancelled)
-    return _Search(capture, parse_bytes(memory), overhead_limit, sides, limits).run()
+    return _SideSearch(capture, parse_bytes(memory), overhead_limit, sides, limits).run()
 
 
-class _Search:
+class _SideSearch:
     """Answers so far, by the place of a side in ``sides``."""
 
     def __init__(

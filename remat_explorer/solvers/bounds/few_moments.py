@@ -27,7 +27,7 @@ from remat_explorer.solvers.bounds.first_moments import first_moments
 from remat_explorer.solvers.bounds.possibilities import last_use
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.linear_expression import ABSENT, PRESENT, require_columns
-from remat_explorer.solvers.milp import Milp, Outcome
+from remat_explorer.solvers.milp import Milp, MilpOutcome
 
 
 class MomentsProblem:
@@ -122,7 +122,7 @@ class MomentsProblem:
     def _had(self, a: int, v: int, again: np.ndarray) -> list[tuple[float, int]]:
         return [(1.0, int(self.s[a, v])), (1.0, int(again[self.condensed.producer[v]]))]
 
-    def bound(self, outcome: Outcome) -> float:
+    def bound(self, outcome: MilpOutcome) -> float:
         """Lower bound on the cost, in the graph's unit."""
         return float(self.condensed.graph.total_cost + max(outcome.bound, 0.0) / self.cost_scale)
 

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from remat_explorer.solvers.base import Limits
+from remat_explorer.solvers.bounds.common_divisors import divisors
 from remat_explorer.solvers.bounds.cover_cuts import MemoryRow, violated_cover
 from remat_explorer.solvers.bounds.liveness_columns import LivenessColumns
-from remat_explorer.solvers.bounds.rounding import divisors
 from remat_explorer.solvers.bounds.row_settings import ROWS, RowSettings
 from remat_explorer.solvers.bounds.stages import Stages
 from remat_explorer.solvers.condensed import Condensed

@@ -25,11 +25,11 @@ import numpy as np
 
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Limits
+from remat_explorer.solvers.bounds.common_divisors import cost_step
 from remat_explorer.solvers.bounds.lazy_rows import LivenessRelaxation, refuse
 from remat_explorer.solvers.bounds.path_cuts import PathCut
 from remat_explorer.solvers.bounds.point import Point
 from remat_explorer.solvers.bounds.refinement_settings import REFINEMENT, RefinementSettings
-from remat_explorer.solvers.bounds.rounding import cost_step
 from remat_explorer.solvers.bounds.stages import Stages
 from remat_explorer.solvers.condensed import Condensed
 

@@ -18,10 +18,10 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.memory.least_plain import Least, Limiting, settle, smallest_schedule
-from remat_explorer.solvers.monet.candidate import Candidate
+from remat_explorer.solvers.monet.candidate_selection import CandidateSelection
 from remat_explorer.solvers.monet.codes import allowed_codes
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
-from remat_explorer.solvers.monet.relaxation_with_choices import Relaxation
+from remat_explorer.solvers.monet.relaxation_with_choices import RelaxationWithChoices
 from remat_explorer.solvers.monet.tables import Tables
 from remat_explorer.solvers.monet.uniform_choices import cheapest, lightest, smallest
 from remat_explorer.solvers.strategies.monet import improve_monet
@@ -81,7 +81,7 @@ def least_with_choices(
     if known is not None and Plan.of(known).peak < Plan.of(best).peak:
         best = known
     for choice in _choices(problem, Limits(settings.relaxing * seconds), settings.beyond):
-        candidate = Candidate.of(graph, choice, Plan.of(best).peak)
+        candidate = CandidateSelection.of(graph, choice, Plan.of(best).peak)
         if candidate is None or not candidate.keeps_to(codes) or time.monotonic() > end or cancelled():
             continue
         least = int(candidate.condensed.operation_bytes.max())
@@ -124,7 +124,7 @@ def _choices(problem: CondensedChoices, limits: Limits, beyond: float) -> Iterat
     tables = Tables(problem)
     for rule in (lightest, smallest, cheapest):
         yield rule(tables)
-    relaxation = Relaxation(tables, int(beyond * problem.least_memory.max()))
+    relaxation = RelaxationWithChoices(tables, int(beyond * problem.least_memory.max()))
     choice = relaxation.improve(limits, integral=False).choice()
     if choice:
         yield choice

@@ -57,10 +57,10 @@ def least_working_set(condensed: Condensed, seconds: float = 1.0) -> WorkingSet:
     >>> found.bytes, found.stage
     (3, 9)
     """
-    return _Search(condensed, time.monotonic() + seconds).run()
+    return _WorkingSetSearch(condensed, time.monotonic() + seconds).run()
 
 
-class _Search:
+class _WorkingSetSearch:
     """The bound so far, and the sets of values that are known to be attainable within it."""
 
     def __init__(self, condensed: Condensed, end: float) -> None:

@@ -15,7 +15,7 @@ from remat_explorer.solvers.memory_at_overhead.memory_settings import MEMORY_SEA
 from remat_explorer.solvers.monet.choice_search import ChoiceSearch
 from remat_explorer.solvers.monet.codes import Codes
 from remat_explorer.solvers.monet.least_memory_moments import LeastMemory
-from remat_explorer.solvers.monet.relaxation_with_choices import Relaxation
+from remat_explorer.solvers.monet.relaxation_with_choices import RelaxationWithChoices
 from remat_explorer.solvers.monet.tables import Tables
 
 
@@ -92,7 +92,7 @@ class MemoryCandidates:
         if any(abs(budget - asked) < self.settings.apart * asked for asked in self._asked):
             return None
         self._asked.append(budget)
-        asked = Relaxation(tables, budget, self._relaxation)
+        asked = RelaxationWithChoices(tables, budget, self._relaxation)
         asked.moments = memory.moments or asked.moments
         seconds = min(limits.left, self.share(self.settings.relaxing).left)
         relaxed = asked.improve(replace(limits, time_limit=limits.elapsed + seconds), integral=False)

@@ -22,7 +22,7 @@ import numpy as np
 
 from remat_explorer.solvers.linear_expression import LinearExpression, require
 from remat_explorer.solvers.milp import Milp
-from remat_explorer.solvers.monet.condensed_choices import Way
+from remat_explorer.solvers.monet.condensed_choices import CondensedImplementation
 
 
 class Availability:
@@ -34,7 +34,7 @@ class Availability:
             always.
         sizes: bytes of each group, 0 of those that are taken to be in memory for nothing; of shape (groups,).
 
-    >>> normalize = Way(1, inputs=(0,), outputs=(1,), cost=1.0, transient=0, overwritten=-1, credit=0, persists=True)
+    >>> normalize = CondensedImplementation(1, (0,), (1,), 1.0, transient=0, overwritten=-1, credit=0, persists=True)
     >>> held = {0: LinearExpression.of(10), 1: LinearExpression.of(11)}
     >>> available = Availability({20: normalize}, held.get, np.array([8, 8]))
     >>> available.of(1).columns
@@ -44,10 +44,13 @@ class Availability:
     """
 
     def __init__(
-        self, again: Mapping[int, Way], present: Callable[[int], LinearExpression | None], sizes: np.ndarray
+        self,
+        again: Mapping[int, CondensedImplementation],
+        present: Callable[[int], LinearExpression | None],
+        sizes: np.ndarray,
     ) -> None:
         self._present, self._sizes = present, sizes
-        self._writers: dict[int, list[tuple[int, Way]]] = {}
+        self._writers: dict[int, list[tuple[int, CondensedImplementation]]] = {}
         self._any: dict[int, int] = {}
         for column, way in again.items():
             for v in way.outputs:
@@ -88,7 +91,7 @@ class Availability:
             columns.update([self._any[v]] if v in self._any and len(fresh) == len(writers) else fresh)
         return None if constant >= 1 else LinearExpression(constant, tuple(sorted(columns)), (1.0,) * len(columns))
 
-    def common(self, ways: Sequence[Way]) -> list[tuple[int, ...]]:
+    def common(self, ways: Sequence[CondensedImplementation]) -> list[tuple[int, ...]]:
         """Sets of groups of each of which every way reads one: single ones, and the largest of the others of each way.
 
         Args:

@@ -29,7 +29,7 @@ from remat_explorer.solvers.bounds.few_moments_settings import FEW_MOMENTS
 from remat_explorer.solvers.linear_expression import ONE, ZERO, LinearExpression, require, total
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.monet.availability import Availability
-from remat_explorer.solvers.monet.condensed_choices import Way
+from remat_explorer.solvers.monet.condensed_choices import CondensedImplementation
 from remat_explorer.solvers.monet.tables import Tables
 
 
@@ -196,7 +196,7 @@ class ChoiceMoments:
                 if v not in seen and problem.producer[v] < end and (terms := available.of(v)) is not None:
                     self._at_most(held, terms)
 
-    def _way(self, k: int, code: int) -> Way:
+    def _way(self, k: int, code: int) -> CondensedImplementation:
         return next(way for way in self.problem.ways[k] if way.code == code)
 
     def _limit_memory(self, q: int) -> None:

@@ -19,7 +19,7 @@ from remat_explorer.solvers.monet.codes import Codes, possible_codes
 
 
 @dataclass(frozen=True)
-class Way:
+class CondensedImplementation:
     """One implementation of an operation.
 
     Attributes:
@@ -56,7 +56,7 @@ class CondensedChoices:
     """
 
     graph: Graph
-    ways: tuple[tuple[Way, ...], ...]
+    ways: tuple[tuple[CondensedImplementation, ...], ...]
     bytes: np.ndarray
     producer: np.ndarray
     base: np.ndarray
@@ -126,7 +126,7 @@ class CondensedChoices:
         """Cost of every mandatory operation once, in its cheapest way that is left: no schedule costs less."""
         return sum(min(way.cost for way in self.ways[k]) for k in self.graph.mandatory)
 
-    def during(self, way: Way) -> int:
+    def during(self, way: CondensedImplementation) -> int:
         """Bytes that an operation adds to memory while it runs this way, what it may overwrite not subtracted."""
         return int(self.bytes[list(way.outputs)].sum()) + way.transient
 
@@ -175,12 +175,12 @@ class _Groups:
                 self.producers.append(int(graph.producer[v]))
             self.sizes[group] += graph.values[v].bytes
 
-    def way(self, k: int, code: int) -> Way:
+    def way(self, k: int, code: int) -> CondensedImplementation:
         """The implementation in terms of groups."""
         graph, made = self.graph, self.graph.operations[k].implementations[code - 1]
         alone = [v for v in made.outputs if v not in self.of]
         persistent = {v for way in graph.operations[k].implementations for v in way.outputs if graph.persistent[v]}
-        return Way(
+        return CondensedImplementation(
             code,
             tuple(sorted({self.of[v] for v in made.inputs if v in self.of})),
             tuple(sorted({self.of[v] for v in made.outputs if v in self.of})),
@@ -192,17 +192,17 @@ class _Groups:
         )
 
 
-def _without_beaten(ways: list[Way], sizes: list[int]) -> tuple[Way, ...]:
-    def during(way: Way) -> int:
+def _without_beaten(ways: list[CondensedImplementation], sizes: list[int]) -> tuple[CondensedImplementation, ...]:
+    def during(way: CondensedImplementation) -> int:
         return way.transient + sum(sizes[v] for v in way.outputs)
 
-    def beats(one: Way, other: Way) -> bool:
+    def beats(one: CondensedImplementation, other: CondensedImplementation) -> bool:
         lighter = set(one.inputs) <= set(other.inputs) and set(one.outputs) >= set(other.outputs)
         in_place = other.overwritten in (-1, one.overwritten) and other.credit <= one.credit
         thrifty = one.cost <= other.cost and during(one) <= during(other)
         return lighter and in_place and thrifty and one.persists >= other.persists
 
-    kept: list[Way] = []
+    kept: list[CondensedImplementation] = []
     for way in ways:
         if not any(beats(other, way) for other in kept):
             kept = [other for other in kept if not beats(way, other)] + [way]

@@ -26,7 +26,7 @@ import numpy as np
 
 from remat_explorer.solvers.linear_expression import ONE, ZERO, LinearExpression, require, require_at_most, total
 from remat_explorer.solvers.milp import Milp
-from remat_explorer.solvers.monet.condensed_choices import CondensedChoices, Way
+from remat_explorer.solvers.monet.condensed_choices import CondensedChoices, CondensedImplementation
 
 
 class JointColumns:
@@ -54,7 +54,7 @@ class JointColumns:
         self.allowed = np.ones((self.T, graph.n), dtype=bool) if allowed is None else allowed
         self.cost_scale = graph.n / graph.total_cost if graph.total_cost else 1.0
         self.objective_constant = 0.0
-        self.delta: dict[tuple[int, int], list[tuple[Way, LinearExpression]]] = {}
+        self.delta: dict[tuple[int, int], list[tuple[CondensedImplementation, LinearExpression]]] = {}
         self.S: dict[tuple[int, int], LinearExpression] = {}
         self.begun = self.first[problem.producer]  # the first stage in which a group can be written
 
@@ -92,16 +92,16 @@ class JointColumns:
         """Groups that the stage's own operation reads in every way."""
         return set.intersection(*(set(way.inputs) for way in self.problem.ways[self.own[t]]))
 
-    def _run(self, way: Way) -> LinearExpression:
+    def _run(self, way: CondensedImplementation) -> LinearExpression:
         return LinearExpression.of(self.milp.column(cost=way.cost * self.cost_scale, integer=True))
 
-    def _can_run(self, t: int, k: int, way: Way) -> bool:
+    def _can_run(self, t: int, k: int, way: CondensedImplementation) -> bool:
         """Whether k, beside the stage's own operation, may run this way, and serve a read that can still come."""
         if not self.allowed[t, k] or self.first[k] > t or not way.outputs:
             return False
         return max(self.problem.last_read[v] for v in way.outputs) >= t and self._can_begin(t, k, way)
 
-    def _can_begin(self, t: int, k: int, way: Way) -> bool:
+    def _can_begin(self, t: int, k: int, way: CondensedImplementation) -> bool:
         """Whether what it reads can exist: its operation's own values from an earlier stage only."""
         producer = self.problem.producer
         return all(self.begun[v] < t if producer[v] == k else self.begun[v] <= t for v in way.inputs)

@@ -29,7 +29,7 @@ from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.linear_expression import ONE, LinearExpression, require_at_most, total
-from remat_explorer.solvers.milp import Milp, Outcome
+from remat_explorer.solvers.milp import Milp, MilpOutcome
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
 from remat_explorer.solvers.monet.joint_columns import JointColumns
 from remat_explorer.solvers.monet.joint_memory import memory_at
@@ -193,5 +193,5 @@ class JointProblem(JointColumns):
             self.points.clear()
         return best, bound
 
-    def _bound(self, outcome: Outcome) -> float:
+    def _bound(self, outcome: MilpOutcome) -> float:
         return math.inf if outcome.status == "infeasible" else self.cost(outcome.bound)

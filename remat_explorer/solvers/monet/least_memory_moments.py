@@ -16,13 +16,13 @@ from collections.abc import Sequence
 
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.linear_expression import LinearExpression, require
-from remat_explorer.solvers.milp import Milp, Outcome
+from remat_explorer.solvers.milp import Milp, MilpOutcome
 from remat_explorer.solvers.monet.choice_moments import ChoiceMoments
 from remat_explorer.solvers.monet.relaxation_with_choices import (
     RELAXATION,
     ChoiceBound,
-    Relaxation,
     RelaxationSettings,
+    RelaxationWithChoices,
     first_moments,
 )
 from remat_explorer.solvers.monet.tables import Tables
@@ -75,7 +75,7 @@ class LeastMemoryMoments(ChoiceMoments):
         require(self.milp, parts, "<", room - self.budget / self.unit)
 
 
-class LeastMemory(Relaxation):
+class LeastMemory(RelaxationWithChoices):
     """Rounds of the relaxation for one limit on the cost; its bounds are bytes.
 
     Args:
@@ -111,9 +111,9 @@ class LeastMemory(Relaxation):
     def _gap(self, problem: ChoiceMoments) -> float:
         return self.settings.gap * self.best.bound / problem.unit
 
-    def _bound(self, problem: ChoiceMoments, outcome: Outcome) -> float:
+    def _bound(self, problem: ChoiceMoments, outcome: MilpOutcome) -> float:
         return max(float(self.budget), outcome.bound * problem.unit * (1 - TOLERANCE))
 
-    def _memory(self, problem: ChoiceMoments, outcome: Outcome) -> float:
+    def _memory(self, problem: ChoiceMoments, outcome: MilpOutcome) -> float:
         assert outcome.objective is not None
         return outcome.objective * problem.unit

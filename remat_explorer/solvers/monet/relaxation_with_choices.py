@@ -15,7 +15,7 @@ import numpy as np
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.bounds.few_moments import worst_operations
-from remat_explorer.solvers.milp import Milp, Outcome
+from remat_explorer.solvers.milp import Milp, MilpOutcome
 from remat_explorer.solvers.monet.choice_moments import ChoiceMoments
 from remat_explorer.solvers.monet.tables import Tables
 
@@ -67,7 +67,7 @@ class ChoiceBound:
         return {k: max(shares, key=lambda code: shares[code]) for k, shares in self.d.items()}
 
 
-class Relaxation:
+class RelaxationWithChoices:
     """The relaxation of one problem at one budget, round after round.
 
     Args:
@@ -125,10 +125,10 @@ class Relaxation:
         """How far a round's objective may be from its bound."""
         return self.settings.gap * self.tables.problem.graph.total_cost * problem.cost_scale
 
-    def _bound(self, problem: ChoiceMoments, outcome: Outcome) -> float:
+    def _bound(self, problem: ChoiceMoments, outcome: MilpOutcome) -> float:
         return max(problem.cost(outcome.bound), self.tables.problem.least_cost)
 
-    def _memory(self, problem: ChoiceMoments, outcome: Outcome) -> float:
+    def _memory(self, problem: ChoiceMoments, outcome: MilpOutcome) -> float:
         """Bytes above which memory is short at a round's point."""
         return float(self.budget)
 

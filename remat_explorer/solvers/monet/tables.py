@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from remat_explorer.solvers.monet.condensed_choices import CondensedChoices, Way
+from remat_explorer.solvers.monet.condensed_choices import CondensedChoices, CondensedImplementation
 
 
 class Tables:
@@ -23,7 +23,7 @@ class Tables:
         self.problem, graph = problem, problem.graph
         self.mandatory = np.zeros(graph.n, dtype=bool)
         self.mandatory[graph.mandatory] = True
-        self.first: list[list[Way]] = [
+        self.first: list[list[CondensedImplementation]] = [
             [way for way in ways if way.persists and all(problem.producer[v] != k for v in way.inputs)]
             if self.mandatory[k]
             else []
@@ -43,14 +43,14 @@ class Tables:
         self.differ = [self.mandatory[k] and len({way.outputs for way in self.again[k]}) > 1 for k in range(graph.n)]
 
 
-def _unbeaten(ways: list[Way]) -> list[Way]:
+def _unbeaten(ways: list[CondensedImplementation]) -> list[CondensedImplementation]:
     """Without the ways that another beats in reads, writes and cost, whatever memory they take while they run."""
 
-    def beats(one: Way, other: Way) -> bool:
+    def beats(one: CondensedImplementation, other: CondensedImplementation) -> bool:
         lighter = set(one.inputs) <= set(other.inputs) and set(one.outputs) >= set(other.outputs)
         return lighter and one.cost <= other.cost
 
-    kept: list[Way] = []
+    kept: list[CondensedImplementation] = []
     for way in ways:
         if not any(beats(other, way) for other in kept):
             kept = [other for other in kept if not beats(way, other)] + [way]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from remat_explorer.solvers.monet.condensed_choices import Way
+from remat_explorer.solvers.monet.condensed_choices import CondensedImplementation
 from remat_explorer.solvers.monet.tables import Tables
 
 
@@ -40,7 +40,7 @@ def lightest(tables: Tables) -> dict[int, int]:
     """For every backward operation the implementation that reads the fewest bytes of the forward pass."""
     problem, backward = tables.problem, tables.problem.graph.is_backward
 
-    def saved(k: int, way: Way) -> float:
+    def saved(k: int, way: CondensedImplementation) -> float:
         if not backward[k]:
             return way.cost
         return float(sum(problem.bytes[v] for v in way.inputs if not backward[problem.producer[v]]))
@@ -54,7 +54,7 @@ def smallest(tables: Tables) -> dict[int, int]:
     return _by(tables, lambda k, way: float(sum(problem.bytes[list(way.inputs)]) + problem.during(way) - way.credit))
 
 
-def _by(tables: Tables, size: Callable[[int, Way], float]) -> dict[int, int]:
+def _by(tables: Tables, size: Callable[[int, CondensedImplementation], float]) -> dict[int, int]:
     """The way of least size for each mandatory operation; of equals the cheapest, then the first."""
     return {
         k: min(tables.first[k], key=lambda way: (size(k, way), way.cost, way.code)).code

@@ -32,7 +32,7 @@ from __future__ import annotations
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.solvers.base import Answer, Limits
-from remat_explorer.solvers.checkmate_problem import CheckmateProblem, Rows
+from remat_explorer.solvers.checkmate_problem import CheckmateProblem, StageRows
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.method import Method, Support
 from remat_explorer.solvers.milp import Milp
@@ -53,10 +53,10 @@ def solve_checkmate_ilp(graph: Graph, budget: int, limits: Limits, splits: int =
 
     Source: arXiv 1910.02653v1, section 4.10, for stages that are split.
     """
-    return solve_rows(graph, budget, limits, Rows(graph.n, splits), "problem (9)")
+    return solve_rows(graph, budget, limits, StageRows(graph.n, splits), "problem (9)")
 
 
-def solve_rows(graph: Graph, budget: int, limits: Limits, rows: Rows, name: str) -> Answer:
+def solve_rows(graph: Graph, budget: int, limits: Limits, rows: StageRows, name: str) -> Answer:
     """Solve the paper's program with these rows of R, and again with a little less where a solution exceeds the budget.
 
     Args:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.solvers.base import Answer, Limits
-from remat_explorer.solvers.checkmate_problem import Rows
+from remat_explorer.solvers.checkmate_problem import StageRows
 from remat_explorer.solvers.method import Method, Support
 from remat_explorer.solvers.smallest_budget import smallest_budget_without_stages
 from remat_explorer.solvers.strategies.checkmate_ilp import solve_rows
@@ -35,7 +35,7 @@ def solve_checkmate_unpartitioned(graph: Graph, budget: int, limits: Limits) -> 
             "or 'checkmate-ilp' for the paper's problem with stages; its linear programming bound without stages is "
             "relax(graph, budget, 'checkmate-unpartitioned')"
         )
-    return solve_rows(graph, budget, limits, Rows(graph.n, partitioned=False), "the unpartitioned problem")
+    return solve_rows(graph, budget, limits, StageRows(graph.n, partitioned=False), "the unpartitioned problem")
 
 
 METHOD = Method(

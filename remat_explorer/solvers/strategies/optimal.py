@@ -6,7 +6,7 @@ Its schedules are those of Checkmate's problem (9); how it searches is in `remat
 from __future__ import annotations
 
 from remat_explorer.graph import Graph
-from remat_explorer.solvers.anytime.plain_search import Search
+from remat_explorer.solvers.anytime.plain_search import PlainSearch
 from remat_explorer.solvers.anytime.together import plan_each, solve_together
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.condensed import Condensed
@@ -41,7 +41,7 @@ def improve_optimal(graph: Graph, budget: int, known: Answer, limits: Limits) ->
     >>> improve_optimal(linear(8), 4, Answer(None, 20.0), Limits()).schedule.cost
     26.0
     """
-    return Search(Condensed.of(graph), budget, limits, known.schedule, known.lower_bound or 0.0).run()
+    return PlainSearch(Condensed.of(graph), budget, limits, known.schedule, known.lower_bound or 0.0).run()
 
 
 METHOD = Method(

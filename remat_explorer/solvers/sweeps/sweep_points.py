@@ -41,14 +41,14 @@ class SweepProgress:
     widest_gap: float | None
 
 
-class Points:
+class SweepPoints:
     """Strategies times budgets, each with the best that was found for it, and own curves; none before `begin`.
 
     Args:
         graph: the training graph.
 
     >>> from remat_explorer.instances import linear
-    >>> points = Points(linear(8))
+    >>> points = SweepPoints(linear(8))
     >>> points.begin(["optimal"], [2, 4, 10], None)
     >>> [(solution.budget, str(solution.status)) for solution in points.news()]
     [(2, 'infeasible'), (10, 'optimal')]

@@ -12,14 +12,14 @@ from remat_explorer.solvers.base import Answer
 from remat_explorer.solvers.method import Together
 from remat_explorer.solvers.strategies.registry import method_of
 from remat_explorer.solvers.sweeps.own_curves import has_own_curve
-from remat_explorer.solvers.sweeps.sweep_points import Points
-from remat_explorer.solvers.sweeps.sweep_tasks import Task
+from remat_explorer.solvers.sweeps.sweep_points import SweepPoints
+from remat_explorer.solvers.sweeps.sweep_tasks import SweepTask
 
 PLANNING = 0.5  # of the time for the budgets of a worker together, at most, for the first answer at each
 LEAST_SEARCH = 0.1  # seconds below which a search at one budget is not begun
 
 
-class TaskQueue:
+class SweepQueue:
     """Tasks that wait for a worker.
 
     Args:
@@ -32,19 +32,19 @@ class TaskQueue:
             time that follows.
 
     >>> from remat_explorer.instances import linear
-    >>> points = Points(linear(8))
+    >>> points = SweepPoints(linear(8))
     >>> points.begin(["optimal"], [4, 5, 6, 10], None)
-    >>> queue = TaskQueue(points, 0.5, 0.0)
+    >>> queue = SweepQueue(points, 0.5, 0.0)
     >>> queue.begin(["optimal"], workers=2)
     >>> queue.pop().budgets, queue.pop().budgets, queue.pop()
     ((4, 6), (5,), None)
     """
 
-    def __init__(self, points: Points, together: float, alone: float) -> None:
+    def __init__(self, points: SweepPoints, together: float, alone: float) -> None:
         self.planned: dict[tuple[str, int], float] = {}
         self._points, self._together, self._alone = points, together, alone
         self._share: dict[str, float] = {}  # seconds for the budgets of a strategy that one worker solves together
-        self._tasks: deque[Task] = deque()
+        self._tasks: deque[SweepTask] = deque()
 
     def __bool__(self) -> bool:
         return bool(self._tasks)
@@ -54,10 +54,10 @@ class TaskQueue:
         for name in strategies:
             sizes, each = self._points.open(name), self._together + self._alone
             if has_own_curve(name):  # also where nothing is open: its points may lie elsewhere
-                self._tasks.append(Task(name, tuple(sizes), "curve", each * max(1, len(sizes))))
+                self._tasks.append(SweepTask(name, tuple(sizes), "curve", each * max(1, len(sizes))))
                 continue
             if together_of(name) is None:
-                self._tasks.extend(Task(name, (size,), "alone", each) for size in sizes)
+                self._tasks.extend(SweepTask(name, (size,), "alone", each) for size in sizes)
                 continue
             chunks = min(workers, len(sizes))
             self._share[name] = self._together * math.ceil(len(sizes) / max(1, chunks))
@@ -65,11 +65,11 @@ class TaskQueue:
                 chunk = tuple(sizes[i::chunks])
                 unplanned = tuple(size for size in chunk if (name, size) not in self.planned)
                 if unplanned:
-                    self._tasks.append(Task(name, unplanned, "plan", PLANNING * self._share[name], then=chunk))
+                    self._tasks.append(SweepTask(name, unplanned, "plan", PLANNING * self._share[name], then=chunk))
                 else:
                     self._tasks.append(self._after_planning(name, chunk))
 
-    def pop(self) -> Task | None:
+    def pop(self) -> SweepTask | None:
         """The next task, with the budgets that others have not settled meanwhile, or None if there is no other."""
         while self._tasks:
             task = self._tasks.popleft()
@@ -80,7 +80,7 @@ class TaskQueue:
                 return dataclasses.replace(task, budgets=open_ones)
         return None
 
-    def follow(self, task: Task, answers: Sequence[tuple[Answer, float]]) -> None:
+    def follow(self, task: SweepTask, answers: Sequence[tuple[Answer, float]]) -> None:
         """Queue what comes after a task that was answered."""
         if task.kind == "plan":
             took = zip(task.budgets, answers, strict=True)
@@ -88,16 +88,16 @@ class TaskQueue:
             self._tasks.append(self._after_planning(task.strategy, task.then))
         elif task.kind == "together" and self._alone >= LEAST_SEARCH:
             unsettled = sorted(set(self._points.open(task.strategy)) & set(task.budgets))
-            self._tasks.extend(Task(task.strategy, (size,), "alone", self._alone) for size in unsettled)
+            self._tasks.extend(SweepTask(task.strategy, (size,), "alone", self._alone) for size in unsettled)
 
-    def retry(self, task: Task) -> bool:
+    def retry(self, task: SweepTask) -> bool:
         """Queue the budgets of a task without an answer one by one; False if there was one only, or a curve."""
         sizes = () if task.kind == "curve" else task.then or task.budgets
         if len(sizes) > 1:
-            self._tasks.extend(Task(task.strategy, (size,), "together", self._together) for size in sizes)
+            self._tasks.extend(SweepTask(task.strategy, (size,), "together", self._together) for size in sizes)
         return len(sizes) > 1
 
-    def waiting(self, in_flight: Sequence[Task]) -> set[tuple[str, int]]:
+    def waiting(self, in_flight: Sequence[SweepTask]) -> set[tuple[str, int]]:
         """The points for which something is still to be done, with the tasks that are being worked on."""
         return {(task.strategy, size) for task in (*self._tasks, *in_flight) for size in task.then or task.budgets}
 
@@ -105,9 +105,9 @@ class TaskQueue:
         """Give everything up."""
         self._tasks.clear()
 
-    def _after_planning(self, name: str, chunk: tuple[int, ...]) -> Task:
+    def _after_planning(self, name: str, chunk: tuple[int, ...]) -> SweepTask:
         left = self._share[name] - sum(self.planned.get((name, size), 0.0) for size in chunk)
-        return Task(name, chunk, "together", max(0.0, left), planned=True)
+        return SweepTask(name, chunk, "together", max(0.0, left), planned=True)
 
 
 def together_of(strategy: str) -> Together | None:

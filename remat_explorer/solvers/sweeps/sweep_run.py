@@ -33,9 +33,16 @@ from remat_explorer.solvers.strategies.registry import STRATEGIES, method_of
 from remat_explorer.solvers.sweeps.frontier import Frontier
 from remat_explorer.solvers.sweeps.kept_points import KeptPoints
 from remat_explorer.solvers.sweeps.own_curves import read_curve
-from remat_explorer.solvers.sweeps.sweep_points import Points, SweepProgress
-from remat_explorer.solvers.sweeps.sweep_queue import PLANNING, TaskQueue, patience, together_of
-from remat_explorer.solvers.sweeps.sweep_tasks import ABANDONED, Task, make_ready, read_answers, work, write_request
+from remat_explorer.solvers.sweeps.sweep_points import SweepPoints, SweepProgress
+from remat_explorer.solvers.sweeps.sweep_queue import PLANNING, SweepQueue, patience, together_of
+from remat_explorer.solvers.sweeps.sweep_tasks import (
+    ABANDONED,
+    SweepTask,
+    make_ready,
+    read_answers,
+    work,
+    write_request,
+)
 from remat_explorer.solvers.threads import cores
 
 POLL = 0.05  # seconds between two looks at whether the sweep was cancelled
@@ -97,9 +104,9 @@ class Sweep:
         self._strategies = names
         self._count = len(names) * (self._budgets if isinstance(self._budgets, int) else len(self._budgets))
         self.workers = max(1, min(workers or cores(), self._count))
-        self._points = Points(graph)
-        self._queue = TaskQueue(self._points, self._together, alone)
-        self._in_flight: dict[Future[str], Task] = {}
+        self._points = SweepPoints(graph)
+        self._queue = SweepQueue(self._points, self._together, alone)
+        self._in_flight: dict[Future[str], SweepTask] = {}
         self._has_tasks = False
         self._results = self._run()
 
@@ -195,7 +202,7 @@ class Sweep:
                 self._queue.planned[name, size] = limits.elapsed
                 yield from self._points.news()
 
-    def _submit(self, executor: Executor, graph_text: str, task: Task) -> None:
+    def _submit(self, executor: Executor, graph_text: str, task: SweepTask) -> None:
         starts, bound = self._points.starts(task.strategy, task.budgets)
         request = write_request(self._id, task, starts, bound, self._solver, self._threads)
         try:
@@ -203,7 +210,7 @@ class Sweep:
         except Exception as error:  # a pool that is broken or shut down
             self._lose(task, error)
 
-    def _receive(self, task: Task, future: Future[str]) -> None:
+    def _receive(self, task: SweepTask, future: Future[str]) -> None:
         try:
             if task.kind == "curve":
                 self._points.take_curve(task.strategy, read_curve(future.result(), self.graph))
@@ -216,7 +223,7 @@ class Sweep:
             return
         self._queue.follow(task, answers)
 
-    def _lose(self, task: Task, error: Exception) -> None:
+    def _lose(self, task: SweepTask, error: Exception) -> None:
         """The task has no result: points that were solved together are tried one by one, a single one is given up."""
         if not self._queue.retry(task):
             what = str(error) if isinstance(error, RematError) else f"{type(error).__name__}: {error}"

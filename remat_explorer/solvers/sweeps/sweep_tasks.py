@@ -32,7 +32,7 @@ ABANDONED: set[str] = set()  # sweeps that nobody waits for any more, as far as 
 
 
 @dataclass(frozen=True)
-class Task:
+class SweepTask:
     """Points of one strategy that one worker works on.
 
     Attributes:
@@ -54,7 +54,7 @@ class Task:
 
 
 def write_request(
-    sweep: str, task: Task, starts: Sequence[Schedule], lower_bound: float | None, solver: str, threads: int
+    sweep: str, task: SweepTask, starts: Sequence[Schedule], lower_bound: float | None, solver: str, threads: int
 ) -> str:
     """The request text.
 

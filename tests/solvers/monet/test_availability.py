@@ -9,9 +9,9 @@ from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.linear_expression import LinearExpression, total
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.monet.availability import Availability
-from remat_explorer.solvers.monet.condensed_choices import CondensedChoices, Way
+from remat_explorer.solvers.monet.condensed_choices import CondensedChoices, CondensedImplementation
 from remat_explorer.solvers.monet.joint_problem import JointProblem
-from remat_explorer.solvers.monet.relaxation_with_choices import Relaxation
+from remat_explorer.solvers.monet.relaxation_with_choices import RelaxationWithChoices
 from remat_explorer.solvers.monet.tables import Tables
 from tests.solvers.monet.choice_graphs import normalized_chain
 
@@ -19,8 +19,8 @@ X, Y, SAVED, MASK = range(4)
 SIZES = np.array([8, 8, 0, 1])
 
 
-def way(inputs: tuple[int, ...], outputs: tuple[int, ...], code: int = 1) -> Way:
-    return Way(code, inputs, outputs, 1.0, 0, -1, 0, True)
+def way(inputs: tuple[int, ...], outputs: tuple[int, ...], code: int = 1) -> CondensedImplementation:
+    return CondensedImplementation(code, inputs, outputs, 1.0, 0, -1, 0, True)
 
 
 def held(v: int) -> LinearExpression:
@@ -70,7 +70,7 @@ def test_half_a_run_of_each_way_does_not_do_with_half_of_an_input():
     joint.build(Limits())
     schedule, _ = joint.solve(Limits())
     assert schedule is not None
-    relaxation = Relaxation(Tables(problem), budget)
+    relaxation = RelaxationWithChoices(Tables(problem), budget)
     bound = relaxation.improve(Limits(), integral=False).bound
     assert bound <= schedule.cost + 1e-6
     rerun, proven = schedule.cost - normalized.total_cost, bound - normalized.total_cost

@@ -16,7 +16,7 @@ from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.monet.selections import default_selection
 from remat_explorer.solvers.search.planner import plan_schedule
 from remat_explorer.solvers.strategies.monet import improve_monet
-from remat_explorer.solvers.sweeps.sweep_points import Points
+from remat_explorer.solvers.sweeps.sweep_points import SweepPoints
 from tests.solvers.monet.choice_graphs import MIB, monet_chain, random_graph
 from tests.solvers.monet.synthetic_choices import with_choices
 
@@ -144,7 +144,7 @@ def test_a_sweep_never_takes_the_cost_of_default_implementations_for_a_bound():
     """A fast implementation makes schedules that cost less than keeping everything."""
     seeds = [seed for seed in range(20) if "name='fast'" in str(random_graph(seed).operations)]
     graph = random_graph(seeds[0])
-    points = Points(graph)
+    points = SweepPoints(graph)
     points.begin(["monet", "checkpoint-all"], [checkpoint_all_peak(graph), 10**6], None)
     (cheapest,) = {point.cost for point in [solve(graph, 10**6, "monet")]}
     assert cheapest is not None

@@ -12,7 +12,7 @@ from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
 from remat_explorer.solvers.monet.joint_problem import JointProblem
-from remat_explorer.solvers.monet.relaxation_with_choices import Relaxation
+from remat_explorer.solvers.monet.relaxation_with_choices import RelaxationWithChoices
 from remat_explorer.solvers.monet.tables import Tables
 from tests.solvers.monet.choice_graphs import random_graph
 from tests.solvers.monet.synthetic_choices import with_choices
@@ -29,7 +29,7 @@ def test_no_bound_is_above_the_joint_optimum(seed):
         joint.build(Limits())
         schedule, _ = joint.solve(Limits())
         optimum = math.inf if schedule is None else schedule.cost
-        relaxation = Relaxation(tables, budget)
+        relaxation = RelaxationWithChoices(tables, budget)
         fractional = relaxation.improve(Limits(), integral=False).bound
         integral = relaxation.improve(Limits(), integral=True).bound
         assert fractional <= integral <= optimum + 1e-6
@@ -39,7 +39,7 @@ def test_the_bound_says_more_than_that_everything_runs_once(data):
     graph = with_choices(Graph.load(data / "captured" / "unet.json"))
     problem = CondensedChoices.of(graph)
     budget = int(0.5 * checkpoint_all_peak(graph))
-    relaxation = Relaxation(Tables(problem), budget)
+    relaxation = RelaxationWithChoices(Tables(problem), budget)
     found = relaxation.improve(Limits(), integral=False)
     assert found.bound > problem.least_cost * 1.001
     assert set(found.choice()) == set(graph.mandatory.tolist())
@@ -51,4 +51,4 @@ def test_a_budget_below_one_operation_is_proven_infeasible(data):
     graph = with_choices(Graph.load(data / "captured" / "unet.json"))
     problem = CondensedChoices.of(graph)
     budget = int(0.98 * problem.least_memory.max())
-    assert math.isinf(Relaxation(Tables(problem), budget).improve(Limits(), integral=False).bound)
+    assert math.isinf(RelaxationWithChoices(Tables(problem), budget).improve(Limits(), integral=False).bound)

@@ -13,7 +13,7 @@ from remat_explorer.solvers.monet.codes import Codes
 from remat_explorer.solvers.monet.selections import Selection, consistent, restricted_to
 
 
-class Candidate:
+class CandidateSelection:
     """A selection that may hold a good schedule within the budget.
 
     Args:
@@ -41,10 +41,10 @@ class Candidate:
         return self.selection.operations, self.selection.codes
 
     @staticmethod
-    def of(graph: Graph, choice: Mapping[int, int], budget: int) -> Candidate | None:
+    def of(graph: Graph, choice: Mapping[int, int], budget: int) -> CandidateSelection | None:
         """The candidate of a choice, made consistent; None if no schedule of it can fit into the budget."""
         try:
-            candidate = Candidate(restricted_to(graph, consistent(graph, choice)), budget)
+            candidate = CandidateSelection(restricted_to(graph, consistent(graph, choice)), budget)
         except SolverError:  # what one operation must write and another must not
             return None
         return candidate if int(candidate.condensed.operation_bytes.max()) <= budget else None
