@@ -35,10 +35,13 @@ class BudgetSettings:
     """
 
     # Relative gap up to which another budget is the better use of time.
+    # No difference measured with 5e-05 or 0.0002.
     close: float = 1e-4
     # The gap that a budget without any schedule is taken to have.
+    # No difference measured with 0.15 or 0.6.
     unknown: float = 0.3
     # Iterations of local search in one step.
+    # No difference measured with 20,000 or 80,000.
     cooling: int = 40_000
 
 

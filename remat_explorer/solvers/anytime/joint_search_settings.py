@@ -19,18 +19,25 @@ class JointSearchSettings:
     # Not measured: the benchmark leaves that program out.
     exact_up_to: int = 2500
     # Share for the search with default implementations.
+    # No difference measured with 0.15 or 0.6.
     defaults: float = 0.3
     # Share for planning with one choice.
+    # No difference measured with 0.05 or 0.2.
     planning: float = 0.1
     # Share for the relaxation's linear program.
+    # No difference measured with 0.05 or 0.2.
     bounding: float = 0.1
     # Share for changes of the best choices.
+    # No difference measured with 0.05 or 0.2.
     changing: float = 0.1
     # Changes of each of them that walks judge, at most.
+    # No difference measured with 150 or 600.
     changes: int = 300
     # Share for the integral relaxation, and for the search beside it.
+    # No difference measured with 0.2 or 0.8.
     integral: float = 0.4
     # Relative distance from the cheapest schedule up to which another choice is searched on.
+    # No difference measured with 0.01 or 0.04.
     close: float = 0.02
     # Of the relaxation with choices.
     relaxation: RelaxationSettings = RELAXATION

@@ -38,14 +38,19 @@ class SweepSettings:
     """
 
     # Share of the time for all bounds, at most.
+    # No difference measured with 0.25 or 1.
     bounding: float = 0.5
     # Share of that for the choice of moments, at most.
+    # No difference measured with 0.25 or 1.
     choosing: float = 0.5
     # Time of one round of proof, at most, in even shares.
+    # No difference measured with 0.6 or 2.4.
     proving: float = 1.2
     # Time spent on a budget at which its gap counts for a quarter (with a power of 2), in even shares.
+    # No difference measured with 0.125 or 0.5.
     spent: float = 0.25
     # Power with which a gap counts for less the more time was spent on it.
+    # No difference measured with 1 or 4.
     power: float = 2.0
     # Of the search at each budget.
     budget: BudgetSettings = BUDGET

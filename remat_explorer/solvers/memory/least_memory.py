@@ -38,14 +38,19 @@ class LeastMemorySettings:
     """
 
     # Moments at first.
+    # With 2: resnet50 gap +0.3 points. With 8: resnet50 gap -0.9 points.
     first: int = 4
     # Moments of the linear program in the end, at most.
+    # With 8: resnet50 gap -2.9 points. With 32: no difference.
     most: int = 16
     # Moments of the integer program in the end, at most.
+    # No difference measured with 16 or 64.
     most_integral: int = 32
     # Moments that a round adds, at most.
+    # With 1: resnet50 gap +0.3 points. With 6: resnet50 gap -0.5 points.
     added: int = 3
     # Share of the memory by which an estimate must exceed it for a moment to be added there.
+    # No difference measured with 0.0005 or 0.002.
     short: float = 1e-3
 
 

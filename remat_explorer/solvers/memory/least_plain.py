@@ -33,12 +33,16 @@ class LeastPlainSettings:
     """
 
     # Relative width at which a bisection ends.
+    # With 0.0025: unet 0.3 % less. With 0.01: no difference.
     close: float = 0.005
     # Share of the time for the working sets, at most.
+    # No difference measured with 0.1 or 0.4.
     bounding: float = 0.2
     # Share of the time for bisection with the planner, at most.
+    # No difference measured with 0.3 or 1.2.
     planning: float = 0.6
     # Operations up to which the optimal strategy settles what the planner leaves open.
+    # With 30: no difference. With 120: unet 0.3 % less, 1 % gap after 2.4 times the seconds.
     settled_up_to: int = 60
 
 

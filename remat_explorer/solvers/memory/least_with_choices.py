@@ -35,12 +35,18 @@ class LeastWithChoicesSettings:
     """
 
     # Share for planning with each choice.
+    # With 0.05: no difference. With 0.2: pooled 0.01 % gap after 1.5 times the seconds.
     planning: float = 0.1
     # Share for the relaxation, which makes one of the choices.
+    # With 0.05: residual 0.01 % gap after 0.5 times the seconds. With 0.2: residual 0.01 % gap after 1.3 times the
+    # seconds.
     relaxing: float = 0.1
     # Its budget, in lower bounds.
+    # With 0.51: pooled 0.01 % gap after 0.1 times the seconds; residual 0.01 % gap after 0.3 times the seconds. With
+    # 2.04: pooled 0.01 % gap after 0.1 times the seconds; residual 0.01 % gap after 0.4 times the seconds.
     beyond: float = 1.02
     # Share for each budget that `monet` tries.
+    # No difference measured with 0.1 or 0.4.
     patience: float = 0.2
 
 

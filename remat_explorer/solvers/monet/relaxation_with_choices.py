@@ -28,16 +28,22 @@ class RelaxationSettings:
     """
 
     # Moments at first.
+    # No difference measured with 3 or 12.
     first: int = 6
     # No round follows the linear program with more moments than this.
+    # No difference measured with 8 or 32.
     most: int = 16
     # By how many more the integral relaxation may have.
+    # No difference measured with 2 or 8.
     more_integral: int = 4
     # Moments that a round adds, at most.
+    # No difference measured with 1 or 4.
     added: int = 2
     # Share of the budget by which an estimate must exceed it for a moment to be added there.
+    # No difference measured with 0.0005 or 0.002.
     short: float = 1e-3
     # Relative gap of the integral relaxation: its bound counts, not its optimum.
+    # No difference measured with 0.0005 or 0.002.
     gap: float = 1e-3
 
 

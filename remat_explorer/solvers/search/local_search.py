@@ -30,22 +30,35 @@ class LocalSearchSettings:
     """
 
     # Iterations of the first cooling for each operation.
+    # With 100: keras_vgg_unet 0.01 % gap after 3.8 times the seconds. With 400: no difference.
     first_cooling_each: int = 200
     # Iterations of the first cooling, at most.
+    # With 10,000: mobilenet_v1 0.01 % gap after 1.9 times the seconds. With 40,000: mobilenet_v1 0.01 % gap after 1.9
+    # times the seconds.
     first_cooling: int = 20_000
     # Iterations of any cooling for each operation, at most.
+    # With 500: no difference. With 2000: mobilenet_v1 0.01 % gap after 1.9 times the seconds.
     longest_cooling_each: int = 1000
     # Iterations of any cooling, at most.
+    # No difference measured with 200,000 or 800,000.
     longest_cooling: int = 400_000
     # Length of a cooling in lengths of the one before it.
+    # With 1: mobilenet_v1 0.01 % gap after 1.9 times the seconds. With 6: mobilenet_v1 0.01 % gap after 1.9 times the
+    # seconds.
     growth: int = 3
     # First temperature, in costs of an average operation.
+    # With 0.15: no difference. With 0.6: mobilenet_v1 0.01 % gap after 1.9 times the seconds.
     hottest: float = 0.3
     # Last temperature, as a share of the first.
+    # With 0.005: mobilenet_v1 0.01 % gap after 1.9 times the seconds. With 0.02: mobilenet_v1 0.01 % gap after 1.9
+    # times the seconds.
     coldest: float = 0.01
     # One cooling in so many may compute operations of the backward pass again.
+    # With 2: keras_vgg_unet 0.01 % gap after 3.9 times the seconds. With 8: no difference.
     wider: int = 4
     # One cooling in so many begins with a new walk, not with the best schedule.
+    # With 1: unet 0.9 % more; mobilenet_v1 0.01 % gap after 1.9 times the seconds. With 6: mobilenet_v1 0.01 % gap
+    # after 1.9 times the seconds.
     fresh: int = 3
 
 

@@ -37,14 +37,19 @@ class PlannerSettings:
     """
 
     # Operations up to which `cheapest_walk` makes few walks: they give a good enough limit to another search.
+    # No difference measured with 5 or 20.
     tiny: int = 10
     # How many walks it makes then.
+    # No difference measured with 1 or 4.
     few: int = 2
     # Walks with growing weights, for each of the exponents, until one comes to the end.
+    # No difference measured with 10 or 40.
     repair_tries: int = 20
     # What the logarithm of a weight grows by after a conflict.
+    # No difference measured with 0.25 or 1.
     repair_step: float = 0.5
     # Coolings of local search for any schedule, where no walk found one.
+    # No difference measured with 2 or 8.
     coolings: int = 4
     # Of the local search from the cheapest walk.
     local: LocalSearchSettings = LOCAL_SEARCH
