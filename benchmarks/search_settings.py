@@ -7,6 +7,9 @@ default, which runs several times, four figures are compared: the cost that was 
 peak), the gap to its bound, and the seconds until that gap was 1 % and 0.01 %. A difference counts if it is larger than
 twice the spread of the default's own runs and at least 0.1 % of the cost, 0.1 points of the gap, or a third of the
 seconds. Searches that are not named keep the results of the last run.
+
+"No difference" speaks of these few instances and this limit alone: a setting may matter on larger graphs. One run of a
+value is compared, so single differences may be chance.
 """
 
 from __future__ import annotations

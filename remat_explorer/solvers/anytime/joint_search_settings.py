@@ -12,7 +12,8 @@ from remat_explorer.solvers.monet.relaxation_with_choices import RELAXATION, Rel
 class JointSearchSettings:
     """How long each step of `joint_search` works; shares are those of the time that is left, at most.
 
-    What other values change was measured by `benchmarks/search_settings.py`.
+    What other values change was measured by `benchmarks/search_settings.py`, on two small networks. On one of them runs
+    with the same settings differ by 5 % of the cost, so smaller differences are not seen there.
     """
 
     # Stages times operations up to which the joint integer program is solved, without the steps for large problems.
