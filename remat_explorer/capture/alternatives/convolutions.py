@@ -11,11 +11,17 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.fx import Node
 
 from remat_explorer.capture.alternatives.exactness import equal_on_cpu, reordered, reordered_products
 from remat_explorer.capture.alternatives.kernels import chunks_in_place, chunks_recomputed
 from remat_explorer.capture.alternatives.kernels import convolution as kernels
 from remat_explorer.capture.alternatives.site import Site, picks
+from remat_explorer.capture.operations.convolution_arguments import (
+    ConvolutionArguments,
+    is_backward,
+    part_of,
+)
 from remat_explorer.capture.operations.implementation import Way, step
 
 SAMPLES = (1, 2, 4, 8)  # in a chunk
@@ -24,10 +30,10 @@ WEIGHT = 10.0  # tolerance of weight gradients, relative to that of results: mor
 
 def input_gradient(site: Site) -> Iterator[Way]:
     """The input gradient without the input; on the CPU it is equal bit for bit, but for groups with channels last."""
-    if _part(site) != "input":
+    if part_of(site.call) != "input":
         return
     gradient = site.fake(site.args[0])
-    apart = site.args[9] > 1 and not gradient.is_contiguous()
+    apart = ConvolutionArguments.of(site.call).groups > 1 and not gradient.is_contiguous()
     tolerance = reordered_products(gradient) if apart else equal_on_cpu(gradient, reordered_products)
     yield _input_gradient(site, "input-gradients", "from the gradient", kernels.input_gradient, tolerance)
 
@@ -40,9 +46,9 @@ def chunks(site: Site) -> Iterator[Way]:
         tolerance = reordered_products(site.fake(site.args[0]))
         parts = -(-site.fake(site.args[0]).shape[0] // samples)
         name = f"in chunks of {samples}"
-        if _part(site) == "forward":
-            one = step(site.call, kernels.convolution_in_chunks, *site.args, samples)
-            over = step(site.call, chunks_in_place.convolution_in_chunks_in_place, *site.args, samples)
+        if part_of(site.call) == "forward":
+            one = step(site.call, kernels.convolution_in_chunks, *_given(site.call), samples)
+            over = step(site.call, chunks_in_place.convolution_in_chunks_in_place, *_given(site.call), samples)
             space = bytes_of_chunk(site.fake(site.call), samples)
             yield Way(
                 "chunks",
@@ -56,7 +62,7 @@ def chunks(site: Site) -> Iterator[Way]:
                 workspace=space,
                 portion=1 / parts,
             )
-        elif _part(site) == "input":
+        elif part_of(site.call) == "input":
             way = _input_gradient(
                 site, "chunks", name, kernels.input_gradient_in_chunks, tolerance, samples, launches=2 * parts
             )
@@ -64,17 +70,16 @@ def chunks(site: Site) -> Iterator[Way]:
             over = replace(way.steps[0], target=chunks_in_place.input_gradient_in_chunks_in_place)
             space = bytes_of_chunk(site.fake(result), samples)
             yield replace(way, over=site.args[0], steps_over=(over,), workspace=space, portion=1 / parts)
-        elif _part(site) == "weight":
+        elif part_of(site.call) == "weight":
             way = _weight_gradient(site, "chunks", name, kernels.weight_gradient_in_chunks, samples, launches=2 * parts)
             yield replace(way, workspace=_weight_bytes(site), portion=1 / parts)
 
 
 def input_recomputed(site: Site) -> Iterator[Way]:
     """The weight gradient whose input, the result of a smaller convolution before, is computed again in chunks."""
-    if _part(site) != "weight":
+    if part_of(site.call) != "weight":
         return
-    gradient, source, *setting = site.args
-    earlier: Any  # a node, by the operator's signature
+    gradient, source, *rest = _given(site.call)
     storage = site.scene.found.of_node[source]
     if storage.resident or source is not storage.carrier:
         return
@@ -83,14 +88,14 @@ def input_recomputed(site: Site) -> Iterator[Way]:
     relus = [call for call in after if call.target is torch.ops.aten.relu.default and call in maker.in_place]
     if before.target is not torch.ops.aten.convolution.default or after != relus[:1]:
         return
-    earlier, weight, bias, *earlier_setting = before.args
+    earlier, weight, bias, earlier_arguments = _given(before)
     if not site.is_kept(earlier) or 2 * site.fake(earlier).nbytes > site.fake(source).nbytes:
         return
     for samples in SAMPLES[::3]:
         parts = -(-len(site.fake(gradient)) // samples)
         if parts > 1:
-            arguments = gradient, earlier, weight, bias, earlier_setting, bool(after), *setting, samples
-            calls = (step(site.call, chunks_recomputed.weight_gradient_recomputed, *arguments), *picks(site))
+            given = gradient, earlier, weight, bias, earlier_arguments, bool(after), *rest, samples
+            calls = (step(site.call, chunks_recomputed.weight_gradient_recomputed, *given), *picks(site))
             yield Way(
                 "chunks",
                 f"in chunks of {samples} with input recomputed",
@@ -110,14 +115,14 @@ def algorithms(site: Site) -> Iterator[Way]:
     if source.device.type != "cpu":
         return
     tolerance = reordered(source)
-    if _part(site) == "input":
+    if part_of(site.call) == "input":
         way = _input_gradient(site, "algorithms", "native", kernels.input_gradient_native, tolerance)
         yield replace(way, workspace=_columns_bytes(site, site.args[0], site.args[2]))
-    elif _part(site) == "weight":
+    elif part_of(site.call) == "weight":
         way = _weight_gradient(site, "algorithms", "native", kernels.weight_gradient_native)
         yield replace(way, workspace=_columns_bytes(site, site.args[0], site.args[2]))
-    elif _part(site) == "forward":
-        one = step(site.call, kernels.convolution_native, *site.args)
+    elif part_of(site.call) == "forward":
+        one = step(site.call, kernels.convolution_native, *_given(site.call))
         yield Way(
             "algorithms",
             "native",
@@ -127,9 +132,15 @@ def algorithms(site: Site) -> Iterator[Way]:
             workspace=_columns_bytes(site, site.call, site.args[1]),
         )
         if source.dim() == 4 and source.is_contiguous() and site.fake(site.call).is_contiguous():
-            other = step(site.call, kernels.convolution_channels_last, *site.args)
+            other = step(site.call, kernels.convolution_channels_last, *_given(site.call))
             copies = source.nbytes + site.fake(site.args[1]).nbytes + site.fake(site.call).nbytes
             yield Way("algorithms", "channels last", site.call, (other,), tolerance, launches=3, workspace=copies)
+
+
+def _given(call: Node) -> tuple[Any, ...]:
+    """What the kernels of a convolution, or of its gradients, are given: what aten takes, its arguments as one."""
+    first = 4 if is_backward(call) else 3
+    return *call.args[:first], ConvolutionArguments.of(call), *call.args[first + 6 :]
 
 
 def _weight_bytes(site: Site) -> int:
@@ -145,30 +156,19 @@ def _columns_bytes(site: Site, result: Any, weight: Any) -> int:
     return found.nbytes // max(1, found.shape[1]) * math.prod(window)
 
 
-def _part(site: Site) -> str:
-    """Which part of a convolution a call is: "forward", "input", "weight", or "" where two gradients come in one."""
-    if site.call.target is torch.ops.aten.convolution.default:
-        return "forward"
-    to_input, to_weight, to_bias = site.args[10]
-    if to_input and not (to_weight or to_bias):
-        return "input"
-    return "" if to_input else "weight"
-
-
 def _input_gradient(
     site: Site, kind: str, name: str, kernel: Callable[..., Any], tolerance: float, *more: int, launches: int = 1
 ) -> Way:
-    gradient, source, weight, _, stride, padding, dilation, transposed, _, groups, _ = site.args
+    gradient, source, weight, *_ = site.args
     (result,) = site.outputs().values()
-    size = list(site.fake(source).shape)
-    arguments = gradient, weight, size, stride, padding, dilation, transposed, groups, *more
-    return Way(kind, name, site.call, (step(result, kernel, *arguments),), tolerance, launches=launches)
+    given = gradient, weight, list(site.fake(source).shape), ConvolutionArguments.of(site.call), *more
+    return Way(kind, name, site.call, (step(result, kernel, *given),), tolerance, launches=launches)
 
 
 def _weight_gradient(
     site: Site, kind: str, name: str, kernel: Callable[..., Any], *more: int, launches: int = 1
 ) -> Way:
-    steps = (step(site.call, kernel, *site.args, *more), *picks(site))
+    steps = (step(site.call, kernel, *_given(site.call), *more), *picks(site))
     tolerance = WEIGHT * reordered_products(site.fake(site.args[0]))
     return Way(kind, name, site.call, steps, tolerance, launches=launches)
 

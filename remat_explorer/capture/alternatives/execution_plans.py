@@ -20,8 +20,14 @@ from remat_explorer.cache_folder import cache_folder, entry_path
 from remat_explorer.capture.alternatives.exactness import reordered_products
 from remat_explorer.capture.alternatives.kernels import cudnn as kernels
 from remat_explorer.capture.alternatives.kernels.cudnn_search import found_plans
-from remat_explorer.capture.alternatives.kernels.execution_plan import ExecutionPlan, Part, Problem, best_of
+from remat_explorer.capture.alternatives.kernels.execution_plan import ExecutionPlan, Problem, best_of
 from remat_explorer.capture.alternatives.site import Site, picks
+from remat_explorer.capture.operations.convolution_arguments import (
+    ConvolutionArguments,
+    Part,
+    part_of,
+    wanted_gradients,
+)
 from remat_explorer.capture.operations.implementation import Way, step
 from remat_explorer.documents import read_json, require_format, require_keys, write_text
 from remat_explorer.errors import RematError
@@ -33,20 +39,17 @@ _KNOWN: dict[str, list[ExecutionPlan]] = {}
 
 def algorithms(site: Site) -> Iterator[Way]:
     """The best plans for result, input gradient or weight gradient of a convolution; on CUDA, with the package."""
-    forward = site.call.target is torch.ops.aten.convolution.default
-    part = "forward" if forward else _part_of(site.args[10])
-    source, weight = site.args[:2] if forward else site.args[1:3]
-    setting, transposed = site.args[3:6] if forward else site.args[4:7], site.args[6 if forward else 7]
-    if part is None or transposed or kernels.why_not(site.fake(source).device):
+    part, arguments = part_of(site.call), ConvolutionArguments.of(site.call)
+    result, source, weight, *_ = (site.call, *site.args) if part == "forward" else site.args
+    if part is None or arguments.transposed or kernels.why_not(site.fake(source).device):
         return
-    result = site.call if forward else site.args[0]
     made = {"forward": result, "input": site.outputs().get(0), "weight": site.outputs().get(1)}[part]
     nodes = {"input": (made, weight, result), "weight": (source, made, result)}.get(part, (source, weight, result))
     if made is None or str(site.fake(source).dtype).removeprefix("torch.") not in kernels.TYPES:
         return
     tensors = [site.fake(node) for node in nodes]
-    for plan in plans_of(kernels.problem_of(part, tensors, setting), tensors[0].device):
-        yield _way(site, plan, part, setting, site.fake(made))
+    for plan in plans_of(kernels.problem_of(part, tensors, arguments), tensors[0].device):
+        yield _way(site, plan, part, site.fake(made))
 
 
 def plans_of(problem: Problem, device: torch.device) -> list[ExecutionPlan]:
@@ -91,9 +94,9 @@ def title(plan: ExecutionPlan) -> str:
     return f"cuDNN {plan.name}"
 
 
-def _way(site: Site, plan: ExecutionPlan, part: Part, setting: Any, made: torch.Tensor) -> Way:
+def _way(site: Site, plan: ExecutionPlan, part: Part, made: torch.Tensor) -> Way:
     size, strides = list(made.shape), list(made.stride())
-    rest = (*map(list, setting), size, strides, plan.engine, plan.knobs, plan.workspace)
+    rest = (ConvolutionArguments.of(site.call), size, strides, plan.engine, plan.knobs, plan.workspace)
     tolerance = reordered_products(made)
     if part == "forward":
         steps = (step(site.call, kernels.convolution_by_plan, *site.args[:3], *rest),)
@@ -101,18 +104,10 @@ def _way(site: Site, plan: ExecutionPlan, part: Part, setting: Any, made: torch.
         (result,) = site.outputs().values()
         steps = (step(result, kernels.input_gradient_by_plan, site.args[0], site.args[2], *rest),)
     else:
-        given = site.args[0], site.args[1], bool(site.args[10][2])
+        given = site.args[0], site.args[1], wanted_gradients(site.call)[2]
         steps = (step(site.call, kernels.weight_gradient_by_plan, *given, *rest), *picks(site))
         tolerance *= 10
     return Way("algorithms", title(plan), site.call, steps, tolerance, workspace=plan.workspace)
-
-
-def _part_of(mask: Any) -> Part | None:
-    """Which gradient `convolution_backward` gives, or None where several parts come in one."""
-    to_input, to_weight, _ = mask
-    if to_input:
-        return None if any(mask[1:]) else "input"
-    return "weight" if to_weight else None
 
 
 def _machine(device: torch.device) -> dict[str, Any]:

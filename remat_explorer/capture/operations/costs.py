@@ -12,6 +12,7 @@ from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import flop_registry
 
+from remat_explorer.capture.operations.convolution_arguments import ConvolutionArguments, wanted_gradients
 from remat_explorer.capture.operations.devices import Device
 
 aten = torch.ops.aten
@@ -33,10 +34,10 @@ def flops(node: Node, fakes: Mapping[Node, Any]) -> int:
         return 0
     arguments: Any = map_arg((node.args, node.kwargs), fakes.__getitem__)
     args, kwargs = arguments
-    if packet is aten.convolution_backward and args[9] != 1:
-        gradient, source, weight, _, *setting, mask = args
-        forward = flop_registry[aten.convolution](source, weight, None, *setting, out_val=gradient)
-        return int(forward) * (int(mask[0]) + int(mask[1]))
+    if packet is aten.convolution_backward and (convolution := ConvolutionArguments.of(node)).groups != 1:
+        gradient, source, weight, *_ = args
+        forward = flop_registry[aten.convolution](source, weight, None, *convolution, out_val=gradient)
+        return int(forward) * sum(wanted_gradients(node)[:2])
     return int(flop_registry[packet](*args, **kwargs, out_val=fakes[node]))
 
 
@@ -53,7 +54,7 @@ def _unread(node: Node) -> int | None:
     """The position of the tensor of which a call needs the shape alone; of a convolution's gradients, one alone."""
     packet = getattr(node.target, "overloadpacket", None)
     if packet is aten.convolution_backward:
-        of_input, of_weight, _ = node.args[-1]  # type: ignore[misc]
+        of_input, of_weight, _ = wanted_gradients(node)
         return 1 if not of_weight else 2 if not of_input else None
     return SHAPE_ONLY.get(packet)
 

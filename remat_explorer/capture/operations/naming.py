@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 from torch.fx import Node
 
+from remat_explorer.capture.operations.convolution_arguments import ConvolutionArguments, wanted_gradients
+
 MODULE_PATH = "remat_explorer.module_path"  # a key in a node's meta
 SOURCE_LINE = "remat_explorer.source_line"  # another
 LABEL = "remat_explorer.label"  # a third: what a value is that only other implementations write
@@ -35,12 +37,12 @@ def operator_name(node: Node) -> str:
 
 def _convolution_name(node: Node, backward: bool) -> str:
     """`conv2d`, `conv_transpose1d`, and in the backward pass which of its gradients are computed."""
-    weight, transposed = node.args[2 if backward else 1], node.args[7 if backward else 6]
+    weight = node.args[2 if backward else 1]
     size = weight.meta["val"].dim() - 2  # type: ignore[union-attr]
-    forward = f"conv{'_transpose' if transposed else ''}{size}d"
+    forward = f"conv{'_transpose' if ConvolutionArguments.of(node).transposed else ''}{size}d"
     if not backward:
         return forward
-    to_input, to_weight, to_bias = node.args[10]  # type: ignore[misc]
+    to_input, to_weight, to_bias = wanted_gradients(node)
     if not (to_weight or to_bias):
         return f"{forward}_input_gradient"
     return f"{forward}_backward" if to_input else f"{forward}_weight_gradient"

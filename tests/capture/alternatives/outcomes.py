@@ -21,6 +21,7 @@ from remat_explorer.capture.alternatives.kernels import (
     layer_norm,
     max_pool,
 )
+from remat_explorer.capture.operations.convolution_arguments import ConvolutionArguments
 from tests.capture.alternatives.numerics import LAST, random
 
 aten = torch.ops.aten
@@ -132,29 +133,29 @@ def convolutions(dtype, form, groups=1) -> Iterator[Outcome]:
     (x,) = tensors(9, 8, 10, 9, dtype=dtype, form=form, count=1)
     w = random(8, 8 // groups, 3, 3, dtype=dtype, seed=1, form=form)
     b = random(8, dtype=dtype, seed=2)
-    setting = given([2, 1], [1, 1], [1, 1], False, [0, 0], groups)
+    setting = ConvolutionArguments([2, 1], [1, 1], [1, 1], False, [0, 0], groups)
     y = aten.convolution(x, w, b, *setting)
     g = torch.empty_like(y).copy_(random(*y.shape, dtype=dtype, seed=3))
     exact_y = aten.convolution(x.double(), w.double(), b.double(), *setting)
     exact = gradients(lambda *t: aten.convolution(*t, *setting), [x, w, b], g)
     to_input = aten.convolution_backward(g, x, w, [8], *setting, [True, False, False])[0]
     to_weight = aten.convolution_backward(g, x, w, [8], *setting, [False, True, True])[1:]
-    near, of_gradient = reordered(x), given(g, w, x.shape, *setting[:4], groups)
+    near, of_gradient = reordered(x), given(g, w, x.shape, setting)
     apart = groups > 1 and form is LAST
     yield Outcome(convolution.input_gradient(*of_gradient), to_input, exact[0], near if apart else 0.0)
     for samples in (1, 4):
-        yield Outcome(convolution.convolution_in_chunks(x, w, b, *setting, samples=samples), y, exact_y, near)
+        yield Outcome(convolution.convolution_in_chunks(x, w, b, setting, samples=samples), y, exact_y, near)
         yield Outcome(convolution.input_gradient_in_chunks(*of_gradient, samples=samples), to_input, exact[0], near)
         chunked = convolution.weight_gradient_in_chunks(
-            g, x, w, [8], *setting, mask=[False, True, True], samples=samples
+            g, x, w, [8], setting, mask=[False, True, True], samples=samples
         )
         yield Outcome(chunked[1:], to_weight, exact[1:], 10 * near)
-    yield Outcome(convolution.convolution_native(x, w, b, *setting), y, exact_y, near)
+    yield Outcome(convolution.convolution_native(x, w, b, setting), y, exact_y, near)
     yield Outcome(convolution.input_gradient_native(*of_gradient), to_input, exact[0], near)
-    native = convolution.weight_gradient_native(g, x, w, [8], *setting, mask=[False, True, True])
+    native = convolution.weight_gradient_native(g, x, w, [8], setting, mask=[False, True, True])
     yield Outcome(native[1:], to_weight, exact[1:], 10 * near)
     if form is not LAST:
-        yield Outcome(convolution.convolution_channels_last(x, w, b, *setting), y, exact_y, near)
+        yield Outcome(convolution.convolution_channels_last(x, w, b, setting), y, exact_y, near)
 
 
 def grouped(dtype, form) -> Iterator[Outcome]:

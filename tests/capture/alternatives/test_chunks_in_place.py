@@ -11,6 +11,7 @@ from torch import nn
 import remat_explorer as rx
 from remat_explorer.capture import trace
 from remat_explorer.capture.alternatives.kernels import chunks_in_place, chunks_recomputed, convolution
+from remat_explorer.capture.operations.convolution_arguments import ConvolutionArguments
 from remat_explorer.capture.profiling.memory_meter import CpuMeter
 from remat_explorer.capture.step.placement import exact_kernels
 from remat_explorer.capture.step.step import TrainingStep
@@ -22,7 +23,7 @@ from tests.capture.alternatives.numerics import FORMATS, random, relative, same_
 from tests.runtime.exactness import CPU
 
 aten = torch.ops.aten
-SETTING = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+SETTING = ConvolutionArguments([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
 TOLERANCE = {torch.float32: 3e-6, torch.float64: 1e-13}
 KINDS = ["chunks", "masks", "input-gradients"]
 
@@ -53,14 +54,14 @@ def test_chunks_over_their_input_are_chunks_beside_it_bit_for_bit(samples, dtype
         random(4, 4, 3, 3, dtype=dtype, seed=1),
         random(4, dtype=dtype),
     )
-    expected = convolution.convolution_in_chunks(x, w, b, *SETTING, samples)
+    expected = convolution.convolution_in_chunks(x, w, b, SETTING, samples)
     over = x.clone()
-    found = chunks_in_place.convolution_in_chunks_in_place(over, w, b, *SETTING, samples)
+    found = chunks_in_place.convolution_in_chunks_in_place(over, w, b, SETTING, samples)
     assert found is over
     assert same_bits(found, expected)
-    gradient = convolution.input_gradient_in_chunks(x, w, x.shape, *SETTING[:4], 1, samples)
+    gradient = convolution.input_gradient_in_chunks(x, w, x.shape, SETTING, samples)
     over = x.clone()
-    found = chunks_in_place.input_gradient_in_chunks_in_place(over, w, x.shape, *SETTING[:4], 1, samples)
+    found = chunks_in_place.input_gradient_in_chunks_in_place(over, w, x.shape, SETTING, samples)
     assert found is over
     assert same_bits(found, gradient)
 
@@ -68,7 +69,7 @@ def test_chunks_over_their_input_are_chunks_beside_it_bit_for_bit(samples, dtype
 def test_nan_and_infinity_stay_in_their_sample():
     x, w = random(4, 2, 5, 5), random(2, 2, 3, 3, seed=1)
     x[1, 0, 0, 0], x[2, 0, 0, 0] = float("nan"), float("inf")
-    found = chunks_in_place.convolution_in_chunks_in_place(x.clone(), w, None, *SETTING, 1)
+    found = chunks_in_place.convolution_in_chunks_in_place(x.clone(), w, None, SETTING, 1)
     assert [bool(sample.isfinite().all()) for sample in found] == [True, False, False, True]
 
 
@@ -84,7 +85,7 @@ def test_the_weight_gradient_with_its_input_recomputed_is_that_of_float64(sample
     source = source.relu() if activated else source
     exact = aten.convolution_backward(wide[4], source, wide[3], [6], *SETTING, [False, True, True])
     found = chunks_recomputed.weight_gradient_recomputed(
-        g, x, w0, b0.to(dtype), SETTING, activated, w, [6], *SETTING, [False, True, True], samples
+        g, x, w0, b0.to(dtype), SETTING, activated, w, [6], SETTING, [False, True, True], samples
     )
     assert found[0] is None
     for mine, theirs in zip(found[1:], exact[1:], strict=True):
@@ -95,7 +96,7 @@ def test_the_weight_gradient_with_its_input_recomputed_is_that_of_float64(sample
 def test_a_weight_gradient_of_no_sample_is_zero():
     x, w0, w = random(0, 3, 7, 6), random(4, 3, 3, 3), random(6, 4, 3, 3)
     found = chunks_recomputed.weight_gradient_recomputed(
-        random(0, 6, 7, 6), x, w0, None, SETTING, True, w, [6], *SETTING, [False, True, True], 2
+        random(0, 6, 7, 6), x, w0, None, SETTING, True, w, [6], SETTING, [False, True, True], 2
     )
     assert [None if t is None else (tuple(t.shape), t.any().item()) for t in found] == [
         None,
@@ -106,7 +107,7 @@ def test_a_weight_gradient_of_no_sample_is_zero():
 
 def test_the_recomputed_input_never_exists_as_a_whole():
     x, w0, w, g = random(16, 3, 32, 32), random(16, 3, 3, 3), random(16, 16, 3, 3), random(16, 16, 32, 32)
-    tail: Any = (w, None, *SETTING, [False, True, False])
+    tail: Any = (w, None, SETTING, [False, True, False])
 
     def gradient(g: torch.Tensor, x: torch.Tensor, w0: torch.Tensor) -> torch.Tensor | None:
         arguments: Any = (g, x, w0, None, SETTING, True, *tail, 1)
@@ -114,7 +115,7 @@ def test_the_recomputed_input_never_exists_as_a_whole():
 
     def whole(g: torch.Tensor, x: torch.Tensor, w0: torch.Tensor) -> torch.Tensor:
         source = aten.convolution(x, w0, None, *SETTING).relu_()
-        return aten.convolution_backward(g, source, *tail[:2], *SETTING, [False, True, False])[1]
+        return aten.convolution_backward(g, source, w, None, *SETTING, tail[-1])[1]
 
     assert workspace(gradient, g, x, w0) < workspace(whole, g, x, w0) / 2
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from remat_explorer.capture.alternatives.kernels import convolution
+from remat_explorer.capture.operations.convolution_arguments import ConvolutionArguments
 from tests.capture.alternatives.numerics import FORMATS, LAST, random, relative, same_bits, workspace
 
 aten = torch.ops.aten
@@ -30,28 +31,26 @@ class Case:
     """A convolution with the gradients of its output, of PyTorch's kernels and of float64."""
 
     def __init__(self, name, dtype=torch.float32, form=FORMATS[0]):
-        size, kernel, *self.rest = CASES[name]
-        self.stride, self.padding, self.dilation, self.transposed, self.output_padding, self.groups = self.rest
+        size, kernel, *rest = CASES[name]
+        self.arguments = ConvolutionArguments(*rest)
         self.x = random(*size, dtype=dtype, form=form)
         self.w = random(*kernel, dtype=dtype, seed=1, form=form)
-        self.b = random(kernel[1] * self.groups if self.transposed else kernel[0], dtype=dtype, seed=2)
-        self.y = aten.convolution(self.x, self.w, self.b, *self.rest)
+        self.b = random(
+            kernel[1] * self.arguments.groups if self.arguments.transposed else kernel[0], dtype=dtype, seed=2
+        )
+        self.y = aten.convolution(self.x, self.w, self.b, *self.arguments)
         self.g = torch.empty_like(self.y).copy_(random(*self.y.shape, dtype=dtype, seed=3))
         wide = [t.to(torch.float64, copy=True).requires_grad_() for t in (self.x, self.w, self.b)]
-        result = aten.convolution(*wide, *self.rest)
+        result = aten.convolution(*wide, *self.arguments)
         self.exact_y = result.detach()
         self.exact = torch.autograd.grad(result, wide, self.g.double())
 
     def backward(self, *mask: bool):
-        return aten.convolution_backward(self.g, self.x, self.w, [len(self.b)], *self.rest, list(mask))
-
-    @property
-    def setting(self) -> Any:
-        return self.rest
+        return aten.convolution_backward(self.g, self.x, self.w, [len(self.b)], *self.arguments, list(mask))
 
     @property
     def of_gradient(self) -> Any:
-        return (self.g, self.w, self.x.shape, *self.rest[:4], self.groups)
+        return (self.g, self.w, self.x.shape, self.arguments)
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -81,14 +80,14 @@ def test_the_gradients_apart_are_those_of_the_joint_call_bit_for_bit(name):
 @pytest.mark.parametrize("name", CASES)
 def test_chunks_have_the_results_of_float64(name, dtype, samples):
     case = Case(name, dtype)
-    found = convolution.convolution_in_chunks(case.x, case.w, case.b, *case.setting, samples=samples)
+    found = convolution.convolution_in_chunks(case.x, case.w, case.b, case.arguments, samples=samples)
     assert relative(found, case.exact_y) <= TOLERANCE[dtype]
     assert found.stride() == case.y.stride()
     gradient = convolution.input_gradient_in_chunks(*case.of_gradient, samples=samples)
     assert relative(gradient, case.exact[0]) <= TOLERANCE[dtype]
     assert gradient.stride() == case.x.stride()
     none, weight, bias = convolution.weight_gradient_in_chunks(
-        case.g, case.x, case.w, [len(case.b)], *case.setting, mask=[False, True, True], samples=samples
+        case.g, case.x, case.w, [len(case.b)], case.arguments, mask=[False, True, True], samples=samples
     )
     assert none is None
     assert weight is not None
@@ -101,7 +100,7 @@ def test_chunks_have_the_results_of_float64(name, dtype, samples):
 @pytest.mark.parametrize("name", ["plain", "strided", "depthwise", "transposed"])
 def test_chunks_have_the_layout_of_the_whole(name, form):
     case = Case(name, form=form)
-    found = convolution.convolution_in_chunks(case.x, case.w, case.b, *case.setting, samples=2)
+    found = convolution.convolution_in_chunks(case.x, case.w, case.b, case.arguments, samples=2)
     assert found.stride() == case.y.stride()
     expected = case.backward(True, False, False)[0]
     assert convolution.input_gradient_in_chunks(*case.of_gradient, samples=2).stride() == expected.stride()
@@ -112,11 +111,11 @@ def test_chunks_have_the_layout_of_the_whole(name, form):
 def test_the_native_kernels_have_the_results_of_float64(name, dtype):
     case = Case(name, dtype)
     before = torch.backends.mkldnn.enabled
-    found = convolution.convolution_native(case.x, case.w, case.b, *case.setting)
+    found = convolution.convolution_native(case.x, case.w, case.b, case.arguments)
     assert relative(found, case.exact_y) <= TOLERANCE[dtype]
     assert relative(convolution.input_gradient_native(*case.of_gradient), case.exact[0]) <= TOLERANCE[dtype]
     gradients = convolution.weight_gradient_native(
-        case.g, case.x, case.w, [len(case.b)], *case.setting, mask=[False, True, True]
+        case.g, case.x, case.w, [len(case.b)], case.arguments, mask=[False, True, True]
     )
     assert gradients[1] is not None
     assert relative(gradients[1], case.exact[1]) <= 10 * TOLERANCE[dtype]
@@ -126,7 +125,7 @@ def test_the_native_kernels_have_the_results_of_float64(name, dtype):
 @pytest.mark.parametrize("name", [name for name in CASES if len(CASES[name][0]) == 4])
 def test_channels_last_and_back_has_the_result_of_float64(name):
     case = Case(name)
-    found = convolution.convolution_channels_last(case.x, case.w, case.b, *case.setting)
+    found = convolution.convolution_channels_last(case.x, case.w, case.b, case.arguments)
     assert relative(found, case.exact_y) <= TOLERANCE[torch.float32]
     assert found.stride() == case.y.stride()
 
@@ -134,22 +133,22 @@ def test_channels_last_and_back_has_the_result_of_float64(name):
 def test_an_empty_batch_has_empty_results():
     case = Case("plain")
     x, g = case.x[:0], case.g[:0]
-    assert convolution.convolution_in_chunks(x, case.w, case.b, *case.setting, samples=2).shape == g.shape
-    arguments: Any = (g, case.w, x.shape, *case.setting[:4], case.groups)
+    assert convolution.convolution_in_chunks(x, case.w, case.b, case.arguments, samples=2).shape == g.shape
+    arguments: Any = (g, case.w, x.shape, case.arguments)
     assert convolution.input_gradient_in_chunks(*arguments, samples=2).shape == x.shape
 
 
 def test_nan_and_infinity_stay_in_their_sample():
     case = Case("plain")
     case.x[1, 0, 0, 0], case.x[2, 0, 0, 0] = float("nan"), float("inf")
-    found = convolution.convolution_in_chunks(case.x, case.w, case.b, *case.setting, samples=1)
+    found = convolution.convolution_in_chunks(case.x, case.w, case.b, case.arguments, samples=1)
     assert [bool(sample.isfinite().all()) for sample in found] == [True, False, False, True, True]
 
 
 def test_chunks_need_a_fraction_of_the_workspace():
     size = (8, 32, 32, 32)
-    x, w, rest = random(*size), random(32, 32, 3, 3, seed=1), ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
-    whole = workspace(aten.convolution.default, x, w, None, *rest)
-    part = workspace(convolution.convolution_in_chunks, x, w, None, *rest, 1)
+    x, w, arguments = random(*size), random(32, 32, 3, 3, seed=1), Case("plain").arguments
+    whole = workspace(aten.convolution.default, x, w, None, *arguments)
+    part = workspace(convolution.convolution_in_chunks, x, w, None, arguments, 1)
     sample = x[0].nbytes
     assert part <= whole / 8 + 2 * sample

@@ -15,6 +15,7 @@ from remat_explorer.capture import trace
 from remat_explorer.capture.alternatives import execution_plans
 from remat_explorer.capture.alternatives.kernels import cudnn, cudnn_search
 from remat_explorer.capture.alternatives.kernels.execution_plan import ExecutionPlan, best_of
+from remat_explorer.capture.operations.convolution_arguments import ConvolutionArguments
 from remat_explorer.errors import ExecutionError, RematError
 from remat_explorer.runtime.comparison import compare
 from tests.capture.alternatives import fake_cudnn
@@ -24,7 +25,7 @@ from tests.capture.alternatives.runner import Runner, measured
 
 aten = torch.ops.aten
 CPU = torch.device("cpu")
-SETTING = ((2, 1), (1, 2), (1, 2))
+SETTING = ConvolutionArguments((2, 1), (1, 2), (1, 2), False, (0, 0), 2)
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def library(monkeypatch, tmp_path):
 def tensors(form: Any = FORMATS[0], groups: int = 2) -> tuple[torch.Tensor, ...]:
     """Source, weight, bias and gradient of a convolution with `SETTING`."""
     x, w, b = random(3, 4, 9, 8, form=form), random(6, 4 // groups, 3, 3, seed=1, form=form), random(6, seed=2)
-    y = aten.convolution(x, w, b, *SETTING, False, [0, 0], groups)
+    y = aten.convolution(x, w, b, *SETTING._replace(groups=groups))
     return x, w, b, torch.empty_like(y).copy_(random(*y.shape, seed=3))
 
 
@@ -51,19 +52,19 @@ def tensors(form: Any = FORMATS[0], groups: int = 2) -> tuple[torch.Tensor, ...]
 def test_result_and_gradients_by_a_plan_are_those_of_float64(form, groups):
     x, w, b, g = tensors(form, groups)
     wide = [t.to(torch.float64, copy=True).requires_grad_() for t in (x, w, b)]
-    exact_y = aten.convolution(*wide, *SETTING, False, [0, 0], groups)
+    exact_y = aten.convolution(*wide, *SETTING._replace(groups=groups))
     exact = torch.autograd.grad(exact_y, wide, g.double())
     plan = (0, (("TILE_M", 8),), 4096)
-    y = cudnn.convolution_by_plan(x, w, b, *SETTING, g.shape, g.stride(), *plan)
+    y = cudnn.convolution_by_plan(x, w, b, SETTING, g.shape, g.stride(), *plan)
     assert relative(y, exact_y.detach()) < 1e-6
     assert y.stride() == g.stride()
-    assert relative(cudnn.input_gradient_by_plan(g, w, *SETTING, x.shape, x.stride(), *plan), exact[0]) < 1e-6
-    none, dw, db = cudnn.weight_gradient_by_plan(g, x, True, *SETTING, w.shape, w.stride(), *plan)
+    assert relative(cudnn.input_gradient_by_plan(g, w, SETTING, x.shape, x.stride(), *plan), exact[0]) < 1e-6
+    none, dw, db = cudnn.weight_gradient_by_plan(g, x, True, SETTING, w.shape, w.stride(), *plan)
     assert none is None
     assert db is not None
     assert relative(dw, exact[1]) < 1e-5
     assert relative(db, exact[2]) < 1e-5
-    assert cudnn.weight_gradient_by_plan(g, x, False, *SETTING, w.shape, w.stride(), *plan)[2] is None
+    assert cudnn.weight_gradient_by_plan(g, x, False, SETTING, w.shape, w.stride(), *plan)[2] is None
 
 
 @pytest.mark.usefixtures("library")
@@ -71,7 +72,7 @@ def test_the_workspace_is_seen_by_the_meter():
     x, w, _, g = tensors()
     extra = []
     for plan in ((0, (("TILE_M", 8),), 1 << 22), (0, (("TILE_M", 8),), 1 << 23)):
-        extra.append(workspace(cudnn.convolution_by_plan, x, w, None, *SETTING, g.shape, g.stride(), *plan))
+        extra.append(workspace(cudnn.convolution_by_plan, x, w, None, SETTING, g.shape, g.stride(), *plan))
     assert extra[1] - extra[0] == 1 << 22
 
 
@@ -93,15 +94,16 @@ def test_plans_that_can_run_are_found_and_others_left_out(part, monkeypatch):
 @pytest.mark.usefixtures("library")
 def test_where_no_engine_serves_there_is_no_plan():
     x, w = random(1, 3, 5, 5), random(2, 3, 3, 3)
-    y = aten.convolution(x, w, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
-    assert cudnn_search.found_plans(cudnn.problem_of("forward", (x, w, y), ((1, 1),) * 3), CPU) == []
+    arguments = ConvolutionArguments((1, 1), (1, 1), (1, 1), False, (0, 0), 1)
+    y = arguments.convolution(x, w, None)
+    assert cudnn_search.found_plans(cudnn.problem_of("forward", (x, w, y), arguments), CPU) == []
 
 
 @pytest.mark.usefixtures("library")
 def test_a_plan_that_is_not_there_is_refused():
     x, w, _, g = tensors()
     with pytest.raises(ExecutionError, match=r"no engine 7 with knobs \{'STAGES': 3\}.*capture the model again"):
-        cudnn.convolution_by_plan(x, w, None, *SETTING, g.shape, g.stride(), 7, (("STAGES", 3),), 0)
+        cudnn.convolution_by_plan(x, w, None, SETTING, g.shape, g.stride(), 7, (("STAGES", 3),), 0)
 
 
 def test_without_cuda_or_the_package_the_reason_is_said(monkeypatch):
@@ -207,9 +209,9 @@ def test_on_a_gpu_every_plan_has_the_result_of_float64(dtype, form, monkeypatch)
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     device = torch.device("cuda", 0)
     x, w = random(8, 16, 20, 20, dtype=dtype, form=form), random(32, 16, 3, 3, dtype=dtype, seed=1, form=form)
-    setting = ((1, 1), (1, 1), (1, 1))
+    setting = ConvolutionArguments((1, 1), (1, 1), (1, 1), False, (0, 0), 1)
     wide = [t.to(torch.float64, copy=True).requires_grad_() for t in (x, w)]
-    y = aten.convolution(*wide, None, *setting, False, [0, 0], 1)
+    y = aten.convolution(*wide, None, *setting)
     g = torch.empty_like(y, dtype=dtype).copy_(random(*y.shape, dtype=dtype, seed=2)).detach()
     exact = (*torch.autograd.grad(y, wide, g.double()), y.detach())
     x, w, g = x.to(device), w.to(device), g.to(device)
@@ -220,10 +222,10 @@ def test_on_a_gpu_every_plan_has_the_result_of_float64(dtype, form, monkeypatch)
         for p in plans:
             rest = p.engine, p.knobs, p.workspace
             if part == "forward":
-                found, right = cudnn.convolution_by_plan(x, w, None, *setting, g.shape, g.stride(), *rest), exact[2]
+                found, right = cudnn.convolution_by_plan(x, w, None, setting, g.shape, g.stride(), *rest), exact[2]
             elif part == "input":
-                found, right = cudnn.input_gradient_by_plan(g, w, *setting, x.shape, x.stride(), *rest), exact[0]
+                found, right = cudnn.input_gradient_by_plan(g, w, setting, x.shape, x.stride(), *rest), exact[0]
             else:
-                found = cudnn.weight_gradient_by_plan(g, x, False, *setting, w.shape, w.stride(), *rest)[1]
+                found = cudnn.weight_gradient_by_plan(g, x, False, setting, w.shape, w.stride(), *rest)[1]
                 right = exact[1]
             assert relative(found.cpu(), right) <= close, p.name

@@ -10,6 +10,7 @@ import torch
 import remat_explorer as rx
 from remat_explorer.capture import trace
 from remat_explorer.capture.alternatives.kernels import attention, convolution, max_pool
+from remat_explorer.capture.operations.convolution_arguments import ConvolutionArguments
 from remat_explorer.checker import replay
 from remat_explorer.plan import Compute
 from tests.capture.alternatives.nets import plan_by, pooled, preferring, residual
@@ -17,28 +18,28 @@ from tests.capture.alternatives.numerics import FORMATS, random, workspace
 from tests.capture.alternatives.runner import measured
 
 aten = torch.ops.aten
-SETTING: Any = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+SETTING = ConvolutionArguments([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
 
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_gradients_of_convolutions_in_chunks_need_the_workspace_of_a_chunk(form):
     x, g = random(8, 32, 32, 32, form=form), random(8, 32, 32, 32, seed=1, form=form)
     w = random(32, 32, 3, 3, seed=2, form=form)
-    of_gradient: Any = (g, w, x.shape, *SETTING[:4], 1)
+    of_gradient: Any = (g, w, x.shape, SETTING)
     whole = workspace(convolution.input_gradient, *of_gradient)
     part = workspace(convolution.input_gradient_in_chunks, *of_gradient, 1)
     sample = x[0].nbytes
     assert part <= whole / 8 + 2 * sample
-    given: Any = (g, x, w, [32], *SETTING, [False, True, True])
-    whole = workspace(aten.convolution_backward.default, *given)
-    part = workspace(convolution.weight_gradient_in_chunks, *given, 1)
+    given, mask = (g, x, w, [32]), [False, True, True]
+    whole = workspace(aten.convolution_backward.default, *given, *SETTING, mask)
+    part = workspace(convolution.weight_gradient_in_chunks, *given, SETTING, mask, 1)
     assert part <= whole / 8 + 2 * sample + 2 * w.nbytes
 
 
 def test_the_input_gradient_without_the_input_needs_no_more_than_with_it():
     x, g, w = random(4, 16, 20, 20), random(4, 16, 20, 20, seed=1), random(16, 16, 3, 3, seed=2)
     own = workspace(aten.convolution_backward.default, g, x, w, [16], *SETTING, [True, False, False])
-    found = workspace(convolution.input_gradient, g, w, x.shape, *SETTING[:4], 1)
+    found = workspace(convolution.input_gradient, g, w, x.shape, SETTING)
     assert found <= own + 4096
 
 

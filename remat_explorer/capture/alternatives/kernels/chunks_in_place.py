@@ -6,39 +6,30 @@ there before it is copied over its input, and no other part reads that.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 
 from remat_explorer.capture.alternatives.kernels.convolution import input_gradient
 from remat_explorer.capture.alternatives.kernels.flat import chunks
-
-aten = torch.ops.aten
-Sizes = Sequence[int]
+from remat_explorer.capture.operations.convolution_arguments import ConvolutionArguments, Sizes
 
 
 def convolution_in_chunks_in_place(
     source: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-    transposed: bool,
-    output_padding: Sizes,
-    groups: int,
+    arguments: ConvolutionArguments,
     samples: int,
 ) -> torch.Tensor:
     """`convolution_in_chunks` over its input, which must have the shape of the result.
 
     >>> x = torch.ones(2, 1, 3)
-    >>> y = convolution_in_chunks_in_place(x, torch.ones(1, 1, 1), torch.ones(1), [1], [0], [1], False, [0], 1, 1)
+    >>> pointwise = ConvolutionArguments([1], [0], [1], False, [0], 1)
+    >>> y = convolution_in_chunks_in_place(x, torch.ones(1, 1, 1), torch.ones(1), pointwise, samples=1)
     >>> y is x, x[1].tolist()
     (True, [[2.0, 2.0, 2.0]])
     """
-    arguments = weight, bias, stride, padding, dilation, transposed, output_padding, groups
     for part in chunks(len(source), samples):
-        source[part] = aten.convolution.default(source[part], *arguments)
+        source[part] = arguments.convolution(source[part], weight, bias)
     return source
 
 
@@ -46,15 +37,10 @@ def input_gradient_in_chunks_in_place(
     gradient: torch.Tensor,
     weight: torch.Tensor,
     size: Sizes,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-    transposed: bool,
-    groups: int,
+    arguments: ConvolutionArguments,
     samples: int,
 ) -> torch.Tensor:
     """`input_gradient_in_chunks` over the gradient of the output, which must have the shape of the input."""
     for part in chunks(len(gradient), samples):
-        arguments = weight, size, stride, padding, dilation, transposed, groups
-        gradient[part] = input_gradient(gradient[part], *arguments)
+        gradient[part] = input_gradient(gradient[part], weight, size, arguments)
     return gradient

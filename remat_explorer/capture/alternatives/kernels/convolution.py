@@ -11,20 +11,14 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from remat_explorer.capture.alternatives.kernels.flat import chunks
-
-aten = torch.ops.aten
-Sizes = Sequence[int]
+from remat_explorer.capture.operations.convolution_arguments import ConvolutionArguments, Gradients, Sizes
 
 
 def input_gradient(
     gradient: torch.Tensor,
     weight: torch.Tensor,
     size: Sizes,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-    transposed: bool,
-    groups: int,
+    arguments: ConvolutionArguments,
 ) -> torch.Tensor:
     """The gradient of a convolution's input, which takes the input's shape but not its content.
 
@@ -36,68 +30,56 @@ def input_gradient(
         gradient: of the output, (samples, channels, ...).
         weight: of the convolution.
         size: shape of the input.
-        stride, padding, dilation, transposed, groups: of the convolution.
+        arguments: of the convolution.
 
-    >>> input_gradient(torch.ones(1, 1, 2), torch.ones(1, 1, 2), [1, 1, 3], [1], [0], [1], False, 1).tolist()
+    >>> plain = ConvolutionArguments([1], [0], [1], False, [0], 1)
+    >>> input_gradient(torch.ones(1, 1, 2), torch.ones(1, 1, 2), [1, 1, 3], plain).tolist()
     [[[1.0, 2.0, 1.0]]]
     """
-    if transposed:
-        none = [0] * len(stride)
-        return aten.convolution.default(gradient, weight, None, stride, padding, dilation, False, none, groups)
-    beyond = [
-        size[d + 2]
-        - ((gradient.shape[d + 2] - 1) * stride[d] - 2 * padding[d] + (weight.shape[d + 2] - 1) * dilation[d] + 1)
-        for d in range(len(stride))
-    ]
-    return aten.convolution.default(gradient, weight, None, stride, padding, dilation, True, beyond, groups)
+    stride, padding, dilation, transposed, _, _ = arguments
+    beyond = [0] * len(stride)
+    if not transposed:
+        for d in range(len(stride)):
+            window = (weight.shape[d + 2] - 1) * dilation[d] + 1
+            beyond[d] = size[d + 2] - ((gradient.shape[d + 2] - 1) * stride[d] - 2 * padding[d] + window)
+    return arguments._replace(transposed=not transposed, output_padding=beyond).convolution(gradient, weight, None)
 
 
 def convolution_in_chunks(
     source: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-    transposed: bool,
-    output_padding: Sizes,
-    groups: int,
+    arguments: ConvolutionArguments,
     samples: int,
 ) -> torch.Tensor:
     """A convolution of ``samples`` samples at a time. Relative to the largest entry it differs by at most 7e-7."""
-    arguments = weight, bias, stride, padding, dilation, transposed, output_padding, groups
     result = None
     for part in chunks(len(source), samples):
-        found = aten.convolution.default(source[part], *arguments)
+        found = arguments.convolution(source[part], weight, bias)
         if result is None:
             result = _room(found, len(source))
         result[part] = found
         del found
-    return aten.convolution.default(source, *arguments) if result is None else result
+    return arguments.convolution(source, weight, bias) if result is None else result
 
 
 def input_gradient_in_chunks(
     gradient: torch.Tensor,
     weight: torch.Tensor,
     size: Sizes,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-    transposed: bool,
-    groups: int,
+    arguments: ConvolutionArguments,
     samples: int,
 ) -> torch.Tensor:
     """`input_gradient` of ``samples`` samples at a time. Relative to the largest entry it differs by at most 7e-7."""
     result = None
     for part in chunks(len(gradient), samples):
-        arguments = weight, size, stride, padding, dilation, transposed, groups
-        found = input_gradient(gradient[part], *arguments)
+        found = input_gradient(gradient[part], weight, size, arguments)
         if result is None:
             result = _room(found, len(gradient))
         result[part] = found
         del found
     if result is None:
-        return input_gradient(gradient, weight, size, stride, padding, dilation, transposed, groups)
+        return input_gradient(gradient, weight, size, arguments)
     return result
 
 
@@ -106,58 +88,46 @@ def weight_gradient_in_chunks(
     source: torch.Tensor,
     weight: torch.Tensor,
     bias_sizes: Sizes | None,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-    transposed: bool,
-    output_padding: Sizes,
-    groups: int,
+    arguments: ConvolutionArguments,
     mask: Sequence[bool],
     samples: int,
-) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+) -> Gradients:
     """Gradients of weight and bias, summed over ``samples`` samples at a time, as `convolution_backward` gives them.
 
     Relative to the largest entry they differ by about 1e-5 in float32: sums come in another order.
 
     Args:
         gradient: of the output.
-        source, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups: of the convolution.
+        source, weight, bias_sizes, arguments: of the convolution.
         mask: of `convolution_backward`; no input gradient.
         samples: of a chunk.
     """
-    arguments = weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, list(mask)
-    totals: list[torch.Tensor | None] | None = None
+    totals: Gradients | None = None
     for part in chunks(len(gradient), samples):
-        found = aten.convolution_backward.default(gradient[part], source[part], *arguments)
-        if totals is None:
-            totals = list(found)
-        else:
-            for total, more in zip(totals, found, strict=True):
-                if total is not None:
-                    total.add_(more)
-        del found
+        totals = added(totals, arguments.backward(gradient[part], source[part], weight, bias_sizes, mask))
+    return arguments.backward(gradient, source, weight, bias_sizes, mask) if totals is None else totals
+
+
+def added(totals: Gradients | None, found: Gradients) -> Gradients:
+    """The gradients of one more part of the batch, added to those of the parts before in place."""
     if totals is None:
-        return aten.convolution_backward.default(gradient, source, *arguments)
-    return totals[0], totals[1], totals[2]
+        return found
+    for total, more in zip(totals, found, strict=True):
+        if total is not None and more is not None:
+            total.add_(more)
+    return totals
 
 
 def convolution_channels_last(
     source: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-    transposed: bool,
-    output_padding: Sizes,
-    groups: int,
+    arguments: ConvolutionArguments,
 ) -> torch.Tensor:
     """A two-dimensional convolution with channels last in memory, and back. It differs by at most 7e-7."""
     last = torch.channels_last
     source, weight = source.contiguous(memory_format=last), weight.contiguous(memory_format=last)
-    result = aten.convolution.default(
-        source, weight, bias, stride, padding, dilation, transposed, output_padding, groups
-    )
+    result = arguments.convolution(source, weight, bias)
     del source, weight
     return result.contiguous()
 
@@ -166,33 +136,22 @@ def convolution_native(
     source: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-    transposed: bool,
-    output_padding: Sizes,
-    groups: int,
+    arguments: ConvolutionArguments,
 ) -> torch.Tensor:
     """A convolution by PyTorch's own kernels instead of oneDNN's. It differs by at most 7e-7."""
     with _without_onednn():
-        return aten.convolution.default(
-            source, weight, bias, stride, padding, dilation, transposed, output_padding, groups
-        )
+        return arguments.convolution(source, weight, bias)
 
 
 def input_gradient_native(
     gradient: torch.Tensor,
     weight: torch.Tensor,
     size: Sizes,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-    transposed: bool,
-    groups: int,
+    arguments: ConvolutionArguments,
 ) -> torch.Tensor:
     """`input_gradient` by PyTorch's own kernels. It differs by at most 7e-7."""
     with _without_onednn():
-        return input_gradient(gradient, weight, size, stride, padding, dilation, transposed, groups)
+        return input_gradient(gradient, weight, size, arguments)
 
 
 def weight_gradient_native(
@@ -200,18 +159,12 @@ def weight_gradient_native(
     source: torch.Tensor,
     weight: torch.Tensor,
     bias_sizes: Sizes | None,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-    transposed: bool,
-    output_padding: Sizes,
-    groups: int,
+    arguments: ConvolutionArguments,
     mask: Sequence[bool],
-) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+) -> Gradients:
     """Gradients of weight and bias by PyTorch's own kernels. They differ by about 1e-5."""
-    arguments = weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, list(mask)
     with _without_onednn():
-        return aten.convolution_backward.default(gradient, source, *arguments)
+        return arguments.backward(gradient, source, weight, bias_sizes, mask)
 
 
 @contextlib.contextmanager

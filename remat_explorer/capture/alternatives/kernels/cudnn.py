@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
-from remat_explorer.capture.alternatives.kernels.execution_plan import Knobs, Part, Problem
+from remat_explorer.capture.alternatives.kernels.execution_plan import Knobs, Problem
+from remat_explorer.capture.operations.convolution_arguments import ConvolutionArguments, Part, Sizes
 from remat_explorer.errors import ExecutionError
 
 PACKAGE = "nvidia-cudnn-frontend"
 TYPES = {"float32": "FLOAT", "float16": "HALF", "bfloat16": "BFLOAT16"}
-Sizes = Sequence[int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,9 +69,7 @@ def convolution_by_plan(
     source: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
+    arguments: ConvolutionArguments,
     size: Sizes,
     strides: Sizes,
     engine: int,
@@ -81,21 +79,19 @@ def convolution_by_plan(
     """A convolution by one plan; a bias is added afterwards.
 
     Args:
-        source, weight, bias, stride, padding, dilation: of the convolution, which is not transposed.
+        source, weight, bias, arguments: of the convolution, which is not transposed.
         size, strides: of the result.
         engine, knobs, workspace: of the plan.
     """
     result = source.new_empty_strided(tuple(size), tuple(strides))
-    _compute("forward", (source, weight, result), (stride, padding, dilation), engine, knobs, workspace)
+    _compute("forward", (source, weight, result), arguments, engine, knobs, workspace)
     return result if bias is None else result.add_(bias.view(1, -1, *[1] * (result.dim() - 2)))
 
 
 def input_gradient_by_plan(
     gradient: torch.Tensor,
     weight: torch.Tensor,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
+    arguments: ConvolutionArguments,
     size: Sizes,
     strides: Sizes,
     engine: int,
@@ -108,7 +104,7 @@ def input_gradient_by_plan(
         gradient: of the result; the others as for `convolution_by_plan`, size and strides of the input.
     """
     result = gradient.new_empty_strided(tuple(size), tuple(strides))
-    _compute("input", (result, weight, gradient), (stride, padding, dilation), engine, knobs, workspace)
+    _compute("input", (result, weight, gradient), arguments, engine, knobs, workspace)
     return result
 
 
@@ -116,9 +112,7 @@ def weight_gradient_by_plan(
     gradient: torch.Tensor,
     source: torch.Tensor,
     with_bias: bool,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
+    arguments: ConvolutionArguments,
     size: Sizes,
     strides: Sizes,
     engine: int,
@@ -130,19 +124,19 @@ def weight_gradient_by_plan(
     Args:
         gradient: of the result.
         with_bias: whether the gradient of the bias is wanted.
-        source, stride, padding, dilation, engine, knobs, workspace: as for `convolution_by_plan`.
+        source, arguments, engine, knobs, workspace: as for `convolution_by_plan`.
         size, strides: of the weight.
     """
     result = source.new_empty_strided(tuple(size), tuple(strides))
-    _compute("weight", (source, result, gradient), (stride, padding, dilation), engine, knobs, workspace)
+    _compute("weight", (source, result, gradient), arguments, engine, knobs, workspace)
     return None, result, gradient.sum((0, *range(2, gradient.dim()))) if with_bias else None
 
 
-def problem_of(part: Part, tensors: Sequence[torch.Tensor], setting: Sequence[Sizes]) -> Problem:
+def problem_of(part: Part, tensors: Sequence[torch.Tensor], arguments: ConvolutionArguments) -> Problem:
     """The problem of source, weight and result, or of what has their sizes and strides."""
     first, second, third = (tuple(map(int, tensor.shape)) for tensor in tensors)
     strides: Any = tuple(tuple(map(int, tensor.stride())) for tensor in tensors)
-    settings: Any = tuple(tuple(map(int, sizes)) for sizes in setting)
+    settings: Any = tuple(tuple(map(int, sizes)) for sizes in arguments[:3])
     tf32 = tensors[0].dtype == torch.float32 and bool(torch.backends.cudnn.allow_tf32)
     return Problem(part, (first, second, third), strides, settings, str(tensors[0].dtype).removeprefix("torch."), tf32)
 
@@ -150,12 +144,12 @@ def problem_of(part: Part, tensors: Sequence[torch.Tensor], setting: Sequence[Si
 def _compute(
     part: Part,
     tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
-    setting: Sequence[Sizes],
+    arguments: ConvolutionArguments,
     engine: int,
     knobs: Knobs,
     workspace: int,
 ) -> None:
-    problem, device = problem_of(part, tensors, setting), tensors[0].device
+    problem, device = problem_of(part, tensors, arguments), tensors[0].device
     key = (problem, engine, tuple(map(tuple, knobs)), device)
     if key not in _BUILT:
         _BUILT[key] = _again(problem, engine, knobs, device)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
+from remat_explorer.capture.operations.convolution_arguments import Part
 from remat_explorer.documents import quote
 from remat_explorer.errors import RematError
 
-Part = Literal["forward", "input", "weight"]
 Sizes = tuple[int, ...]
 Knobs = tuple[tuple[str, int], ...]
 
