@@ -48,11 +48,9 @@ def ablation(found: Ablation, theme: Theme = "light") -> Figure:
         height=420,
         margin={"t": 56, "b": 56},
         legend={"title": {"text": "kinds; filled: proven optimal"}},
-        paper_bgcolor=colours.ground,
-        plot_bgcolor=colours.empty,
-        font_color=colours.ink,
+        **colours.look,
         hovermode="closest",
-        hoverlabel={"bgcolor": colours.ground, "font_color": colours.ink},
+        hoverlabel=colours.hover,
         xaxis={**look, "title": {"text": f"memory budget ({axis.unit})"}},
         yaxis={**look, "title": {"text": "overhead (%)"}},
     )

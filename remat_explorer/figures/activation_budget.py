@@ -77,9 +77,7 @@ def activation_budget(peers: Sequence[PeerMeasurement], budgets: Sequence[float]
         title="PyTorch's activation memory budget and the peak",
         height=360,
         margin={"t": 56, "b": 56},
-        paper_bgcolor=colours.ground,
-        plot_bgcolor=colours.empty,
-        font_color=colours.ink,
+        **colours.look,
         xaxis={"title": {"text": "activation_memory_budget"}, "gridcolor": colours.grid, "zeroline": False},
         yaxis={"gridcolor": colours.grid, "zeroline": False},
     )

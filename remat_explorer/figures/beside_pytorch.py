@@ -87,11 +87,9 @@ def beside_pytorch(
         height=440,
         margin={"t": 56, "b": 56},
         legend={"title": {"text": "timed, counted: executed"}},
-        paper_bgcolor=colours.ground,
-        plot_bgcolor=colours.empty,
-        font_color=colours.ink,
+        **colours.look,
         hovermode="closest",
-        hoverlabel={"bgcolor": colours.ground, "font_color": colours.ink},
+        hoverlabel=colours.hover,
     )
     return figure
 

@@ -162,8 +162,6 @@ def convolution_algorithms(schedule: Schedule, operation: int, theme: Theme = "l
     figure.update_layout(
         title=graph.operations[operation].name,
         height=340,
-        paper_bgcolor=colours.ground,
-        plot_bgcolor=colours.empty,
-        font_color=colours.ink,
+        **colours.look,
     )
     return figure

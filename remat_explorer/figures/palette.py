@@ -7,7 +7,7 @@ orange against a purple, a pair that differs in lightness as well.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 Theme = Literal["light", "dark"]
 
@@ -54,6 +54,20 @@ class Palette:
     grid: str
     scale: tuple[str, ...]
     hues: tuple[str, ...]
+
+    @property
+    def look(self) -> dict[str, Any]:
+        """Background and text of a figure, as `update_layout` of plotly takes them.
+
+        >>> LIGHT.look
+        {'paper_bgcolor': '#FFFFFF', 'plot_bgcolor': '#F3F4F6', 'font_color': '#333333'}
+        """
+        return {"paper_bgcolor": self.ground, "plot_bgcolor": self.empty, "font_color": self.ink}
+
+    @property
+    def hover(self) -> dict[str, str]:
+        """The ``hoverlabel`` of a figure, as `update_layout` takes it."""
+        return {"bgcolor": self.ground, "font_color": self.ink}
 
 
 LIGHT = Palette(

@@ -90,10 +90,8 @@ def rounding_scatter(
         title=f"{graph.name}: roundings of one linear program",
         height=420,
         margin={"t": 56, "b": 56},
-        paper_bgcolor=colours.ground,
-        plot_bgcolor=colours.empty,
-        font_color=colours.ink,
+        **colours.look,
         hovermode="closest",
-        hoverlabel={"bgcolor": colours.ground, "font_color": colours.ink},
+        hoverlabel=colours.hover,
     )
     return figure

@@ -70,9 +70,7 @@ def solver_progress(history: Sequence[ReportedProgress], total_cost: float, them
     figure.update_layout(
         height=280,
         margin={"l": 60, "r": 12, "t": 32, "b": 40},
-        paper_bgcolor=colours.ground,
-        plot_bgcolor=colours.empty,
-        font_color=colours.ink,
+        **colours.look,
         legend={"orientation": "h", "x": 0, "y": 1.01, "yanchor": "bottom"},
     )
     return figure

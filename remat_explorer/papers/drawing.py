@@ -53,9 +53,7 @@ def dressed(figure: Figure, title: str = "", height: int = HEIGHT) -> Figure:
         title=title or None,
         height=height,
         margin={"t": 56 if title else 40, "b": 56},
-        paper_bgcolor=colours.ground,
-        plot_bgcolor=colours.empty,
-        font_color=colours.ink,
+        **colours.look,
         legend={"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"} if not title else {},
     )
     return figure

@@ -82,10 +82,8 @@ def features_against_parameters(graphs: Iterable[Graph], theme: Theme = "light")
     figure.update_layout(
         height=440,
         margin={"l": 72, "r": 16, "t": 40, "b": 48},
-        paper_bgcolor=colours.ground,
-        plot_bgcolor=colours.empty,
-        font_color=colours.ink,
-        hoverlabel={"bgcolor": colours.ground, "font_color": colours.ink},
+        **colours.look,
+        hoverlabel=colours.hover,
         legend={"orientation": "h", "x": 0, "y": 1.01, "yanchor": "bottom"},
     )
     return figure

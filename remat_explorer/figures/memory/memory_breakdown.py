@@ -95,10 +95,8 @@ def memory_breakdown(
         bargap=0.45,
         height=420,
         margin={"l": 64, "r": 16, "t": 60, "b": 40},
-        paper_bgcolor=colours.ground,
-        plot_bgcolor=colours.empty,
-        font_color=colours.ink,
-        hoverlabel={"bgcolor": colours.ground, "font_color": colours.ink},
+        **colours.look,
+        hoverlabel=colours.hover,
         legend={"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
     )
     return figure

@@ -88,11 +88,9 @@ def memory_timeline(
     figure.update_layout(
         height=320 if by == "kind" else 380,
         margin={"l": 60, "r": 12, "t": 32, "b": 40},
-        paper_bgcolor=colours.ground,
-        plot_bgcolor=colours.empty,
-        font_color=colours.ink,
+        **colours.look,
         hovermode="closest",
-        hoverlabel={"bgcolor": colours.ground, "font_color": colours.ink},
+        hoverlabel=colours.hover,
         legend=across if by == "kind" else {"traceorder": "reversed"},
     )
     return figure

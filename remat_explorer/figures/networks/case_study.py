@@ -140,9 +140,7 @@ def case_study(
     figure.update_layout(
         title=schedule.graph.name,
         height=380,
-        paper_bgcolor=colours.ground,
-        plot_bgcolor=colours.empty,
-        font_color=colours.ink,
+        **colours.look,
         legend={"orientation": "h", "y": -0.3},
     )
     return figure

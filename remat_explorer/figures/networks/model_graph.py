@@ -211,6 +211,6 @@ def _style(figure: Figure, picture: SnakePicture, colours: Palette, height: int,
         paper_bgcolor=colours.ground,
         plot_bgcolor=colours.ground,
         font_color=colours.ink,
-        hoverlabel={"bgcolor": colours.ground, "font_color": colours.ink},
+        hoverlabel=colours.hover,
         legend={"orientation": "h", "x": 0.02, "y": -0.02, "yanchor": "top", "traceorder": "normal"},
     )

@@ -67,10 +67,8 @@ def computation_matrices(schedules: Sequence[Schedule], titles: Sequence[str], t
     figure.update_layout(
         height=440,
         margin={"t": 48, "b": 56},
-        paper_bgcolor=colours.ground,
-        plot_bgcolor=colours.empty,
-        font_color=colours.ink,
-        hoverlabel={"bgcolor": colours.ground, "font_color": colours.ink},
+        **colours.look,
+        hoverlabel=colours.hover,
         legend={"orientation": "h", "y": -0.18},
     )
     return figure

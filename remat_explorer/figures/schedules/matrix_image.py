@@ -59,8 +59,6 @@ def lay_out(figure: Any, stages: int, colours: Palette) -> None:
     figure.update_layout(
         height=436,
         margin={"l": 60, "r": 16, "t": 56, "b": 70},
-        paper_bgcolor=colours.ground,
-        plot_bgcolor=colours.empty,
-        font_color=colours.ink,
+        **colours.look,
         legend={"orientation": "h", "y": -0.2, "itemsizing": "constant"},
     )

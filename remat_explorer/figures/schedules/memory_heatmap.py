@@ -60,8 +60,6 @@ def memory_heatmap(schedule: Schedule, theme: Theme = "light") -> Figure:
     figure.update_layout(
         title=f"{schedule.graph.name}: U, memory in use (predicted)",
         height=480,
-        paper_bgcolor=colours.ground,
-        plot_bgcolor=colours.empty,
-        font_color=colours.ink,
+        **colours.look,
     )
     return figure

@@ -71,9 +71,7 @@ def schedule_heatmap(schedule: Schedule, theme: Theme = "light") -> Figure:
     figure.update_layout(
         title=graph.name,
         height=480,
-        paper_bgcolor=colours.ground,
-        plot_bgcolor=colours.empty,
-        font_color=colours.ink,
+        **colours.look,
         legend={"orientation": "h", "y": -0.18},
     )
     return figure

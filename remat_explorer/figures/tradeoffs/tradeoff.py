@@ -53,11 +53,9 @@ def tradeoff(
         height=420,
         margin={"t": 56, "b": 56},
         legend={"title": {"text": "filled: proven optimal"}},
-        paper_bgcolor=colours.ground,
-        plot_bgcolor=colours.empty,
-        font_color=colours.ink,
+        **colours.look,
         hovermode="closest",
-        hoverlabel={"bgcolor": colours.ground, "font_color": colours.ink},
+        hoverlabel=colours.hover,
     )
     if not frontier.points:
         figure.add_annotation(text=NONE_FITS, showarrow=False, xref="x domain", yref="y domain", x=0.5, y=0.5)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from remat_explorer.capture.alternatives.kernels import gpu_masks
-from remat_explorer.capture.alternatives.kernels.bits import mask_bytes, pack, unpack
+from remat_explorer.capture.alternatives.kernels.bits import factors, mask_bytes, pack
 from remat_explorer.capture.alternatives.kernels.flat import CHUNK, chunks, flat
 from remat_explorer.errors import ExecutionError
 
@@ -83,12 +83,6 @@ def _masked(gradient: torch.Tensor, packed: torch.Tensor, out: torch.Tensor) -> 
         raise ExecutionError(f"a mask of {packed.numel()} bytes does not belong to {source.numel()} entries")
     if gpu_masks.serves(gradient):
         return gpu_masks.masked(gradient, packed, out)
-    size = min(CHUNK, source.numel())
-    truth = torch.empty(8 * mask_bytes(size), dtype=torch.bool, device=gradient.device)
-    factor = torch.empty(size, dtype=gradient.dtype, device=gradient.device)
-    for part in chunks(source.numel()):
-        count, bits = part.stop - part.start, packed[part.start // 8 : mask_bytes(part.stop)]
-        unpack(bits, truth[: 8 * bits.numel()])
-        factor[:count].copy_(truth[:count])
-        aten.threshold_backward.grad_input(source[part], factor[:count], 0, grad_input=target[part])
+    for part, factor in factors(packed, source):
+        aten.threshold_backward.grad_input(source[part], factor, 0, grad_input=target[part])
     return out

@@ -6,9 +6,11 @@ Source: Gist (Jain et al., ISCA 2018), section 4.1, the binarized mask of ReLU. 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 
-from remat_explorer.capture.alternatives.kernels.flat import chunks, flat
+from remat_explorer.capture.alternatives.kernels.flat import CHUNK, chunks, flat
 
 _GATHER = 0x0102040810204080  # brings the lowest bit of byte j to bit 56 + j
 _SPREAD = 0x0101010101010101  # a byte eight times
@@ -62,6 +64,26 @@ def unpack(packed: torch.Tensor, out: torch.Tensor) -> None:
     words.copy_(packed)
     words.mul_(_SPREAD).bitwise_and_(_PICK)
     out.view(torch.uint8).ne_(0)
+
+
+def factors(packed: torch.Tensor, like: torch.Tensor) -> Iterator[tuple[slice, torch.Tensor]]:
+    """The bits of a mask as 0 and 1, a chunk at a time, each in the place of the one before.
+
+    Args:
+        packed: uint8 of shape (mask_bytes(n),), as `pack` gives it.
+        like: of shape (n,), with the type and the device of the factors.
+
+    >>> mask = torch.tensor([5, 1], dtype=torch.uint8)
+    >>> [(part, factor.tolist()) for part, factor in factors(mask, torch.zeros(9))]
+    [(slice(0, 9, None), [1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0])]
+    """
+    size = min(CHUNK, like.numel())
+    truth = torch.empty(8 * mask_bytes(size), dtype=torch.bool, device=like.device)
+    factor = torch.empty(size, dtype=like.dtype, device=like.device)
+    for part in chunks(like.numel()):
+        count, bits = part.stop - part.start, packed[part.start // 8 : mask_bytes(part.stop)]
+        unpack(bits, truth[: 8 * bits.numel()])
+        yield part, factor[:count].copy_(truth[:count])
 
 
 def packed_mask(mask: torch.Tensor) -> torch.Tensor:

@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from remat_explorer.capture.alternatives.kernels.bits import mask_bytes, unpack
+from remat_explorer.capture.alternatives.kernels.bits import factors
 from remat_explorer.capture.alternatives.kernels.flat import CHUNK, chunks, flat
 
 aten = torch.ops.aten
@@ -30,14 +30,8 @@ def dropout_gradient_from_bits_in_place(gradient: torch.Tensor, packed: torch.Te
 
 def _scaled(gradient: torch.Tensor, packed: torch.Tensor, scale: float, out: torch.Tensor) -> torch.Tensor:
     source, target = flat(gradient), flat(out)
-    size = min(CHUNK, source.numel())
-    truth = torch.empty(8 * mask_bytes(size), dtype=torch.bool, device=gradient.device)
-    factor = torch.empty(size, dtype=gradient.dtype, device=gradient.device)
-    for part in chunks(source.numel()):
-        count, bits = part.stop - part.start, packed[part.start // 8 : mask_bytes(part.stop)]
-        unpack(bits, truth[: 8 * bits.numel()])
-        factor[:count].copy_(truth[:count]).mul_(scale)
-        torch.mul(source[part], factor[:count], out=target[part])
+    for part, factor in factors(packed, source):
+        torch.mul(source[part], factor.mul_(scale), out=target[part])
     return out
 
 
