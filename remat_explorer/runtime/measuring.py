@@ -15,10 +15,10 @@ from remat_explorer.capture.step.losses import Loss
 from remat_explorer.capture.step.placement import exact_kernels, place
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.quantities import format_bytes
-from remat_explorer.runtime.bench import Bench
 from remat_explorer.runtime.comparison import Final, compare
 from remat_explorer.runtime.measurement import Measurement, Reference
 from remat_explorer.runtime.memory_snapshot import recorded, require_cuda
+from remat_explorer.runtime.plan_bench import PlanBench
 from remat_explorer.solution import Solution
 
 
@@ -71,7 +71,7 @@ def measure(
             raise ExecutionError("the measurement was cancelled between two runs")
 
     with exact_kernels(), torch.random.fork_rng([placed.device] if placed.device.type == "cuda" else []):
-        bench = Bench(solution, placed, loss, cancelled)
+        bench = PlanBench(solution, placed, loss, cancelled)
         advance()
         missing: list[str] = []
         names = ["plan", "checkpoint-all", "eager"]

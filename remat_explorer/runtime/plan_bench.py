@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import statistics
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from remat_explorer.capture.profiling.profiling import everything
 from remat_explorer.capture.step.losses import Loss
 from remat_explorer.capture.step.placement import Placed, require_same_structure
 from remat_explorer.capture.step.step import TrainingStep
+from remat_explorer.capture.stopwatch import synchronize
 from remat_explorer.capture.tracing import trace
 from remat_explorer.runtime.comparison import Final
 from remat_explorer.runtime.eager import Eager
@@ -26,10 +27,11 @@ from remat_explorer.runtime.interruption import Interruption
 from remat_explorer.runtime.measurement import Allocator
 from remat_explorer.runtime.outcome import Outcome
 from remat_explorer.runtime.starting_point import StartingPoint
+from remat_explorer.runtime.timing import median_seconds
 from remat_explorer.solution import Solution
 
 
-class Bench:
+class PlanBench:
     """What `remat_explorer.measure` measures with.
 
     Args:
@@ -108,10 +110,10 @@ class Bench:
 
         @contextlib.contextmanager
         def timed() -> Iterator[None]:
-            self.start.synchronize()
+            synchronize(self.placed.device)
             begin = time.perf_counter()
             yield
-            self.start.synchronize()
+            synchronize(self.placed.device)
             seconds.append(time.perf_counter() - begin)
 
         self.interpreter.run(self.registers(), timed, self.cancelled)
@@ -126,19 +128,13 @@ class Bench:
         }
 
     def timed(self, names: list[str], repeats: int, advance: Callable[[], None]) -> dict[str, float]:
-        """Median seconds of contenders; they take turns, so that a drift of the machine meets all of them."""
+        """Median seconds of contenders that take turns; binding what a plan starts from is part of its run."""
         contenders = self.contenders()
-        seconds: dict[str, list[float]] = {name: [] for name in names}
-        for _ in range(repeats):
-            for name in names:
-                self.start.rewind()
-                self.start.synchronize()
-                begin = time.perf_counter()
-                self._interruption.run(name, contenders[name], timed=True)
-                self.start.synchronize()
-                seconds[name].append(time.perf_counter() - begin)
-                advance()
-        return {name: statistics.median(times) for name, times in seconds.items()}
+
+        def prepare(name: str) -> Callable[[], Any]:
+            return partial(self._interruption.run, name, contenders[name], timed=True)
+
+        return median_seconds({name: partial(prepare, name) for name in names}, self.start, repeats, advance)
 
     def warm_up(self, name: str) -> None:
         """Run a contender once.

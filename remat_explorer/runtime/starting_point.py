@@ -18,7 +18,7 @@ class StartingPoint:
     """
 
     def __init__(self, eager: Eager, device: torch.device) -> None:
-        self._eager, self._device = eager, device
+        self._eager, self.device = eager, device
         self._generators = [RandomStates(home) for home in dict.fromkeys((torch.device("cpu"), device))]
         self._start = self.states()
 
@@ -31,8 +31,3 @@ class StartingPoint:
         self._eager.reset()
         for generator, state in zip(self._generators, self._start, strict=True):
             generator.set(state)
-
-    def synchronize(self) -> None:
-        """Wait for the device."""
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import torch
 from remat_explorer.capture.operations.program import Body, Program, Registers
 from remat_explorer.capture.out_of_memory import is_out_of_memory
 from remat_explorer.capture.profiling.memory_meter import memory_meter
+from remat_explorer.capture.stopwatch import seconds_of
 from remat_explorer.errors import OutOfMemoryError
 
 Numbers = dict[tuple[int, int], tuple[float, int]]
@@ -60,11 +60,7 @@ class ChoicesRun:
         def timed(k: int, code: int, registers: Registers) -> None:
             body = self._bodies(k, code)[0]
             scratch = dict(registers)
-            self._synchronize()
-            start = time.perf_counter()
-            body.run(scratch)
-            self._synchronize()
-            seconds[k, code].append(time.perf_counter() - start)
+            seconds[k, code].append(seconds_of(lambda: body.run(scratch), self.device))
             self._keep(body, scratch, registers)
 
         for _ in range(repeats + 1):
@@ -134,7 +130,3 @@ class ChoicesRun:
         """Keep the outputs that no implementation before this one has made."""
         for node in body.outputs.values():
             registers.setdefault(node, scratch[node])
-
-    def _synchronize(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import torch
 from remat_explorer.capture.operations.program import Program, Registers
 from remat_explorer.capture.out_of_memory import is_out_of_memory
 from remat_explorer.capture.profiling.memory_meter import memory_meter
+from remat_explorer.capture.stopwatch import seconds_of
 from remat_explorer.errors import OutOfMemoryError
 from remat_explorer.plan import Compute, Plan
 
@@ -37,11 +37,8 @@ class ProfilingRun:
         seconds: list[float] = []
 
         def compute(statement: Compute) -> None:
-            self._synchronize()
-            start = time.perf_counter()
-            self.program.body(statement).run(registers, statement.drops)
-            self._synchronize()
-            seconds.append(time.perf_counter() - start)
+            body = self.program.body(statement)
+            seconds.append(seconds_of(lambda: body.run(registers, statement.drops), self.device))
 
         self._run(registers, compute)
         return seconds
@@ -86,7 +83,3 @@ class ProfilingRun:
         raise OutOfMemoryError(
             f"memory ran out while profiling {self.plan.text(statement)!r}; use a smaller batch, or the predicted costs"
         )
-
-    def _synchronize(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)

@@ -17,10 +17,10 @@ from remat_explorer.capture.tracing import trace
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.eager import Eager
-from remat_explorer.runtime.peers.bench import Bench
 from remat_explorer.runtime.peers.contenders import Autograd
 from remat_explorer.runtime.peers.entries import budget_entry, checkpoint_entries
 from remat_explorer.runtime.peers.measurement import PeerMeasurement
+from remat_explorer.runtime.peers.peer_bench import PeerBench
 from remat_explorer.runtime.peers.progress import Progress
 from remat_explorer.runtime.peers.turns import measured_in_turn
 from remat_explorer.runtime.strategies.partition import require_share
@@ -89,7 +89,7 @@ def compare_peers(
         for budget in budgets:
             entries.append(budget_entry(program, placed, training.tensors, budget, cancelled))
             progress.advance()
-        bench = Bench(placed, training, program.graph.resident_bytes)
+        bench = PeerBench(placed, training, program.graph.resident_bytes)
         found = measured_in_turn(bench, Autograd(training), entries, repeats, progress)
     if profiled:
         return tuple(found)

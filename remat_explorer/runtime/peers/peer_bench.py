@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +11,7 @@ from remat_explorer.runtime.comparison import Comparison, Final, compare
 from remat_explorer.runtime.eager import Eager
 from remat_explorer.runtime.peers.contenders import Contender
 from remat_explorer.runtime.starting_point import StartingPoint
+from remat_explorer.runtime.timing import median_seconds
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +26,7 @@ class Ran:
         return Ran(self.peak, Final(self.final.outcome.copied(), self.final.states))
 
 
-class Bench:
+class PeerBench:
     """One device, with the buffers and the random state from which every contender starts.
 
     Args:
@@ -59,19 +58,5 @@ class Bench:
     def seconds(
         self, contenders: Sequence[Contender], repeats: int, advance: Callable[[], None]
     ) -> dict[Contender, float]:
-        """Median seconds of each; they take turns, so that a drift of the machine meets all of them."""
-        times: dict[Contender, list[float]] = {contender: [] for contender in contenders}
-        for _ in range(repeats):
-            for contender in contenders:
-                times[contender].append(self._seconds(contender))
-                advance()
-        return {contender: statistics.median(found) for contender, found in times.items()}
-
-    def _seconds(self, contender: Contender) -> float:
-        self._start.rewind()
-        run = contender.prepare()
-        self._start.synchronize()
-        begin = time.perf_counter()
-        run()
-        self._start.synchronize()
-        return time.perf_counter() - begin
+        """Median seconds of contenders that take turns."""
+        return median_seconds({one: one.prepare for one in contenders}, self._start, repeats, advance)

@@ -9,15 +9,15 @@ from remat_explorer.capture.joint.explain import first_line
 from remat_explorer.capture.out_of_memory import is_out_of_memory
 from remat_explorer.checker import replay
 from remat_explorer.errors import OutOfMemoryError
-from remat_explorer.runtime.peers.bench import Bench, Ran
 from remat_explorer.runtime.peers.contenders import Contender
 from remat_explorer.runtime.peers.entries import Entry
 from remat_explorer.runtime.peers.measurement import PeerMeasurement
+from remat_explorer.runtime.peers.peer_bench import PeerBench, Ran
 from remat_explorer.runtime.peers.progress import Progress
 
 
 def measured_in_turn(
-    bench: Bench, eager: Contender, others: Sequence[Entry], repeats: int, progress: Progress
+    bench: PeerBench, eager: Contender, others: Sequence[Entry], repeats: int, progress: Progress
 ) -> list[PeerMeasurement]:
     """One measurement for each entry, ``eager`` first, whose results are the reference of all."""
     found: dict[Entry, PeerMeasurement] = {}
@@ -47,7 +47,7 @@ def measured_in_turn(
     return list(found.values())
 
 
-def _measurement(contender: Contender, ran: Ran, bench: Bench, reference: Ran | None) -> PeerMeasurement:
+def _measurement(contender: Contender, ran: Ran, bench: PeerBench, reference: Ran | None) -> PeerMeasurement:
     found = PeerMeasurement(contender.name, contender.knob, ran.peak, plan=contender.plan)
     if (plan := contender.plan) is not None:
         overhead = replay(plan)[0] / plan.graph.total_cost

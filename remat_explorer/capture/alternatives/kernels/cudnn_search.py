@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 from remat_explorer.capture.alternatives.kernels.cudnn import Built, graph_of, handle_of, library, run_plan
 from remat_explorer.capture.alternatives.kernels.execution_plan import ExecutionPlan, Problem
 from remat_explorer.capture.out_of_memory import is_out_of_memory
+from remat_explorer.capture.stopwatch import seconds_of
 
 UNWANTED = (  # results would differ from run to run, or by more than the stated tolerance
     "NONDETERMINISTIC",
@@ -72,13 +72,7 @@ def _tensor(problem: Problem, place: int, device: torch.device) -> torch.Tensor:
 
 def _seconds(run: Callable[[], None], device: torch.device) -> float:
     """The least of a few runs, after one that warms up."""
-    times: list[float] = []
-    for _ in range(REPEATS + 1):
-        start = time.perf_counter()
-        run()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        times.append(time.perf_counter() - start)
+    times = [seconds_of(run, device) for _ in range(REPEATS + 1)]
     return max(min(times[1:]), 1e-9)
 
 
