@@ -5,6 +5,8 @@
 USABLE = import sys, ensurepip; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(if $(shell $(name) -c '$(USABLE)' 2>&1 || echo no),,$(name))))
 PORT ?= 8888
+# Processes that tests start read torch and numba as bytecode, whatever the environment says: seconds for each of them.
+unexport PYTHONDONTWRITEBYTECODE
 WORKERS ?= 2
 BIN := .venv/bin
 

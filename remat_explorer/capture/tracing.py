@@ -69,33 +69,33 @@ def trace(
     with explained(model):
         fakes = propagate(joint.module, None if options.fake else _real_inputs(joint.module, model, tensors))
         own_gradients(joint.module, fakes)
-        found = find_storages(joint.module, fakes)
-    weight_gradients_first(found)
-    prologue = hoist_constants(found) if options.contract else []
+        storages = find_storages(joint.module, fakes)
+    weight_gradients_first(storages)
+    prologue = hoist_constants(storages) if options.contract else []
     if options.contract:
-        contract(found, options.implementations)
-    epilogue = _take_epilogue(found)
+        contract(storages, options.implementations)
+    epilogue = _take_epilogue(storages)
     if options.implementations:
-        add_alternatives(found, options.implementations, _content(joint.module, model), find_device(device))
-    if not found.operations:
+        add_alternatives(storages, options.implementations, _content(joint.module, model), find_device(device))
+    if not storages.operations:
         raise CaptureError(f"{type(model).__name__} has no operation that depends on its inputs: nothing to plan")
-    found.resident_bytes += optimizer_bytes(model, options.optimizer)
-    number = numbered(found)
+    storages.resident_bytes += optimizer_bytes(model, options.optimizer)
+    number = numbered(storages)
     assert step.returned is not None  # it has been traced
-    results = _results(found, step.returned)
+    results = _results(storages, step.returned)
     return Program(
-        assemble(type(model).__name__, found, number, results, find_device(device), options),
-        tuple(body_of(draft, found, number) for draft in found.operations),
+        assemble(type(model).__name__, storages, number, results, find_device(device), options),
+        tuple(body_of(draft, storages, number) for draft in storages.operations),
         tuple(storage.carrier for storage in number),
         _inputs(joint.module),
         results,
         step.returned,
-        _unnumbered(prologue, found),
-        _unnumbered(epilogue, found),
+        _unnumbered(prologue, storages),
+        _unnumbered(epilogue, storages),
         joint.module,
-        found.fakes,
-        in_place_bodies(found, number),
-        bodies_of_choices(found, number),
+        storages.fakes,
+        in_place_bodies(storages, number),
+        bodies_of_choices(storages, number),
     )
 
 

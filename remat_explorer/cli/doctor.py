@@ -42,8 +42,8 @@ def doctor(options: argparse.Namespace) -> int:
     verdict = f"missing: {', '.join(missing)}" if missing else "everything that is needed is here"
     rows = [
         (group, name.replace("_", " "), _words(facts))
-        for group, found in answers.items()
-        for name, facts in found.items()
+        for group, answer in answers.items()
+        for name, facts in answer.items()
     ]
     put(options, {**answers, "missing": missing}, f"{table(rows, '<<<')}\n\n{verdict}")
     return MISSING if missing else DONE
@@ -149,9 +149,9 @@ def _solver(name: str) -> Facts:
 
 
 def _cache() -> Facts:
-    found = entries()
+    files = entries()
     about = {"path": str(cache_folder()), "writable": _is_writable(cache_folder())}
-    return {"folder": {**about, "files": len(found), "size_bytes": sum(entry.bytes for entry in found)}}
+    return {"folder": {**about, "files": len(files), "size_bytes": sum(entry.bytes for entry in files)}}
 
 
 def _is_writable(folder: Path) -> bool:
@@ -187,8 +187,8 @@ def _kernel() -> Facts:
 
 
 def _browser() -> Facts:
-    found = find_chromium()
-    return {"path": found} if found else {"error": f"not found, and only tests need it; {REMEDY}"}
+    path = find_chromium()
+    return {"path": path} if path else {"error": f"not found, and only tests need it; {REMEDY}"}
 
 
 QUESTIONS: Mapping[str, Callable[[], Facts]] = {

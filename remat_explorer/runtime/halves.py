@@ -107,9 +107,9 @@ class Halves:
 
     def forward(self, registers: Registers) -> tuple[list[torch.Tensor], list[Any]]:
         """The results of ``early``, and what `backward` needs; ``registers`` holds the residents and keeps them."""
-        found = self.forward_module.forward(*[registers[node] for node in self.residents])
+        outputs = self.forward_module.forward(*[registers[node] for node in self.residents])
         count = len(self.early)
-        return list(found[:count]), list(found[count:])[::-1]
+        return list(outputs[:count]), list(outputs[count:])[::-1]
 
     def backward(self, residents: Mapping[Node, torch.Tensor], saved: list[Any]) -> Sequence[torch.Tensor]:
         """The results of ``late``; ``saved`` is what `forward` gave, and is emptied."""

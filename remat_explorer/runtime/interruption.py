@@ -54,6 +54,6 @@ class Interruption:
         short = timed and self._seconds.get(name, PATIENCE) < PATIENCE
         begin = time.perf_counter()
         with contextlib.nullcontext() if short else _Asking(self._cancelled):
-            found = contender()
+            result = contender()
         self._seconds[name] = time.perf_counter() - begin
-        return found
+        return result

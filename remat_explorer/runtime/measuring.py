@@ -81,11 +81,11 @@ def measure(
         bench.start.rewind()
         advance()
         with contextlib.nullcontext() if snapshot is None else recorded(placed.device, snapshot):
-            during, after, found, allocator = bench.metered_run(hard_cap)
+            during, after, final, allocator = bench.metered_run(hard_cap)
         advance()
         initial = dict(placed.model.named_buffers())
-        comparison = compare(found, reference[1], initial) if reference else None
-        del found
+        comparison = compare(final, reference[1], initial) if reference else None
+        del final
         statement_seconds = bench.statement_seconds()
         advance()
         generated_peak = bench.generated_peak()

@@ -28,10 +28,10 @@ class Outcome:
     @staticmethod
     def of(results: Sequence[Result], tensors: Sequence[torch.Tensor]) -> Outcome:
         """The tensors of a program's results, by what each one is."""
-        found: dict[str, dict[str, torch.Tensor]] = {"output": {}, "gradient": {}, "buffer": {}}
+        by_kind: dict[str, dict[str, torch.Tensor]] = {"output": {}, "gradient": {}, "buffer": {}}
         for result, tensor in zip(results, tensors, strict=True):
-            found[result.kind][result.name] = tensor
-        return Outcome(tuple(found["output"].values()), found["gradient"], found["buffer"])
+            by_kind[result.kind][result.name] = tensor
+        return Outcome(tuple(by_kind["output"].values()), by_kind["gradient"], by_kind["buffer"])
 
     def copied(self) -> Outcome:
         """The same in tensors of its own, on the CPU, which nothing that runs later changes."""

@@ -72,9 +72,9 @@ class Recipe:
         """How the graph must be captured for its structure to be that of a given solution."""
         given = self.solution
         if given is not None:
-            found = given.graph.options if isinstance(given, Solution) else capture_options_of(given)
-            if found is not None:
-                return found
+            options = given.graph.options if isinstance(given, Solution) else capture_options_of(given)
+            if options is not None:
+                return options
         return CaptureOptions(optimizer=self.optimizer)
 
     def _given(self, graph: Graph, solution: Solution | str | Path) -> Solution:
@@ -83,8 +83,8 @@ class Recipe:
     def _solved(self, graph: Graph, budget: str | int | float | None) -> Solution:
         if budget is None:
             raise ExecutionError('there is nothing to plan with; give budget=..., such as "2 GiB", or solution=...')
-        known = {"on_progress": self.on_progress, "cache": self.cache}
-        return solve(graph, budget, self.strategy, self.time_limit, self.solver, **known)
+        settings = {"on_progress": self.on_progress, "cache": self.cache}
+        return solve(graph, budget, self.strategy, self.time_limit, self.solver, **settings)
 
 
 def _require_schedule(solution: Solution) -> None:

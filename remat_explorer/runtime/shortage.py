@@ -65,22 +65,22 @@ def explained_shortage(plan: Plan, forget: Callable[[], None], at: Callable[[], 
         forget: lets go of the tensors that the caller holds.
         at: the statement under way; by default the one that the failing line of generated code belongs to.
     """
-    found: OutOfMemoryError | None = None
+    explained: OutOfMemoryError | None = None
     try:
         yield
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        found = shortage(plan, at() if at is not None else _statement_of(error))
+        explained = shortage(plan, at() if at is not None else _statement_of(error))
         traceback.clear_frames(error.__traceback__)  # locals there hold tensors
-    if found is not None:
+    if explained is not None:
         forget()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         try:
-            raise found
+            raise explained
         finally:
-            found.__context__ = None  # the old error refers to frames, and those to tensors
+            explained.__context__ = None  # the old error refers to frames, and those to tensors
 
 
 def _statement_of(error: BaseException) -> int | None:

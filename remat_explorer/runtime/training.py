@@ -121,7 +121,7 @@ class TrainingRun:
         self._saved, self._residents, self._outputs = [], {}, []
 
 
-class Step(torch.autograd.Function):
+class PlannedStep(torch.autograd.Function):
     """Autograd's view of a `TrainingRun`: from parameters to the outputs that have gradients."""
 
     @staticmethod
@@ -151,8 +151,8 @@ def train(halves: Halves, model: nn.Module, tensors: tuple[torch.Tensor, ...]) -
     """Every output of a forward pass, tied to the parameters of ``model`` for autograd."""
     run = TrainingRun(halves, model, tensors)
     others: list[Any] = []
-    found = list(Step.apply(run, others, *(model.get_parameter(name) for name in parameter_names(halves))))
-    return [found.pop(0) if other is None else other for other in others]
+    outputs = list(PlannedStep.apply(run, others, *(model.get_parameter(name) for name in parameter_names(halves))))
+    return [outputs.pop(0) if other is None else other for other in others]
 
 
 def _laid_out(tangent: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:

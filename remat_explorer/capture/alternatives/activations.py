@@ -12,8 +12,8 @@ from torch.fx import Node
 
 from remat_explorer.capture.alternatives.exactness import reordered
 from remat_explorer.capture.alternatives.kernels import activations, bits, dropout
-from remat_explorer.capture.alternatives.site import Scene, Site
-from remat_explorer.capture.operations.implementation import Way, step
+from remat_explorer.capture.alternatives.site import Site, Surroundings
+from remat_explorer.capture.operations.implementation import CapturedImplementation, step
 from remat_explorer.capture.operations.in_place import Overwriting
 
 aten = torch.ops.aten
@@ -23,14 +23,14 @@ FORWARD = {
 }
 
 
-def from_other_operand(site: Site) -> Iterator[Way]:
+def from_other_operand(site: Site) -> Iterator[CapturedImplementation]:
     """The backward of ReLU from the input instead of the output, of hardtanh from either: they give the same."""
     gradient, operand, *limits = site.args
     for other in _operands(site):
         if other is not operand and site.is_kept(other) and site.same_layout(operand, other):
             arguments = gradient, other, *limits
             target = site.call.target
-            yield Way(
+            yield CapturedImplementation(
                 "activations",
                 "from the output" if other in _results(site) else "from the input",
                 site.call,
@@ -40,14 +40,14 @@ def from_other_operand(site: Site) -> Iterator[Way]:
             )
 
 
-def from_bits(site: Site) -> Iterator[Way]:
+def from_bits(site: Site) -> Iterator[CapturedImplementation]:
     """The backward of ReLU or hardtanh from a mask in bits, which an optional operation makes of input or output."""
     gradient, operand = site.args[:2]
     kept = [node for node in _operands(site) if site.is_kept(node) and site.same_layout(operand, node)]
     if not kept or not site.same_layout(gradient, operand) or _is_free(site, operand):
         return
     mask = _activation_mask(site, operand, kept)
-    yield Way(
+    yield CapturedImplementation(
         "masks",
         "from bits",
         site.call,
@@ -57,7 +57,7 @@ def from_bits(site: Site) -> Iterator[Way]:
     )
 
 
-def dropout_from_bits(site: Site) -> Iterator[Way]:
+def dropout_from_bits(site: Site) -> Iterator[CapturedImplementation]:
     """The backward of dropout from its mask in bits, which an optional operation makes of the mask in bytes."""
     gradient, mask, scale = site.args
     if not site.is_kept(mask) or not site.same_layout(gradient, mask) or _is_free(site, mask):
@@ -71,7 +71,7 @@ def dropout_from_bits(site: Site) -> Iterator[Way]:
     arguments = gradient, packed, scale
     fake = site.fake(gradient)
     exact = fake.dtype in (torch.float32, torch.float64)  # in half precision, the scale is rounded first
-    yield Way(
+    yield CapturedImplementation(
         "masks",
         "from bits",
         site.call,
@@ -98,7 +98,7 @@ def _activation_mask(site: Site, operand: Node, kept: list[Node]) -> Node:
     mask = _new_mask(scene, latest, kernel, (operand, *rest))
     draft = scene.add_optional(mask, (operand,))
     draft.ways += [
-        Way("masks", "from the input", mask, (step(mask, kernel, other, *rest),))
+        CapturedImplementation("masks", "from the input", mask, (step(mask, kernel, other, *rest),))
         for other in kept
         if other is not operand
     ]
@@ -107,7 +107,7 @@ def _activation_mask(site: Site, operand: Node, kept: list[Node]) -> Node:
     return mask
 
 
-def _new_mask(scene: Scene, after: Node, kernel, arguments) -> Node:
+def _new_mask(scene: Surroundings, after: Node, kernel, arguments) -> Node:
     fake = scene.fake(arguments[0])
     packed = fake.new_empty((bits.mask_bytes(fake.numel()),), dtype=torch.uint8)
     return scene.add_value(after, kernel, arguments, packed, "mask")

@@ -14,7 +14,7 @@ from torch.fx.node import map_arg
 from remat_explorer.capture.alternatives.exactness import equal_on_cpu, on_cpu, reordered
 from remat_explorer.capture.alternatives.kernels import attention as kernels
 from remat_explorer.capture.alternatives.site import Site, picked, picks
-from remat_explorer.capture.operations.implementation import Way, step
+from remat_explorer.capture.operations.implementation import CapturedImplementation, step
 
 aten = torch.ops.aten
 FORWARD = {
@@ -50,59 +50,61 @@ class Attention:
     setting: tuple[Any, ...]
 
 
-def recomputed(site: Site) -> Iterator[Way]:
+def recomputed(site: Site) -> Iterator[CapturedImplementation]:
     """The gradients from query, key and value alone; output and sums of the forward pass are found again."""
-    found = _attention(site, BACKWARD)
-    if found is not None:
-        tolerance = equal_on_cpu(site.fake(found.query))
-        yield _recomputed(site, found, found.kind, "attention", "recomputed", tolerance)
+    call = _attention(site, BACKWARD)
+    if call is not None:
+        tolerance = equal_on_cpu(site.fake(call.query))
+        yield _recomputed(site, call, call.kind, "attention", "recomputed", tolerance)
 
 
-def forward(site: Site) -> Iterator[Way]:
+def forward(site: Site) -> Iterator[CapturedImplementation]:
     """Output and sums, or probabilities, by each other kernel."""
-    found, output = _attention(site, FORWARD), picked(site.call, 0)
-    if found is None or output is None:
+    call, output = _attention(site, FORWARD), picked(site.call, 0)
+    if call is None or output is None:
         return
-    for kind in _others(site, found):
-        saved = _saved(site, site.call, found, kind)
-        arguments = kind, found.query, found.key, found.value, *found.setting, list(site.fake(output).stride())
+    for kind in _others(site, call):
+        saved = _saved(site, site.call, call, kind)
+        arguments = kind, call.query, call.key, call.value, *call.setting, list(site.fake(output).stride())
         steps = (
             step(site.call, kernels.attention_by, *arguments),
             step(output, operator.getitem, site.call, 0),
             step(saved, operator.getitem, site.call, 1),
         )
-        room = _room(site, found, kind)
-        yield Way("algorithms", f"by {_title(kind)}", site.call, steps, reordered(site.fake(output)), workspace=room)
+        room = _room(site, call, kind)
+        yield CapturedImplementation(
+            "algorithms", f"by {_title(kind)}", site.call, steps, reordered(site.fake(output)), workspace=room
+        )
 
 
-def backward(site: Site) -> Iterator[Way]:
+def backward(site: Site) -> Iterator[CapturedImplementation]:
     """The gradients by each other kernel: from what its forward pass left, or with that run again."""
-    found = _attention(site, BACKWARD)
+    call = _attention(site, BACKWARD)
     output = _named(site.call).get("out")
-    if found is None or not isinstance(output, Node) or output.target is not operator.getitem:
+    if call is None or not isinstance(output, Node) or output.target is not operator.getitem:
         return
     earlier: Any = output.args[0]
     if earlier.target not in FORWARD or earlier not in site.scene.caller or not site.is_kept(output):
         return
-    tolerance = reordered(site.fake(found.query))
-    for kind in _others(site, found):
-        saved = _saved(site, earlier, found, kind)
+    tolerance = reordered(site.fake(call.query))
+    for kind in _others(site, call):
+        saved = _saved(site, earlier, call, kind)
         read = None if kind == "math" else output
-        given = kind, site.args[0], found.query, found.key, found.value, read, saved, *found.setting, _strides(site)
+        given = kind, site.args[0], call.query, call.key, call.value, read, saved, *call.setting, _strides(site)
         steps = (step(site.call, kernels.attention_gradient_by, *given), *picks(site))
-        room = _room(site, found, kind)
-        yield Way("algorithms", f"by {_title(kind)}", site.call, steps, tolerance, workspace=room)
+        room = _room(site, call, kind)
+        yield CapturedImplementation("algorithms", f"by {_title(kind)}", site.call, steps, tolerance, workspace=room)
         way = f"by {_title(kind)}, recomputed"
-        yield _recomputed(site, found, kind, "algorithms", way, tolerance, again=(earlier,))
+        yield _recomputed(site, call, kind, "algorithms", way, tolerance, again=(earlier,))
 
 
 def _recomputed(
     site: Site, found: Attention, kind: str, of: str, name: str, tolerance: float, again: tuple[Node, ...] = ()
-) -> Way:
+) -> CapturedImplementation:
     given = kind, site.args[0], found.query, found.key, found.value, *found.setting, _strides(site)
     steps = (step(site.call, kernels.attention_gradient_recomputed, *given), *picks(site))
     room = _room(site, found, kind)
-    return Way(of, name, site.call, steps, tolerance, launches=2, again=again, workspace=room)
+    return CapturedImplementation(of, name, site.call, steps, tolerance, launches=2, again=again, workspace=room)
 
 
 def _attention(site: Site, kinds: dict[Any, str]) -> Attention | None:
@@ -120,11 +122,11 @@ def _attention(site: Site, kinds: dict[Any, str]) -> Attention | None:
 
 def _named(call: Node) -> dict[str, Any]:
     """The arguments of a call by the names that its operator gives them, defaults included."""
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for place, argument in enumerate(call.target._schema.arguments):  # type: ignore[union-attr]
         given = call.args[place] if place < len(call.args) else call.kwargs.get(argument.name, argument.default_value)
-        found[argument.name] = given
-    return found
+        arguments[argument.name] = given
+    return arguments
 
 
 def _others(site: Site, found: Attention) -> list[str]:

@@ -15,7 +15,7 @@ from typing import TypeVar
 from torch.fx import Node
 
 from remat_explorer.capture.operations.devices import Device
-from remat_explorer.capture.operations.implementation import Way
+from remat_explorer.capture.operations.implementation import CapturedImplementation
 from remat_explorer.capture.operations.predicted_costs import predicted_cost
 from remat_explorer.capture.operations.reads_and_writes import overwritten_by, reads_of, writes_of
 from remat_explorer.capture.operations.storages import OperationDraft, StorageDraft, Storages
@@ -25,7 +25,7 @@ WIDEST = 64  # products that are carried on from call to call
 
 
 @dataclass(frozen=True, eq=False)
-class Needs:
+class ImplementationNeeds:
     """What a way needs, as far as it can be said before it runs.
 
     Attributes:
@@ -36,14 +36,14 @@ class Needs:
         makes: storages that it writes, and the one that it may overwrite.
     """
 
-    way: Way
+    way: CapturedImplementation
     cost: float
     workspace: int
     own: frozenset[Node]
     reads: frozenset[StorageDraft]
     makes: tuple[frozenset[StorageDraft], StorageDraft | None]
 
-    def dominates(self, other: Needs) -> bool:
+    def dominates(self, other: ImplementationNeeds) -> bool:
         """Whether it makes the same, and is nowhere worse."""
         return (
             self.makes == other.makes
@@ -59,7 +59,9 @@ class Needs:
         return self.cost, self.workspace, self.way.portion, self.way.tolerance
 
 
-def combined(draft: OperationDraft, choices: list[list[Way]], found: Storages, device: Device, most: int) -> list[Way]:
+def combined(
+    draft: OperationDraft, choices: list[list[CapturedImplementation]], found: Storages, device: Device, most: int
+) -> list[CapturedImplementation]:
     """The alternatives of an operation, at most ``most``: of single calls, and of several together.
 
     Args:
@@ -72,7 +74,7 @@ def combined(draft: OperationDraft, choices: list[list[Way]], found: Storages, d
     if len(choices) < 2:
         return [way for ways in choices for way in ways][:most]
     calls = frozenset(ways[0].main for ways in choices)
-    products: list[Way | None] = [None]
+    products: list[CapturedImplementation | None] = [None]
     for ways in choices:
         longer = [*products, *(_both(first, second) for first in products for second in ways)]
         kept = _useful([way for way in longer if way is not None], calls, draft, found, device)
@@ -84,7 +86,7 @@ def combined(draft: OperationDraft, choices: list[list[Way]], found: Storages, d
     return [replace(needs.way, name=_name(needs.way, order)) for needs in (*whole, *partly)]
 
 
-def _name(way: Way, calls: list[Node]) -> str:
+def _name(way: CapturedImplementation, calls: list[Node]) -> str:
     """The name of all parts, or which call has which."""
     names = {part.name for part in way.each}
     if len(names) == 1 and len(way.each) == len(calls):
@@ -92,14 +94,14 @@ def _name(way: Way, calls: list[Node]) -> str:
     return ", ".join(f"{part.name} for call {calls.index(part.main) + 1}" for part in way.each)
 
 
-def _both(first: Way | None, second: Way) -> Way:
+def _both(first: CapturedImplementation | None, second: CapturedImplementation) -> CapturedImplementation:
     """The way that replaces the calls of both."""
     if first is None:
         return second
     parts = (*first.each, *second.each)
     taker = next((part for part in parts if part.over is not None), parts[0])
     kinds = tuple(dict.fromkeys(kind for part in parts for kind in part.kinds))
-    return Way(
+    return CapturedImplementation(
         kinds[0],
         "",
         taker.main,
@@ -116,11 +118,15 @@ def _both(first: Way | None, second: Way) -> Way:
 
 
 def _useful(
-    ways: Iterable[Way], calls: frozenset[Node], draft: OperationDraft, found: Storages, device: Device
-) -> list[Needs]:
+    ways: Iterable[CapturedImplementation],
+    calls: frozenset[Node],
+    draft: OperationDraft,
+    found: Storages,
+    device: Device,
+) -> list[ImplementationNeeds]:
     """Those that no other one dominates, by falling memory."""
     every = [
-        Needs(
+        ImplementationNeeds(
             way,
             predicted_cost(draft, way, found, device),
             way.workspace,

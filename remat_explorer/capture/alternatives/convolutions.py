@@ -22,13 +22,13 @@ from remat_explorer.capture.operations.convolution_arguments import (
     is_backward,
     part_of,
 )
-from remat_explorer.capture.operations.implementation import Way, step
+from remat_explorer.capture.operations.implementation import CapturedImplementation, step
 
 SAMPLES = (1, 2, 4, 8)  # in a chunk
 WEIGHT = 10.0  # tolerance of weight gradients, relative to that of results: more is added up
 
 
-def input_gradient(site: Site) -> Iterator[Way]:
+def input_gradient(site: Site) -> Iterator[CapturedImplementation]:
     """The input gradient without the input; on the CPU it is equal bit for bit, but for groups with channels last."""
     if part_of(site.call) != "input":
         return
@@ -38,7 +38,7 @@ def input_gradient(site: Site) -> Iterator[Way]:
     yield _input_gradient(site, "input-gradients", "from the gradient", kernels.input_gradient, tolerance)
 
 
-def chunks(site: Site) -> Iterator[Way]:
+def chunks(site: Site) -> Iterator[CapturedImplementation]:
     """A part of the batch at a time: convolution, input gradient or weight gradient."""
     for samples in SAMPLES:
         if samples >= site.fake(site.args[0]).shape[0]:
@@ -50,7 +50,7 @@ def chunks(site: Site) -> Iterator[Way]:
             one = step(site.call, kernels.convolution_in_chunks, *_given(site.call), samples)
             over = step(site.call, chunks_in_place.convolution_in_chunks_in_place, *_given(site.call), samples)
             space = bytes_of_chunk(site.fake(site.call), samples)
-            yield Way(
+            yield CapturedImplementation(
                 "chunks",
                 name,
                 site.call,
@@ -75,7 +75,7 @@ def chunks(site: Site) -> Iterator[Way]:
             yield replace(way, workspace=_weight_bytes(site), portion=1 / parts)
 
 
-def input_recomputed(site: Site) -> Iterator[Way]:
+def input_recomputed(site: Site) -> Iterator[CapturedImplementation]:
     """The weight gradient whose input, the result of a smaller convolution before, is computed again in chunks."""
     if part_of(site.call) != "weight":
         return
@@ -96,7 +96,7 @@ def input_recomputed(site: Site) -> Iterator[Way]:
         if parts > 1:
             given = gradient, earlier, weight, bias, earlier_arguments, bool(after), *rest, samples
             calls = (step(site.call, chunks_recomputed.weight_gradient_recomputed, *given), *picks(site))
-            yield Way(
+            yield CapturedImplementation(
                 "chunks",
                 f"in chunks of {samples} with input recomputed",
                 site.call,
@@ -109,7 +109,7 @@ def input_recomputed(site: Site) -> Iterator[Way]:
             )
 
 
-def algorithms(site: Site) -> Iterator[Way]:
+def algorithms(site: Site) -> Iterator[CapturedImplementation]:
     """PyTorch's own kernels instead of oneDNN's, and channels last in memory; on the CPU."""
     source = site.fake(site.args[0])
     if source.device.type != "cpu":
@@ -123,7 +123,7 @@ def algorithms(site: Site) -> Iterator[Way]:
         yield replace(way, workspace=_columns_bytes(site, site.args[0], site.args[2]))
     elif part_of(site.call) == "forward":
         one = step(site.call, kernels.convolution_native, *_given(site.call))
-        yield Way(
+        yield CapturedImplementation(
             "algorithms",
             "native",
             site.call,
@@ -134,7 +134,9 @@ def algorithms(site: Site) -> Iterator[Way]:
         if source.dim() == 4 and source.is_contiguous() and site.fake(site.call).is_contiguous():
             other = step(site.call, kernels.convolution_channels_last, *_given(site.call))
             copies = source.nbytes + site.fake(site.args[1]).nbytes + site.fake(site.call).nbytes
-            yield Way("algorithms", "channels last", site.call, (other,), tolerance, launches=3, workspace=copies)
+            yield CapturedImplementation(
+                "algorithms", "channels last", site.call, (other,), tolerance, launches=3, workspace=copies
+            )
 
 
 def _given(call: Node) -> tuple[Any, ...]:
@@ -150,27 +152,27 @@ def _weight_bytes(site: Site) -> int:
 
 def _columns_bytes(site: Site, result: Any, weight: Any) -> int:
     """What PyTorch's own kernels take for the products of a window: all entries of it for each place of the result."""
-    found, window = site.fake(result), site.fake(weight).shape[1:]
+    tensor, window = site.fake(result), site.fake(weight).shape[1:]
     if math.prod(window[1:]) == 1:
         return 0
-    return found.nbytes // max(1, found.shape[1]) * math.prod(window)
+    return tensor.nbytes // max(1, tensor.shape[1]) * math.prod(window)
 
 
 def _input_gradient(
     site: Site, kind: str, name: str, kernel: Callable[..., Any], tolerance: float, *more: int, launches: int = 1
-) -> Way:
+) -> CapturedImplementation:
     gradient, source, weight, *_ = site.args
     (result,) = site.outputs().values()
     given = gradient, weight, list(site.fake(source).shape), ConvolutionArguments.of(site.call), *more
-    return Way(kind, name, site.call, (step(result, kernel, *given),), tolerance, launches=launches)
+    return CapturedImplementation(kind, name, site.call, (step(result, kernel, *given),), tolerance, launches=launches)
 
 
 def _weight_gradient(
     site: Site, kind: str, name: str, kernel: Callable[..., Any], *more: int, launches: int = 1
-) -> Way:
+) -> CapturedImplementation:
     steps = (step(site.call, kernel, *_given(site.call), *more), *picks(site))
     tolerance = WEIGHT * reordered_products(site.fake(site.args[0]))
-    return Way(kind, name, site.call, steps, tolerance, launches=launches)
+    return CapturedImplementation(kind, name, site.call, steps, tolerance, launches=launches)
 
 
 def bytes_of_chunk(tensor: torch.Tensor, samples: int) -> int:

@@ -28,7 +28,7 @@ from remat_explorer.capture.operations.convolution_arguments import (
     part_of,
     wanted_gradients,
 )
-from remat_explorer.capture.operations.implementation import Way, step
+from remat_explorer.capture.operations.implementation import CapturedImplementation, step
 from remat_explorer.documents import read_json, require_format, require_keys, write_text
 from remat_explorer.errors import RematError
 
@@ -37,7 +37,7 @@ MOST: dict[Part, int] = {"forward": 3, "input": 3, "weight": 2}  # the rest of a
 _KNOWN: dict[str, list[ExecutionPlan]] = {}
 
 
-def algorithms(site: Site) -> Iterator[Way]:
+def algorithms(site: Site) -> Iterator[CapturedImplementation]:
     """The best plans for result, input gradient or weight gradient of a convolution; on CUDA, with the package."""
     part, arguments = part_of(site.call), ConvolutionArguments.of(site.call)
     result, source, weight, *_ = (site.call, *site.args) if part == "forward" else site.args
@@ -94,7 +94,7 @@ def title(plan: ExecutionPlan) -> str:
     return f"cuDNN {plan.name}"
 
 
-def _way(site: Site, plan: ExecutionPlan, part: Part, made: torch.Tensor) -> Way:
+def _way(site: Site, plan: ExecutionPlan, part: Part, made: torch.Tensor) -> CapturedImplementation:
     size, strides = list(made.shape), list(made.stride())
     rest = (ConvolutionArguments.of(site.call), size, strides, plan.engine, plan.knobs, plan.workspace)
     tolerance = reordered_products(made)
@@ -107,7 +107,7 @@ def _way(site: Site, plan: ExecutionPlan, part: Part, made: torch.Tensor) -> Way
         given = site.args[0], site.args[1], wanted_gradients(site.call)[2]
         steps = (step(site.call, kernels.weight_gradient_by_plan, *given, *rest), *picks(site))
         tolerance *= 10
-    return Way("algorithms", title(plan), site.call, steps, tolerance, workspace=plan.workspace)
+    return CapturedImplementation("algorithms", title(plan), site.call, steps, tolerance, workspace=plan.workspace)
 
 
 def _machine(device: torch.device) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from torch.fx import Node
 
 from remat_explorer.capture.alternatives.kernels import cross_entropy
 from remat_explorer.capture.alternatives.site import Site, picks
-from remat_explorer.capture.operations.implementation import Way, step
+from remat_explorer.capture.operations.implementation import CapturedImplementation, step
 
 aten = torch.ops.aten
 KIND, NAME, TOLERANCE = "cross-entropy", "from log sum exp", 1e-5
@@ -32,26 +32,28 @@ class Loss:
     gradient: Node
 
 
-def cross_entropy_ways(site: Site) -> Iterator[Way]:
+def cross_entropy_ways(site: Site) -> Iterator[CapturedImplementation]:
     """The implementation of whichever of the four calls this is."""
-    found = _loss_of(site)
-    if found is None:
+    calls = _loss_of(site)
+    if calls is None:
         return
-    logits = found.table.args[0]
-    _, target, _, reduction, ignored = found.loss.args
-    sums = _sums(site, found.table)
-    if site.call is found.table:
-        yield Way(KIND, "log sum exp alone", site.call, (step(sums, cross_entropy.log_sum_exp, logits),), TOLERANCE)
-    elif site.call is found.loss:
+    logits = calls.table.args[0]
+    _, target, _, reduction, ignored = calls.loss.args
+    sums = _sums(site, calls.table)
+    if site.call is calls.table:
+        yield CapturedImplementation(
+            KIND, "log sum exp alone", site.call, (step(sums, cross_entropy.log_sum_exp, logits),), TOLERANCE
+        )
+    elif site.call is calls.loss:
         arguments = logits, target, sums, reduction, ignored
         one = step(site.call, cross_entropy.loss_from_log_sum_exp, *arguments)
-        yield Way(KIND, NAME, site.call, (one, *picks(site)), TOLERANCE, launches=6)
-    elif site.call is found.slope:
-        yield Way(KIND, "left out", site.call, (), TOLERANCE)
+        yield CapturedImplementation(KIND, NAME, site.call, (one, *picks(site)), TOLERANCE, launches=6)
+    elif site.call is calls.slope:
+        yield CapturedImplementation(KIND, "left out", site.call, (), TOLERANCE)
     else:
-        gradient, *_, count = found.slope.args
+        gradient, *_, count = calls.slope.args
         arguments = gradient, logits, target, sums, count, reduction, ignored
-        yield Way(
+        yield CapturedImplementation(
             KIND,
             NAME,
             site.call,

@@ -16,7 +16,7 @@ from torch.fx import Node
 from remat_explorer.capture.alternatives.exactness import equal_on_cpu
 from remat_explorer.capture.alternatives.kernels import batch_norm, layer_norm
 from remat_explorer.capture.alternatives.site import Site, picked, picks
-from remat_explorer.capture.operations.implementation import Way, step
+from remat_explorer.capture.operations.implementation import CapturedImplementation, step
 
 aten = torch.ops.aten
 TRAINING = {  # where each operator has the flag that it normalizes with the statistics of the batch
@@ -28,7 +28,7 @@ DTYPES = (torch.float32, torch.float64)
 LEAN, FROM_OUTPUT = 2e-6, 1e-5  # tolerances in float32
 
 
-def with_statistics(site: Site) -> Iterator[Way]:
+def with_statistics(site: Site) -> Iterator[CapturedImplementation]:
     """The result again, from statistics that an earlier run has saved; statistics and buffers are not written."""
     source, weight, bias = site.args[:3]
     outputs = site.outputs()
@@ -37,10 +37,10 @@ def with_statistics(site: Site) -> Iterator[Way]:
     arguments = source, outputs[1], outputs[2], weight, bias
     again = step(outputs[0], batch_norm.batch_norm_with_statistics, *arguments)
     tolerance = equal_on_cpu(site.fake(source))
-    yield Way("statistics", "with saved statistics", site.call, (again,), tolerance)
+    yield CapturedImplementation("statistics", "with saved statistics", site.call, (again,), tolerance)
 
 
-def lean(site: Site) -> Iterator[Way]:
+def lean(site: Site) -> Iterator[CapturedImplementation]:
     """The gradients from the input, a few samples at a time."""
     gradient, source, weight, _, _, mean, deviation, training, _, mask = site.args
     if not training or not all(mask) or not _plain(site, source) or not site.same_layout(gradient, source):
@@ -50,7 +50,7 @@ def lean(site: Site) -> Iterator[Way]:
     yield _three(site, "lean", "lean", kernels, arguments, LEAN)
 
 
-def from_output(site: Site) -> Iterator[Way]:
+def from_output(site: Site) -> Iterator[CapturedImplementation]:
     """The gradients from the output, if the weights allow that, by PyTorch's kernel and lean."""
     gradient, source, weight, _, _, mean, deviation, training, _, mask = site.args
     forward = _forward_of(mean)
@@ -80,7 +80,7 @@ def from_output(site: Site) -> Iterator[Way]:
         yield replace(way, also=("lean",))
 
 
-def layer_norm_from_output(site: Site) -> Iterator[Way]:
+def layer_norm_from_output(site: Site) -> Iterator[CapturedImplementation]:
     """The gradients of layer normalization from the output, if the weights allow that."""
     gradient, source, normalized, mean, deviation, weight, bias, mask = site.args
     forward = _forward_of(mean)
@@ -96,15 +96,17 @@ def layer_norm_from_output(site: Site) -> Iterator[Way]:
     yield _three(site, "output-activated", "from the output", kernels, arguments, FROM_OUTPUT)
 
 
-def _three(site: Site, kind: str, name: str, kernels, arguments, tolerance: float) -> Way:
+def _three(site: Site, kind: str, name: str, kernels, arguments, tolerance: float) -> CapturedImplementation:
     """A way that gives the gradients of input, weight and bias; the second of two kernels overwrites the first's."""
 
     def steps(kernel):
         return (step(site.call, kernel, *arguments), *picks(site))
 
     if len(kernels) == 1:
-        return Way(kind, name, site.call, steps(kernels[0]), tolerance, launches=4)
-    return Way(kind, name, site.call, steps(kernels[0]), tolerance, arguments[0], steps(kernels[1]), launches=16)
+        return CapturedImplementation(kind, name, site.call, steps(kernels[0]), tolerance, launches=4)
+    return CapturedImplementation(
+        kind, name, site.call, steps(kernels[0]), tolerance, arguments[0], steps(kernels[1]), launches=16
+    )
 
 
 def _forward_of(statistic: Any) -> Any:

@@ -17,10 +17,10 @@ from remat_explorer.capture.alternatives.exactness import equal_on_cpu
 from remat_explorer.capture.alternatives.kernels import max_pool
 from remat_explorer.capture.alternatives.kernels.flat import samples
 from remat_explorer.capture.alternatives.site import Site, picked
-from remat_explorer.capture.operations.implementation import Way, step
+from remat_explorer.capture.operations.implementation import CapturedImplementation, step
 
 
-def forward(site: Site) -> Iterator[Way]:
+def forward(site: Site) -> Iterator[CapturedImplementation]:
     """Maxima with places in windows, and maxima alone."""
     setting = _setting(site.args)
     maxima, index = site.outputs().get(0), site.outputs().get(1)
@@ -34,12 +34,12 @@ def forward(site: Site) -> Iterator[Way]:
             step(maxima, operator.getitem, site.call, 0),
             step(places, operator.getitem, site.call, 1),
         )
-        yield Way("pooling", "with places", site.call, steps, launches=8 * parts, gpu_launches=1)
+        yield CapturedImplementation("pooling", "with places", site.call, steps, launches=8 * parts, gpu_launches=1)
     alone = step(maxima, max_pool.max_pool_alone, source, *setting)
-    yield Way("pooling", "maxima alone", site.call, (alone,), launches=2 * parts, gpu_launches=1)
+    yield CapturedImplementation("pooling", "maxima alone", site.call, (alone,), launches=2 * parts, gpu_launches=1)
 
 
-def backward(site: Site) -> Iterator[Way]:
+def backward(site: Site) -> Iterator[CapturedImplementation]:
     """The gradient from indices without the input, from places, or from the input without indices."""
     gradient, source, *rest, index = site.args
     setting = _setting((source, *rest))
@@ -50,16 +50,18 @@ def backward(site: Site) -> Iterator[Way]:
     apart = all(width <= distance for width, distance in zip(kernel, stride, strict=True))
     tolerance = 0.0 if apart else equal_on_cpu(site.fake(gradient))  # windows that overlap are added up
     indexed = step(site.call, max_pool.max_pool_gradient_from_indices, gradient, index, size, *setting)
-    yield Way("pooling", "from indices", site.call, (indexed,), tolerance)
+    yield CapturedImplementation("pooling", "from indices", site.call, (indexed,), tolerance)
     pool = index.args[0]
     places = _places(site, pool) if index.target is operator.getitem and pool in site.scene.caller else None
     if places is not None:
         placed = step(site.call, max_pool.max_pool_gradient_from_places, gradient, places, size, *setting)
-        yield Way("pooling", "from places", site.call, (placed,), tolerance, launches=8 * parts, gpu_launches=1)
+        yield CapturedImplementation(
+            "pooling", "from places", site.call, (placed,), tolerance, launches=8 * parts, gpu_launches=1
+        )
     if site.is_kept(source):
         again = step(site.call, max_pool.max_pool_gradient_recomputed, gradient, source, *setting)
         room = site.fake(gradient).numel()  # places on a GPU; elsewhere, indices of a few samples
-        yield Way(
+        yield CapturedImplementation(
             *("pooling", "indices recomputed", site.call, (again,), tolerance),
             launches=2 * parts,
             gpu_launches=2 if math.prod(kernel) <= max_pool.LARGEST_WINDOW else 0,

@@ -18,16 +18,16 @@ from remat_explorer.capture.alternatives import (
     replay,
 )
 from remat_explorer.capture.alternatives.combining import combined
-from remat_explorer.capture.alternatives.site import Content, Scene, Site
+from remat_explorer.capture.alternatives.site import Content, Site, Surroundings
 from remat_explorer.capture.operations.devices import Device
-from remat_explorer.capture.operations.implementation import Way
+from remat_explorer.capture.operations.implementation import CapturedImplementation
 from remat_explorer.capture.operations.reads_and_writes import reads_of, writes_of
 from remat_explorer.capture.operations.storages import Storages
 from remat_explorer.capture_options import KINDS
 from remat_explorer.graph.rules import MOST_IMPLEMENTATIONS
 
 aten = torch.ops.aten
-Pattern = Callable[[Site], Iterator[Way]]
+Pattern = Callable[[Site], Iterator[CapturedImplementation]]
 CONVOLUTIONS = (aten.convolution.default, aten.convolution_backward.default)
 ACTIVATIONS = (aten.threshold_backward.default, aten.hardtanh_backward.default)
 CROSS_ENTROPY = (
@@ -73,10 +73,10 @@ def add_alternatives(found: Storages, kinds: tuple[str, ...], content: Content, 
         content: the tensor of a parameter's node, or None.
         device: for predicted costs.
     """
-    scene = Scene(found, kinds, content)
+    scene = Surroundings(found, kinds, content)
     exact = all(map(KINDS.__getitem__, kinds))
     for draft in list(found.operations):
-        choices: list[list[Way]] = []
+        choices: list[list[CapturedImplementation]] = []
         for call in draft.calls:
             site = Site(scene, draft, call)
             patterns = [pattern for kind, targets, pattern in PATTERNS if kind in kinds and call.target in targets]

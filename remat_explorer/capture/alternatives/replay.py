@@ -16,13 +16,13 @@ from torch.fx import Node
 from remat_explorer.capture.alternatives.kernels import dropout
 from remat_explorer.capture.alternatives.kernels.flat import is_dense
 from remat_explorer.capture.alternatives.site import Site, picked
-from remat_explorer.capture.operations.implementation import Way, step
+from remat_explorer.capture.operations.implementation import CapturedImplementation, step
 
 aten = torch.ops.aten
 DTYPES = (torch.float32, torch.float64)  # in half precision, plain PyTorch has no mask in bytes on the CPU
 
 
-def forward(site: Site) -> Iterator[Way]:
+def forward(site: Site) -> Iterator[CapturedImplementation]:
     """The result with the generator's state, without the mask."""
     result, state = picked(site.call, 0), _state(site, site.call)
     if result is None or state is None:
@@ -32,10 +32,10 @@ def forward(site: Site) -> Iterator[Way]:
         step(result, operator.getitem, site.call, 0),
         step(state, operator.getitem, site.call, 1),
     )
-    yield Way("replay", "with state", site.call, steps)
+    yield CapturedImplementation("replay", "with state", site.call, steps)
 
 
-def backward(site: Site) -> Iterator[Way]:
+def backward(site: Site) -> Iterator[CapturedImplementation]:
     """The gradient with the mask drawn again."""
     gradient, mask, scale = site.args
     drawn: Any = mask.args[0] if isinstance(mask, Node) and mask.target is operator.getitem else None
@@ -45,7 +45,7 @@ def backward(site: Site) -> Iterator[Way]:
     if state is None:
         return
     arguments = gradient, state, drawn.args[1], scale
-    yield Way(
+    yield CapturedImplementation(
         "replay",
         "drawn again",
         site.call,

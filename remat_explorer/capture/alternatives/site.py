@@ -20,7 +20,7 @@ Content = Callable[[Node], torch.Tensor | None]
 
 
 @dataclass(eq=False)
-class Scene:
+class Surroundings:
     """A graph to which alternatives are being added.
 
     Attributes:
@@ -85,7 +85,7 @@ class Site:
         call: the call.
     """
 
-    scene: Scene
+    scene: Surroundings
     draft: OperationDraft
     call: Node
 

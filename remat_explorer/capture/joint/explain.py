@@ -103,9 +103,9 @@ overwritten in place; plain PyTorch refuses this, too. Use the operation that is
     if isinstance(error, CaptureError):
         return CaptureError(f"{error} ({place})") if place else error
     text = f"{type(error).__name__}: {error}"
-    for known in _KNOWN:
-        if match := re.search(known.pattern, text):
-            met, advice = known.met.format(*match.groups(), error=first_line(error)), known.advice
+    for explanation in _KNOWN:
+        if match := re.search(explanation.pattern, text):
+            met, advice = explanation.met.format(*match.groups(), error=first_line(error)), explanation.advice
             break
     else:
         met = first_line(error)

@@ -58,12 +58,12 @@ def line_of(frame: FrameType | None) -> str:
 
     Nothing is found outside of `TrainingStep.results_of`, as for what the export itself calls.
     """
-    found = ""
+    line = ""
     while frame is not None:
         if frame.f_code is TrainingStep.results_of.__code__:
-            return found
-        if not found and (name := _name(frame.f_code.co_filename)):
-            found = f"{name}:{frame.f_lineno}"
+            return line
+        if not line and (name := _name(frame.f_code.co_filename)):
+            line = f"{name}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
 

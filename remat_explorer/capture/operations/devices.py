@@ -51,7 +51,7 @@ def find_device(name: str) -> Device:
     >>> find_device("a100").bandwidth
     2039000000000.0
     """
-    for known, device in DEVICES.items():
-        if known.lower() == name.lower():
+    for listed, device in DEVICES.items():
+        if listed.lower() == name.lower():
             return device
     raise UnknownNameError("device", name, DEVICES)

@@ -12,7 +12,7 @@ from remat_explorer.capture.operations.program import Call
 
 
 @dataclass(frozen=True, eq=False)
-class Way:
+class CapturedImplementation:
     """An implementation that replaces calls of an operation, mostly one, with the getitems that pick its outputs.
 
     What else the operation does, such as a ReLU that overwrites the result, stays.
@@ -49,7 +49,7 @@ class Way:
     workspace: int = 0
     portion: float = 1.0
     also: tuple[str, ...] = ()
-    parts: tuple[Way, ...] = ()
+    parts: tuple[CapturedImplementation, ...] = ()
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -57,7 +57,7 @@ class Way:
         return self.kind, *self.also
 
     @property
-    def each(self) -> tuple[Way, ...]:
+    def each(self) -> tuple[CapturedImplementation, ...]:
         """What replaces one call each: its parts, or itself."""
         return self.parts or (self,)
 

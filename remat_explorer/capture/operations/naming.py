@@ -81,12 +81,12 @@ def unique(names: Iterable[str]) -> tuple[str, ...]:
     ('relu', 'add', 'relu (2)', 'relu (3)')
     """
     taken: set[str] = set()
-    found = []
+    distinct = []
     for name in names:
         number, candidate = 1, name
         while candidate in taken:
             number += 1
             candidate = f"{name} ({number})"
         taken.add(candidate)
-        found.append(candidate)
-    return tuple(found)
+        distinct.append(candidate)
+    return tuple(distinct)

@@ -10,13 +10,13 @@ from torch.fx.node import map_arg
 
 from remat_explorer.capture.operations.costs import flops, roofline
 from remat_explorer.capture.operations.devices import Device
-from remat_explorer.capture.operations.implementation import Way
+from remat_explorer.capture.operations.implementation import CapturedImplementation
 from remat_explorer.capture.operations.storages import OperationDraft, Storages
 
 RECOMPUTED = {"attention": 2.0}  # kinds that run more than the floating-point operations of the call they replace
 
 
-def predicted_cost(draft: OperationDraft, way: Way, found: Storages, device: Device) -> float:
+def predicted_cost(draft: OperationDraft, way: CapturedImplementation, found: Storages, device: Device) -> float:
     """Seconds of an implementation: a roofline of the bytes it moves and the operations of the call it replaces.
 
     Calls of other operations that it runs again cost what they cost there, and of several parts each changes the cost

@@ -48,9 +48,9 @@ class Call:
     @property
     def sources(self) -> tuple[Node, ...]:
         """The nodes among the arguments, each once."""
-        found: dict[Node, None] = {}
-        map_arg((self.args, self.kwargs), found.setdefault)
-        return tuple(found)
+        nodes: dict[Node, None] = {}
+        map_arg((self.args, self.kwargs), nodes.setdefault)
+        return tuple(nodes)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,22 +8,22 @@ from typing import Any
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from remat_explorer.capture.operations.implementation import Way
+from remat_explorer.capture.operations.implementation import CapturedImplementation
 from remat_explorer.capture.operations.in_place import IN_PLACE, covers
 from remat_explorer.capture.operations.program import Call
 from remat_explorer.capture.operations.storages import OperationDraft, StorageDraft, Storages
 
 
-def calls_of(draft: OperationDraft, way: Way, over: bool = False) -> list[Call]:
+def calls_of(draft: OperationDraft, way: CapturedImplementation, over: bool = False) -> list[Call]:
     """Everything that an implementation of ``draft`` calls, views aside, in order.
 
     Args:
         draft: the operation.
         way: the implementation.
-        over: whether it overwrites `Way.over`.
+        over: whether it overwrites `CapturedImplementation.over`.
     """
     calls: list[Call] = []
-    replaced: dict[Any, Way] = {part.main: part for part in way.each}
+    replaced: dict[Any, CapturedImplementation] = {part.main: part for part in way.each}
     for node in draft.nodes:
         if node in replaced:
             calls += way.steps_over if over and node is way.main else replaced[node].steps
@@ -32,7 +32,7 @@ def calls_of(draft: OperationDraft, way: Way, over: bool = False) -> list[Call]:
     return calls
 
 
-def writes_of(draft: OperationDraft, way: Way, found: Storages) -> list[StorageDraft]:
+def writes_of(draft: OperationDraft, way: CapturedImplementation, found: Storages) -> list[StorageDraft]:
     """The storages that an implementation writes: those of the operation that it makes, and new ones."""
     made = [call.node for call in calls_of(draft, way)]
     overwritten = {call.args[0] for call in calls_of(draft, way) if call.node in draft.in_place}
@@ -40,7 +40,7 @@ def writes_of(draft: OperationDraft, way: Way, found: Storages) -> list[StorageD
     return [storage for storage in dict.fromkeys(storages) if storage.carrier in made]
 
 
-def reads_of(draft: OperationDraft, way: Way, found: Storages) -> list[StorageDraft]:
+def reads_of(draft: OperationDraft, way: CapturedImplementation, found: Storages) -> list[StorageDraft]:
     """The storages that an implementation reads, without those that are there all the time."""
     calls = calls_of(draft, way)
     made = {call.node for call in calls}
@@ -48,7 +48,7 @@ def reads_of(draft: OperationDraft, way: Way, found: Storages) -> list[StorageDr
     return [storage for storage in dict.fromkeys(sources) if not storage.resident]
 
 
-def overwritten_by(draft: OperationDraft, way: Way, found: Storages) -> StorageDraft | None:
+def overwritten_by(draft: OperationDraft, way: CapturedImplementation, found: Storages) -> StorageDraft | None:
     """The storage that an implementation may overwrite where it dies, or None.
 
     As for `remat_explorer.capture.operations.in_place.takeover_of`: it is read once, and an output fits in its place,

@@ -17,7 +17,7 @@ from torch.fx import GraphModule, Node
 
 from remat_explorer.capture.joint.cleaning import output_node
 from remat_explorer.capture.joint.propagation import Fakes, storage_key, tensors_of
-from remat_explorer.capture.operations.implementation import Way
+from remat_explorer.capture.operations.implementation import CapturedImplementation
 from remat_explorer.errors import CaptureError
 
 
@@ -55,7 +55,7 @@ class OperationDraft:
     writes: list[StorageDraft] = field(default_factory=list)
     discarded: int = 0
     in_place: set[Node] = field(default_factory=set)
-    ways: list[Way] = field(default_factory=list)
+    ways: list[CapturedImplementation] = field(default_factory=list)
     optional: bool = False
 
     @property
@@ -105,7 +105,7 @@ def find_storages(module: GraphModule, fakes: Fakes) -> Storages:
         CaptureError: if an operator gives a mixture of new and old storages.
     """
     by_key: dict[int, StorageDraft] = {}
-    found = Storages(module, fakes, [], {}, 0)
+    storages = Storages(module, fakes, [], {}, 0)
     backward = _backward_nodes(module)
     operation_of: dict[Node, OperationDraft] = {}
     for node in module.graph.nodes:
@@ -115,30 +115,30 @@ def find_storages(module: GraphModule, fakes: Fakes) -> Storages:
         if node.op in ("placeholder", "get_attr"):
             if keys[0] not in by_key:
                 by_key[keys[0]] = StorageDraft(node, tensors[0].untyped_storage().nbytes(), resident=True)
-            found.of_node[node] = by_key[keys[0]]
+            storages.of_node[node] = by_key[keys[0]]
         elif node.target is operator.getitem and node.args[0] in operation_of:
             _add_output(operation_of[node.args[0]], node, tensors[0], by_key)
-            found.of_node[node] = by_key[keys[0]]
+            storages.of_node[node] = by_key[keys[0]]
         elif all(key in by_key for key in keys):
-            found.of_node[node] = by_key[keys[0]]
+            storages.of_node[node] = by_key[keys[0]]
         elif any(key in by_key for key in keys):
             raise CaptureError(f"{node.target} returns both new tensors and views of its inputs, which has no plan")
         else:
             draft = OperationDraft([node], node in backward)
             operation_of[node] = draft
-            found.operations.append(draft)
+            storages.operations.append(draft)
             if isinstance(fakes[node], torch.Tensor):
                 _add_output(draft, node, tensors[0], by_key, listed=True)
-                found.of_node[node] = by_key[keys[0]]
+                storages.of_node[node] = by_key[keys[0]]
             else:
                 draft.discarded = sum({storage_key(t): t.untyped_storage().nbytes() for t in tensors}.values())
-    found.resident_bytes = sum(storage.bytes for storage in by_key.values() if storage.resident)
-    for draft in found.operations:
-        sources = [found.of_node[a] for node in draft.calls for a in node.all_input_nodes]
+    storages.resident_bytes = sum(storage.bytes for storage in by_key.values() if storage.resident)
+    for draft in storages.operations:
+        sources = [storages.of_node[a] for node in draft.calls for a in node.all_input_nodes]
         draft.reads = [storage for storage in dict.fromkeys(sources) if not storage.resident]
     for result in output_node(module).all_input_nodes:
-        found.of_node[result].persistent = not found.of_node[result].resident
-    return found
+        storages.of_node[result].persistent = not storages.of_node[result].resident
+    return storages
 
 
 def _add_output(

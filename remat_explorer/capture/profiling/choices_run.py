@@ -87,10 +87,10 @@ class ChoicesRun:
                     self._keep(body, scratch, registers)
 
             self._walk(registers, metered)
-        found: dict[tuple[int, int], int] = {}
+        workspace: dict[tuple[int, int], int] = {}
         for (choice, made), reading in zip(sections, meter.readings, strict=True):
-            found[choice] = max(found.get(choice, 0), reading.highest - reading.before - made)
-        return found
+            workspace[choice] = max(workspace.get(choice, 0), reading.highest - reading.before - made)
+        return workspace
 
     def _walk(self, registers: Registers, measure: Measure) -> None:
         graph, several = self.program.graph, set(self.choices)

@@ -129,9 +129,9 @@ class CudaMeter:
         torch.cuda.reset_peak_memory_stats(self._device)
         before = self._statistics()["requested_bytes.all.current"] - self._start
         yield
-        found = self._statistics()
-        highest = found["requested_bytes.all.peak"] - self._start
-        self.readings.append(Reading(before, highest, found["requested_bytes.all.current"] - self._start))
-        self.requested = max(self.requested, found["requested_bytes.all.peak"])
-        self.allocated = max(self.allocated, found["allocated_bytes.all.peak"])
-        self.reserved = max(self.reserved, found["reserved_bytes.all.peak"])
+        statistics = self._statistics()
+        highest = statistics["requested_bytes.all.peak"] - self._start
+        self.readings.append(Reading(before, highest, statistics["requested_bytes.all.current"] - self._start))
+        self.requested = max(self.requested, statistics["requested_bytes.all.peak"])
+        self.allocated = max(self.allocated, statistics["allocated_bytes.all.peak"])
+        self.reserved = max(self.reserved, statistics["reserved_bytes.all.peak"])

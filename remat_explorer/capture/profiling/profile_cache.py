@@ -74,10 +74,10 @@ def load_profile(key: Key, implementations: int) -> Profile | None:
     try:
         document = require_keys(read_json(entry_path("profile", key), RematError), _PROFILE, "the profile", RematError)
         require_format(document, FORMAT, VERSION, RematError)
-        found = Profile(tuple(document["seconds"]), tuple(document["workspace"]))
+        profile = Profile(tuple(document["seconds"]), tuple(document["workspace"]))
     except (RematError, TypeError):
         return None
-    return found if document["key"] == key and len(found.seconds) == implementations else None
+    return profile if document["key"] == key and len(profile.seconds) == implementations else None
 
 
 def store_profile(key: Key, profile: Profile) -> None:

@@ -82,23 +82,23 @@ def machine_of(device: torch.device) -> Key:
     The CPU is part of it on CUDA too, since it launches the kernels.
     """
     backends = torch.backends
-    found: Key = {
+    machine: Key = {
         "device": device.type,
         "processor": processor_name(),
         "torch": torch.__version__,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
     }
     if device.type == "cuda":
-        found["gpu"] = torch.cuda.get_device_name(device)
-        found["cudnn"] = backends.cudnn.version() if backends.cudnn.enabled else None
-        found["cublas_workspace"] = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
+        machine["gpu"] = torch.cuda.get_device_name(device)
+        machine["cudnn"] = backends.cudnn.version() if backends.cudnn.enabled else None
+        machine["cublas_workspace"] = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
     else:
-        found["threads"] = torch.get_num_threads()
-        found["instructions"] = backends.cpu.get_cpu_capability()
-        found["onednn"] = bool(backends.mkldnn.enabled)
+        machine["threads"] = torch.get_num_threads()
+        machine["instructions"] = backends.cpu.get_cpu_capability()
+        machine["onednn"] = bool(backends.mkldnn.enabled)
     for name in _PRECISIONS:
-        found[f"{name} precision"] = operator.attrgetter(f"{name}.fp32_precision")(backends)
-    return found
+        machine[f"{name} precision"] = operator.attrgetter(f"{name}.fp32_precision")(backends)
+    return machine
 
 
 def processor_name() -> str:

@@ -70,16 +70,16 @@ def profile(
     require_same_structure(graph, program.graph)
     key = profile_key(program, placed.device, repeats)
     count = sum(len(node.implementations) for node in graph.operations)
-    found = None if refresh else load_profile(key, count)
-    if found is None:
+    measured = None if refresh else load_profile(key, count)
+    if measured is None:
         tensors = TrainingStep(placed.model, placed.args, placed.kwargs, loss).tensors(placed.args, placed.kwargs)
         try:
-            found = _measured(program, placed, tensors, everything(graph), repeats, on_progress, cancelled)
+            measured = _measured(program, placed, tensors, everything(graph), repeats, on_progress, cancelled)
         except OutOfMemoryError:  # the least memory that a schedule is known to take, then
             plan = Plan.of(minimum_budget(graph).schedule)
-            found = _measured(program, placed, tensors, plan, repeats, on_progress, cancelled)
-        store_profile(key, found)
-    return found.of(graph)
+            measured = _measured(program, placed, tensors, plan, repeats, on_progress, cancelled)
+        store_profile(key, measured)
+    return measured.of(graph)
 
 
 def everything(graph: Graph) -> Plan:
@@ -119,14 +119,14 @@ def _measured(
                     seconds[k].append(elapsed)
         for k, size in zip(computed, run.metered(program.bind(placed.model, tensors)), strict=True):
             workspace[k] = max(workspace[k], size)
-        found = {(k, 1): (min(times), workspace[k]) for k, times in enumerate(seconds) if times}
+        measurements = {(k, 1): (min(times), workspace[k]) for k, times in enumerate(seconds) if times}
         if plan.graph.has_choices:
             choices = ChoicesRun(program, placed.device, step)
             for choice, (elapsed, size) in choices.measured(
                 lambda: program.bind(placed.model, tensors), repeats
             ).items():
-                found[choice] = elapsed, max(size, found.get(choice, (0.0, 0))[1])
-    numbers = [found[choice] for choice in sorted(found)]
+                measurements[choice] = elapsed, max(size, measurements.get(choice, (0.0, 0))[1])
+    numbers = [measurements[choice] for choice in sorted(measurements)]
     return Profile(tuple(max(elapsed, SHORTEST) for elapsed, _ in numbers), tuple(size for _, size in numbers))
 
 

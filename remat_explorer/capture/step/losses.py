@@ -51,8 +51,8 @@ def results_of_output(
 
 
 def _own_loss(output: Any) -> torch.Tensor | None:
-    found = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
-    for candidate in (output, found):
+    loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    for candidate in (output, loss):
         if isinstance(candidate, torch.Tensor) and candidate.numel() == 1:
             return candidate
     return None

@@ -48,6 +48,6 @@ def tensors_in(nested: Any) -> list[torch.Tensor]:
     >>> tensors_in((torch.tensor(1), None, {"a": [torch.tensor(2)]}))
     [tensor(1), tensor(2)]
     """
-    found: list[torch.Tensor] = []
-    map_tensors(found.append, nested)
-    return found
+    tensors: list[torch.Tensor] = []
+    map_tensors(tensors.append, nested)
+    return tensors

@@ -105,9 +105,9 @@ class TrainingStep(nn.Module):
             CaptureError: if these inputs are nested differently from those of the constructor, or have other shapes.
         """
         given = (tuple(args), dict(kwargs or {}))
-        expected, found = pytree.tree_structure(self._inputs), pytree.tree_structure(given)
-        if expected != found:
-            raise CaptureError(f"the inputs are nested as {found}, but the model was captured with {expected}")
+        expected, actual = pytree.tree_structure(self._inputs), pytree.tree_structure(given)
+        if expected != actual:
+            raise CaptureError(f"the inputs are nested as {actual}, but the model was captured with {expected}")
         tensors = tensors_in(given)
         for number, (mine, theirs) in enumerate(zip(tensors_in(self._inputs), tensors, strict=True)):
             if (mine.shape, mine.dtype) != (theirs.shape, theirs.dtype):

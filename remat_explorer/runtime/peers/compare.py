@@ -21,7 +21,7 @@ from remat_explorer.runtime.peers.contenders import Autograd
 from remat_explorer.runtime.peers.entries import budget_entry, checkpoint_entries
 from remat_explorer.runtime.peers.measurement import PeerMeasurement
 from remat_explorer.runtime.peers.peer_bench import PeerBench
-from remat_explorer.runtime.peers.progress import Progress
+from remat_explorer.runtime.peers.progress import PeerProgress
 from remat_explorer.runtime.peers.turns import measured_in_turn
 from remat_explorer.runtime.strategies.partition import require_share
 
@@ -83,20 +83,20 @@ def compare_peers(
         training = Eager(placed, loss)
         entries = checkpoint_entries(training, placed.model)
         ways = 1 + len(entries) + len(budgets)
-        progress = Progress(2 + len(budgets) + ways * (1 + repeats), on_progress, cancelled)
+        progress = PeerProgress(2 + len(budgets) + ways * (1 + repeats), on_progress, cancelled)
         program, profiled = _captured(placed, loss, progress)
         progress.advance()
         for budget in budgets:
             entries.append(budget_entry(program, placed, training.tensors, budget, cancelled))
             progress.advance()
         bench = PeerBench(placed, training, program.graph.resident_bytes)
-        found = measured_in_turn(bench, Autograd(training), entries, repeats, progress)
+        measurements = measured_in_turn(bench, Autograd(training), entries, repeats, progress)
     if profiled:
-        return tuple(found)
-    return tuple(dataclasses.replace(peer, predicted_peak=None, predicted_overhead=None) for peer in found)
+        return tuple(measurements)
+    return tuple(dataclasses.replace(peer, predicted_peak=None, predicted_overhead=None) for peer in measurements)
 
 
-def _captured(placed: Placed, loss: Loss | None, progress: Progress) -> tuple[Program, bool]:
+def _captured(placed: Placed, loss: Loss | None, progress: PeerProgress) -> tuple[Program, bool]:
     """The program with every call an operation, and whether it could be profiled, which keeps everything in memory."""
     program = trace(placed.model, placed.args, placed.kwargs, loss, options=AS_PYTORCH_HAS_IT)
     progress.advance()

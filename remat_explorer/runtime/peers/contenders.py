@@ -57,7 +57,7 @@ class Autograd:
 
 
 @dataclass(frozen=True, eq=False)
-class Planned:
+class PlannedPeer:
     """A plan on the graph of ``program``: metered by the interpreter, and timed as generated code."""
 
     name: str

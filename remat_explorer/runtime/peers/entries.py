@@ -14,7 +14,7 @@ from remat_explorer.capture.step.placement import Placed
 from remat_explorer.capture.step.step import unwrapped
 from remat_explorer.runtime.eager import Eager
 from remat_explorer.runtime.peers.blocks import blocks_of, checkpointed_blocks
-from remat_explorer.runtime.peers.contenders import Autograd, Contender, Planned
+from remat_explorer.runtime.peers.contenders import Autograd, Contender, PlannedPeer
 from remat_explorer.runtime.peers.measurement import PeerMeasurement
 from remat_explorer.runtime.peers.pytorch_budget import pytorch_budget_plan
 from remat_explorer.runtime.peers.sequential import checkpointed_segments, segment_counts, trunk_of
@@ -57,4 +57,4 @@ def budget_entry(
         plan = pytorch_budget_plan(program, budget, SOLVER)
     except Exception as error:  # the partitioner is torch's own, and torch calls it experimental
         return PeerMeasurement(name, knob, problem=f"PyTorch's partitioner failed: {first_line(error).rstrip('.')}")
-    return Planned(name, knob, plan, program, placed, tensors, cancelled)
+    return PlannedPeer(name, knob, plan, program, placed, tensors, cancelled)

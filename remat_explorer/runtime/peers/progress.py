@@ -7,7 +7,7 @@ from collections.abc import Callable
 from remat_explorer.errors import ExecutionError
 
 
-class Progress:
+class PeerProgress:
     """Counts steps, and stops between two of them."""
 
     def __init__(self, total: int, on_progress: Callable[[int, int], None], cancelled: Callable[[], bool]) -> None:

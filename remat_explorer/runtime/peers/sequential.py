@@ -18,8 +18,8 @@ def trunk_of(model: nn.Module) -> nn.Sequential | None:
     >>> trunk_of(nn.ModuleDict({"head": head, "body": body})) is body
     True
     """
-    found = [module for module in _outermost(model) if len(module) > 1]
-    return max(found, key=_layers, default=None)
+    sequences = [module for module in _outermost(model) if len(module) > 1]
+    return max(sequences, key=_layers, default=None)
 
 
 def segment_counts(members: int) -> tuple[int, ...]:
@@ -40,7 +40,7 @@ def checkpointed_segments(trunk: nn.Sequential, segments: int) -> AbstractContex
 def _outermost(model: nn.Module) -> list[nn.Sequential]:
     if isinstance(model, nn.Sequential):
         return [model]
-    return [found for child in model.children() for found in _outermost(child)]
+    return [sequence for child in model.children() for sequence in _outermost(child)]
 
 
 def _layers(module: nn.Module) -> int:

@@ -13,50 +13,50 @@ from remat_explorer.runtime.peers.contenders import Contender
 from remat_explorer.runtime.peers.entries import Entry
 from remat_explorer.runtime.peers.measurement import PeerMeasurement
 from remat_explorer.runtime.peers.peer_bench import PeerBench, Ran
-from remat_explorer.runtime.peers.progress import Progress
+from remat_explorer.runtime.peers.progress import PeerProgress
 
 
 def measured_in_turn(
-    bench: PeerBench, eager: Contender, others: Sequence[Entry], repeats: int, progress: Progress
+    bench: PeerBench, eager: Contender, others: Sequence[Entry], repeats: int, progress: PeerProgress
 ) -> list[PeerMeasurement]:
     """One measurement for each entry, ``eager`` first, whose results are the reference of all."""
-    found: dict[Entry, PeerMeasurement] = {}
+    measurements: dict[Entry, PeerMeasurement] = {}
     reference: Ran | None = None
     for entry in (eager, *others):
         if isinstance(entry, PeerMeasurement):
-            found[entry] = entry
+            measurements[entry] = entry
             progress.advance(1 + repeats)
             continue
         try:
             ran = bench.run(entry)
         except Exception as error:  # whatever a person's model does when it is run in another way
             progress.stop()
-            found[entry] = PeerMeasurement(entry.name, entry.knob, problem=_problem(error), plan=entry.plan)
+            measurements[entry] = PeerMeasurement(entry.name, entry.knob, problem=_problem(error), plan=entry.plan)
             progress.advance(1 + repeats)
             continue
         if entry is eager:
             reference = ran.copied()
-        found[entry] = _measurement(entry, ran, bench, reference)
+        measurements[entry] = _measurement(entry, ran, bench, reference)
         del ran  # its gradients would take room from the next one
         progress.advance()
-    contenders = [e for e in (eager, *others) if not isinstance(e, PeerMeasurement) and found[e].problem is None]
+    contenders = [e for e in (eager, *others) if not isinstance(e, PeerMeasurement) and measurements[e].problem is None]
     seconds = bench.seconds(contenders, repeats, progress.advance)
     for contender, median in seconds.items():
         overhead = median / seconds[eager] if eager in seconds else None
-        found[contender] = dataclasses.replace(found[contender], seconds=median, overhead=overhead)
-    return list(found.values())
+        measurements[contender] = dataclasses.replace(measurements[contender], seconds=median, overhead=overhead)
+    return list(measurements.values())
 
 
 def _measurement(contender: Contender, ran: Ran, bench: PeerBench, reference: Ran | None) -> PeerMeasurement:
-    found = PeerMeasurement(contender.name, contender.knob, ran.peak, plan=contender.plan)
+    measurement = PeerMeasurement(contender.name, contender.knob, ran.peak, plan=contender.plan)
     if (plan := contender.plan) is not None:
         overhead = replay(plan)[0] / plan.graph.total_cost
-        found = dataclasses.replace(found, predicted_peak=plan.peak, predicted_overhead=overhead)
+        measurement = dataclasses.replace(measurement, predicted_peak=plan.peak, predicted_overhead=overhead)
     if reference is None:  # eager did not run
-        return found
+        return measurement
     result = bench.compare(ran, reference)
     return dataclasses.replace(
-        found,
+        measurement,
         gradients_equal=result.gradients_equal,
         gradient_difference=result.gradient_difference,
         buffers_equal=result.buffers_equal,

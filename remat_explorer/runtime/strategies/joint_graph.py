@@ -84,10 +84,10 @@ def backward_operations(graph: Graph) -> list[bool]:
     >>> backward_operations(linear(2))
     [False, False, True, True, True]
     """
-    found: list[bool] = []
+    backward: list[bool] = []
     for k in range(graph.n):
-        found.append(bool(graph.is_backward[k]) or any(found[graph.producer[v]] for v in graph.inputs(k)))
-    return found
+        backward.append(bool(graph.is_backward[k]) or any(backward[graph.producer[v]] for v in graph.inputs(k)))
+    return backward
 
 
 def _is_result(graph: Graph, v: int, backward: list[bool]) -> bool:

@@ -40,9 +40,9 @@ def operators_of(graph: Graph) -> list[Operator]:
     True
     """
     dear = get_default_op_list().compute_intensive_ops
-    found = [_dearest([_listed().get(word) for word in words(node.name)]) for node in graph.operations]
-    forward = (operator for operator, backward in zip(found, graph.is_backward, strict=True) if not backward)
-    return found if any(operator in dear for operator in forward) else [COMPUTE_INTENSIVE] * graph.n
+    operators = [_dearest([_listed().get(word) for word in words(node.name)]) for node in graph.operations]
+    forward = (operator for operator, backward in zip(operators, graph.is_backward, strict=True) if not backward)
+    return operators if any(operator in dear for operator in forward) else [COMPUTE_INTENSIVE] * graph.n
 
 
 def words(name: str) -> list[str]:
@@ -68,7 +68,7 @@ def _dearest(known: Sequence[Operator | None]) -> Operator:
 def _listed() -> dict[str, Operator]:
     """The operators in PyTorch's lists by their names, its own and those that people see."""
     lists = get_default_op_list()
-    found: dict[str, Operator] = {"convolution": aten.convolution}
+    operators: dict[str, Operator] = {"convolution": aten.convolution}
     calls = CallGraph()
     for group in (lists.recomputable_ops, lists.random_ops, lists.compute_intensive_ops):
         for operator in group:
@@ -76,5 +76,5 @@ def _listed() -> dict[str, Operator]:
                 stands = CHEAP_COPY if operator in lists.view_ops else operator
                 own = str(operator).removeprefix("aten.")
                 shown = own if own.startswith("convolution") else operator_name(calls.call_function(operator))
-                found |= {own: stands, shown: stands}
-    return found
+                operators |= {own: stands, shown: stands}
+    return operators

@@ -11,8 +11,8 @@ from torch import nn
 
 import remat_explorer as rx
 from remat_explorer.capture import trace, tracing
-from remat_explorer.capture.alternatives.combining import Needs, _spread
-from remat_explorer.capture.operations.implementation import Way
+from remat_explorer.capture.alternatives.combining import ImplementationNeeds, _spread
+from remat_explorer.capture.operations.implementation import CapturedImplementation
 from remat_explorer.capture.operations.storages import Storages
 from remat_explorer.checker import replay
 from remat_explorer.graph import Graph, Operation
@@ -126,11 +126,11 @@ def test_calls_of_other_operators_are_combined_too(road, monkeypatch):
         assert compare(runner.by(plan, road), runner.reference, runner.initial).equal, name
 
 
-def needs(cost: float, workspace: int, portion: float = 1.0, own: Any = (), reads: Any = ()) -> Needs:
+def needs(cost: float, workspace: int, portion: float = 1.0, own: Any = (), reads: Any = ()) -> ImplementationNeeds:
     """Needs of a way that makes nothing."""
     call: Any = None
-    way = Way("chunks", "", call, (), portion=portion)
-    return Needs(way, cost, workspace, frozenset(own), frozenset(reads), (frozenset(), None))
+    way = CapturedImplementation("chunks", "", call, (), portion=portion)
+    return ImplementationNeeds(way, cost, workspace, frozenset(own), frozenset(reads), (frozenset(), None))
 
 
 def test_dominated_means_nowhere_better_and_somewhere_worse():

@@ -54,26 +54,26 @@ def attention_by(
     >>> output.flatten().tolist(), probabilities.flatten().tolist()
     ([1.0, 1.0], [0.5, 0.5, 0.5, 0.5])
     """
-    found: tuple[torch.Tensor, torch.Tensor]
+    results: tuple[torch.Tensor, torch.Tensor]
     if kind == "math":
-        found = _math(query, key, value, mask, causal, scale)
+        results = _math(query, key, value, mask, causal, scale)
     elif kind == "cpu":
-        found = aten._scaled_dot_product_flash_attention_for_cpu.default(
+        results = aten._scaled_dot_product_flash_attention_for_cpu.default(
             query, key, value, 0.0, causal, attn_mask=mask, scale=scale
         )
     elif kind == "flash":
-        found = aten._scaled_dot_product_flash_attention.default(query, key, value, 0.0, causal, scale=scale)[:2]
+        results = aten._scaled_dot_product_flash_attention.default(query, key, value, 0.0, causal, scale=scale)[:2]
     elif kind == "efficient":
-        found = aten._scaled_dot_product_efficient_attention.default(
+        results = aten._scaled_dot_product_efficient_attention.default(
             query, key, value, None, True, 0.0, causal, scale=scale
         )[:2]
     elif kind == "cudnn":
-        found = aten._scaled_dot_product_cudnn_attention.default(
+        results = aten._scaled_dot_product_cudnn_attention.default(
             query, key, value, None, True, 0.0, causal, False, scale=scale
         )[:2]
     else:
         raise ExecutionError(f"there is no attention of the kind {kind!r}; take cpu, flash, efficient, cudnn or math")
-    output, saved = found
+    output, saved = results
     return _laid_out(output, strides), saved
 
 
@@ -101,27 +101,27 @@ def attention_gradient_by(
     """
     given, setting = (gradient, query, key, value), {"scale": scale}
     if kind == "math":
-        found = _math_gradient(*given, saved, scale)
+        gradients = _math_gradient(*given, saved, scale)
     elif kind == "cpu":
-        found = aten._scaled_dot_product_flash_attention_for_cpu_backward.default(
+        gradients = aten._scaled_dot_product_flash_attention_for_cpu_backward.default(
             *given, output, saved, 0.0, causal, attn_mask=mask, **setting
         )
     else:
         lengths = None, None, query.shape[2], key.shape[2]
         no_seed = torch.zeros((), dtype=torch.int64, device=query.device)  # of random numbers that nobody draws
         if kind == "flash":
-            found = aten._scaled_dot_product_flash_attention_backward.default(
+            gradients = aten._scaled_dot_product_flash_attention_backward.default(
                 *given, output, saved, *lengths, 0.0, causal, no_seed, no_seed, **setting
             )
         elif kind == "efficient":
-            found = aten._scaled_dot_product_efficient_attention_backward.default(
+            gradients = aten._scaled_dot_product_efficient_attention_backward.default(
                 *given, None, output, saved, no_seed, no_seed, 0.0, [True, True, True, False], causal, **setting
             )[:3]
         else:
-            found = aten._scaled_dot_product_cudnn_attention_backward.default(
+            gradients = aten._scaled_dot_product_cudnn_attention_backward.default(
                 *given, output, saved, no_seed, no_seed, None, *lengths, 0.0, causal, **setting
             )
-    dq, dk, dv = map(_laid_out, found, strides)
+    dq, dk, dv = map(_laid_out, gradients, strides)
     return dq, dk, dv
 
 
@@ -193,14 +193,14 @@ def _math_gradient(
 ) -> Gradients:
     """The equations above, a sample at a time."""
     factor = 1 / math.sqrt(query.shape[3]) if scale is None else scale
-    found = tuple(tensor.new_empty(tuple(tensor.shape)) for tensor in (query, key, value))
+    gradients = tuple(tensor.new_empty(tuple(tensor.shape)) for tensor in (query, key, value))
     wide = torch.float64 if query.dtype == torch.float64 else torch.float32
     for sample in range(len(query)):
         g, q, k, v, p = (tensor[sample].to(wide) for tensor in (gradient, query, key, value, saved))
-        found[2][sample] = torch.matmul(p.transpose(1, 2), g)
+        gradients[2][sample] = torch.matmul(p.transpose(1, 2), g)
         slope = aten._softmax_backward_data.default(torch.matmul(g, v.transpose(1, 2)), p, -1, wide)
         del g, v, p
-        found[0][sample] = torch.matmul(slope, k) * factor
-        found[1][sample] = torch.matmul(slope.transpose(1, 2), q) * factor
+        gradients[0][sample] = torch.matmul(slope, k) * factor
+        gradients[1][sample] = torch.matmul(slope.transpose(1, 2), q) * factor
         del slope
-    return found[0], found[1], found[2]
+    return gradients[0], gradients[1], gradients[2]

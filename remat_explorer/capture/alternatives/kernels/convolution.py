@@ -55,11 +55,11 @@ def convolution_in_chunks(
     """A convolution of ``samples`` samples at a time. Relative to the largest entry it differs by at most 7e-7."""
     result = None
     for part in chunks(len(source), samples):
-        found = arguments.convolution(source[part], weight, bias)
+        chunk = arguments.convolution(source[part], weight, bias)
         if result is None:
-            result = _room(found, len(source))
-        result[part] = found
-        del found
+            result = _room(chunk, len(source))
+        result[part] = chunk
+        del chunk
     return arguments.convolution(source, weight, bias) if result is None else result
 
 
@@ -73,11 +73,11 @@ def input_gradient_in_chunks(
     """`input_gradient` of ``samples`` samples at a time. Relative to the largest entry it differs by at most 7e-7."""
     result = None
     for part in chunks(len(gradient), samples):
-        found = input_gradient(gradient[part], weight, size, arguments)
+        chunk = input_gradient(gradient[part], weight, size, arguments)
         if result is None:
-            result = _room(found, len(gradient))
-        result[part] = found
-        del found
+            result = _room(chunk, len(gradient))
+        result[part] = chunk
+        del chunk
     if result is None:
         return input_gradient(gradient, weight, size, arguments)
     return result

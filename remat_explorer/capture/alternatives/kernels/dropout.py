@@ -92,8 +92,8 @@ def _drawn_again(like: torch.Tensor, state: torch.Tensor, probability: float) ->
 def _times_mask(gradient: torch.Tensor, mask: torch.Tensor, scale: float, out: torch.Tensor) -> torch.Tensor:
     """gradient * (mask * scale), a chunk at a time: a whole second factor would be as large as the gradient."""
     if gradient.device.type == "cuda":  # PyTorch's kernel needs no room there, and rounds in its own way
-        found = aten.native_dropout_backward.default(gradient, mask, scale)
-        return found if out is not gradient else gradient.copy_(found)
+        product = aten.native_dropout_backward.default(gradient, mask, scale)
+        return product if out is not gradient else gradient.copy_(product)
     source, bits, target = flat(gradient), flat(mask), flat(out)
     factor = torch.empty(min(CHUNK, source.numel()), dtype=gradient.dtype)
     for part in chunks(source.numel()):

@@ -97,12 +97,12 @@ def pooled(
         maxima, places: (samples, channels, rows, columns) in the memory format of ``source``; not both None.
         kernel, setting: heights and widths of the window, then of stride, padding and dilation.
     """
-    known = maxima if maxima is not None else places
-    assert known is not None
-    if known.numel():
-        targets = [flat(known if one is None else one) for one in (maxima, places)]  # one that is None is not written
-        arguments = [flat(source), *targets, known.numel(), *_geometry(source, known, kernel, *setting)]
-        _pool[_grid(known)](*arguments, maxima is not None, places is not None, _wide(source), BLOCK)  # type: ignore[index]
+    given = maxima if maxima is not None else places
+    assert given is not None
+    if given.numel():
+        targets = [flat(given if one is None else one) for one in (maxima, places)]  # one that is None is not written
+        arguments = [flat(source), *targets, given.numel(), *_geometry(source, given, kernel, *setting)]
+        _pool[_grid(given)](*arguments, maxima is not None, places is not None, _wide(source), BLOCK)  # type: ignore[index]
 
 
 def spread(gradient: torch.Tensor, places: torch.Tensor, result: torch.Tensor, kernel: Sizes, *setting: Sizes) -> None:

@@ -48,11 +48,11 @@ def layer_norm_gradient_from_output(
     for part in chunks(len(g), max(1, CHUNK // width)):
         inner = y[part].sub(b).div_(w)
         mean = torch.zeros_like(rows[part])
-        found, dw, db = aten.native_layer_norm_backward.default(
+        inner_gradient, dw, db = aten.native_layer_norm_backward.default(
             g[part], inner, [width], mean, torch.ones_like(mean), w, b, [True, True, True]
         )
-        torch.mul(found, rows[part], out=target[part])
+        torch.mul(inner_gradient, rows[part], out=target[part])
         weight_sum += dw
         bias_sum += db
-        del inner, found
+        del inner, inner_gradient
     return result, weight_sum.to(weight.dtype).view(*normalized), bias_sum.to(bias.dtype).view(*normalized)

@@ -42,11 +42,11 @@ def max_pool_with_places(
         return maxima, places
     maxima = places = None
     for part in samples(source):
-        found, index = aten.max_pool2d_with_indices.default(source[part], kernel, stride, padding, dilation, ceil_mode)
+        pooled, index = aten.max_pool2d_with_indices.default(source[part], kernel, stride, padding, dilation, ceil_mode)
         if maxima is None or places is None:
-            maxima = _like(source, found, source.dtype)
-            places = _like(source, found, torch.uint8)
-        maxima[part] = found
+            maxima = _like(source, pooled, source.dtype)
+            places = _like(source, pooled, torch.uint8)
+        maxima[part] = pooled
         _places(index, places[part], kernel, stride, padding, dilation, source.shape[-1])
     if maxima is None or places is None:  # no samples
         maxima, index = aten.max_pool2d_with_indices.default(source, kernel, stride, padding, dilation, ceil_mode)
@@ -64,11 +64,11 @@ def max_pool_alone(
         return maxima
     maxima = None
     for part in samples(source):
-        found = aten.max_pool2d_with_indices.default(source[part], kernel, stride, padding, dilation, ceil_mode)
+        pooled = aten.max_pool2d_with_indices.default(source[part], kernel, stride, padding, dilation, ceil_mode)
         if maxima is None:
-            maxima = _like(source, found[0], source.dtype)
-        maxima[part] = found[0]
-        del found
+            maxima = _like(source, pooled[0], source.dtype)
+        maxima[part] = pooled[0]
+        del pooled
     if maxima is None:
         return aten.max_pool2d_with_indices.default(source, kernel, stride, padding, dilation, ceil_mode)[0]
     return maxima
@@ -171,8 +171,8 @@ def _room(
 ) -> torch.Tensor:
     """Room for an entry for each window, in the memory format of the source."""
     shape = torch.empty_like(source, device="meta")
-    found = aten.max_pool2d_with_indices.default(shape, kernel, stride, padding, dilation, ceil_mode)[0]
-    return _like(source, found, dtype)
+    pooled = aten.max_pool2d_with_indices.default(shape, kernel, stride, padding, dilation, ceil_mode)[0]
+    return _like(source, pooled, dtype)
 
 
 def _format(tensor: torch.Tensor) -> torch.memory_format:
