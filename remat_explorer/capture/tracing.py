@@ -39,7 +39,7 @@ from remat_explorer.capture.step.checks import require_capturable
 from remat_explorer.capture.step.losses import Loss
 from remat_explorer.capture.step.optimizers import optimizer_bytes
 from remat_explorer.capture.step.returned import Returned
-from remat_explorer.capture.step.step import TrainingStep
+from remat_explorer.capture.step.training_step import TrainingStep
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.errors import CaptureError
 

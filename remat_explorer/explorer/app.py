@@ -19,9 +19,9 @@ from remat_explorer.explorer.matrices.matrices import MatrixView
 from remat_explorer.explorer.model_graph.model_view import ModelView
 from remat_explorer.explorer.panels.case_view import CaseView
 from remat_explorer.explorer.panels.panels import Panels
-from remat_explorer.explorer.plots.plots import PlotsView
+from remat_explorer.explorer.plots.plots_view import PlotsView
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.driving import Driver
+from remat_explorer.explorer.work.driver import Driver
 from remat_explorer.explorer.work.loading import NO_MODULE
 from remat_explorer.explorer.work.sources import Sources
 from remat_explorer.graph import Graph

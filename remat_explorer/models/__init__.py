@@ -7,7 +7,7 @@ import torch
 from remat_explorer.capture.step.placement import torch_device
 from remat_explorer.errors import UnknownNameError
 from remat_explorer.models.entry import Entry
-from remat_explorer.models.loaded import LoadedModel, WithLoss
+from remat_explorer.models.loaded_model import LoadedModel, WithLoss
 from remat_explorer.models.registry import MODELS
 from remat_explorer.models.sizes import Pixels, Size
 

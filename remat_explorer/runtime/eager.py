@@ -17,7 +17,7 @@ from remat_explorer.capture.step.borrowed import borrowed
 from remat_explorer.capture.step.kernels import recurrence_in_steps
 from remat_explorer.capture.step.losses import Loss
 from remat_explorer.capture.step.placement import Placed
-from remat_explorer.capture.step.step import TrainingStep, unwrapped
+from remat_explorer.capture.step.training_step import TrainingStep, unwrapped
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.runtime.interpreter import Section
 from remat_explorer.runtime.outcome import Outcome

@@ -14,7 +14,7 @@ from remat_explorer.capture.operations.program import Body, Program, Registers, 
 from remat_explorer.errors import ExecutionError
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.runtime.emission import Emission, reads
-from remat_explorer.runtime.generated import RESULTS, annotated_source, name_of, residents_of
+from remat_explorer.runtime.generated_step import RESULTS, annotated_source, name_of, residents_of
 
 
 def cut_of(plan: Plan) -> int:

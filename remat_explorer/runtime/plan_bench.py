@@ -15,12 +15,12 @@ from remat_explorer.capture.profiling.memory_meter import CudaMeter, memory_mete
 from remat_explorer.capture.profiling.profiling import everything
 from remat_explorer.capture.step.losses import Loss
 from remat_explorer.capture.step.placement import Placed, require_same_structure
-from remat_explorer.capture.step.step import TrainingStep
+from remat_explorer.capture.step.training_step import TrainingStep
 from remat_explorer.capture.stopwatch import synchronize
 from remat_explorer.capture.tracing import trace
 from remat_explorer.runtime.comparison import Final
 from remat_explorer.runtime.eager import Eager
-from remat_explorer.runtime.generated import generate
+from remat_explorer.runtime.generated_step import generate
 from remat_explorer.runtime.hard_cap import hard_cap
 from remat_explorer.runtime.interpreter import Interpreter
 from remat_explorer.runtime.interruption import Interruption

@@ -12,7 +12,7 @@ from torch import nn
 
 from remat_explorer.capture.step.checks import require_capturable
 from remat_explorer.capture.step.losses import Loss
-from remat_explorer.capture.step.step import unwrapped
+from remat_explorer.capture.step.training_step import unwrapped
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.recipe import Recipe
 from remat_explorer.runtime.rematerialized import Rematerialization, RematerializedModule, rematerialized

@@ -11,12 +11,12 @@ import torch
 from torch import nn
 
 from remat_explorer.capture.step.nesting import tensors_in
-from remat_explorer.capture.step.step import plain_inputs
+from remat_explorer.capture.step.training_step import plain_inputs
 from remat_explorer.documents import write_text
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.recipe import Planned, Recipe
 from remat_explorer.runtime.signature import Signature
-from remat_explorer.runtime.training import train
+from remat_explorer.runtime.training_run import train
 from remat_explorer.solution import Solution
 
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_hooks", "_backward_pre_hooks")

@@ -15,7 +15,7 @@ from remat_explorer.solvers.batches.batch_scaling import scale_batch
 from remat_explorer.solvers.batches.max_batch import MaxBatch, max_batch
 from remat_explorer.solvers.batches.max_image import MaxImage, max_image
 from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all_peak
-from remat_explorer.solvers.jobs.job import SolveJob
+from remat_explorer.solvers.jobs.solve_job import SolveJob
 from remat_explorer.solvers.memory.minimum_budget import MinimumBudget, minimum_budget
 from remat_explorer.solvers.memory_at_overhead.memory_at_overhead import MemoryAtOverhead, memory_at_overhead
 from remat_explorer.solvers.relaxation import Relaxation, relax

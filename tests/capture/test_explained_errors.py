@@ -174,7 +174,7 @@ def test_what_writes_to_its_inputs_or_parameters_is_refused():
 
 
 def test_inputs_of_another_shape_than_those_captured_are_refused():
-    from remat_explorer.capture.step.step import TrainingStep
+    from remat_explorer.capture.step.training_step import TrainingStep
 
     step = TrainingStep(linear(), (x(),))
     with pytest.raises(CaptureError, match=r"input tensor 0 is torch.float32 of shape \[2, 8\], .* \[4, 8\]"):

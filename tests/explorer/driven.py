@@ -8,7 +8,7 @@ from typing import Any
 
 import remat_explorer as rx
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.driving import Driver
+from remat_explorer.explorer.work.driver import Driver
 from remat_explorer.explorer.work.sources import Sources
 
 

@@ -18,7 +18,7 @@ from remat_explorer.explorer.panels.case_view import CaseView, others_of
 from remat_explorer.explorer.panels.explain_panel import explanation_html
 from remat_explorer.explorer.panels.panels import Panels
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.driving import Driver
+from remat_explorer.explorer.work.driver import Driver
 from remat_explorer.explorer.work.sources import Sources
 from tests.explorer.driven import driver_of, settled
 from tests.figures.choices import chain_with_choices

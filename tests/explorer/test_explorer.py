@@ -14,7 +14,7 @@ from remat_explorer.errors import QuantityError, UnknownNameError
 from remat_explorer.explorer.controls.control_texts import parse_image
 from remat_explorer.explorer.work import loading
 from remat_explorer.solvers import STRATEGIES
-from remat_explorer.solvers.jobs import process
+from remat_explorer.solvers.jobs import worker_process as process
 
 
 def settled(explorer: Any) -> Any:

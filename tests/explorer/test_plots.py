@@ -12,7 +12,7 @@ import pytest
 
 import remat_explorer as rx
 from remat_explorer.explorer.plots.live_figure import live_figure
-from remat_explorer.explorer.plots.plots import PlotsView
+from remat_explorer.explorer.plots.plots_view import PlotsView
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.choosing import choose
 from remat_explorer.figures.memory.memory_stack import stack

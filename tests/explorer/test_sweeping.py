@@ -11,7 +11,7 @@ import remat_explorer as rx
 from remat_explorer.errors import SolverError
 from remat_explorer.explorer.state import frontiers
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work import sweeping
+from remat_explorer.explorer.work import sweeper as sweeping
 from remat_explorer.solution import Solution, Status
 from tests.explorer.driven import driver_of, settled, until
 

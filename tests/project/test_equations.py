@@ -7,7 +7,8 @@ import re
 from dataclasses import dataclass
 
 import pytest
-from pages import ROOT, page
+
+from tests.project.pages import ROOT, page
 
 CHECKMATE = (  # what the paper numbers, in its order
     *("(1a)", "(1b)", "(1c)", "(1d)", "(1e)", "(1f)", "(2)", "(3)", "(4)", "(5)"),

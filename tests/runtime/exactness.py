@@ -11,16 +11,16 @@ from torch import nn
 from remat_explorer.capture import trace
 from remat_explorer.capture.step.losses import Loss
 from remat_explorer.capture.step.placement import exact_kernels, place
-from remat_explorer.capture.step.step import TrainingStep
+from remat_explorer.capture.step.training_step import TrainingStep
 from remat_explorer.plan import Plan
 from remat_explorer.runtime.comparison import Comparison, Final, compare
 from remat_explorer.runtime.eager import Eager
-from remat_explorer.runtime.generated import generate
+from remat_explorer.runtime.generated_step import generate
 from remat_explorer.runtime.halves import Halves
 from remat_explorer.runtime.interpreter import Interpreter
 from remat_explorer.runtime.outcome import Outcome
 from remat_explorer.runtime.random_state import generator_state
-from remat_explorer.runtime.training import train
+from remat_explorer.runtime.training_run import train
 from remat_explorer.schedule import Schedule
 from tests.runtime.random_schedules import random_schedule
 

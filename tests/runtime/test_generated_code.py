@@ -12,7 +12,7 @@ import remat_explorer as rx
 from remat_explorer.capture.profiling.memory_meter import CpuMeter
 from remat_explorer.errors import ExecutionError
 from remat_explorer.plan import Compute, Plan
-from remat_explorer.runtime.generated import generate
+from remat_explorer.runtime.generated_step import generate
 from remat_explorer.runtime.halves import Halves, cut_of
 from remat_explorer.runtime.interpreter import Interpreter
 from tests.runtime.exactness import CPU, Exactness

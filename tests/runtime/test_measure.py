@@ -11,7 +11,7 @@ from torch import nn
 
 import remat_explorer as rx
 from remat_explorer.capture import trace
-from remat_explorer.capture.step.step import TrainingStep
+from remat_explorer.capture.step.training_step import TrainingStep
 from remat_explorer.errors import ExecutionError
 from remat_explorer.models import LoadedModel
 from remat_explorer.plan import Plan

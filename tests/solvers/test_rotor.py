@@ -15,7 +15,7 @@ from remat_explorer.solution import Status
 from remat_explorer.solvers import checkpoint_all_peak, solve
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.persistent.chain import chain_of
-from remat_explorer.solvers.persistent.program import PersistentProgram
+from remat_explorer.solvers.persistent.persistent_program import PersistentProgram
 from remat_explorer.solvers.smallest_budget import largest_operation
 from tests.solvers.drawn_graphs import problems, training_graphs
 from tests.solvers.exhaustive import frontier_optimum

@@ -15,7 +15,7 @@ from torch import nn
 from torch.fx import GraphModule, Interpreter, Node
 
 from remat_explorer.capture.step.borrowed import left_as_it_was
-from remat_explorer.capture.step.step import TrainingStep, unwrapped
+from remat_explorer.capture.step.training_step import TrainingStep, unwrapped
 from remat_explorer.errors import CaptureError
 
 

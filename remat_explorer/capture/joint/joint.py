@@ -26,7 +26,7 @@ from remat_explorer.capture.joint.module_paths import ModulePaths
 from remat_explorer.capture.joint.source_lines import SourceLines
 from remat_explorer.capture.step.autocast import no_autocast
 from remat_explorer.capture.step.kernels import kernels_of_plain_pytorch
-from remat_explorer.capture.step.step import TrainingStep
+from remat_explorer.capture.step.training_step import TrainingStep
 from remat_explorer.errors import CaptureError
 
 # Tracing changes settings of the whole process for a while: torch's default kernels, loggers, autograd.Function.

@@ -15,11 +15,11 @@ from torch._C._autograd import _get_sequence_nr
 from torch.fx import Node
 from torch.overrides import TorchFunctionMode
 
-from remat_explorer.capture.step.step import TrainingStep
+from remat_explorer.capture.step.training_step import TrainingStep
 
 _OWN = Path(__file__).parents[1]
 # torch, the capture, the wrapper around a model of the zoo, and code that is in no file
-_PASSED_OVER = (str(Path(torch.__file__).parent), str(_OWN), str(_OWN.parent / "models" / "loaded.py"), "<")
+_PASSED_OVER = (str(Path(torch.__file__).parent), str(_OWN), str(_OWN.parent / "models" / "loaded_model.py"), "<")
 
 
 class SourceLines(TorchFunctionMode):

@@ -19,7 +19,7 @@ from remat_explorer.capture.profiling.progress_bar import progress_bar
 from remat_explorer.capture.step.autocast import no_autocast
 from remat_explorer.capture.step.losses import Loss
 from remat_explorer.capture.step.placement import Placed, exact_kernels, place, require_same_structure
-from remat_explorer.capture.step.step import TrainingStep
+from remat_explorer.capture.step.training_step import TrainingStep
 from remat_explorer.capture.tracing import trace
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.graph import Graph

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from remat_explorer.capture.step.nesting import tensors_in
-from remat_explorer.capture.step.step import unwrapped
+from remat_explorer.capture.step.training_step import unwrapped
 from remat_explorer.errors import CaptureError
 
 Check = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], str | None]

@@ -27,7 +27,7 @@ def solve(state: State, cancelled: threading.Event) -> None:
 
     What was solved before comes from the cache. An infeasible budget leaves the schedule on the screen as it is.
     """
-    from remat_explorer.solvers.jobs.job import SolveJob
+    from remat_explorer.solvers.jobs.solve_job import SolveJob
 
     graph, budget = state.graph, state.budget
     if graph is None:
@@ -57,7 +57,7 @@ def solve(state: State, cancelled: threading.Event) -> None:
 
 def prepare() -> None:
     """Start the next solve's process now; what keeps it from starting is said by the solve that needs it."""
-    from remat_explorer.solvers.jobs.job import SolveJob
+    from remat_explorer.solvers.jobs.solve_job import SolveJob
 
     with contextlib.suppress(SolverError):
         SolveJob.prepare()

@@ -14,7 +14,7 @@ from remat_explorer.capture.operations.program import Program
 from remat_explorer.capture.step.placement import Placed
 from remat_explorer.plan import Plan
 from remat_explorer.runtime.eager import Change, Eager
-from remat_explorer.runtime.generated import GeneratedStep, generate
+from remat_explorer.runtime.generated_step import GeneratedStep, generate
 from remat_explorer.runtime.interpreter import Interpreter, Section
 from remat_explorer.runtime.outcome import Outcome
 

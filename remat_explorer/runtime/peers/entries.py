@@ -11,11 +11,11 @@ from torch import nn
 from remat_explorer.capture.joint.explain import first_line
 from remat_explorer.capture.operations.program import Program
 from remat_explorer.capture.step.placement import Placed
-from remat_explorer.capture.step.step import unwrapped
+from remat_explorer.capture.step.training_step import unwrapped
 from remat_explorer.runtime.eager import Eager
 from remat_explorer.runtime.peers.blocks import blocks_of, checkpointed_blocks
 from remat_explorer.runtime.peers.contenders import Autograd, Contender, PlannedPeer
-from remat_explorer.runtime.peers.measurement import PeerMeasurement
+from remat_explorer.runtime.peers.peer_measurement import PeerMeasurement
 from remat_explorer.runtime.peers.pytorch_budget import pytorch_budget_plan
 from remat_explorer.runtime.peers.sequential import checkpointed_segments, segment_counts, trunk_of
 

@@ -11,8 +11,8 @@ from remat_explorer.checker import replay
 from remat_explorer.errors import OutOfMemoryError
 from remat_explorer.runtime.peers.contenders import Contender
 from remat_explorer.runtime.peers.entries import Entry
-from remat_explorer.runtime.peers.measurement import PeerMeasurement
 from remat_explorer.runtime.peers.peer_bench import PeerBench, Ran
+from remat_explorer.runtime.peers.peer_measurement import PeerMeasurement
 from remat_explorer.runtime.peers.progress import PeerProgress
 
 

@@ -23,7 +23,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.anytime.budget_search import BUDGET, BudgetSearch, BudgetSettings
-from remat_explorer.solvers.anytime.several_budgets import MomentsAtBudgets
+from remat_explorer.solvers.anytime.moments_at_budgets import MomentsAtBudgets
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.bounds.few_moments import MomentsBound, few_moments_bound
 from remat_explorer.solvers.condensed import Condensed

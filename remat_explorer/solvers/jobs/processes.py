@@ -15,7 +15,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any
 
 from remat_explorer.errors import SolverError
-from remat_explorer.solvers.jobs.process import WorkerProcess
+from remat_explorer.solvers.jobs.worker_process import WorkerProcess
 
 WORKER = "remat_explorer.solvers.jobs.process_worker"
 

@@ -20,7 +20,7 @@ from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.method import Method, Support
 from remat_explorer.solvers.persistent.chain import chain_of
-from remat_explorer.solvers.persistent.program import PersistentProgram
+from remat_explorer.solvers.persistent.persistent_program import PersistentProgram
 
 SLOTS = 500  # the tool's own default
 BEYOND = 0.25  # share of the budget by which schedules may seem to exceed it

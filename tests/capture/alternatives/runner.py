@@ -9,17 +9,17 @@ import torch
 from remat_explorer.capture import trace
 from remat_explorer.capture.profiling.memory_meter import CpuMeter
 from remat_explorer.capture.step.placement import exact_kernels, place
-from remat_explorer.capture.step.step import TrainingStep
+from remat_explorer.capture.step.training_step import TrainingStep
 from remat_explorer.capture_options import CaptureOptions, kinds_of
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.runtime.comparison import Final
 from remat_explorer.runtime.eager import Eager
-from remat_explorer.runtime.generated import generate
+from remat_explorer.runtime.generated_step import generate
 from remat_explorer.runtime.halves import Halves
 from remat_explorer.runtime.interpreter import Interpreter
 from remat_explorer.runtime.outcome import Outcome
 from remat_explorer.runtime.random_state import generator_state
-from remat_explorer.runtime.training import train
+from remat_explorer.runtime.training_run import train
 from tests.capture.alternatives.nets import NETS, TOGETHER, plan_by, preferring
 from tests.runtime.exactness import CPU, SEED
 

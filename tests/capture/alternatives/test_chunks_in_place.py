@@ -14,7 +14,7 @@ from remat_explorer.capture.alternatives.kernels import chunks_in_place, chunks_
 from remat_explorer.capture.operations.convolution_arguments import ConvolutionArguments
 from remat_explorer.capture.profiling.memory_meter import CpuMeter
 from remat_explorer.capture.step.placement import exact_kernels
-from remat_explorer.capture.step.step import TrainingStep
+from remat_explorer.capture.step.training_step import TrainingStep
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute
 from remat_explorer.runtime.interpreter import Interpreter

@@ -9,7 +9,7 @@ from remat_explorer.capture.profiling.memory_meter import CpuMeter
 from remat_explorer.checker import replay
 from remat_explorer.plan import Plan
 from remat_explorer.runtime.comparison import compare
-from remat_explorer.runtime.generated import generate
+from remat_explorer.runtime.generated_step import generate
 from remat_explorer.runtime.interpreter import Interpreter
 from tests.capture.alternatives.nets import NETS, plan_by, preferring
 from tests.capture.alternatives.runner import ROADS, Runner, used

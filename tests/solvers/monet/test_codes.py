@@ -8,7 +8,7 @@ from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.errors import SolverError, UnknownNameError
 from remat_explorer.graph import Graph, Implementation, Operation, Value, operation
 from remat_explorer.solvers import solve
-from remat_explorer.solvers.jobs.job import SolveJob
+from remat_explorer.solvers.jobs.solve_job import SolveJob
 from remat_explorer.solvers.monet.codes import allowed_codes
 
 WAYS = (

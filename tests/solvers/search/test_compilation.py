@@ -16,9 +16,9 @@ from remat_explorer.instances import linear
 from remat_explorer.solvers import SolveJob, max_batch, max_image, minimum_budget, solve
 from remat_explorer.solvers.base import Progress
 from remat_explorer.solvers.batches.batch_scaling import scale_batch
-from remat_explorer.solvers.jobs.job import COMPILING as PATIENCE
-from remat_explorer.solvers.jobs.job import GRACE, STARTING
-from remat_explorer.solvers.jobs.process import WorkerProcess
+from remat_explorer.solvers.jobs.solve_job import COMPILING as PATIENCE
+from remat_explorer.solvers.jobs.solve_job import GRACE, STARTING
+from remat_explorer.solvers.jobs.worker_process import WorkerProcess
 from remat_explorer.solvers.search import compilation
 from remat_explorer.solvers.search.compilation import COMPILING, warm_up
 from remat_explorer.solvers.search.machine_code import entries

@@ -8,7 +8,7 @@ import pytest
 from remat_explorer.instances import linear
 from remat_explorer.plan import Plan
 from remat_explorer.solvers import checkpoint_all_peak, solve
-from remat_explorer.solvers.anytime.several_budgets import MomentsAtBudgets
+from remat_explorer.solvers.anytime.moments_at_budgets import MomentsAtBudgets
 from remat_explorer.solvers.anytime.together import solve_together
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.bounds.few_moments import MomentsProblem, few_moments_bound

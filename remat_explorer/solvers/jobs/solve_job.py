@@ -14,7 +14,7 @@ from remat_explorer.quantities import format_seconds
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.base import Answer, Progress
 from remat_explorer.solvers.cache import Question, load_solution, store_solution
-from remat_explorer.solvers.jobs.process import WorkerProcess, prepare_worker, take_worker
+from remat_explorer.solvers.jobs.worker_process import WorkerProcess, prepare_worker, take_worker
 from remat_explorer.solvers.messages import unpack_progress
 from remat_explorer.solvers.solve import judge
 from remat_explorer.solvers.strategies.registry import threads_of

@@ -14,11 +14,11 @@ from remat_explorer.explorer.work.background import Background
 from remat_explorer.explorer.work.choosing import choose
 from remat_explorer.explorer.work.comparing import swap
 from remat_explorer.explorer.work.executing import execute
-from remat_explorer.explorer.work.improving import Improver
+from remat_explorer.explorer.work.improver import Improver
 from remat_explorer.explorer.work.loading import load
 from remat_explorer.explorer.work.solving import solve
 from remat_explorer.explorer.work.sources import Sources
-from remat_explorer.explorer.work.sweeping import Sweeper
+from remat_explorer.explorer.work.sweeper import Sweeper
 from remat_explorer.solution import Solution
 
 FIRST = 4.0  # seconds for the optimum of the network that is shown where nobody has chosen one
