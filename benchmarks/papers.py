@@ -25,7 +25,7 @@ from report import RESULTS, machine
 
 from remat_explorer.documents import write_text
 from remat_explorer.errors import RematError
-from remat_explorer.papers import ITEMS, ItemOutcome
+from remat_explorer.papers import ITEMS, Outcome
 from remat_explorer.papers.checkmate import table_2 as checkmate_table_2
 from remat_explorer.papers.monet import figure_3 as monet_figure_3
 from remat_explorer.papers.monet import figure_4 as monet_figure_4
@@ -36,7 +36,7 @@ from remat_explorer.solvers.search.compilation import warm_up
 
 RESULT = RESULTS / "papers.json"
 PAGE = Path(__file__).parents[1] / "docs" / "papers.md"
-MEASURED: dict[str, tuple[str, Callable[[Any], ItemOutcome | None]]] = {  # another benchmark's file, and how it is read
+MEASURED: dict[str, tuple[str, Callable[[Any], Outcome | None]]] = {  # another benchmark's file, and how it is read
     "checkmate-table-2": ("approximation", checkmate_table_2.measured_before),
     "monet-table-1": ("monet", monet_table_1.measured_before),
     "monet-figure-3": ("monet", monet_figure_3.measured_before),
@@ -96,7 +96,7 @@ def teller(key: str) -> Callable[[str], None]:
     return tell
 
 
-def measured_elsewhere(name: str, reader: Callable[[Any], ItemOutcome | None]) -> ItemOutcome | None:
+def measured_elsewhere(name: str, reader: Callable[[Any], Outcome | None]) -> Outcome | None:
     """The outcome that another benchmark's results give, or None where they are not there or incomplete."""
     path = RESULTS / f"{name}.json"
     if not path.exists():

@@ -14,7 +14,7 @@ from remat_explorer.errors import QuantityError
 from remat_explorer.quantities import format_seconds
 
 if TYPE_CHECKING:
-    from remat_explorer.papers import Item, ItemOutcome
+    from remat_explorer.papers import Item, Outcome
     from remat_explorer.papers.item import Settings
 
 TICK = 0.1  # seconds between two looks at the run
@@ -57,7 +57,7 @@ class Running:
 
     item: Item
     settings: Settings
-    outcome: ItemOutcome | None = None
+    outcome: Outcome | None = None
     _error: BaseException | None = None
     _doing: str = "starting"
     _cancelled: threading.Event = field(default_factory=threading.Event)
@@ -105,7 +105,7 @@ def _described(item: Item) -> dict[str, str]:
     return {name: getattr(item, name) for name in names}
 
 
-def _report(options: argparse.Namespace, item: Item, outcome: ItemOutcome, interrupted: bool) -> int:
+def _report(options: argparse.Namespace, item: Item, outcome: Outcome, interrupted: bool) -> int:
     lines = [f"{item.name}: {item.title}", outcome.result, f"published: {item.published}", f"remark: {item.remark}"]
     if options.output and outcome.rows:
         lines.append(f"written to {outcome.save(options.output, f'{item.name}: {item.title}')}")

@@ -6,7 +6,7 @@
 Eight layers, budget 4: the optimum 26 over the linear programs' 22 with stages and 1.206107 without is 1.18 and 21.56.
 """
 
-from remat_explorer.papers.item import PAPERS, Item, ItemOutcome
+from remat_explorer.papers.item import PAPERS, Item, Outcome
 from remat_explorer.papers.items import ITEMS, find_item
 
-__all__ = ["ITEMS", "PAPERS", "Item", "ItemOutcome", "find_item"]
+__all__ = ["ITEMS", "PAPERS", "Item", "Outcome", "find_item"]

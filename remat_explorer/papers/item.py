@@ -27,7 +27,7 @@ FORMATS = (".html", ".json")
 
 
 @dataclass(frozen=True, eq=False)
-class ItemOutcome:
+class Outcome:
     """What an item gives.
 
     Attributes:
@@ -36,7 +36,7 @@ class ItemOutcome:
         draw: makes the figure from the rows' data.
         complete: False where the run was cancelled, so that rows are missing.
 
-    >>> outcome = ItemOutcome("The optimum is 26.", ({"budget": 4, "cost": 26.0},), lambda: None)
+    >>> outcome = Outcome("The optimum is 26.", ({"budget": 4, "cost": 26.0},), lambda: None)
     >>> outcome.to_document()["rows"]
     [{'budget': 4, 'cost': 26.0}]
     """
@@ -89,7 +89,7 @@ def require_format(path: str | Path) -> None:
         raise QuantityError(f"{str(path)!r} names no format that is written; let it end in {' or '.join(FORMATS)}")
 
 
-Run = Callable[[Settings, Tell, Cancelled], ItemOutcome]
+Run = Callable[[Settings, Tell, Cancelled], Outcome]
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +135,7 @@ class Item:
         settings: Settings = "small",
         progress: Tell = lambda doing: None,
         cancelled: Cancelled = lambda: False,
-    ) -> ItemOutcome:
+    ) -> Outcome:
         """Regenerate the item.
 
         Args:

@@ -3,7 +3,7 @@
 from remat_explorer.runtime.interpreter import Interpreter
 from remat_explorer.runtime.measurement import Measurement
 from remat_explorer.runtime.measuring import measure
-from remat_explorer.runtime.outcome import Outcome
+from remat_explorer.runtime.outcome import StepOutcome
 from remat_explorer.runtime.rematerialize import rematerialize
 
-__all__ = ["Interpreter", "Measurement", "Outcome", "measure", "rematerialize"]
+__all__ = ["Interpreter", "Measurement", "StepOutcome", "measure", "rematerialize"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from remat_explorer.runtime.outcome import Outcome
+from remat_explorer.runtime.outcome import StepOutcome
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Comparison:
 class Final:
     """What a training step leaves behind: its outcome, and the random state of each generator."""
 
-    outcome: Outcome
+    outcome: StepOutcome
     states: list[np.ndarray]
 
 

@@ -20,7 +20,7 @@ from remat_explorer.capture.step.placement import Placed
 from remat_explorer.capture.step.training_step import TrainingStep, unwrapped
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.runtime.interpreter import Section
-from remat_explorer.runtime.outcome import Outcome
+from remat_explorer.runtime.outcome import StepOutcome
 
 Change = Callable[[], contextlib.AbstractContextManager[Any]]
 
@@ -54,7 +54,7 @@ class Eager:
         for name, content in self._initial.items():
             self._step.get_buffer(name).copy_(content)
 
-    def run(self, change: Change = contextlib.nullcontext, section: Section = contextlib.nullcontext) -> Outcome:
+    def run(self, change: Change = contextlib.nullcontext, section: Section = contextlib.nullcontext) -> StepOutcome:
         """One forward and backward pass, from the loss, or from ones for the outputs where there is none.
 
         Args:
@@ -84,9 +84,9 @@ class Eager:
         names = self._step.names
         gradients = {names[name]: p.grad for name, p in self._step.named_parameters() if p.grad is not None}
         buffers = {names[name]: buffer for name, buffer in self._step.named_buffers()}
-        return Outcome(tuple(output.detach() for output in outputs), gradients, buffers)
+        return StepOutcome(tuple(output.detach() for output in outputs), gradients, buffers)
 
-    def explained_run(self) -> Outcome:
+    def explained_run(self) -> StepOutcome:
         """The same.
 
         Raises:

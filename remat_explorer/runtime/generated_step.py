@@ -15,7 +15,7 @@ from remat_explorer.documents import write_text
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes
 from remat_explorer.runtime.emission import STATEMENT, Emission, statement_of_line
-from remat_explorer.runtime.outcome import Outcome
+from remat_explorer.runtime.outcome import StepOutcome
 from remat_explorer.runtime.shortage import explained_shortage
 
 RESULTS = "results"  # key of the output node's meta: what the results are
@@ -36,7 +36,7 @@ class GeneratedStep:
     program: Program
     residents: tuple[Node, ...]
 
-    def run(self, registers: Registers) -> Outcome:
+    def run(self, registers: Registers) -> StepOutcome:
         """Execute the step, as `Interpreter.run` does, with the same results and the same peak.
 
         Args:
@@ -47,7 +47,7 @@ class GeneratedStep:
         """
         with torch.no_grad(), no_autocast(), explained_shortage(self.plan, registers.clear):
             tensors = [registers.pop(node) for node in self.residents]
-            return Outcome.of(self.program.results, self.module.forward(*tensors))
+            return StepOutcome.of(self.program.results, self.module.forward(*tensors))
 
     @property
     def source(self) -> str:

@@ -17,7 +17,7 @@ from remat_explorer.capture.operations.program import Program, Registers
 from remat_explorer.capture.step.autocast import no_autocast
 from remat_explorer.errors import ExecutionError
 from remat_explorer.plan import Compute, Plan, Statement
-from remat_explorer.runtime.outcome import Outcome
+from remat_explorer.runtime.outcome import StepOutcome
 from remat_explorer.runtime.random_state import RandomStates
 from remat_explorer.runtime.shortage import explained_shortage
 
@@ -42,7 +42,7 @@ class Interpreter:
         registers: Registers,
         section: Section = contextlib.nullcontext,
         cancelled: Callable[[], bool] = lambda: False,
-    ) -> Outcome:
+    ) -> StepOutcome:
         """Execute every statement.
 
         Args:
@@ -76,8 +76,8 @@ class Interpreter:
         if now is not None:
             states.set(now)
 
-    def _finish(self, registers: Registers) -> Outcome:
+    def _finish(self, registers: Registers) -> StepOutcome:
         for body in self.program.epilogue:
             body.run(registers)
         results = self.program.results
-        return Outcome.of(results, [result.views.result(registers, result.node) for result in results])
+        return StepOutcome.of(results, [result.views.result(registers, result.node) for result in results])

@@ -12,7 +12,7 @@ from remat_explorer.capture.operations.program import Result
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class StepOutcome:
     """Results of a training step: the outputs (the loss alone, where there is one), gradients, new buffer contents.
 
     Attributes:
@@ -26,21 +26,21 @@ class Outcome:
     buffers: dict[str, torch.Tensor]
 
     @staticmethod
-    def of(results: Sequence[Result], tensors: Sequence[torch.Tensor]) -> Outcome:
+    def of(results: Sequence[Result], tensors: Sequence[torch.Tensor]) -> StepOutcome:
         """The tensors of a program's results, by what each one is."""
         by_kind: dict[str, dict[str, torch.Tensor]] = {"output": {}, "gradient": {}, "buffer": {}}
         for result, tensor in zip(results, tensors, strict=True):
             by_kind[result.kind][result.name] = tensor
-        return Outcome(tuple(by_kind["output"].values()), by_kind["gradient"], by_kind["buffer"])
+        return StepOutcome(tuple(by_kind["output"].values()), by_kind["gradient"], by_kind["buffer"])
 
-    def copied(self) -> Outcome:
+    def copied(self) -> StepOutcome:
         """The same in tensors of its own, on the CPU, which nothing that runs later changes."""
 
         def copies(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
             return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
 
         outputs = tuple(output.detach().to("cpu", copy=True) for output in self.outputs)
-        return Outcome(outputs, copies(self.gradients), copies(self.buffers))
+        return StepOutcome(outputs, copies(self.gradients), copies(self.buffers))
 
     def write_to(self, model: nn.Module) -> None:
         """Add the gradients to the parameters' and put the new contents into the buffers, as eager training does."""

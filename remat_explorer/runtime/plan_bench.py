@@ -25,7 +25,7 @@ from remat_explorer.runtime.hard_cap import hard_cap
 from remat_explorer.runtime.interpreter import Interpreter
 from remat_explorer.runtime.interruption import Interruption
 from remat_explorer.runtime.measurement import Allocator
-from remat_explorer.runtime.outcome import Outcome
+from remat_explorer.runtime.outcome import StepOutcome
 from remat_explorer.runtime.starting_point import StartingPoint
 from remat_explorer.runtime.timing import median_seconds
 from remat_explorer.solution import Solution
@@ -71,7 +71,7 @@ class PlanBench:
         self._interruption.run("eager", self.eager.explained_run)
         self.start.rewind()
         with memory_meter(self.placed.device) as meter, meter.section():
-            outcome: Outcome = self._interruption.run("eager", self.eager.explained_run)
+            outcome: StepOutcome = self._interruption.run("eager", self.eager.explained_run)
         final = Final(outcome.copied(), self.start.states())
         del outcome
         self.start.rewind()

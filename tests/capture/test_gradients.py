@@ -12,7 +12,7 @@ from torch import nn
 import remat_explorer as rx
 from remat_explorer.capture import trace
 from remat_explorer.plan import Plan
-from remat_explorer.runtime import Interpreter, Outcome
+from remat_explorer.runtime import Interpreter, StepOutcome
 
 X = torch.ones(2, 4)
 
@@ -37,7 +37,7 @@ MODELS = {
 }
 
 
-def outcome(model: nn.Module) -> Outcome:
+def outcome(model: nn.Module) -> StepOutcome:
     program = trace(model, (X,))
     plan = Plan.from_sequence(program.graph, [(k, k, 1) for k in range(program.graph.n)])
     return Interpreter(plan, program, torch.device("cpu")).run(program.bind(model, (X,)))

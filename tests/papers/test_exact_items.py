@@ -11,7 +11,7 @@ import pytest
 
 from remat_explorer.documents import unpack_rows
 from remat_explorer.errors import ScheduleError
-from remat_explorer.papers import ITEMS, ItemOutcome
+from remat_explorer.papers import ITEMS, Outcome
 from remat_explorer.papers.checkmate.accounting import kept_for_good_peak
 from remat_explorer.papers.networks import LAYERS, layer_graph
 
@@ -26,7 +26,7 @@ def figure_6() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def figure_7() -> ItemOutcome:
+def figure_7() -> Outcome:
     return ITEMS["checkmate-figure-7"].run("small")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from remat_explorer.errors import QuantityError
-from remat_explorer.papers import ITEMS, PAPERS, ItemOutcome
+from remat_explorer.papers import ITEMS, PAPERS, Outcome
 
 ROOT = Path(__file__).parents[2]
 CHECKMATE = ["Figure 1", "Figure 3", "Figure 5", "Figure 6", "Figure 7", "Figure 8", "Table 1", "Table 2"]
@@ -45,7 +45,7 @@ def test_what_an_item_names_is_there(item):
 
 
 @cache
-def ran(key: str) -> tuple[ItemOutcome, list[str]]:
+def ran(key: str) -> tuple[Outcome, list[str]]:
     """An item in small settings, and what it said on the way: it runs once for all tests."""
     said: list[str] = []
     return ITEMS[key].run("small", said.append), said
@@ -107,7 +107,7 @@ def test_other_settings_are_refused():
 
 
 @pytest.fixture(scope="module")
-def outcome() -> ItemOutcome:
+def outcome() -> Outcome:
     return ran("checkmate-appendix-a")[0]
 
 

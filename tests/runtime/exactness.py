@@ -18,7 +18,7 @@ from remat_explorer.runtime.eager import Eager
 from remat_explorer.runtime.generated_step import generate
 from remat_explorer.runtime.halves import Halves
 from remat_explorer.runtime.interpreter import Interpreter
-from remat_explorer.runtime.outcome import Outcome
+from remat_explorer.runtime.outcome import StepOutcome
 from remat_explorer.runtime.random_state import generator_state
 from remat_explorer.runtime.training_run import train
 from remat_explorer.schedule import Schedule
@@ -79,7 +79,7 @@ class Exactness:
                 found[name] = compare(Final(outcome, [generator_state(CPU)]), self.reference, self.initial)
         return found
 
-    def _trained(self, halves: Halves) -> Outcome:
+    def _trained(self, halves: Halves) -> StepOutcome:
         """One step through autograd; the model is put back to where it was."""
         outputs = train(halves, self.model, self.tensors)
         starts = [output for output in outputs if output.requires_grad]
@@ -90,4 +90,4 @@ class Exactness:
             parameter.grad = None
         for name, buffer in self.model.named_buffers():
             buffer.copy_(self.initial[name])
-        return Outcome(tuple(output.detach() for output in outputs), gradients, buffers)
+        return StepOutcome(tuple(output.detach() for output in outputs), gradients, buffers)

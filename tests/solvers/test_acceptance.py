@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 
@@ -92,10 +93,10 @@ def agrees(solution: Solution, optimum: float) -> None:
         check(solution.graph, solution.schedule.R, solution.schedule.S, solution.budget)
 
 
-def agrees_on_the_way(graph: Graph, budget: int, strategy: str, optimum: float, splits: int = 1) -> None:
+def agrees_on_the_way(graph: Graph, budget: int, strategy: str, optimum: float, **options: Any) -> None:
     """As `agrees`, and what a strategy says on the way is true."""
     told: list[Progress] = []
-    agrees(solve(graph, budget, strategy, on_progress=told.append, splits=splits), optimum)
+    agrees(solve(graph, budget, strategy, on_progress=told.append, **options), optimum)
     for progress in told:
         assert progress.lower_bound is None or at_most(progress.lower_bound, optimum)
         if progress.schedule is not None:

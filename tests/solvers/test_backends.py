@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,9 @@ INSTALLED = ("highs", "cbc")
 SLOW_FOR_PROBLEM_9 = 9  # operations; CBC takes seconds for problem (9) on larger graphs
 
 
-def both(graph: Graph, budget: int, strategy: str, splits: int = 1) -> None:
+def both(graph: Graph, budget: int, strategy: str, **options: Any) -> None:
     """The same status, cost and bound from both back ends, cost and bound equal where there is a schedule."""
-    found = [solve(graph, budget, strategy, solver=solver, splits=splits) for solver in INSTALLED]
+    found = [solve(graph, budget, strategy, solver=solver, **options) for solver in INSTALLED]
     answers = {(solution.status, solution.cost, solution.lower_bound) for solution in found}
     assert len(answers) == 1, (graph.name, budget, strategy, answers)
     assert found[0].cost == found[0].lower_bound

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -64,11 +65,11 @@ def test_the_other_strategies_agree_with_the_reference_optima_where_they_are_qui
     """Split stages and no stages at all on the smallest graphs; checkpoint-all wherever it is the optimum."""
     for entry in reference("exact_small_graphs.json"):
         graph, budget, optimum = small_graph(entry), entry["budget"], entry["exact_global"]
-        runs = [("checkmate-ilp", 2)] if graph.n <= 9 else []
-        runs += [("checkmate-unpartitioned", 1)] if graph.n <= 7 else []
-        runs += [("checkpoint-all", 1)] if checkpoint_all_peak(graph) <= budget else []
-        for strategy, splits in runs:
-            solution = solve(graph, budget, strategy, splits=splits)
+        runs: list[tuple[str, dict[str, Any]]] = [("checkmate-ilp", {"splits": 2})] if graph.n <= 9 else []
+        runs += [("checkmate-unpartitioned", {})] if graph.n <= 7 else []
+        runs += [("checkpoint-all", {})] if checkpoint_all_peak(graph) <= budget else []
+        for strategy, options in runs:
+            solution = solve(graph, budget, strategy, **options)
             assert (solution.status, solution.cost) == (Status.OPTIMAL, optimum), (entry["graph"], budget, strategy)
 
 

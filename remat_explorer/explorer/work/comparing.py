@@ -69,7 +69,7 @@ def differing_cells(a: np.ndarray, b: np.ndarray) -> DifferingCells | None:
     """Cells that are set in one of two matrices only; None where their shapes differ.
 
     >>> differing_cells(np.array([[1, 0], [1, 1]]), np.array([[1, 1], [0, 1]]))
-    Cells(only_a=1, only_b=1)
+    DifferingCells(only_a=1, only_b=1)
     """
     if a.shape != b.shape:
         return None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from remat_explorer.instances import linear
 from remat_explorer.papers.drawing import bars
-from remat_explorer.papers.item import Cancelled, Item, ItemOutcome, Settings, Tell
+from remat_explorer.papers.item import Cancelled, Item, Outcome, Settings, Tell
 from remat_explorer.solvers import relax, solve
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ LAYERS = 8
 BUDGETS: dict[Settings, tuple[int, ...]] = {"small": (4, 5, 6), "full": tuple(range(3, 11))}
 
 
-def appendix_a(settings: Settings, progress: Tell, cancelled: Cancelled) -> ItemOutcome:
+def appendix_a(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
     """Optimum over linear programming bound, for the chain of eight layers at several budgets."""
     rows: list[dict[str, Any]] = []
     for budget in BUDGETS[settings]:
@@ -32,7 +32,7 @@ def appendix_a(settings: Settings, progress: Tell, cancelled: Cancelled) -> Item
         if first
         else "Nothing was solved before the run was cancelled."
     )
-    return ItemOutcome(result, tuple(rows), lambda: _draw(rows), complete=len(rows) == len(BUDGETS[settings]))
+    return Outcome(result, tuple(rows), lambda: _draw(rows), complete=len(rows) == len(BUDGETS[settings]))
 
 
 def gaps(budget: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from remat_explorer.papers.hearing import heard
-from remat_explorer.papers.item import Cancelled, Item, ItemOutcome, Settings, Tell
+from remat_explorer.papers.item import Cancelled, Item, Outcome, Settings, Tell
 from remat_explorer.papers.networks import captured_graph
 from remat_explorer.quantities import format_overhead, format_share
 from remat_explorer.solvers import checkpoint_all, checkpoint_all_peak, solve
@@ -18,7 +18,7 @@ SECONDS = {"small": 10.0, "full": 60.0}
 GB = 10**9
 
 
-def figure_1(settings: Settings, progress: Tell, cancelled: Cancelled) -> ItemOutcome:
+def figure_1(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
     """The network at its published size in both settings; full ones only give the solver more time."""
     progress("capturing linear32")
     graph = captured_graph("linear32", "V100")
@@ -47,7 +47,7 @@ def figure_1(settings: Settings, progress: Tell, cancelled: Cancelled) -> ItemOu
         figure = memory_timeline(plan, budget=BUDGET, other=everything)
         return figure.update_layout(title="linear32: memory along the step", height=380, margin={"t": 90})
 
-    return ItemOutcome(result, tuple(rows), draw, complete=not cancelled())
+    return Outcome(result, tuple(rows), draw, complete=not cancelled())
 
 
 ITEM = Item(

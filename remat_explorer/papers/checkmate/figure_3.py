@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from remat_explorer.graph import Graph
-from remat_explorer.papers.item import Cancelled, Item, ItemOutcome, Settings, Tell
+from remat_explorer.papers.item import Cancelled, Item, Outcome, Settings, Tell
 from remat_explorer.papers.networks import captured_graph
 from remat_explorer.quantities import format_share
 
@@ -19,7 +19,7 @@ NETWORKS: dict[Settings, dict[str, int | None]] = {  # None for the zoo's batch
 DEVICE_MEMORY = 16 * 10**9
 
 
-def figure_3(settings: Settings, progress: Tell, cancelled: Cancelled) -> ItemOutcome:
+def figure_3(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
     """Each network at its published size; nothing of it is allocated."""
     graphs: list[Graph] = []
     rows = []
@@ -47,7 +47,7 @@ def figure_3(settings: Settings, progress: Tell, cancelled: Cancelled) -> ItemOu
 
         return memory_breakdown(graphs, device_memory=DEVICE_MEMORY)
 
-    return ItemOutcome(result, tuple(rows), draw, complete=len(rows) == len(NETWORKS[settings]))
+    return Outcome(result, tuple(rows), draw, complete=len(rows) == len(NETWORKS[settings]))
 
 
 ITEM = Item(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from remat_explorer.papers.drawing import side_by_side
 from remat_explorer.papers.hearing import joined
-from remat_explorer.papers.item import Cancelled, Item, ItemOutcome, Settings, Tell
+from remat_explorer.papers.item import Cancelled, Item, Outcome, Settings, Tell
 from remat_explorer.papers.networks import layer_graph
 from remat_explorer.quantities import format_share
 from remat_explorer.solution import Solution, Status
@@ -36,7 +36,7 @@ BUDGETS = {"small": 6, "full": 12}
 SECONDS = {"small": None, "full": 30.0}  # of each point; None for a curve in seconds
 
 
-def figure_5(settings: Settings, progress: Tell, cancelled: Cancelled) -> ItemOutcome:
+def figure_5(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
     """A sweep of every method on each network; a method that needs a chain has no points where the graph is none."""
     curves: dict[str, Frontier] = {}
     for name, batch in BATCHES[settings].items():
@@ -54,7 +54,7 @@ def figure_5(settings: Settings, progress: Tell, cancelled: Cancelled) -> ItemOu
         titles = [f"{name}, batch {BATCHES[settings][name]}" for name in curves]
         return side_by_side(figures, titles)
 
-    return ItemOutcome(result, tuple(rows), draw, complete=len(curves) == len(BATCHES[settings]) and not cancelled())
+    return Outcome(result, tuple(rows), draw, complete=len(curves) == len(BATCHES[settings]) and not cancelled())
 
 
 def _curve(name: str, batch: int, settings: Settings, progress: Tell, cancelled: Cancelled) -> Frontier:

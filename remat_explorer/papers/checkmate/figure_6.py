@@ -8,7 +8,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.papers.checkmate.accounting import kept_for_good_peak, largest_batch
 from remat_explorer.papers.drawing import bars
 from remat_explorer.papers.hearing import heard
-from remat_explorer.papers.item import Cancelled, Item, ItemOutcome, Settings, Tell
+from remat_explorer.papers.item import Cancelled, Item, Outcome, Settings, Tell
 from remat_explorer.papers.networks import layer_graph, published_batches
 from remat_explorer.solvers import max_batch
 
@@ -31,7 +31,7 @@ COLUMNS = {
 }
 
 
-def figure_6(settings: Settings, progress: Tell, cancelled: Cancelled) -> ItemOutcome:
+def figure_6(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
     """The largest batch of each network, with its bound, beside those of the baselines counted both ways."""
     rows = []
     for name in NETWORKS[settings]:
@@ -45,7 +45,7 @@ def figure_6(settings: Settings, progress: Tell, cancelled: Cancelled) -> ItemOu
         rows.append(
             row | counted_both_ways(name, graph) | {"everything kept, by liveness": largest.checkpoint_all_batch}
         )
-    return ItemOutcome(
+    return Outcome(
         _sentence(rows),
         tuple(rows),
         lambda: _draw(rows),

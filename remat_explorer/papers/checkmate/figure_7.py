@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from remat_explorer.documents import pack_rows
 from remat_explorer.papers.checkmate.figure_6 import MEMORY, counted_both_ways
 from remat_explorer.papers.hearing import heard
-from remat_explorer.papers.item import Cancelled, Item, ItemOutcome, Settings, Tell
+from remat_explorer.papers.item import Cancelled, Item, Outcome, Settings, Tell
 from remat_explorer.papers.networks import layer_graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import STRATEGIES, checkpoint_all, max_batch
@@ -20,7 +20,7 @@ PUBLISHED = {"everything kept": 167, "Chen √n": 197, "Checkmate": 289}
 SECONDS = {"small": 10.0, "full": 60.0}
 
 
-def figure_7(settings: Settings, progress: Tell, cancelled: Cancelled) -> ItemOutcome:
+def figure_7(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
     """Both baselines' schedules do not depend on the batch; Checkmate's is the one found for the largest batch."""
     graph = layer_graph(NETWORK)
     batches = counted_both_ways(NETWORK, graph)
@@ -39,7 +39,7 @@ def figure_7(settings: Settings, progress: Tell, cancelled: Cancelled) -> ItemOu
         | {"recomputations": schedule.recomputations, "R": pack_rows(schedule.R)}
         for method, (schedule, batch) in schedules.items()
     ]
-    return ItemOutcome(_sentence(rows), tuple(rows), lambda: _draw(schedules), complete="Checkmate" in schedules)
+    return Outcome(_sentence(rows), tuple(rows), lambda: _draw(schedules), complete="Checkmate" in schedules)
 
 
 def _sentence(rows: list[dict[str, Any]]) -> str:

@@ -11,7 +11,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.papers.checkmate.approximation import budget_at
 from remat_explorer.papers.drawing import side_by_side
 from remat_explorer.papers.hearing import heard
-from remat_explorer.papers.item import Cancelled, Item, ItemOutcome, Settings, Tell
+from remat_explorer.papers.item import Cancelled, Item, Outcome, Settings, Tell
 from remat_explorer.papers.networks import layer_graph
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_overhead
@@ -67,7 +67,7 @@ class Roundings:
         return {"network": name, "budget": self.budget} | drawn | {"cheapest that fits": cheapest} | fixed | points
 
 
-def figure_8(settings: Settings, progress: Tell, cancelled: Cancelled) -> ItemOutcome:
+def figure_8(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
     """One linear program for each network, a thousand draws and the one deterministic rounding."""
     rounded: dict[str, Roundings] = {}
     late: list[str] = []
@@ -92,7 +92,7 @@ def figure_8(settings: Settings, progress: Tell, cancelled: Cancelled) -> ItemOu
 
     result = " ".join(map(_sentence, rows)) + "".join(f" {name}: the linear program was not solved." for name in late)
     complete = len(rounded) + len(late) == len(BATCHES[settings]) and not cancelled()
-    return ItemOutcome(result.strip(), tuple(rows), draw, complete)
+    return Outcome(result.strip(), tuple(rows), draw, complete)
 
 
 def _roundings(name: str, batch: int, settings: Settings, progress: Tell, cancelled: Cancelled) -> Roundings | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from remat_explorer.instances import linear
 from remat_explorer.papers.drawing import bars
 from remat_explorer.papers.hearing import heard
-from remat_explorer.papers.item import Cancelled, Item, ItemOutcome, Settings, Tell
+from remat_explorer.papers.item import Cancelled, Item, Outcome, Settings, Tell
 from remat_explorer.quantities import format_seconds, format_share
 from remat_explorer.solution import Status
 from remat_explorer.solvers import STRATEGIES, solve
@@ -26,7 +26,7 @@ ENOUGH = 600.0  # of everything else, which ends with a proof
 PUBLISHED = (8, 4)
 
 
-def section_4_6(settings: Settings, progress: Tell, cancelled: Cancelled) -> ItemOutcome:
+def section_4_6(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
     """Both forms on chains of growing length; the last is the paper's: 17 operations, budget 4."""
     rows: list[dict[str, Any]] = []
     for layers, budget in CHAINS[settings]:
@@ -43,7 +43,7 @@ def section_4_6(settings: Settings, progress: Tell, cancelled: Cancelled) -> Ite
             row |= {"gap": solution.gap, "seconds": solution.seconds, "processor seconds": time.process_time() - begun}
             rows.append(row)
     complete = len(rows) == len(FORMS) * len(CHAINS[settings])
-    return ItemOutcome(_sentence(rows), tuple(rows), lambda: _draw(rows), complete)
+    return Outcome(_sentence(rows), tuple(rows), lambda: _draw(rows), complete)
 
 
 def _sentence(rows: list[dict[str, Any]]) -> str:

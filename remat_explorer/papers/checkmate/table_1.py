@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from remat_explorer.instances import linear
 from remat_explorer.papers.drawing import text_table
-from remat_explorer.papers.item import Cancelled, Item, ItemOutcome, Settings, Tell
+from remat_explorer.papers.item import Cancelled, Item, Outcome, Settings, Tell
 from remat_explorer.solvers import STRATEGIES
 from remat_explorer.solvers.heuristics.binomial import forward_steps
 from remat_explorer.solvers.strategies.griewank import binomial_schedule
@@ -25,7 +25,7 @@ COLUMNS = {
 }
 
 
-def table_1(settings: Settings, progress: Tell, cancelled: Cancelled) -> ItemOutcome:
+def table_1(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
     """The registry's rows, and forward steps of Griewank and Walther's schedules by chain length and slots."""
     methods = [properties(name) for name in STRATEGIES]
     counts: list[dict[str, Any]] = []
@@ -43,7 +43,7 @@ def table_1(settings: Settings, progress: Tell, cancelled: Cancelled) -> ItemOut
     def draw() -> Figure:
         return text_table(methods, COLUMNS)
 
-    return ItemOutcome(result, (*methods, *counts), draw, complete=not cancelled())
+    return Outcome(result, (*methods, *counts), draw, complete=not cancelled())
 
 
 def properties(name: str) -> dict[str, str]:

@@ -16,7 +16,7 @@ from remat_explorer.papers.checkmate.approximation import (
     count,
 )
 from remat_explorer.papers.drawing import bars
-from remat_explorer.papers.item import Cancelled, Item, ItemOutcome, Settings, Tell
+from remat_explorer.papers.item import Cancelled, Item, Outcome, Settings, Tell
 from remat_explorer.papers.networks import LAYERS, layer_graph
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ FRACTIONS: dict[Settings, list[float]] = {"small": [0.1, 0.4, 0.7], "full": [0.0
 LIMITS = {"small": ApproximationLimits(5.0, 10.0), "full": ApproximationLimits(10.0, 100.0)}
 
 
-def table_2(settings: Settings, progress: Tell, cancelled: Cancelled) -> ItemOutcome:
+def table_2(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
     """Geometric means across budgets; the batch does not matter, as budgets grow with it."""
     rows: list[dict[str, Any]] = []
     for name in NETWORKS[settings]:
@@ -47,7 +47,7 @@ def table_2(settings: Settings, progress: Tell, cancelled: Cancelled) -> ItemOut
     return outcome_of(rows, complete=len(rows) == len(NETWORKS[settings]) * len(METHODS) and not cancelled())
 
 
-def measured_before(details: Sequence[dict[str, Any]]) -> ItemOutcome:
+def measured_before(details: Sequence[dict[str, Any]]) -> Outcome:
     """The outcome of an earlier measurement.
 
     Args:
@@ -63,7 +63,7 @@ def measured_before(details: Sequence[dict[str, Any]]) -> ItemOutcome:
     return outcome_of(rows, complete=len(rows) == len(PUBLISHED) * len(METHODS))
 
 
-def outcome_of(rows: list[dict[str, Any]], complete: bool) -> ItemOutcome:
+def outcome_of(rows: list[dict[str, Any]], complete: bool) -> Outcome:
     """The outcome of rows, one for each network and method."""
     networks = list(dict.fromkeys(row["network"] for row in rows))
     parts = []
@@ -71,7 +71,7 @@ def outcome_of(rows: list[dict[str, Any]], complete: bool) -> ItemOutcome:
         means = {row["method"]: row for row in rows if row["network"] == network}
         parts.append(f"{network} {_mean(means[ROUNDING])} (first answer {_mean(means[FIRST])})")
     result = f"Two-phase rounding over the optimum, FLOP costs: {', '.join(parts)}." if parts else "Nothing was solved."
-    return ItemOutcome(result, tuple(rows), lambda: _draw(rows, networks), complete)
+    return Outcome(result, tuple(rows), lambda: _draw(rows, networks), complete)
 
 
 def _rows(network: str, found: ApproximationComparison) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from remat_explorer.graph import Graph
 from remat_explorer.papers.hearing import heard
-from remat_explorer.papers.item import Cancelled, Item, ItemOutcome, Settings, Tell
+from remat_explorer.papers.item import Cancelled, Item, Outcome, Settings, Tell
 from remat_explorer.papers.monet.networks import NETWORKS, PUBLISHED, choice_graph, overhead_curves
 from remat_explorer.quantities import format_overhead
 from remat_explorer.solution import Solution, relative_gap
@@ -20,7 +20,7 @@ JOINT, PAPER, PLAIN, FASTEST = "with implementations", "MONeT's problem", "Check
 WAYS = {"monet": JOINT, "monet-paper": PAPER, "checkmate-d": PLAIN, "checkmate-o": FASTEST}  # in the benchmark's file
 
 
-def figure_3(settings: Settings, progress: Tell, cancelled: Cancelled) -> ItemOutcome:
+def figure_3(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
     """Every way at every budget of each network, overhead over plain execution."""
     rows: list[dict[str, Any]] = []
     planned = 0
@@ -74,7 +74,7 @@ def problems_of(graph: Graph) -> dict[str, tuple[Graph, str]]:
     return problems if fastest.codes == plain.codes else problems | {FASTEST: (fastest.graph, "optimal")}
 
 
-def measured_before(details: Mapping[str, Any]) -> ItemOutcome | None:
+def measured_before(details: Mapping[str, Any]) -> Outcome | None:
     """The outcome of an earlier measurement, or None where it holds nothing of the figure.
 
     Args:
@@ -91,7 +91,7 @@ def measured_before(details: Mapping[str, Any]) -> ItemOutcome | None:
     return outcome_of(rows, complete=len({row["network"] for row in rows}) == len(PUBLISHED)) if rows else None
 
 
-def outcome_of(rows: list[dict[str, Any]], complete: bool) -> ItemOutcome:
+def outcome_of(rows: list[dict[str, Any]], complete: bool) -> Outcome:
     """The outcome of rows, one for each network, way and budget."""
     return overhead_curves(rows, "way", _sentence, complete)
 

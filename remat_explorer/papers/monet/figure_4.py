@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from remat_explorer.graph import Graph
 from remat_explorer.papers.drawing import bars
-from remat_explorer.papers.item import Cancelled, Item, ItemOutcome, Settings, Tell
+from remat_explorer.papers.item import Cancelled, Item, Outcome, Settings, Tell
 from remat_explorer.papers.monet.networks import NETWORKS, PUBLISHED, choice_graph
 from remat_explorer.solvers import Progress, checkpoint_all_peak, solve
 from remat_explorer.solvers.monet.selections import default_selection
@@ -55,7 +55,7 @@ class Race:
         return next((seconds for seconds, reached in self.told if reached <= cost), None)
 
 
-def figure_4(settings: Settings, progress: Tell, cancelled: Cancelled) -> ItemOutcome:
+def figure_4(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
     """Every solver on each network at one budget, with the same time."""
     rows: list[dict[str, Any]] = []
     for name in NETWORKS[settings]:
@@ -86,7 +86,7 @@ def _of_network(name: str, graph: Graph, limit: float, progress: Tell, cancelled
     return rows
 
 
-def measured_before(details: Mapping[str, Any]) -> ItemOutcome | None:
+def measured_before(details: Mapping[str, Any]) -> Outcome | None:
     """The outcome of an earlier measurement, or None where it holds nothing of the figure.
 
     Args:
@@ -102,7 +102,7 @@ def measured_before(details: Mapping[str, Any]) -> ItemOutcome | None:
     return outcome_of(rows, complete=len({row["network"] for row in rows}) == len(PUBLISHED)) if rows else None
 
 
-def outcome_of(rows: list[dict[str, Any]], complete: bool) -> ItemOutcome:
+def outcome_of(rows: list[dict[str, Any]], complete: bool) -> Outcome:
     """The outcome of rows, one for each network and way."""
     parts = []
     for way in dict.fromkeys(row["way"] for row in rows):
@@ -111,7 +111,7 @@ def outcome_of(rows: list[dict[str, Any]], complete: bool) -> ItemOutcome:
         reached = f"at most {max(times):.2g} s on {len(times)} of {len(mine)}" if times else f"none of {len(mine)}"
         parts.append(f"{way} {reached}")
     result = f"Seconds to a schedule within 5 % of the best known, at {SHARE:.0%} of the memory: {', '.join(parts)}."
-    return ItemOutcome(result, tuple(rows), lambda: _draw(rows), complete)
+    return Outcome(result, tuple(rows), lambda: _draw(rows), complete)
 
 
 def _draw(rows: list[dict[str, Any]]) -> Figure:

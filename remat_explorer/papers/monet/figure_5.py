@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from remat_explorer.graph import Graph
 from remat_explorer.papers.hearing import heard
-from remat_explorer.papers.item import Cancelled, Item, ItemOutcome, Settings, Tell
+from remat_explorer.papers.item import Cancelled, Item, Outcome, Settings, Tell
 from remat_explorer.papers.monet.networks import choice_graph
 from remat_explorer.quantities import format_bytes, format_overhead
 from remat_explorer.schedule import Schedule
@@ -24,7 +24,7 @@ SECONDS = {"small": 4.0, "full": 120.0}
 JOINT, PLAIN, EAGER = "with implementations", "Checkmate", "eager"
 
 
-def figure_5(settings: Settings, progress: Tell, cancelled: Cancelled) -> ItemOutcome:
+def figure_5(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
     """The joint schedule against plain execution, and against Checkmate's within the same budget."""
     name = NETWORK[settings]
     progress(f"capturing {name}")
@@ -47,7 +47,7 @@ def figure_5(settings: Settings, progress: Tell, cancelled: Cancelled) -> ItemOu
     schedules[EAGER] = checkpoint_all(graph)
     rows = rows_of(schedules)
     result = _sentence(name, budget, schedules)
-    return ItemOutcome(result, tuple(rows), lambda: _draw(schedules, budget), JOINT in schedules and not cancelled())
+    return Outcome(result, tuple(rows), lambda: _draw(schedules, budget), JOINT in schedules and not cancelled())
 
 
 def rows_of(schedules: dict[str, Schedule]) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from remat_explorer.papers.item import Cancelled, Item, ItemOutcome, Settings, Tell
+from remat_explorer.papers.item import Cancelled, Item, Outcome, Settings, Tell
 from remat_explorer.papers.monet.networks import NETWORKS, PUBLISHED, choice_graph, overhead_curves
 from remat_explorer.quantities import format_overhead
 from remat_explorer.solvers import ablation, checkpoint_all_peak
@@ -18,7 +18,7 @@ SECONDS = {"small": 1.0, "full": 20.0}
 KINDS: dict[Settings, tuple[str, ...] | None] = {"small": ("masks", "output-activated", "chunks"), "full": None}
 
 
-def figure_6(settings: Settings, progress: Tell, cancelled: Cancelled) -> ItemOutcome:
+def figure_6(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
     """No kind, each alone, and all together, at every budget."""
     rows: list[dict[str, Any]] = []
     for name in NETWORKS[settings]:
@@ -52,7 +52,7 @@ def rows_of(found: Ablation) -> list[dict[str, Any]]:
     return rows
 
 
-def measured_before(details: Mapping[str, Any]) -> ItemOutcome | None:
+def measured_before(details: Mapping[str, Any]) -> Outcome | None:
     """The outcome of an earlier measurement, or None where it holds nothing of the figure.
 
     Args:
@@ -69,7 +69,7 @@ def measured_before(details: Mapping[str, Any]) -> ItemOutcome | None:
     return outcome_of(rows, complete=len({row["network"] for row in rows}) == len(PUBLISHED)) if rows else None
 
 
-def outcome_of(rows: list[dict[str, Any]], complete: bool) -> ItemOutcome:
+def outcome_of(rows: list[dict[str, Any]], complete: bool) -> Outcome:
     """The outcome of rows, one for each network, group and budget."""
     return overhead_curves(rows, "group", _sentence, complete)
 

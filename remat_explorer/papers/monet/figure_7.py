@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from remat_explorer.graph import Graph
 from remat_explorer.papers.hearing import heard
-from remat_explorer.papers.item import Cancelled, Item, ItemOutcome, Settings, Tell
+from remat_explorer.papers.item import Cancelled, Item, Outcome, Settings, Tell
 from remat_explorer.quantities import format_bytes, format_seconds
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import checkpoint_all, solve
@@ -22,7 +22,7 @@ BUDGET = "95%"
 LAYER = "2"  # the second convolution: the first has no input gradient
 
 
-def figure_7(settings: Settings, progress: Tell, cancelled: Cancelled) -> ItemOutcome:
+def figure_7(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
     """Every implementation of a convolution with 3 x 3 kernels, measured on this machine."""
     import torch
     from torch import nn
@@ -48,7 +48,7 @@ def figure_7(settings: Settings, progress: Tell, cancelled: Cancelled) -> ItemOu
     operation = convolution_of(graph, LAYER)
     rows = rows_of(schedule, operation)
     size = f"{before} to {after} channels at {side} x {side} pixels, batch {BATCH[settings]}"
-    return ItemOutcome(_sentence(size, rows), tuple(rows), lambda: _draw(schedule, operation))
+    return Outcome(_sentence(size, rows), tuple(rows), lambda: _draw(schedule, operation))
 
 
 def convolution_of(graph: Graph, module: str) -> int:

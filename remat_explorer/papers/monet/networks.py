@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from remat_explorer.capture_options import KINDS
 from remat_explorer.graph import Graph
 from remat_explorer.papers.drawing import dressed
-from remat_explorer.papers.item import ItemOutcome, Settings
+from remat_explorer.papers.item import Outcome, Settings
 from remat_explorer.papers.networks import captured_graph
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def panels(rows: Sequence[Mapping[str, Any]], networks: Sequence[str], **drawn: 
 
 def overhead_curves(
     rows: list[dict[str, Any]], by: str, sentence: Callable[[str, list[dict[str, Any]]], str], complete: bool
-) -> ItemOutcome:
+) -> Outcome:
     """The outcome of rows of overheads, one for each network, kind of curve and budget; adds columns in per cent.
 
     Args:
@@ -106,4 +106,4 @@ def overhead_curves(
     result = " ".join(sentence(name, [row for row in rows if row["network"] == name]) for name in networks)
     look = {"by": by, "x": "memory in %", "y": "overhead in %"}
     titles = {"x_title": "memory (% of plain execution)", "y_title": "overhead (%)"}
-    return ItemOutcome(result, tuple(rows), lambda: panels(rows, networks, **look, **titles), complete)
+    return Outcome(result, tuple(rows), lambda: panels(rows, networks, **look, **titles), complete)

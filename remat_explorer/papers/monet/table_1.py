@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from remat_explorer.graph import Graph
 from remat_explorer.papers.drawing import bars
 from remat_explorer.papers.hearing import heard
-from remat_explorer.papers.item import Cancelled, Item, ItemOutcome, Settings, Tell
+from remat_explorer.papers.item import Cancelled, Item, Outcome, Settings, Tell
 from remat_explorer.papers.monet.networks import NETWORKS, PUBLISHED, choice_graph
 from remat_explorer.quantities import format_bytes
 from remat_explorer.solvers import checkpoint_all_peak, memory_at_overhead
@@ -23,7 +23,7 @@ PLAIN, JOINT = "Checkmate", "with implementations"
 WAYS = {"checkmate-d": PLAIN, "monet": JOINT}  # names in the benchmark's file
 
 
-def table_1(settings: Settings, progress: Tell, cancelled: Cancelled) -> ItemOutcome:
+def table_1(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
     """Checkmate's problem on default implementations, and the joint problem, on each network."""
     rows: list[dict[str, Any]] = []
     for name in NETWORKS[settings]:
@@ -60,7 +60,7 @@ def row_of(network: str, way: str, eager: int, found: Mapping[str, Any]) -> dict
     return row | {"published": PUBLISHED.get(network) if way == JOINT else None}
 
 
-def measured_before(details: Mapping[str, Any]) -> ItemOutcome | None:
+def measured_before(details: Mapping[str, Any]) -> Outcome | None:
     """The outcome of an earlier measurement, or None where it holds nothing of the table.
 
     Args:
@@ -75,7 +75,7 @@ def measured_before(details: Mapping[str, Any]) -> ItemOutcome | None:
     return outcome_of(rows, complete=len(rows) == len(WAYS) * len(PUBLISHED)) if rows else None
 
 
-def outcome_of(rows: list[dict[str, Any]], complete: bool) -> ItemOutcome:
+def outcome_of(rows: list[dict[str, Any]], complete: bool) -> Outcome:
     """The outcome of rows, one for each network and way."""
     networks = list(dict.fromkeys(row["network"] for row in rows))
     parts = []
@@ -86,7 +86,7 @@ def outcome_of(rows: list[dict[str, Any]], complete: bool) -> ItemOutcome:
         parts.append(f"{network} {joint} (proven: at least {proven}; Checkmate {plain}) of {format_bytes(eager)}")
     words = ", ".join(parts) or "none was reached"
     result = f"Memory at 10 % overhead relative to plain execution, P100 roofline: {words}."
-    return ItemOutcome(result, tuple(rows), lambda: _draw(rows, networks), complete)
+    return Outcome(result, tuple(rows), lambda: _draw(rows, networks), complete)
 
 
 def _ratio(rows: Mapping[str, Mapping[str, Any]], way: str, column: str) -> str:

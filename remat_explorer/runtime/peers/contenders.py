@@ -16,9 +16,9 @@ from remat_explorer.plan import Plan
 from remat_explorer.runtime.eager import Change, Eager
 from remat_explorer.runtime.generated_step import GeneratedStep, generate
 from remat_explorer.runtime.interpreter import Interpreter, Section
-from remat_explorer.runtime.outcome import Outcome
+from remat_explorer.runtime.outcome import StepOutcome
 
-Run = Callable[[], Outcome]
+Run = Callable[[], StepOutcome]
 
 
 class Contender(Protocol):

@@ -17,7 +17,7 @@ from remat_explorer.runtime.eager import Eager
 from remat_explorer.runtime.generated_step import generate
 from remat_explorer.runtime.halves import Halves
 from remat_explorer.runtime.interpreter import Interpreter
-from remat_explorer.runtime.outcome import Outcome
+from remat_explorer.runtime.outcome import StepOutcome
 from remat_explorer.runtime.random_state import generator_state
 from remat_explorer.runtime.training_run import train
 from tests.capture.alternatives.nets import NETS, TOGETHER, plan_by, preferring
@@ -54,7 +54,7 @@ class Runner:
                 self.model.zero_grad()
                 loss.backward()
                 gradients = {n: p.grad for n, p in self.model.named_parameters() if p.grad is not None}
-                outcome = Outcome((loss.detach(),), gradients, dict(self.model.named_buffers()))
+                outcome = StepOutcome((loss.detach(),), gradients, dict(self.model.named_buffers()))
             found = Final(outcome.copied(), [generator_state(CPU)])
         for name, buffer in self.model.named_buffers():
             buffer.copy_(self.initial[name])

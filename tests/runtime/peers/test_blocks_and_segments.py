@@ -17,11 +17,11 @@ BLOCKS = {
     "chain": (16, "Sequential"),
     "densenet121": (58, "DenseLayer"),
     "googlenet": (9, "Inception"),
-    "gpt2": (12, "Block"),
+    "gpt2": (12, "GPT2Block"),
     "mlp": (0, ""),
     "mobilenet_v1": (0, ""),
     "mobilenet_v2": (17, "InvertedResidual"),
-    "resnet18": (8, "Block"),
+    "resnet18": (8, "ResidualBlock"),
     "unet": (4, "Sequential"),
     "vgg16": (0, ""),
 }

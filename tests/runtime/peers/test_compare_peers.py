@@ -105,12 +105,12 @@ def test_blocks_and_segments_are_found_in_a_residual_network(residual):
         "eager",
         "checkpoint-sequential (2 segments)",
         "checkpoint-sequential (3 segments)",
-        "checkpoint-blocks (3 × Block)",
+        "checkpoint-blocks (3 × ResidualBlock)",
     ]
 
 
 def test_blocks_of_a_transformer_are_its_layers_and_save_memory(transformer):
-    blocks = transformer["checkpoint-blocks (3 × Block)"]
+    blocks = transformer["checkpoint-blocks (3 × GPT2Block)"]
     assert peak(blocks) < peak(transformer["eager"])
     assert blocks.buffers_equal
 
