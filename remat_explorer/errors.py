@@ -59,9 +59,9 @@ class UnknownNameError(RematError):
     remat_explorer.errors.UnknownNameError: unknown model 'vg16'; did you mean 'vgg16'? Known: mlp, unet, vgg16
     """
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
-        known = sorted(known)
-        near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    def __init__(self, kind: str, name: str, names: Iterable[str]) -> None:
+        names = sorted(names)
+        near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
-        super().__init__(f"unknown {kind} {name!r}{hint} Known: {', '.join(known)}")
+        super().__init__(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}")
         self.near = near

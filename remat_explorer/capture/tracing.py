@@ -110,28 +110,28 @@ def _content(module: GraphModule, model: nn.Module) -> Callable[[Any], torch.Ten
     return content
 
 
-def _unnumbered(drafts: list[OperationDraft], found: Storages) -> tuple[Body, ...]:
+def _unnumbered(drafts: list[OperationDraft], storages: Storages) -> tuple[Body, ...]:
     """Bodies of operations that are no part of the graph: their outputs are no values of it."""
-    return tuple(body_of(draft, found, {s: -1 - i for i, s in enumerate(draft.writes)}) for draft in drafts)
+    return tuple(body_of(draft, storages, {s: -1 - i for i, s in enumerate(draft.writes)}) for draft in drafts)
 
 
-def _take_epilogue(found: Storages) -> list[OperationDraft]:
+def _take_epilogue(storages: Storages) -> list[OperationDraft]:
     """Remove the operations that only count batches: small new buffer contents made from resident tensors alone."""
     buffers = {
-        found.of_node[node]
-        for node, meaning in results_of(found.module)
+        storages.of_node[node]
+        for node, meaning in results_of(storages.module)
         if node is not None and isinstance(meaning, InputMutationAOTOutput)
     }
-    readers = found.readers()
+    readers = storages.readers()
     taken = [
         draft
-        for draft in found.operations
+        for draft in storages.operations
         if not draft.reads
         and not is_random(draft.nodes)
         and sum(storage.bytes for storage in draft.writes) <= SMALL_BUFFER
         and all(storage in buffers and storage not in readers for storage in draft.writes)
     ]
-    found.operations = [draft for draft in found.operations if draft not in taken]
+    storages.operations = [draft for draft in storages.operations if draft not in taken]
     return taken
 
 
@@ -167,13 +167,13 @@ def _output_of(tangent: TangentAOTInput) -> int:
     return tangent.output.idx
 
 
-def _results(found: Storages, returned: Returned) -> tuple[Result, ...]:
+def _results(storages: Storages, returned: Returned) -> tuple[Result, ...]:
     results = []
-    several = sum(isinstance(meaning, PlainAOTOutput) for _, meaning in results_of(found.module)) > 1
-    for node, meaning in results_of(found.module):
+    several = sum(isinstance(meaning, PlainAOTOutput) for _, meaning in results_of(storages.module)) > 1
+    for node, meaning in results_of(storages.module):
         if node is None:
             continue
-        views = view_of(node, found)
+        views = view_of(node, storages)
         if isinstance(meaning, PlainAOTOutput):
             name = "loss" if returned.is_loss else f"output {meaning.idx}" if several else "output"
             results.append(Result(node, "output", name, views))

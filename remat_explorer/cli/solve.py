@@ -67,12 +67,12 @@ def solved(options: argparse.Namespace, graph: Graph) -> Watched:
     return watched
 
 
-def remarks(found: Watched) -> list[str]:
+def remarks(watched: Watched) -> list[str]:
     """What a person should know of how a solution came about."""
     lines = []
-    if found.interrupted:
+    if watched.interrupted:
         lines.append("interrupted: this is the best schedule found until then")
-    if found.from_cache:
+    if watched.from_cache:
         lines.append("found in the cache, with the time of the solve that found it; --no-cache solves anew")
     return lines
 

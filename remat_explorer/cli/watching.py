@@ -69,7 +69,7 @@ def watch(options: argparse.Namespace, graph: Graph) -> Watched:
     return Watched(job.solution(), interrupted, job.from_cache, tuple(history))
 
 
-def progress_line(seconds: float, time_limit: float, known: Progress | None, graph: Graph) -> str:
+def progress_line(seconds: float, time_limit: float, progress: Progress | None, graph: Graph) -> str:
     """What is known of a running solve on one line: time, step, best overhead, bound and gap.
 
     >>> from remat_explorer.instances import linear
@@ -78,11 +78,11 @@ def progress_line(seconds: float, time_limit: float, known: Progress | None, gra
     '3.2 s of 60.0 s · planning · bound +20.0 %'
     """
     clock = f"{seconds:.1f} s" if seconds < 1 else format_seconds(seconds)
-    words = [f"{clock} of {format_seconds(time_limit)}", "starting" if known is None else known.doing]
-    if known is not None and known.schedule is not None:
-        words.append(f"best {format_overhead(known.schedule.overhead)}")
-    if known is not None and known.lower_bound is not None and graph.total_cost:
-        words.append(f"bound {format_overhead(known.lower_bound / graph.total_cost)}")
-    if known is not None and known.gap is not None:
-        words.append(f"gap {format_share(known.gap)}")
+    words = [f"{clock} of {format_seconds(time_limit)}", "starting" if progress is None else progress.doing]
+    if progress is not None and progress.schedule is not None:
+        words.append(f"best {format_overhead(progress.schedule.overhead)}")
+    if progress is not None and progress.lower_bound is not None and graph.total_cost:
+        words.append(f"bound {format_overhead(progress.lower_bound / graph.total_cost)}")
+    if progress is not None and progress.gap is not None:
+        words.append(f"gap {format_share(progress.gap)}")
     return " · ".join(words)

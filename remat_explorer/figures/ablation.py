@@ -60,13 +60,13 @@ def ablation(found: Ablation, theme: Theme = "light") -> Figure:
 
 
 def _trace(
-    found: Ablation, kinds: Kinds, place: int, plain: dict[int, float], axis: ByteAxis, colours: Palette
+    ablation: Ablation, kinds: Kinds, place: int, plain: dict[int, float], axis: ByteAxis, colours: Palette
 ) -> dict[str, Any]:
-    overheads, name = _overheads(found, kinds), called(kinds, found.kinds)
-    solutions = {solution.budget: solution for solution in found.curve(kinds)}
+    overheads, name = _overheads(ablation, kinds), called(kinds, ablation.kinds)
+    solutions = {solution.budget: solution for solution in ablation.curve(kinds)}
     proven = {budget: solution.status is Status.OPTIMAL for budget, solution in solutions.items()}
     colour = colours.ink if not kinds else colours.hues[(place - 1) % len(colours.hues)]
-    together = bool(kinds) and kinds == found.kinds
+    together = bool(kinds) and kinds == ablation.kinds
     if together:
         colour = colours.kept
     symbol = "circle" if together or not kinds else SYMBOLS[place % len(SYMBOLS)]
@@ -94,10 +94,12 @@ def _trace(
     }
 
 
-def _smallest(found: Ablation, traces: list[dict[str, Any]], axis: ByteAxis) -> dict[str, Any]:
+def _smallest(ablation: Ablation, traces: list[dict[str, Any]], axis: ByteAxis) -> dict[str, Any]:
     """Where the schedules of each set begin, in the colour of its line."""
     lowest = min((y for trace in traces for y in trace["y"]), default=0.0)
-    smallest = [(kinds, found.smallest[kinds], i) for i, kinds in enumerate(found.sets) if kinds in found.smallest]
+    smallest = [
+        (kinds, ablation.smallest[kinds], i) for i, kinds in enumerate(ablation.sets) if kinds in ablation.smallest
+    ]
     return {
         "type": "scatter",
         "name": "smallest budgets",
@@ -111,7 +113,7 @@ def _smallest(found: Ablation, traces: list[dict[str, Any]], axis: ByteAxis) -> 
             "color": [traces[i]["line"]["color"] for _, _, i in smallest],
         },
         "text": [
-            f"<b>{called(kinds, found.kinds)}</b> from {format_bytes(least.known_feasible)} on<br>"
+            f"<b>{called(kinds, ablation.kinds)}</b> from {format_bytes(least.known_feasible)} on<br>"
             f"nothing fits into less than {format_bytes(least.lower_bound)}"
             for kinds, least, _ in smallest
         ],
@@ -119,9 +121,9 @@ def _smallest(found: Ablation, traces: list[dict[str, Any]], axis: ByteAxis) -> 
     }
 
 
-def _overheads(found: Ablation, kinds: Kinds) -> dict[int, float]:
+def _overheads(ablation: Ablation, kinds: Kinds) -> dict[int, float]:
     """Overhead by budget, ascending, where a schedule is known."""
-    return {s.budget: s.schedule.overhead for s in found.curve(kinds) if s.schedule is not None}
+    return {s.budget: s.schedule.overhead for s in ablation.curve(kinds) if s.schedule is not None}
 
 
 def _described(name: str, size: int, overhead: float, solution: Solution) -> str:

@@ -27,19 +27,19 @@ def items_table(results: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(map(_line, (COLUMNS, ["---"] * len(COLUMNS), *rows)))
 
 
-def _row(item: Item, found: Mapping[str, Any] | None) -> list[str]:
+def _row(item: Item, entry: Mapping[str, Any] | None) -> list[str]:
     notebook = f"[{item.notebook.partition('_')[0]}](../notebooks/{item.notebook})"
     test = f"[{item.test.rpartition('/')[2]}](../{item.test})"
     place = f"{item.name}: {item.title} (`{item.key}`)"
-    return [place, notebook, f"`{item.function}`", test, _result(found), item.published, item.remark]
+    return [place, notebook, f"`{item.function}`", test, _result(entry), item.published, item.remark]
 
 
-def _result(found: Mapping[str, Any] | None) -> str:
-    if found is None:
+def _result(entry: Mapping[str, Any] | None) -> str:
+    if entry is None:
         return NOTHING
-    notes = ["small settings"] if found["settings"] != "full" else []
-    notes += [] if found["complete"] else ["interrupted"]
-    return found["result"] + (f" ({', '.join(notes)})" if notes else "")
+    notes = ["small settings"] if entry["settings"] != "full" else []
+    notes += [] if entry["complete"] else ["interrupted"]
+    return entry["result"] + (f" ({', '.join(notes)})" if notes else "")
 
 
 def _line(cells: list[str] | tuple[str, ...]) -> str:

@@ -41,15 +41,15 @@ class Final:
     states: list[np.ndarray]
 
 
-def compare(found: Final, reference: Final, initial: dict[str, torch.Tensor]) -> Comparison:
+def compare(final: Final, reference: Final, initial: dict[str, torch.Tensor]) -> Comparison:
     """Compare what a plan leaves behind with what plain autograd does.
 
     Args:
-        found: the plan's; it has only the buffers that a training step writes.
+        final: the plan's; it has only the buffers that a training step writes.
         reference: plain autograd's, with every buffer.
         initial: contents of the buffers before the step.
     """
-    mine, theirs = found.outcome, reference.outcome
+    mine, theirs = final.outcome, reference.outcome
     buffers = {**initial, **mine.buffers}
     same_names = mine.gradients.keys() == theirs.gradients.keys()
     pairs = [(mine.gradients[name], theirs.gradients[name]) for name in mine.gradients.keys() & theirs.gradients.keys()]
@@ -58,7 +58,7 @@ def compare(found: Final, reference: Final, initial: dict[str, torch.Tensor]) ->
         max((difference(*pair) for pair in pairs), default=0.0) if same_names else float("inf"),
         same_names and all(same(*pair) for pair in pairs),
         buffers.keys() == theirs.buffers.keys() and all(same(buffers[n], theirs.buffers[n]) for n in buffers),
-        all(np.array_equal(*pair) for pair in zip(found.states, reference.states, strict=True)),
+        all(np.array_equal(*pair) for pair in zip(final.states, reference.states, strict=True)),
     )
 
 

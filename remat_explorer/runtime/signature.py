@@ -76,8 +76,8 @@ class Signature:
             and all(map(_same, self.leaves, other.leaves))
         )
 
-    def difference(self, found: Signature, model: nn.Module) -> str:
-        """The first thing in which ``found`` differs, or an empty text.
+    def difference(self, signature: Signature, model: nn.Module) -> str:
+        """The first thing in which ``signature`` differs, or an empty text.
 
         >>> layer, x = nn.Linear(2, 2), torch.ones(3, 2)
         >>> planned = Signature.of(layer, (x,), {})
@@ -85,24 +85,27 @@ class Signature:
         input 0 is float32 of shape [1, 2] with strides [2, 1] on cpu, but the plan was made for float32 of shape \
 [3, 2] with strides [2, 1] on cpu
         """
-        if self.nesting != found.nesting:
-            return f"the inputs are nested as {found.nesting}, but the plan was made for {self.nesting}"
-        for number, (mine, theirs) in enumerate(zip(self.leaves, found.leaves, strict=True)):
+        if self.nesting != signature.nesting:
+            return f"the inputs are nested as {signature.nesting}, but the plan was made for {self.nesting}"
+        for number, (mine, theirs) in enumerate(zip(self.leaves, signature.leaves, strict=True)):
             if not _same(mine, theirs):
                 return f"input {number} is {theirs}, but the plan was made for {mine}"
-        if self.modes != found.modes:
+        if self.modes != signature.modes:
             names = [name for name, _ in model.named_modules()]
-            place = next(i for i, pair in enumerate(zip(self.modes, found.modes, strict=True)) if pair[0] != pair[1])
+            place = next(
+                i for i, pair in enumerate(zip(self.modes, signature.modes, strict=True)) if pair[0] != pair[1]
+            )
             mode = {True: "training", False: "evaluation"}
             where = f"{names[place]!r}" if names[place] else "the model"
-            return f"{where} is in {mode[found.modes[place]]} mode, but the plan was made for {mode[self.modes[place]]}"
-        for (name, _), mine, theirs in zip(model.named_parameters(), self.trained, found.trained, strict=True):
+            now, planned = mode[signature.modes[place]], mode[self.modes[place]]
+            return f"{where} is in {now} mode, but the plan was made for {planned}"
+        for (name, _), mine, theirs in zip(model.named_parameters(), self.trained, signature.trained, strict=True):
             if mine != theirs:
                 words = ("requires a gradient", "is frozen") if theirs else ("is frozen", "a gradient of it")
                 return f"the parameter {name!r} {words[0]}, but the plan was made for {words[1]}"
-        if self.autocast != found.autocast:
-            return f"autocast is {_words(found.autocast)}, but the plan was made with it {_words(self.autocast)}"
-        return "the model lies elsewhere than where the plan was made for" if self.home != found.home else ""
+        if self.autocast != signature.autocast:
+            return f"autocast is {_words(signature.autocast)}, but the plan was made with it {_words(self.autocast)}"
+        return "the model lies elsewhere than where the plan was made for" if self.home != signature.home else ""
 
 
 def _same(first: Any, second: Any) -> bool:

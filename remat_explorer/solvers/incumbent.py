@@ -47,12 +47,12 @@ class Incumbent:
         """Whether the gap is at most a share of the cost, or it is proven that there is no schedule."""
         return self.gap <= (0.0 if self.schedule is None else share * self.schedule.cost)
 
-    def keep(self, found: Schedule | None) -> None:
+    def keep(self, schedule: Schedule | None) -> None:
         """Take a schedule within the budget if it is cheaper than the best so far, and tell of it."""
         with self._lock:
-            if found is None or found.cost >= self.cost:
+            if schedule is None or schedule.cost >= self.cost:
                 return
-            self.schedule = found
+            self.schedule = schedule
         self.tell("found a better schedule")
 
     def raise_bound(self, bound: float) -> None:

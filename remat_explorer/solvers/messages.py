@@ -23,20 +23,20 @@ def pack_progress(progress: Progress, with_schedule: bool) -> dict[str, Any]:
     return message
 
 
-def unpack_progress(message: dict[str, Any], graph: Graph, budget: int, known: Progress) -> Progress:
+def unpack_progress(message: dict[str, Any], graph: Graph, budget: int, progress: Progress) -> Progress:
     """What is known once a message was heard: the cheaper schedule, checked, and the higher bound.
 
     Args:
         message: as `pack_progress` made it.
         graph: of the solve.
         budget: bytes that a schedule must keep to.
-        known: what was known before.
+        progress: what was known before.
 
     Raises:
         SolverError: if the message is not one of `pack_progress`, or its schedule breaks a rule or the budget.
     """
     try:
-        schedule, bounds = known.schedule, [known.lower_bound, message["lower_bound"]]
+        schedule, bounds = progress.schedule, [progress.lower_bound, message["lower_bound"]]
         if "R" in message:
             R, S = (unpack_rows(message[name], name, SolverError) for name in ("R", "S"))
             heard = check(graph, R, S, budget).schedule

@@ -99,11 +99,11 @@ def backward(site: Site) -> Iterator[CapturedImplementation]:
 
 
 def _recomputed(
-    site: Site, found: Attention, kind: str, of: str, name: str, tolerance: float, again: tuple[Node, ...] = ()
+    site: Site, attention: Attention, kind: str, of: str, name: str, tolerance: float, again: tuple[Node, ...] = ()
 ) -> CapturedImplementation:
-    given = kind, site.args[0], found.query, found.key, found.value, *found.setting, _strides(site)
+    given = kind, site.args[0], attention.query, attention.key, attention.value, *attention.setting, _strides(site)
     steps = (step(site.call, kernels.attention_gradient_recomputed, *given), *picks(site))
-    room = _room(site, found, kind)
+    room = _room(site, attention, kind)
     return CapturedImplementation(of, name, site.call, steps, tolerance, launches=2, again=again, workspace=room)
 
 
@@ -129,32 +129,32 @@ def _named(call: Node) -> dict[str, Any]:
     return arguments
 
 
-def _others(site: Site, found: Attention) -> list[str]:
+def _others(site: Site, attention: Attention) -> list[str]:
     """The kinds of kernels, other than that of the call, that take such tensors and are switched on."""
-    fake = site.fake(found.query)
+    fake = site.fake(attention.query)
     switches = torch.backends.cuda
     width, half = fake.shape[3], fake.dtype in HALF
     kinds = {"math": switches.math_sdp_enabled()}
     if on_cpu(fake):
-        mask = found.setting[0]
+        mask = attention.setting[0]
         kinds["math"] &= mask is None or site.fake(mask).dtype == fake.dtype
     else:
         even = width % (8 if half else 4) == 0
         kinds["flash"] = half and even and width <= 256 and switches.flash_sdp_enabled()
         kinds["efficient"] = fake.dtype in (*HALF, torch.float32) and even and switches.mem_efficient_sdp_enabled()
         kinds["cudnn"] = half and even and width <= 128 and switches.cudnn_sdp_enabled()
-    return [kind for kind, fits in kinds.items() if fits and kind != found.kind]
+    return [kind for kind, fits in kinds.items() if fits and kind != attention.kind]
 
 
-def _saved(site: Site, call: Node, found: Attention, kind: str) -> Node:
+def _saved(site: Site, call: Node, attention: Attention, kind: str) -> Node:
     """The node of what the forward pass by a kind leaves for its backward pass, made once."""
     scene = site.scene
     if (kind, call) not in scene.made:
-        query, key = scene.fake(found.query), scene.fake(found.key)
+        query, key = scene.fake(attention.query), scene.fake(attention.key)
         if kind == "math":
             fake = query.new_empty((*query.shape[:3], key.shape[2]))
         else:
-            given: Any = map_arg((found.query, found.key, found.value, *found.setting), scene.fake)
+            given: Any = map_arg((attention.query, attention.key, attention.value, *attention.setting), scene.fake)
             with query.fake_mode:
                 fake = kernels.attention_by(kind, *given)[1]
         label = "probabilities" if kind == "math" else f"sums of {_title(kind)}"
@@ -169,11 +169,11 @@ def _strides(site: Site) -> list[list[int]]:
     return [list(results[place].stride()) for place in range(3)]
 
 
-def _room(site: Site, found: Attention, kind: str) -> int:
+def _room(site: Site, attention: Attention, kind: str) -> int:
     """Bytes beside the results as far as shapes tell: with "math", scores and probabilities of a sample."""
     if kind != "math":
         return 0
-    query, key = site.fake(found.query), site.fake(found.key)
+    query, key = site.fake(attention.query), site.fake(attention.key)
     return 2 * query.shape[1] * query.shape[2] * key.shape[2] * max(4, query.element_size())
 
 

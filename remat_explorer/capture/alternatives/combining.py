@@ -60,14 +60,14 @@ class ImplementationNeeds:
 
 
 def combined(
-    draft: OperationDraft, choices: list[list[CapturedImplementation]], found: Storages, device: Device, most: int
+    draft: OperationDraft, choices: list[list[CapturedImplementation]], storages: Storages, device: Device, most: int
 ) -> list[CapturedImplementation]:
     """The alternatives of an operation, at most ``most``: of single calls, and of several together.
 
     Args:
         draft: the operation.
         choices: for each of its calls that has any, the alternatives.
-        found: the graph.
+        storages: the graph.
         device: for predicted costs.
         most: how many there may be.
     """
@@ -77,9 +77,9 @@ def combined(
     products: list[CapturedImplementation | None] = [None]
     for ways in choices:
         longer = [*products, *(_both(first, second) for first in products for second in ways)]
-        kept = _useful([way for way in longer if way is not None], calls, draft, found, device)
+        kept = _useful([way for way in longer if way is not None], calls, draft, storages, device)
         products = [None, *(needs.way for needs in _spread(kept, WIDEST))]
-    kept = _useful([way for way in products if way is not None], calls, draft, found, device)
+    kept = _useful([way for way in products if way is not None], calls, draft, storages, device)
     whole = _spread([needs for needs in kept if not needs.own], most)
     partly = _spread([needs for needs in kept if needs.own], most - len(whole))
     order = [ways[0].main for ways in choices]
@@ -121,18 +121,18 @@ def _useful(
     ways: Iterable[CapturedImplementation],
     calls: frozenset[Node],
     draft: OperationDraft,
-    found: Storages,
+    storages: Storages,
     device: Device,
 ) -> list[ImplementationNeeds]:
     """Those that no other one dominates, by falling memory."""
     every = [
         ImplementationNeeds(
             way,
-            predicted_cost(draft, way, found, device),
+            predicted_cost(draft, way, storages, device),
             way.workspace,
             calls.difference(part.main for part in way.each),
-            frozenset(reads_of(draft, way, found)),
-            (frozenset(writes_of(draft, way, found)), overwritten_by(draft, way, found)),
+            frozenset(reads_of(draft, way, storages)),
+            (frozenset(writes_of(draft, way, storages)), overwritten_by(draft, way, storages)),
         )
         for way in ways
     ]

@@ -60,7 +60,7 @@ PATTERNS: tuple[tuple[str, tuple[OpOverload, ...], Pattern], ...] = (  # kind, o
 )
 
 
-def add_alternatives(found: Storages, kinds: tuple[str, ...], content: Content, device: Device) -> None:
+def add_alternatives(storages: Storages, kinds: tuple[str, ...], content: Content, device: Device) -> None:
     """Give the operations of a contracted graph their other implementations, in place.
 
     An operation made of several calls gets the alternatives of each of them, alone and together. Optional operations,
@@ -68,44 +68,44 @@ def add_alternatives(found: Storages, kinds: tuple[str, ...], content: Content, 
     that are bit-equal, an alternative that is not, on this device or in this memory format, is left out.
 
     Args:
-        found: operations and storages.
+        storages: operations and storages.
         kinds: keys of `remat_explorer.capture_options.KINDS`.
         content: the tensor of a parameter's node, or None.
         device: for predicted costs.
     """
-    scene = Surroundings(found, kinds, content)
+    scene = Surroundings(storages, kinds, content)
     exact = all(map(KINDS.__getitem__, kinds))
-    for draft in list(found.operations):
+    for draft in list(storages.operations):
         choices: list[list[CapturedImplementation]] = []
         for call in draft.calls:
             site = Site(scene, draft, call)
             patterns = [pattern for kind, targets, pattern in PATTERNS if kind in kinds and call.target in targets]
             found_here = [way for pattern in patterns for way in pattern(site) if way.tolerance == 0 or not exact]
             choices += [found_here] if found_here else []
-        draft.ways = combined(draft, choices, found, device, MOST_IMPLEMENTATIONS - 1)
+        draft.ways = combined(draft, choices, storages, device, MOST_IMPLEMENTATIONS - 1)
     for after, draft in scene.optional:
-        place = found.operations.index(after)
-        while place + 1 < len(found.operations) and found.operations[place + 1].optional:
+        place = storages.operations.index(after)
+        while place + 1 < len(storages.operations) and storages.operations[place + 1].optional:
             place += 1
-        found.operations.insert(place + 1, draft)
-    _drop_unread(found)
+        storages.operations.insert(place + 1, draft)
+    _drop_unread(storages)
 
 
-def _drop_unread(found: Storages) -> None:
+def _drop_unread(storages: Storages) -> None:
     """Remove alternatives that read what nobody writes or write what nobody reads, and optional operations likewise.
 
     One may leave another without a reader or a writer, so this is repeated until nothing goes.
     """
     before = -1
-    while before != (before := sum(1 + len(draft.ways) for draft in found.operations)):
-        read = {s for draft in found.operations for way in draft.ways for s in reads_of(draft, way, found)}
-        found.operations = [d for d in found.operations if not d.optional or d.writes[0] in read]
-        own = {s for draft in found.operations for s in draft.writes}
-        made = own.union(*(writes_of(d, way, found) for d in found.operations for way in d.ways))
-        for draft in found.operations:
+    while before != (before := sum(1 + len(draft.ways) for draft in storages.operations)):
+        read = {s for draft in storages.operations for way in draft.ways for s in reads_of(draft, way, storages)}
+        storages.operations = [d for d in storages.operations if not d.optional or d.writes[0] in read]
+        own = {s for draft in storages.operations for s in draft.writes}
+        made = own.union(*(writes_of(d, way, storages) for d in storages.operations for way in d.ways))
+        for draft in storages.operations:
             draft.ways = [
                 way
                 for way in draft.ways
-                if made.issuperset(reads_of(draft, way, found))
-                and (own | read).issuperset(writes_of(draft, way, found))
+                if made.issuperset(reads_of(draft, way, storages))
+                and (own | read).issuperset(writes_of(draft, way, storages))
             ]

@@ -21,18 +21,18 @@ from remat_explorer.graph import Graph, Implementation, Operation, Value
 Numbers = dict[StorageDraft, int]
 
 
-def numbered(found: Storages) -> Numbers:
+def numbered(storages: Storages) -> Numbers:
     """The value id of each storage, in order: what an operation writes, then what only its alternatives write."""
     number: Numbers = {}
-    for draft in found.operations:
-        for storage in (*draft.writes, *(s for way in draft.ways for s in writes_of(draft, way, found))):
+    for draft in storages.operations:
+        for storage in (*draft.writes, *(s for way in draft.ways for s in writes_of(draft, way, storages))):
             number.setdefault(storage, len(number))
     return number
 
 
 def assemble(
     name: str,
-    found: Storages,
+    storages: Storages,
     number: Numbers,
     results: tuple[Result, ...],
     device: Device,
@@ -42,55 +42,55 @@ def assemble(
 
     Args:
         name: of the model.
-        found: operations and storages.
+        storages: operations and storages.
         number: as `numbered` gives it.
         results: what the training step leaves behind.
         device: whose rates give the costs.
         options: how it was captured.
     """
-    meanings = {found.of_node[result.node]: _result_name(result) for result in results}
+    meanings = {storages.of_node[result.node]: _result_name(result) for result in results}
     titles = unique(
         operation_name(draft.calls, [meanings.get(storage, "") for storage in draft.writes])
-        for draft in found.operations
+        for draft in storages.operations
     )
     labels = dict.fromkeys(number, "")
-    for draft, title in zip(found.operations, titles, strict=True):
+    for draft, title in zip(storages.operations, titles, strict=True):
         plain = [storage for storage in draft.writes if storage not in meanings]
         for storage in draft.writes:
             counted = f"{title} [{_output_number(storage.carrier)}]" if len(plain) > 1 else title
             labels[storage] = meanings.get(storage, counted)
-        for storage in (s for way in draft.ways for s in writes_of(draft, way, found)):
+        for storage in (s for way in draft.ways for s in writes_of(draft, way, storages)):
             labels[storage] = labels[storage] or f"{title} {storage.carrier.meta[LABEL]}"
     entries = zip(unique(labels.values()), number, strict=True)
     return Graph(
         name,
         tuple(Value(label, storage.bytes, storage.persistent) for label, storage in entries),
         tuple(
-            _operation(draft, title, found, number, device)
-            for draft, title in zip(found.operations, titles, strict=True)
+            _operation(draft, title, storages, number, device)
+            for draft, title in zip(storages.operations, titles, strict=True)
         ),
-        found.resident_bytes,
+        storages.resident_bytes,
         options,
     )
 
 
-def _operation(draft: OperationDraft, title: str, found: Storages, number: Numbers, device: Device) -> Operation:
-    takeover = takeover_of(draft, found)
+def _operation(draft: OperationDraft, title: str, storages: Storages, number: Numbers, device: Device) -> Operation:
+    takeover = takeover_of(draft, storages)
     default = Implementation(
         tuple(sorted(number[storage] for storage in draft.reads)),
         tuple(sorted(number[storage] for storage in draft.writes)),
-        roofline(draft.calls, found.fakes, device),
+        roofline(draft.calls, storages.fakes, device),
         max(0, draft.discarded),
         overwrites=None if takeover is None else number[takeover.storage],
     )
     others: list[Implementation] = []
     for way in draft.ways:
-        taken = overwritten_by(draft, way, found)
+        taken = overwritten_by(draft, way, storages)
         others.append(
             Implementation(
-                tuple(sorted(number[storage] for storage in reads_of(draft, way, found))),
-                tuple(sorted(number[storage] for storage in writes_of(draft, way, found))),
-                predicted_cost(draft, way, found, device),
+                tuple(sorted(number[storage] for storage in reads_of(draft, way, storages))),
+                tuple(sorted(number[storage] for storage in writes_of(draft, way, storages))),
+                predicted_cost(draft, way, storages, device),
                 way.workspace,
                 way.name,
                 None if taken is None else number[taken],

@@ -12,7 +12,7 @@ from remat_explorer.capture.operations.storages import OperationDraft, StorageDr
 CAST = torch.ops.aten._to_copy.default
 
 
-def weight_gradients_first(found: Storages) -> None:
+def weight_gradients_first(storages: Storages) -> None:
     """Move gradients of parameters before the operations right before them that read the same, in place.
 
     PyTorch traces the gradients of a `torch.nn.Linear` with a bias the other way round: the input gradient, then the
@@ -30,8 +30,8 @@ def weight_gradients_first(found: Storages) -> None:
     keeping everything never takes more: an input gradient that reads something else, as the cast weights of autocast,
     is passed only where x has at least as many bytes as that.
     """
-    aside = _for_parameters(found)
-    operations = found.operations
+    aside = _for_parameters(storages)
+    operations = storages.operations
     for draft in list(operations):
         if draft not in aside:
             continue
@@ -52,12 +52,12 @@ def _bytes(storages: Iterable[StorageDraft]) -> int:
     return sum(storage.bytes for storage in storages)
 
 
-def _for_parameters(found: Storages) -> set[OperationDraft]:
+def _for_parameters(storages: Storages) -> set[OperationDraft]:
     """Operations of the backward pass that only make results, or only what is then cast to one, as autocast does.
 
     Operations that draw random numbers are left out: they stay where they are, so that each draws the same as before.
     """
-    readers = found.readers()
+    readers = storages.readers()
     aside: set[OperationDraft] = set()
 
     def is_aside(storage: StorageDraft) -> bool:
@@ -66,7 +66,7 @@ def _for_parameters(found: Storages) -> set[OperationDraft]:
             storage.persistent or bool(casts)
         )
 
-    for draft in reversed(found.operations):
+    for draft in reversed(storages.operations):
         if draft.backward and draft.reads and all(map(is_aside, draft.writes)) and not is_random(draft.nodes):
             aside.add(draft)
     return aside

@@ -8,21 +8,21 @@ from remat_explorer.capture.operations.storages import OperationDraft, StorageDr
 LARGEST_SHARE = 0.02  # of the graph's largest value, that a constant may take from every moment
 
 
-def hoist_constants(found: Storages) -> list[OperationDraft]:
+def hoist_constants(storages: Storages) -> list[OperationDraft]:
     """Compute small constants once before everything else and keep them, instead of planning for them.
 
     This loses at most their bytes. `LARGEST_SHARE` limits those, so that a mask stays with the solver where it is not
     small beside what it masks.
 
     Args:
-        found: changed in place: the constants become resident, and operations that nobody needs any more go.
+        storages: changed in place: the constants become resident, and operations that nobody needs any more go.
 
     Returns:
         One operation that makes them all, or none.
     """
-    constant = _constant_operations(found)
-    readers = found.readers()
-    largest = max((storage.bytes for draft in found.operations for storage in draft.writes), default=0)
+    constant = _constant_operations(storages)
+    readers = storages.readers()
+    largest = max((storage.bytes for draft in storages.operations for storage in draft.writes), default=0)
     hoisted = [
         storage
         for draft in constant
@@ -36,19 +36,19 @@ def hoist_constants(found: Storages) -> list[OperationDraft]:
     nodes = [node for draft in _makers(hoisted, constant) for node in draft.nodes]
     for storage in hoisted:
         storage.resident = True
-        found.resident_bytes += storage.bytes
-    for draft in found.operations:
+        storages.resident_bytes += storage.bytes
+    for draft in storages.operations:
         draft.reads = [storage for storage in draft.reads if not storage.resident]
-    _drop_unread(found, constant)
+    _drop_unread(storages, constant)
     return [OperationDraft(nodes, backward=False, writes=hoisted)]
 
 
-def _constant_operations(found: Storages) -> list[OperationDraft]:
+def _constant_operations(storages: Storages) -> list[OperationDraft]:
     """Operations that neither read anything but each other, nor draw random numbers, nor see a parameter or input."""
     made: set[StorageDraft] = set()
     constant = []
-    for draft in found.operations:
-        sources = {found.of_node[node] for call in draft.calls for node in call.all_input_nodes}
+    for draft in storages.operations:
+        sources = {storages.of_node[node] for call in draft.calls for node in call.all_input_nodes}
         varying = any(s not in made and (not s.resident or s.carrier.op == "placeholder") for s in sources)
         if not varying and not is_random(draft.nodes):
             constant.append(draft)
@@ -67,9 +67,9 @@ def _makers(wanted: list[StorageDraft], constant: list[OperationDraft]) -> list[
     return makers[::-1]
 
 
-def _drop_unread(found: Storages, constant: list[OperationDraft]) -> None:
+def _drop_unread(storages: Storages, constant: list[OperationDraft]) -> None:
     """Remove constant operations whose outputs are resident by now, or read by nobody."""
     for draft in reversed(constant):
-        readers = found.readers()
+        readers = storages.readers()
         if all(storage.resident or not (storage.persistent or readers.get(storage)) for storage in draft.writes):
-            found.operations.remove(draft)
+            storages.operations.remove(draft)

@@ -16,20 +16,20 @@ SMALL_LEAF = 64 * 1024  # bytes of a bias gradient that may join the weight grad
 NORMALIZED = (aten._native_batch_norm_legit_functional.default, aten.native_batch_norm.default)
 
 
-def contract(found: Storages, kinds: tuple[str, ...] = ()) -> None:
+def contract(storages: Storages, kinds: tuple[str, ...] = ()) -> None:
     """Apply every rule below, in place.
 
     Args:
-        found: operations and storages.
+        storages: operations and storages.
         kinds: of alternative implementations that operations will get; what they read must remain a value.
     """
-    fuse_unary(found, NORMALIZED if "output-activated" in kinds else ())
-    fuse_tied_sums(found)
-    merge_leaves(found)
-    merge_fan_out_sums(found)
+    fuse_unary(storages, NORMALIZED if "output-activated" in kinds else ())
+    fuse_tied_sums(storages)
+    merge_leaves(storages)
+    merge_fan_out_sums(storages)
 
 
-def fuse_unary(found: Storages, apart: tuple[OpOverload, ...] = ()) -> None:
+def fuse_unary(storages: Storages, apart: tuple[OpOverload, ...] = ()) -> None:
     """Run a unary operation in place inside the only producer of its input, when nobody else reads that input.
 
     An operation whose other inputs are parameters, inputs or constants counts as unary: they are there all the time.
@@ -37,13 +37,13 @@ def fuse_unary(found: Storages, apart: tuple[OpOverload, ...] = ()) -> None:
     output makes possible at no cost. The in-place run also saves the moment at which both would exist.
 
     Args:
-        found: operations and storages.
+        storages: operations and storages.
         apart: operators whose result must remain, for alternatives that read it.
     """
-    readers = found.readers()
-    producer = {storage: draft for draft in found.operations for storage in draft.writes}
-    for draft in list(found.operations):
-        call = _unary_call(draft, found)
+    readers = storages.readers()
+    producer = {storage: draft for draft in storages.operations for storage in draft.writes}
+    for draft in list(storages.operations):
+        call = _unary_call(draft, storages)
         if call is None:
             continue
         source, target = draft.reads[0], draft.writes[0]
@@ -56,16 +56,16 @@ def fuse_unary(found: Storages, apart: tuple[OpOverload, ...] = ()) -> None:
         maker.in_place |= {call}
         maker.writes[maker.writes.index(source)] = target
         producer[target] = maker
-        found.operations.remove(draft)
+        storages.operations.remove(draft)
 
 
-def _unary_call(draft: OperationDraft, found: Storages) -> Node | None:
+def _unary_call(draft: OperationDraft, storages: Storages) -> Node | None:
     """The call of an operation that could overwrite all of its one input that is no parameter, input or constant."""
     if len(draft.nodes) != 1 or len(draft.reads) != 1 or draft.nodes[0].target not in IN_PLACE:
         return None
     (call,) = draft.nodes
-    sources = [node for node in call.all_input_nodes if not found.of_node[node].resident]
-    if len(sources) > 1 or not covers(sources[0], call, found):
+    sources = [node for node in call.all_input_nodes if not storages.of_node[node].resident]
+    if len(sources) > 1 or not covers(sources[0], call, storages):
         return None
     if call.args[0] is not sources[0]:
         if call.target not in COMMUTATIVE or call.kwargs or call.args[1] is not sources[0]:
@@ -74,7 +74,7 @@ def _unary_call(draft: OperationDraft, found: Storages) -> Node | None:
     return call
 
 
-def merge_leaves(found: Storages) -> None:
+def merge_leaves(storages: Storages) -> None:
     """Join an operation that only makes results to a later one that only makes results and reads at least as much.
 
     Nothing is lost when the later one comes last: its inputs must be there anyway, and the earlier one's output then
@@ -84,12 +84,14 @@ def merge_leaves(found: Storages) -> None:
     the stage between the two is gone, in which a very tight schedule might compute something again. A leaf that may
     overwrite an input is left alone: with two outputs it could not.
     """
-    readers = found.readers()
-    position = {draft: place for place, draft in enumerate(found.operations)}
-    leaves = [draft for draft in found.operations if _is_leaf(draft, readers) and takeover_of(draft, found) is None]
+    readers = storages.readers()
+    position = {draft: place for place, draft in enumerate(storages.operations)}
+    leaves = [
+        draft for draft in storages.operations if _is_leaf(draft, readers) and takeover_of(draft, storages) is None
+    ]
     for leaf in leaves:
         for other in leaves:
-            if other is leaf or other not in found.operations or not set(leaf.reads) <= set(other.reads):
+            if other is leaf or other not in storages.operations or not set(leaf.reads) <= set(other.reads):
                 continue
             if leaf.backward != other.backward:  # the loss is there before the backward pass begins
                 continue
@@ -99,7 +101,7 @@ def merge_leaves(found: Storages) -> None:
                 other.nodes = leaf.nodes + other.nodes
                 other.writes = leaf.writes + other.writes
                 other.discarded = max(leaf.discarded, other.discarded)
-                found.operations.remove(leaf)
+                storages.operations.remove(leaf)
                 break
 
 
@@ -108,35 +110,35 @@ def _is_leaf(draft: OperationDraft, readers: dict[StorageDraft, list[OperationDr
     return bool(draft.reads) and all(s.persistent and s not in readers for s in draft.writes) and not draft.in_place
 
 
-def fuse_tied_sums(found: Storages) -> None:
+def fuse_tied_sums(storages: Storages) -> None:
     """Add the second gradient of a tied parameter to the first one as soon as it is there, in place of itself.
 
     Eager training does the same: the first gradient waits in ``.grad``. Fused, the first must be there while the
     second is computed; it could be absent only if it were computed again for the sum, which means a second backward
     pass up to the first use of the parameter. The moment at which three such tensors exist is saved.
     """
-    readers = found.readers()
-    producer = {storage: draft for draft in found.operations for storage in draft.writes}
-    for draft in list(found.operations):
+    readers = storages.readers()
+    producer = {storage: draft for draft in storages.operations for storage in draft.writes}
+    for draft in list(storages.operations):
         if not _is_sum(draft) or not draft.writes[0].persistent:
             continue
-        early, late = sorted(draft.reads, key=lambda storage: found.order[storage.carrier])
+        early, late = sorted(draft.reads, key=lambda storage: storages.order[storage.carrier])
         (call,) = draft.nodes
         first, second = call.all_input_nodes
-        if found.of_node[first] is early:
+        if storages.of_node[first] is early:
             first, second = second, first
         maker = producer[late]
-        if readers[late] != [draft] or late.persistent or not maker.backward or not covers(first, call, found):
+        if readers[late] != [draft] or late.persistent or not maker.backward or not covers(first, call, storages):
             continue
         call.args = (first, second)  # the sum is the same; the first operand is overwritten
         maker.nodes.append(call)
         maker.in_place |= {call}
         maker.reads = list(dict.fromkeys([*maker.reads, early]))
         maker.writes[maker.writes.index(late)] = draft.writes[0]
-        found.operations.remove(draft)
+        storages.operations.remove(draft)
 
 
-def merge_fan_out_sums(found: Storages) -> None:
+def merge_fan_out_sums(storages: Storages) -> None:
     """Join the sums that add parts of one gradient to gradients that wait, right after that gradient was made.
 
     In a dense block the gradient of a concatenation is added, slice by slice, to the gradients of all earlier layers:
@@ -145,33 +147,35 @@ def merge_fan_out_sums(found: Storages) -> None:
     operation never needs more than the operation before it did, with the same gradients waiting. What that operation
     overwrites was not there beside its output, and so does not count.
     """
-    readers = found.readers()
+    readers = storages.readers()
     place = 0
-    while place < len(found.operations):
-        maker = found.operations[place]
-        sums = _sums_after(found, place, readers)
+    while place < len(storages.operations):
+        maker = storages.operations[place]
+        sums = _sums_after(storages, place, readers)
         freed = sum(s.bytes for s in maker.reads if readers[s][-1] is maker)
-        if len(sums) > 1 and sum(draft.writes[0].bytes for draft in sums) <= freed - _taken_over(maker, found):
+        if len(sums) > 1 and sum(draft.writes[0].bytes for draft in sums) <= freed - _taken_over(maker, storages):
             joint = sums[0]
             for draft in sums[1:]:
                 joint.nodes += draft.nodes
                 joint.writes += draft.writes
                 joint.reads = list(dict.fromkeys(joint.reads + draft.reads))
             joined = set(map(id, sums[1:]))
-            found.operations = [draft for draft in found.operations if id(draft) not in joined]
+            storages.operations = [draft for draft in storages.operations if id(draft) not in joined]
         place += 1
 
 
-def _taken_over(draft: OperationDraft, found: Storages) -> int:
-    takeover = takeover_of(draft, found)
+def _taken_over(draft: OperationDraft, storages: Storages) -> int:
+    takeover = takeover_of(draft, storages)
     return 0 if takeover is None else takeover.storage.bytes
 
 
-def _sums_after(found: Storages, place: int, readers: dict[StorageDraft, list[OperationDraft]]) -> list[OperationDraft]:
+def _sums_after(
+    storages: Storages, place: int, readers: dict[StorageDraft, list[OperationDraft]]
+) -> list[OperationDraft]:
     """The additions right after an operation that read one of its outputs, and none of each other's."""
-    maker = found.operations[place]
+    maker = storages.operations[place]
     sums: list[OperationDraft] = []
-    for draft in found.operations[place + 1 :]:
+    for draft in storages.operations[place + 1 :]:
         made = {storage for earlier in sums for storage in earlier.writes}
         if not (draft.backward and _is_sum(draft) and set(draft.reads) & set(maker.writes)) or made & set(draft.reads):
             break

@@ -93,17 +93,17 @@ class Takeover:
     call: Overwriting
 
 
-def covers(source: Node, call: Node, found: Storages) -> bool:
+def covers(source: Node, call: Node, storages: Storages) -> bool:
     """Whether ``call`` could write its result over ``source`` and fill the storage."""
-    before, after = found.fakes[source], found.fakes[call]
+    before, after = storages.fakes[source], storages.fakes[call]
     if before.dtype in ROUNDS_OTHERWISE.get(call.target, ()):  # type: ignore[arg-type]
         return False
     return (before.dtype, before.shape, before.stride()) == (after.dtype, after.shape, after.stride()) and (
-        found.of_node[source].bytes == found.of_node[call].bytes == before.numel() * before.element_size()
+        storages.of_node[source].bytes == storages.of_node[call].bytes == before.numel() * before.element_size()
     )
 
 
-def takeover_of(draft: OperationDraft, found: Storages) -> Takeover | None:
+def takeover_of(draft: OperationDraft, storages: Storages) -> Takeover | None:
     """What ``draft`` may overwrite where it dies, or None.
 
     It is read by the first call alone, and by that once; the calls after it, if any, overwrite the result of the first.
@@ -112,15 +112,15 @@ def takeover_of(draft: OperationDraft, found: Storages) -> Takeover | None:
     first, *rest = draft.nodes
     if len(draft.writes) != 1 or not draft.in_place.issuperset(rest) or is_random(draft.nodes):
         return None
-    operands = [found.of_node.get(node) for call in draft.nodes for node in _operands(call)]
+    operands = [storages.of_node.get(node) for call in draft.nodes for node in _operands(call)]
     fitting: list[tuple[int, int, StorageDraft]] = []
     for position in _positions(first):
         source = first.args[position]
-        storage = found.of_node.get(source) if isinstance(source, Node) else None
+        storage = storages.of_node.get(source) if isinstance(source, Node) else None
         if storage is None or storage.resident or storage.persistent or operands.count(storage) > 1:
             continue
-        if covers(source, first, found) and storage.bytes == draft.writes[0].bytes:  # type: ignore[arg-type]
-            later = sum(storage in other.reads for other in found.operations[found.operations.index(draft) + 1 :])
+        if covers(source, first, storages) and storage.bytes == draft.writes[0].bytes:  # type: ignore[arg-type]
+            later = sum(storage in other.reads for other in storages.operations[storages.operations.index(draft) + 1 :])
             fitting.append((later, position, storage))
     if not fitting:
         return None

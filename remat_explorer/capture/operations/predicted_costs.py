@@ -16,7 +16,7 @@ from remat_explorer.capture.operations.storages import OperationDraft, Storages
 RECOMPUTED = {"attention": 2.0}  # kinds that run more than the floating-point operations of the call they replace
 
 
-def predicted_cost(draft: OperationDraft, way: CapturedImplementation, found: Storages, device: Device) -> float:
+def predicted_cost(draft: OperationDraft, way: CapturedImplementation, storages: Storages, device: Device) -> float:
     """Seconds of an implementation: a roofline of the bytes it moves and the operations of the call it replaces.
 
     Calls of other operations that it runs again cost what they cost there, and of several parts each changes the cost
@@ -24,20 +24,20 @@ def predicted_cost(draft: OperationDraft, way: CapturedImplementation, found: St
     An implementation that computes nothing costs a launch: a cost of 0 would let a solver repeat it for nothing.
     """
     if way.parts:
-        whole = roofline(draft.calls, found.fakes, device)
-        return whole + sum(predicted_cost(draft, part, found, device) - whole for part in way.parts)
+        whole = roofline(draft.calls, storages.fakes, device)
+        return whole + sum(predicted_cost(draft, part, storages, device) - whole for part in way.parts)
     others = [call for call in draft.calls if call is not way.main]
     computed = [call for call in way.steps if call.target is not operator.getitem]
     if not computed:
-        return roofline(others, found.fakes, device) + device.launch
+        return roofline(others, storages.fakes, device) + device.launch
     tensors: list[torch.Tensor] = []
     for call in way.steps:
         nodes: list[Node] = []
         map_arg((call.args, call.kwargs), nodes.append)
-        given = [found.fakes[node] for node in (*nodes, call.node)]
+        given = [storages.fakes[node] for node in (*nodes, call.node)]
         tensors += [fake for fake in given if isinstance(fake, torch.Tensor)]  # of several results, those picked
     moved = sum(t.nbytes for t in {id(t): t for t in tensors}.values())
-    arithmetic = flops(way.main, found.fakes) * RECOMPUTED.get(way.kind, 1.0)
+    arithmetic = flops(way.main, storages.fakes) * RECOMPUTED.get(way.kind, 1.0)
     launches = way.gpu_launches if device.gpu and way.gpu_launches else way.launches
     own = max(arithmetic / device.rate, moved / device.bandwidth) + launches * device.launch
-    return own + roofline((*others, *way.again), found.fakes, device)
+    return own + roofline((*others, *way.again), storages.fakes, device)

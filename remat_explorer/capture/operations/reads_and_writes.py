@@ -32,23 +32,23 @@ def calls_of(draft: OperationDraft, way: CapturedImplementation, over: bool = Fa
     return calls
 
 
-def writes_of(draft: OperationDraft, way: CapturedImplementation, found: Storages) -> list[StorageDraft]:
+def writes_of(draft: OperationDraft, way: CapturedImplementation, storages: Storages) -> list[StorageDraft]:
     """The storages that an implementation writes: those of the operation that it makes, and new ones."""
     made = [call.node for call in calls_of(draft, way)]
     overwritten = {call.args[0] for call in calls_of(draft, way) if call.node in draft.in_place}
-    storages = [found.of_node[node] for node in made if node in found.of_node and node not in overwritten]
-    return [storage for storage in dict.fromkeys(storages) if storage.carrier in made]
+    results = [storages.of_node[node] for node in made if node in storages.of_node and node not in overwritten]
+    return [storage for storage in dict.fromkeys(results) if storage.carrier in made]
 
 
-def reads_of(draft: OperationDraft, way: CapturedImplementation, found: Storages) -> list[StorageDraft]:
+def reads_of(draft: OperationDraft, way: CapturedImplementation, storages: Storages) -> list[StorageDraft]:
     """The storages that an implementation reads, without those that are there all the time."""
     calls = calls_of(draft, way)
     made = {call.node for call in calls}
-    sources = [found.of_node[node] for call in calls for node in call.sources if node not in made]
+    sources = [storages.of_node[node] for call in calls for node in call.sources if node not in made]
     return [storage for storage in dict.fromkeys(sources) if not storage.resident]
 
 
-def overwritten_by(draft: OperationDraft, way: CapturedImplementation, found: Storages) -> StorageDraft | None:
+def overwritten_by(draft: OperationDraft, way: CapturedImplementation, storages: Storages) -> StorageDraft | None:
     """The storage that an implementation may overwrite where it dies, or None.
 
     As for `remat_explorer.capture.operations.in_place.takeover_of`: it is read once, and an output fits in its place,
@@ -56,14 +56,16 @@ def overwritten_by(draft: OperationDraft, way: CapturedImplementation, found: St
     """
     if way.over is None:
         return None
-    storage = found.of_node[way.over]
+    storage = storages.of_node[way.over]
     operands: list[Node] = []
     for call in calls_of(draft, way):
         map_arg((call.args, call.kwargs), operands.append)
-    reads = sum(found.of_node.get(node) is storage for node in operands)
+    reads = sum(storages.of_node.get(node) is storage for node in operands)
     if storage.resident or storage.persistent or reads != 1:
         return None
-    written = writes_of(draft, way, found)
+    written = writes_of(draft, way, storages)
     passed_on = {call.args[0] for call in calls_of(draft, way, over=True) if call.node in draft.in_place}
-    heirs = [call.node for call in way.steps_over if found.of_node.get(call.node) in written or call.node in passed_on]
-    return storage if heirs and covers(way.over, heirs[0], found) else None
+    heirs = [
+        call.node for call in way.steps_over if storages.of_node.get(call.node) in written or call.node in passed_on
+    ]
+    return storage if heirs and covers(way.over, heirs[0], storages) else None

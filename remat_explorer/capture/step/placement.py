@@ -101,19 +101,19 @@ def exact_kernels() -> Iterator[None]:
         cudnn.deterministic, cudnn.benchmark = before
 
 
-def require_same_structure(expected: Graph, found: Graph) -> None:
+def require_same_structure(expected: Graph, captured: Graph) -> None:
     """Refuse to run a graph's schedule with the operations of another graph.
 
     Raises:
         ExecutionError: naming the first operation or value in which they differ.
     """
     hint = "capture the model again, with the same inputs, on the device where it shall run"
-    if (expected.n, len(expected.values)) != (found.n, len(found.values)):
+    if (expected.n, len(expected.values)) != (captured.n, len(captured.values)):
         raise ExecutionError(
             f"the graph has {expected.n} operations and {len(expected.values)} values, but the model captured here "
-            f"has {found.n} and {len(found.values)}: {hint}"
+            f"has {captured.n} and {len(captured.values)}: {hint}"
         )
-    for mine, theirs in zip(expected.operations, found.operations, strict=True):
+    for mine, theirs in zip(expected.operations, captured.operations, strict=True):
         same = (mine.name, mine.phase, mine.optional, len(mine.implementations))
         differs = same != (theirs.name, theirs.phase, theirs.optional, len(theirs.implementations))
         for way, other in zip(mine.implementations, theirs.implementations, strict=False):
@@ -122,12 +122,13 @@ def require_same_structure(expected: Graph, found: Graph) -> None:
             differs |= way.overwrites not in (None, other.overwrites)
         if differs:
             raise ExecutionError(f"the graph's operation {mine.name!r} differs from {theirs.name!r} here: {hint}")
-    for mine, theirs in zip(expected.values, found.values, strict=True):
+    for mine, theirs in zip(expected.values, captured.values, strict=True):
         if (mine.bytes, mine.persistent) != (theirs.bytes, theirs.persistent):
             raise ExecutionError(
                 f"the graph's value {mine.name!r} has {mine.bytes} bytes, but {theirs.bytes} bytes here: {hint}"
             )
-    if expected.resident_bytes != found.resident_bytes:
+    if expected.resident_bytes != captured.resident_bytes:
         raise ExecutionError(
-            f"the graph has {expected.resident_bytes} resident bytes, but there are {found.resident_bytes} here: {hint}"
+            f"the graph has {expected.resident_bytes} resident bytes, but there are {captured.resident_bytes} here: "
+            f"{hint}"
         )

@@ -35,29 +35,30 @@ class ExplainPanel(SidePanel):
         return f"{self.name} {self.state.value}"
 
 
-def explanation_html(schedule: Schedule, plan: Plan, found: Explanation) -> str:
+def explanation_html(schedule: Schedule, plan: Plan, explanation: Explanation) -> str:
     """A value in a stage: why, when it is in memory, and the operation that writes it."""
     graph = schedule.graph
-    value, producer = graph.values[found.value], int(graph.producer[found.value])
+    value, producer = graph.values[explanation.value], int(graph.producer[explanation.value])
     writer = explain_operation(schedule, producer)
     shapes = dict(zip(writer.outputs, writer.shapes, strict=False))  # of what the default implementation writes
-    shape = shapes.get(found.value, "")
+    shape = shapes.get(explanation.value, "")
     size = " · ".join([format_bytes(value.bytes), *([text(shape)] if shape else [])])
+    stage = explanation.stage
     lines = [
-        f'<p class="quiet">Stage {found.stage} {text(summarize_stage(schedule, plan, found.stage).sentence)}</p>',
-        f'<p class="head"><b>{text(value.name)}</b> <span class="quiet">{size} · in stage {found.stage}</span></p>',
-        f'<p class="reason {found.kind.name.lower()}">{sentence(found.words)}</p>',
-        life_strip(plan, found.lives, found.stage),
+        f'<p class="quiet">Stage {stage} {text(summarize_stage(schedule, plan, stage).sentence)}</p>',
+        f'<p class="head"><b>{text(value.name)}</b> <span class="quiet">{size} · in stage {stage}</span></p>',
+        f'<p class="reason {explanation.kind.name.lower()}">{sentence(explanation.words)}</p>',
+        life_strip(plan, explanation.lives, stage),
     ]
     origin = [writer.module, writer.operator, f"{writer.phase} pass", writer.line]
-    readers = [Mention(graph.operations[k].name, _first(graph.outputs(k))) for k in graph.readers[found.value]]
+    readers = [Mention(graph.operations[k].name, _first(graph.outputs(k))) for k in graph.readers[explanation.value]]
     lines.append(
         table(
             [
                 ["written by", _name(writer.name, _first(writer.outputs), writer.stages)],
                 ["", text(" · ".join(part for part in origin if part))],
                 ["", text(writer.sentence)],
-                *_choice(schedule, producer, found.stage),
+                *_choice(schedule, producer, explanation.stage),
                 [
                     "it reads",
                     _names([Mention(graph.values[v].name, v) for v in writer.inputs], "parameters and inputs only"),

@@ -8,7 +8,7 @@ from remat_explorer.solvers.base import Progress
 MOST = 400  # moments that are kept of one solve
 
 
-def with_progress(history: tuple[HistoryPoint, ...], known: Progress) -> tuple[HistoryPoint, ...]:
+def with_progress(history: tuple[HistoryPoint, ...], progress: Progress) -> tuple[HistoryPoint, ...]:
     """The history with one more report.
 
     Of a stretch in which nothing changed the first and the last moment stay; beyond `MOST` every other one goes, but
@@ -20,7 +20,7 @@ def with_progress(history: tuple[HistoryPoint, ...], known: Progress) -> tuple[H
     >>> [(moment.seconds, moment.lower_bound) for moment in history]
     [(0, 2.0), (3, 2.0), (4, 3.0)]
     """
-    moment = HistoryPoint(known.seconds, known.cost, known.lower_bound)
+    moment = HistoryPoint(progress.seconds, progress.cost, progress.lower_bound)
     last = history[-2:]
     if len(last) == 2 and all((m.cost, m.lower_bound) == (moment.cost, moment.lower_bound) for m in last):
         history = history[:-1]

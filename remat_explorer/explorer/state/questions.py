@@ -34,19 +34,19 @@ class StateQuestion:
     kinds: tuple[str, ...]
     selection: Selection | None = None
 
-    def schedule(self, found: Schedule) -> Schedule:
+    def schedule(self, schedule: Schedule) -> Schedule:
         """A schedule of the strategy, on the state's graph."""
-        return found if self.selection is None else lifted_schedule(found, self.selection)
+        return schedule if self.selection is None else lifted_schedule(schedule, self.selection)
 
-    def solution(self, found: Solution) -> Solution:
+    def solution(self, solution: Solution) -> Solution:
         """An answer of the strategy, on the state's graph."""
-        return found if self.selection is None else lifted(found, self.selection)
+        return solution if self.selection is None else lifted(solution, self.selection)
 
-    def shown(self, found: Solution, chosen: tuple[str, ...]) -> Solution:
+    def shown(self, solution: Solution, chosen: tuple[str, ...]) -> Solution:
         """An answer on the state's graph without what is not proven of all implementations that are chosen there."""
-        if self.selection is None or not chosen or found.schedule is None or found.lower_bound is None:
-            return found
-        return assessed(found, found.budget, found.schedule, None)
+        if self.selection is None or not chosen or solution.schedule is None or solution.lower_bound is None:
+            return solution
+        return assessed(solution, solution.budget, solution.schedule, None)
 
 
 def takes_choices(strategy: str) -> bool:
@@ -89,16 +89,16 @@ def plain_selection(graph: Graph) -> Selection:
     return _selections[0]
 
 
-def remark_on(graph: Graph, found: Solution) -> str:
+def remark_on(graph: Graph, solution: Solution) -> str:
     """What has to be said of a strategy's answer on a graph with choices, if the strategy makes none.
 
     >>> import remat_explorer as rx
     >>> remark_on(rx.linear(8), rx.solve(rx.linear(8), 4))
     ''
     """
-    if not graph.has_choices or takes_choices(found.strategy):
+    if not graph.has_choices or takes_choices(solution.strategy):
         return ""
-    if found.status is Status.OPTIMAL:
+    if solution.status is Status.OPTIMAL:
         return "proven for default implementations only, which this strategy runs"
     return "this strategy runs default implementations only"
 

@@ -75,13 +75,13 @@ def _describes(asked: Conditions, graph: Graph, node: Operation) -> bool:
     return all(word in text for word in asked.words)
 
 
-def next_found(found: Sequence[int], current: int, by: int) -> int | None:
-    """The operation of ``found`` that comes after ``current`` (``by`` 1) or before it (-1), going round at the ends.
+def next_found(operations: Sequence[int], current: int, by: int) -> int | None:
+    """The one of ``operations`` that comes after ``current`` (``by`` 1) or before it (-1), going round at the ends.
 
     >>> next_found((3, 7, 9), 7, 1), next_found((3, 7, 9), 7, -1), next_found((3, 7, 9), 9, 1), next_found((), 9, 1)
     (9, 3, 3, None)
     """
-    if not found:
+    if not operations:
         return None
-    at = bisect_right(found, current) if by > 0 else bisect_left(found, current) - 1
-    return found[at % len(found)]
+    at = bisect_right(operations, current) if by > 0 else bisect_left(operations, current) - 1
+    return operations[at % len(operations)]

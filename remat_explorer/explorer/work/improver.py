@@ -151,15 +151,15 @@ class Improver:
                 self._take(graph, solution, stop, question.kinds)
         self._take(graph, job.solution(), stop, question.kinds)
 
-    def _take(self, graph: Graph, found: Solution, stop: threading.Event, kinds: tuple[str, ...]) -> None:
+    def _take(self, graph: Graph, solution: Solution, stop: threading.Event, kinds: tuple[str, ...]) -> None:
         """Let an answer join the curve if it says something new; the screen follows the curve."""
         state = self._state
-        best = state.frontier.best(found.budget) if state.frontier is not None else None
-        cheaper = found.cost is not None and (best is None or best.cost is None or found.cost < best.cost)
+        best = state.frontier.best(solution.budget) if state.frontier is not None else None
+        cheaper = solution.cost is not None and (best is None or best.cost is None or solution.cost < best.cost)
         old = None if best is None else best.lower_bound
-        tighter = found.lower_bound is not None and (old is None or found.lower_bound > old)
-        if not (cheaper or tighter or (best is None and found.status is Status.INFEASIBLE)):
+        tighter = solution.lower_bound is not None and (old is None or solution.lower_bound > old)
+        if not (cheaper or tighter or (best is None and solution.status is Status.INFEASIBLE)):
             return
-        join(state, graph, [found], kinds=kinds)
+        join(state, graph, [solution], kinds=kinds)
         if best is None and self._is_ours() and not (stop.is_set() or state.busy):
             self.show()

@@ -94,16 +94,16 @@ def _hear(state: State, reports: Sequence[Progress], shown: Schedule | None) -> 
     return shown
 
 
-def _show(state: State, known: Progress, is_better: bool) -> None:
-    if known.schedule is not None and is_better:
-        show_schedule(state, known.schedule, None)
-    words = [f"Solving within {format_bytes(state.budget)}: {known.doing}"]
-    if known.schedule is not None:
-        words.append(f"best so far {format_overhead(known.schedule.overhead)}")
-    if known.lower_bound is not None and state.graph is not None and state.graph.total_cost:
-        words.append(f"bound {format_overhead(known.lower_bound / state.graph.total_cost)}")
-    if known.gap is not None:
-        words.append(f"gap {format_share(known.gap)}")
+def _show(state: State, progress: Progress, is_better: bool) -> None:
+    if progress.schedule is not None and is_better:
+        show_schedule(state, progress.schedule, None)
+    words = [f"Solving within {format_bytes(state.budget)}: {progress.doing}"]
+    if progress.schedule is not None:
+        words.append(f"best so far {format_overhead(progress.schedule.overhead)}")
+    if progress.lower_bound is not None and state.graph is not None and state.graph.total_cost:
+        words.append(f"bound {format_overhead(progress.lower_bound / state.graph.total_cost)}")
+    if progress.gap is not None:
+        words.append(f"gap {format_share(progress.gap)}")
     state.say(" · ".join(words))
 
 

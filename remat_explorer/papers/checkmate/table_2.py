@@ -74,12 +74,12 @@ def outcome_of(rows: list[dict[str, Any]], complete: bool) -> Outcome:
     return Outcome(result, tuple(rows), lambda: _draw(rows, networks), complete)
 
 
-def _rows(network: str, found: ApproximationComparison) -> list[dict[str, Any]]:
+def _rows(network: str, comparison: ApproximationComparison) -> list[dict[str, Any]]:
     return [
         {"network": network, "method": method, "ratio": ratio.mean, "budgets with a schedule": len(ratio.found)}
-        | {"budgets": len(found.points), "not in time": ratio.late, "refused": ratio.refused}
-        | {"optimum proven": found.proven, "published": PUBLISHED[network].get(method)}
-        for method, ratio in found.ratios.items()
+        | {"budgets": len(comparison.points), "not in time": ratio.late, "refused": ratio.refused}
+        | {"optimum proven": comparison.proven, "published": PUBLISHED[network].get(method)}
+        for method, ratio in comparison.ratios.items()
     ]
 
 

@@ -43,23 +43,23 @@ def figure_3(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcom
     return outcome_of(rows, complete=len(rows) == planned and not cancelled())
 
 
-def rows_of(graph: Graph, share: float, found: Mapping[str, Solution]) -> list[dict[str, Any]]:
+def rows_of(graph: Graph, share: float, solutions: Mapping[str, Solution]) -> list[dict[str, Any]]:
     """One row for each way at a budget.
 
     Args:
         graph: with all implementations.
         share: of plain execution's memory.
-        found: by way. A schedule of default implementations is one of the joint problem as well, so the joint way has
-            the cheapest of all.
+        solutions: by way. A schedule of default implementations is one of the joint problem as well, so the joint way
+            has the cheapest of all.
     """
-    costs = {way: solution.cost for way, solution in found.items()}
-    peaks = {way: solution.peak for way, solution in found.items()}
+    costs = {way: solution.cost for way, solution in solutions.items()}
+    peaks = {way: solution.peak for way, solution in solutions.items()}
     solved = [way for way, cost in costs.items() if cost is not None]
-    if JOINT in found and solved:
+    if JOINT in solutions and solved:
         best = min(solved, key=lambda way: costs[way] or 0.0)
         costs[JOINT], peaks[JOINT] = costs[best], peaks[best]
     rows: list[dict[str, Any]] = []
-    for way, solution in found.items():
+    for way, solution in solutions.items():
         cost = costs[way]
         row = {"network": graph.name, "way": way, "share": share, "peak": peaks[way], "status": str(solution.status)}
         row |= {"gap": relative_gap(cost, solution.lower_bound)}

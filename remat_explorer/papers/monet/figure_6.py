@@ -40,13 +40,13 @@ def figure_6(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcom
     return outcome_of(rows, complete)
 
 
-def rows_of(found: Ablation) -> list[dict[str, Any]]:
+def rows_of(ablation: Ablation) -> list[dict[str, Any]]:
     """One row for each set of kinds and budget that was reached."""
-    graph, peak = found.graph, checkpoint_all_peak(found.graph)
+    graph, peak = ablation.graph, checkpoint_all_peak(ablation.graph)
     rows: list[dict[str, Any]] = []
-    for (kinds, budget), solution in found.solutions.items():
+    for (kinds, budget), solution in ablation.solutions.items():
         overhead = None if solution.cost is None else solution.cost / graph.total_cost
-        row = {"network": graph.name, "group": called(kinds, found.kinds), "share": round(budget / peak, 3)}
+        row = {"network": graph.name, "group": called(kinds, ablation.kinds), "share": round(budget / peak, 3)}
         row |= {"overhead": overhead, "peak": solution.peak, "gap": solution.gap}
         rows.append(row | {"status": str(solution.status)})
     return rows

@@ -46,15 +46,15 @@ def _found(graph: Graph, strategy: str, settings: Settings, progress: Tell, canc
     return {"peak": least.peak, "lower_bound": least.lower_bound}
 
 
-def row_of(network: str, way: str, eager: int, found: Mapping[str, Any]) -> dict[str, Any]:
+def row_of(network: str, way: str, eager: int, entry: Mapping[str, Any]) -> dict[str, Any]:
     """A row of the table.
 
     Args:
         network, way: where.
         eager: bytes that plain execution needs.
-        found: ``peak`` of the schedule, and ``lower_bound`` of every schedule, in bytes; None where nothing is known.
+        entry: ``peak`` of the schedule, and ``lower_bound`` of every schedule, in bytes; None where nothing is known.
     """
-    peak, proven = found["peak"], found["lower_bound"]
+    peak, proven = entry["peak"], entry["lower_bound"]
     row = {"network": network, "way": way, "eager peak": eager, "peak": peak}
     row |= {"ratio": None if peak is None else peak / eager, "proven": None if proven is None else proven / eager}
     return row | {"published": PUBLISHED.get(network) if way == JOINT else None}

@@ -51,9 +51,9 @@ class PeerBench:
         peak = self._resident + max(reading.highest for reading in meter.readings)
         return Ran(peak, Final(outcome, self._start.states()))
 
-    def compare(self, found: Ran, reference: Ran) -> Comparison:
+    def compare(self, ran: Ran, reference: Ran) -> Comparison:
         """How far results are from those of another run; a plan tells only the buffers that it writes."""
-        return compare(found.final, reference.final, dict(self._placed.model.named_buffers()))
+        return compare(ran.final, reference.final, dict(self._placed.model.named_buffers()))
 
     def seconds(
         self, contenders: Sequence[Contender], repeats: int, advance: Callable[[], None]

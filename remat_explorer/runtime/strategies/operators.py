@@ -55,13 +55,13 @@ def words(name: str) -> list[str]:
     return [re.sub(r"^conv(olution|_transpose|\d).*", "convolution", part.split(" ")[-1]) for part in joined]
 
 
-def _dearest(known: Sequence[Operator | None]) -> Operator:
+def _dearest(operators: Sequence[Operator | None]) -> Operator:
     lists = get_default_op_list()
     for dear in (lists.compute_intensive_ops, (None,), lists.random_ops):
-        for operator in known:
+        for operator in operators:
             if operator in dear:
                 return operator or UNLISTED
-    return next(operator or UNLISTED for operator in known)
+    return next(operator or UNLISTED for operator in operators)
 
 
 @cache

@@ -54,7 +54,7 @@ class JointSearch:
         budget: bytes, resident bytes included.
         limits: time, back end, threads and whom to tell.
         codes: the implementations of each operation that may be chosen; all if None.
-        known: a schedule within the budget, and a bound, that are known already; None for either.
+        start: a schedule within the budget, and a bound, that are known already; None for either.
         settings: how the time is divided between the steps.
     """
 
@@ -64,7 +64,7 @@ class JointSearch:
         budget: int,
         limits: Limits,
         codes: Codes | None = None,
-        known: Answer | None = None,
+        start: Answer | None = None,
         settings: JointSearchSettings = JOINT_SEARCH,
     ) -> None:
         self.problem, self.budget, self.codes = CondensedChoices.of(graph, codes), budget, codes
@@ -72,9 +72,9 @@ class JointSearch:
         self.incumbent = Incumbent(limits, bound=self.problem.least_cost)
         self.limits, self.one_thread = limits, replace(limits, threads=1, report=self.incumbent.pass_on)
         self.candidates: dict[tuple, CandidateSelection] = {}
-        if known is not None:
-            self.incumbent.keep(known.schedule)
-            self.incumbent.raise_bound(known.lower_bound or 0.0)
+        if start is not None:
+            self.incumbent.keep(start.schedule)
+            self.incumbent.raise_bound(start.lower_bound or 0.0)
 
     @property
     def settled(self) -> bool:

@@ -57,7 +57,7 @@ def least_with_choices(
     graph: Graph,
     seconds: float,
     implementations: str | Collection[str] = "all",
-    known: Schedule | None = None,
+    schedule: Schedule | None = None,
     cancelled: Callable[[], bool] = lambda: False,
     settings: LeastWithChoicesSettings = LEAST_WITH_CHOICES,
 ) -> Least:
@@ -67,7 +67,7 @@ def least_with_choices(
         graph: the training graph; operations may have several implementations, or be optional.
         seconds: wall time, at most.
         implementations: "all"; "exact"; or names or kinds of implementations. Defaults are always among them.
-        known: a schedule of implementations that may be chosen, which need not be bettered, or None.
+        schedule: a schedule of implementations that may be chosen, which need not be bettered, or None.
         cancelled: asked between steps.
         settings: how the time is divided.
 
@@ -84,8 +84,8 @@ def least_with_choices(
     problem = CondensedChoices.of(graph, codes)
     limiting = limiting_operation(problem)
     bound, best = limiting.bytes, checkpoint_all(graph)
-    if known is not None and Plan.of(known).peak < Plan.of(best).peak:
-        best = known
+    if schedule is not None and Plan.of(schedule).peak < Plan.of(best).peak:
+        best = schedule
     for choice in _choices(problem, Limits(settings.relaxing * seconds), settings.beyond):
         candidate = CandidateSelection.of(graph, choice, Plan.of(best).peak)
         if candidate is None or not candidate.keeps_to(codes) or time.monotonic() > end or cancelled():

@@ -25,7 +25,7 @@ class MemoryCandidates:
     Args:
         graph: operations may have several implementations, or be optional.
         most_cost: limit on the cost, in the graph's unit.
-        known: what better schedules and bounds are handed to.
+        incumbent: what better schedules and bounds are handed to.
         share: limits of a share of the time that is left.
         codes: the implementations of each operation that may be chosen; all if None.
         settings: of the search; those of the choices that are tried, and of the relaxation.
@@ -35,12 +35,12 @@ class MemoryCandidates:
         self,
         graph: Graph,
         most_cost: float,
-        known: MemoryIncumbent,
+        incumbent: MemoryIncumbent,
         share: Callable[[float], Limits],
         codes: Codes | None,
         settings: MemorySearchSettings = MEMORY_SEARCH,
     ) -> None:
-        self.graph, self.most_cost, self.incumbent, self.share, self.codes = graph, most_cost, known, share, codes
+        self.graph, self.most_cost, self.incumbent, self.share, self.codes = graph, most_cost, incumbent, share, codes
         self.settings, self._relaxation = settings.candidates, settings.relaxation
         self.descents: dict[tuple, MemoryDescent] = {}
         self._asked: list[int] = []  # budgets at which the relaxation was asked
@@ -64,10 +64,10 @@ class MemoryCandidates:
         if schedule is not None and schedule.cost <= descent.most_cost:
             self.incumbent.keep(schedule)
 
-    def peak_with(self, choice: Mapping[int, int], known: Schedule | None) -> int:
+    def peak_with(self, choice: Mapping[int, int], schedule: Schedule | None) -> int:
         """The least peak that is known once a choice was planned with, for which a schedule may be known."""
-        if known is not None and known.cost <= self.most_cost * (1 + LOOSE):
-            self.incumbent.keep(known)
+        if schedule is not None and schedule.cost <= self.most_cost * (1 + LOOSE):
+            self.incumbent.keep(schedule)
         self.plan(choice)
         return self.incumbent.peak
 

@@ -158,17 +158,17 @@ class MemoryDescent:
                 return True
         return False
 
-    def _take(self, found: Schedule | None) -> bool:
+    def _take(self, schedule: Schedule | None) -> bool:
         """Keep a schedule if it is within the limit and needs less memory than any before."""
-        if found is None or found.violation() is not None:
+        if schedule is None or schedule.violation() is not None:
             return False
-        peak = Plan.of(found).peak
-        if found.cost > self.most_cost:
-            if peak < self.peak and not any(p <= peak and one.cost <= found.cost for p, one in self._dear):
-                self._dear = [(p, one) for p, one in self._dear if p < peak or one.cost < found.cost]
-                self._dear = sorted([*self._dear, (peak, found)], key=lambda pair: pair[0])
+        peak = Plan.of(schedule).peak
+        if schedule.cost > self.most_cost:
+            if peak < self.peak and not any(p <= peak and one.cost <= schedule.cost for p, one in self._dear):
+                self._dear = [(p, one) for p, one in self._dear if p < peak or one.cost < schedule.cost]
+                self._dear = sorted([*self._dear, (peak, schedule)], key=lambda pair: pair[0])
             return False
         if self.plain is not None and peak >= self.peak:
             return False
-        self.plain, self.peak = found, peak
+        self.plain, self.peak = schedule, peak
         return True

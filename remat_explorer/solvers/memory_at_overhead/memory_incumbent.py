@@ -44,11 +44,11 @@ class MemoryIncumbent:
         """Whether schedule and bound are as good as equal."""
         return self.peak - self.bound < CLOSE * self.peak
 
-    def keep(self, found: Schedule) -> None:
+    def keep(self, schedule: Schedule) -> None:
         """Take a schedule within the limit on the cost if it needs less memory, and tell of it."""
-        peak = Plan.of(found).peak
+        peak = Plan.of(schedule).peak
         if peak < self.peak:
-            self.best, self.peak = found, peak
+            self.best, self.peak = schedule, peak
             self.tell("found a schedule with less memory")
 
     def raise_bound(self, bound: float) -> None:

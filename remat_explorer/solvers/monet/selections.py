@@ -150,7 +150,7 @@ def consistent(graph: Graph, choice: Mapping[int, int], codes: Codes | None = No
     return chosen
 
 
-def _settle(graph: Graph, found: dict[int, int], codes: Codes | None) -> int | None:
+def _settle(graph: Graph, chosen: dict[int, int], codes: Codes | None) -> int | None:
     """Change producers so that they write what is read; the operation none of whose implementations does, or None."""
     needed: set[int] = set()
     readers: dict[int, list[int]] = {}
@@ -160,17 +160,17 @@ def _settle(graph: Graph, found: dict[int, int], codes: Codes | None) -> int | N
         reads = {v for way in ways for v in way.outputs if v in needed}
         if node.optional:
             if reads:
-                found.setdefault(k, 1)
-            if k not in found:
+                chosen.setdefault(k, 1)
+            if k not in chosen:
                 continue
-        elif not reads.issubset(ways[found.get(k, 1) - 1].outputs):
+        elif not reads.issubset(ways[chosen.get(k, 1) - 1].outputs):
             able = [code for code, way in enumerate(ways, 1) if reads.issubset(way.outputs)]
             able = able if codes is None else [code for code in able if code in codes[k]]
             if able:
-                found[k] = min(able, key=lambda code: (ways[code - 1].cost, code))
-            elif k in found or any(u in found for v in reads for u in readers[v]):
+                chosen[k] = min(able, key=lambda code: (ways[code - 1].cost, code))
+            elif k in chosen or any(u in chosen for v in reads for u in readers[v]):
                 return k
-        inputs = ways[found.get(k, 1) - 1].inputs
+        inputs = ways[chosen.get(k, 1) - 1].inputs
         needed.update(inputs)
         for v in inputs:
             readers.setdefault(v, []).append(k)

@@ -31,19 +31,19 @@ def solve_monet(graph: Graph, budget: int, limits: Limits, implementations: str 
 
 
 def improve_monet(
-    graph: Graph, budget: int, known: Answer, limits: Limits, implementations: str | Collection[str] = "all"
+    graph: Graph, budget: int, start: Answer, limits: Limits, implementations: str | Collection[str] = "all"
 ) -> Answer:
     """The same search from what is known, never worse than that.
 
     Args:
         graph, budget, limits, implementations: as for `solve_monet`.
-        known: a schedule within the budget of implementations that may be chosen, and a lower bound on the cost of such
+        start: a schedule within the budget of implementations that may be chosen, and a lower bound on the cost of such
             schedules; None for either.
 
     Raises:
         UnknownNameError, SolverError: as `solve_monet`.
     """
-    return JointSearch(graph, budget, limits, allowed_codes(graph, implementations), known).run()
+    return JointSearch(graph, budget, limits, allowed_codes(graph, implementations), start).run()
 
 
 METHOD = Method(

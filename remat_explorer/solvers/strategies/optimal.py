@@ -27,12 +27,12 @@ def solve_optimal(graph: Graph, budget: int, limits: Limits) -> Answer:
     return improve_optimal(graph, budget, Answer(None), limits)
 
 
-def improve_optimal(graph: Graph, budget: int, known: Answer, limits: Limits) -> Answer:
+def improve_optimal(graph: Graph, budget: int, start: Answer, limits: Limits) -> Answer:
     """The same search from what is known, never worse than that.
 
     Args:
         graph, budget, limits: as for `solve_optimal`.
-        known: a schedule within the budget, and a lower bound on the cost of such schedules; None for either.
+        start: a schedule within the budget, and a lower bound on the cost of such schedules; None for either.
 
     Raises:
         SolverError: as `solve_optimal`.
@@ -41,7 +41,7 @@ def improve_optimal(graph: Graph, budget: int, known: Answer, limits: Limits) ->
     >>> improve_optimal(linear(8), 4, Answer(None, 20.0), Limits()).schedule.cost
     26.0
     """
-    return PlainSearch(Condensed.of(graph), budget, limits, known.schedule, known.lower_bound or 0.0).run()
+    return PlainSearch(Condensed.of(graph), budget, limits, start.schedule, start.lower_bound or 0.0).run()
 
 
 METHOD = Method(

@@ -37,7 +37,7 @@ from remat_explorer.solvers.strategies.dtr import METHOD as dtr
 from remat_explorer.solvers.strategies.rotor import METHOD as rotor
 # isort: on
 
-STRATEGIES = {name.replace("_", "-"): known for name, known in list(globals().items()) if isinstance(known, Method)}
+STRATEGIES = {name.replace("_", "-"): method for name, method in list(globals().items()) if isinstance(method, Method)}
 STRATEGIES |= plugged_in(taken=STRATEGIES)
 
 DEFAULTS = {False: "optimal", True: "monet"}

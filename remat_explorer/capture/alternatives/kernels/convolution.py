@@ -108,11 +108,11 @@ def weight_gradient_in_chunks(
     return arguments.backward(gradient, source, weight, bias_sizes, mask) if totals is None else totals
 
 
-def added(totals: Gradients | None, found: Gradients) -> Gradients:
+def added(totals: Gradients | None, gradients: Gradients) -> Gradients:
     """The gradients of one more part of the batch, added to those of the parts before in place."""
     if totals is None:
-        return found
-    for total, more in zip(totals, found, strict=True):
+        return gradients
+    for total, more in zip(totals, gradients, strict=True):
         if total is not None and more is not None:
             total.add_(more)
     return totals
