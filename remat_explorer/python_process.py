@@ -1,0 +1,44 @@
+"""How other Python processes are started: what lies in the working directory is not imported by them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import NoReturn
+
+
+def python_command(*arguments: str) -> list[str]:
+    """The command line of this Python with arguments; it does not look for modules in the working directory.
+
+    >>> python_command("-m", "json.tool")[1:]
+    ['-P', '-m', 'json.tool']
+    """
+    return [sys.executable, "-P", *arguments]
+
+
+def python_path(*folders: str, environment: Mapping[str, str] | None = None) -> str:
+    """What PYTHONPATH is to be: folders, and behind them those that it has.
+
+    Its empty entries are left out: Python takes them for the working directory.
+
+    Args:
+        folders: that come first.
+        environment: that has PYTHONPATH; by default this process's.
+
+    >>> python_path("/package", environment={"PYTHONPATH": ":/mine:"})
+    '/package:/mine'
+    """
+    inherited = (os.environ if environment is None else environment).get("PYTHONPATH", "")
+    return os.pathsep.join([*folders, *filter(None, inherited.split(os.pathsep))])
+
+
+def become(command: list[str], environment: Mapping[str, str]) -> NoReturn:
+    """Run a command in place of this process: signals for this one then reach it, and its exit code is this one's.
+
+    Raises:
+        OSError: if the command cannot be started.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os.execve(command[0], command, dict(environment))
