@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.checker import check
+from remat_explorer.claims import Claims, Status, relative_gap
 from remat_explorer.documents import (
     pack_rows,
-    quote,
     read_json,
     require_format,
     require_keys,
     unpack_rows,
-    write_text,
+    write_json,
 )
+from remat_explorer.entry_checks import require_text
 from remat_explorer.errors import ScheduleError, SolutionError
 from remat_explorer.graph import Graph
 from remat_explorer.graph.file import options_document, parse_options
@@ -45,15 +44,6 @@ _KEYS = (
 )
 
 
-class Status(StrEnum):
-    """How an answer stands: proven optimal, feasible, proven infeasible, or nothing found in time."""
-
-    OPTIMAL = "optimal"
-    FEASIBLE = "feasible"
-    INFEASIBLE = "infeasible"
-    UNKNOWN = "unknown"
-
-
 @dataclass(frozen=True, eq=False)
 class Solution:
     """A checked answer to "the cheapest schedule of this graph within this budget".
@@ -67,6 +57,8 @@ class Solution:
         lower_bound: no schedule within the budget costs less; None when nothing is proven.
         seconds: wall time that the strategy took.
         solver: name of the MILP back end, or "" where none was used.
+        limit: what ended the search before it had proven its answer, such as "the time limit of 60.0 s"; "" where
+            nothing did, or it is not known.
 
     Cost and peak are the checker's, never a strategy's own claim.
     """
@@ -79,6 +71,7 @@ class Solution:
     lower_bound: float | None
     seconds: float
     solver: str = ""
+    limit: str = ""
 
     @property
     def cost(self) -> float | None:
@@ -107,7 +100,8 @@ class Solution:
 
     def __str__(self) -> str:
         if self.schedule is None or self.peak is None:
-            return f"{self.strategy}: {self.status} within {format_bytes(self.budget)}"
+            ended = f", ended by {self.limit}" if self.limit else ""
+            return f"{self.strategy}: {self.status} within {format_bytes(self.budget)}{ended}"
         proven = "no bound proven" if self.gap is None else f"gap {format_share(self.gap)}"
         return (
             f"{self.strategy}: {self.status}, overhead {format_overhead(self.schedule.overhead)}, predicted peak "
@@ -132,11 +126,12 @@ class Solution:
             "solver": self.solver,
             "R": R,
             "S": S,
+            **({"limit": self.limit} if self.limit else {}),
         }
 
     def save(self, path: str | Path) -> Path:
         """Write the solution file atomically."""
-        return write_text(path, json.dumps(self.to_document(), separators=(",", ":")) + "\n")
+        return write_json(path, self.to_document())
 
     @staticmethod
     def load(path: str | Path, graph: Graph) -> Solution:
@@ -146,8 +141,9 @@ class Solution:
             SolutionError: if the file is not a solution, belongs to another graph, or its cost and peak are not
                 those of its schedule.
         """
+        document = read_json(path, SolutionError)
         try:
-            return Solution.from_document(read_json(path, SolutionError), graph)
+            return Solution.from_document(document, graph)
         except SolutionError as error:
             raise SolutionError(f"{path}: {error}") from None
 
@@ -167,11 +163,12 @@ class Solution:
                 return Solution.from_document(document, graph)
             if document["graph"].get("structure") != graph.structure:
                 raise _other_graph(document["graph"]["name"], graph)
-            schedule = _schedule(document, graph) if document["R"] is not None else None
+            claims = Claims.of(document, "the file")
+            schedule = _schedule(document, graph, claims.budget) if document["R"] is not None else None
         except SolutionError as error:
             raise SolutionError(f"{path}: {error}") from None
         status = Status.FEASIBLE if schedule else Status.UNKNOWN
-        return Solution(graph, document["strategy"], status, document["budget"], schedule, None, document["seconds"])
+        return Solution(graph, claims.strategy, status, claims.budget, schedule, None, claims.seconds)
 
     def on(self, graph: Graph) -> Solution:
         """The same schedule on a graph of the same structure, with its costs and workspace; checked again.
@@ -201,37 +198,17 @@ class Solution:
         _require_solution(document)
         if document["graph"]["sha256"] != graph.sha256:
             raise _other_graph(document["graph"]["name"], graph)
-        if document["status"] not in set(Status):
-            raise SolutionError(f"the status {quote(document['status'])} is none of {', '.join(Status)}")
-        schedule = None
-        if document["R"] is not None:
-            schedule = _schedule(document, graph)
-        solution = Solution(
-            graph,
-            document["strategy"],
-            Status(document["status"]),
-            document["budget"],
-            schedule,
-            document["lower_bound"],
-            document["seconds"],
-            document["solver"],
-        )
-        for key in ("cost", "peak"):
-            if getattr(solution, key) != document[key]:
-                actual = getattr(solution, key)
-                raise SolutionError(f"the file says {key} {document[key]!r}, but its schedule has {actual!r}")
+        claims = Claims.of(document, "the file")
+        schedule = _schedule(document, graph, claims.budget) if document["R"] is not None else None
+        solution = Solution.claimed(claims, graph, schedule)
+        claims.require_true(solution.cost, solution.peak, "the file")
         return solution
 
-
-def relative_gap(cost: float | None, lower_bound: float | None) -> float | None:
-    """(cost - lower bound) / cost, or None while either is unknown.
-
-    >>> relative_gap(20.0, 19.0), relative_gap(20.0, None)
-    (0.05, None)
-    """
-    if cost is None or lower_bound is None:
-        return None
-    return max(0.0, (cost - lower_bound) / cost) if cost else 0.0
+    @staticmethod
+    def claimed(claims: Claims, graph: Graph, schedule: Schedule | None) -> Solution:
+        """The solution with these claims, which are yet to be held against it, and a schedule that was checked."""
+        c = claims
+        return Solution(graph, c.strategy, c.status, c.budget, schedule, c.lower_bound, c.seconds, c.solver, c.limit)
 
 
 def _graph_entry(graph: Graph) -> dict[str, Any]:
@@ -255,20 +232,23 @@ def capture_options_of(path: str | Path) -> CaptureOptions | None:
 
 
 def _require_solution(document: Any) -> None:
-    require_keys(document, _KEYS, "the solution file", SolutionError)
     require_format(document, FORMAT, VERSION, SolutionError)
+    limited = "limit" in document
+    require_keys(document, (*_KEYS, *(["limit"] if limited else [])), "the solution file", SolutionError)
     entry = document["graph"]
     optional = [key for key in ("structure", "capture") if isinstance(entry, dict) and key in entry]
     require_keys(entry, ("name", "sha256", *optional), "the entry 'graph'", SolutionError)
+    for key in entry.keys() - {"capture"}:
+        require_text(entry[key], f"the {key} of the entry 'graph'", SolutionError)
 
 
 def _other_graph(name: str, graph: Graph) -> SolutionError:
     return SolutionError(f"this solution is for another graph, {name!r}, than the one given, {graph.name!r}")
 
 
-def _schedule(document: dict[str, Any], graph: Graph) -> Schedule:
+def _schedule(document: dict[str, Any], graph: Graph, budget: int) -> Schedule:
     R, S = (unpack_rows(document[name], name, SolutionError) for name in ("R", "S"))
     try:
-        return check(graph, R, S, document["budget"]).schedule
+        return check(graph, R, S, budget).schedule
     except ScheduleError as error:
         raise SolutionError(f"its schedule is refused: {error}") from None

@@ -32,6 +32,9 @@ class Contents(Protocol):
     @property
     def options(self) -> CaptureOptions | None: ...
 
+    @property
+    def captured_structure(self) -> str | None: ...
+
     @cached_property
     def value_bytes(self) -> np.ndarray: ...
 

@@ -37,6 +37,7 @@ class Graph:
     """Operations in topological order, the values between them, and the bytes that are always there.
 
     ``options`` tell how a captured graph was made; its schedules run on a model that is captured the same way.
+    ``captured_structure`` is the structure as captured, where a profile found other storages.
 
     Raises:
         GraphError: if a value has no producer or several, is read before it can be produced (a cycle), or a size or
@@ -54,6 +55,7 @@ class Graph:
     operations: tuple[Operation, ...]
     resident_bytes: int = 0
     options: CaptureOptions | None = None
+    captured_structure: str | None = None
 
     def __post_init__(self) -> None:
         check_graph(self)
@@ -169,7 +171,9 @@ class Graph:
 
     @cached_property
     def structure(self) -> str:
-        """Fingerprint of what a schedule needs: everything but the graph's name, costs, workspace and kinds."""
+        """Fingerprint of what a schedule needs, as captured: all but the graph's name, costs, workspace and kinds."""
+        if self.captured_structure is not None:
+            return self.captured_structure
         ways: dict[str, Any] = {"cost": 0.0, "workspace": 0, "kinds": ()}
         operations = tuple(
             replace(node, implementations=tuple(replace(way, **ways) for way in node.implementations))
@@ -225,8 +229,9 @@ class Graph:
         Raises:
             GraphError: if the file is not a graph; the offending entry is quoted.
         """
+        document = read_json(path, GraphError)
         try:
-            return Graph.from_document(read_json(path, GraphError))
+            return Graph.from_document(document)
         except GraphError as error:
             raise GraphError(f"{path}: {error}") from None
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from remat_explorer.entry_checks import require_bytes, require_text
 from remat_explorer.errors import GraphError
 from remat_explorer.operation_details import Details
 
@@ -21,8 +22,8 @@ class Value:
     persistent: bool = False
 
     def __post_init__(self) -> None:
-        if isinstance(self.bytes, bool) or not isinstance(self.bytes, int) or self.bytes < 0:
-            raise GraphError(f"value {self.name!r} has bytes {self.bytes!r}; expected an integer of at least 0")
+        require_text(self.name, "the name of a value", GraphError)
+        require_bytes(self.bytes, f"the size of value {self.name!r}", GraphError)
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ Where operations have several implementations, or are optional, plain execution 
 
 from __future__ import annotations
 
-import math
-
-from remat_explorer.errors import GraphError
+from remat_explorer.entry_checks import require_bytes, require_number, require_text
+from remat_explorer.errors import GraphError, shown
 from remat_explorer.graph.contents import Contents
 from remat_explorer.graph.parts import Implementation, Operation
+from remat_explorer.quantities import MOST_BYTES, MOST_COST, format_bytes
 
 MOST_IMPLEMENTATIONS = 9  # one digit per operation in the solution file
 
@@ -24,30 +24,30 @@ def check_graph(graph: Contents) -> None:
     >>> from remat_explorer.instances import linear
     >>> check_graph(linear(3))
     """
-    if isinstance(graph.resident_bytes, bool) or not isinstance(graph.resident_bytes, int) or graph.resident_bytes < 0:
-        raise GraphError(f"resident_bytes is {graph.resident_bytes!r}; expected an integer of at least 0")
+    require_text(graph.name, "the graph's name", GraphError)
+    require_bytes(graph.resident_bytes, "resident_bytes", GraphError)
     if not graph.operations:
         raise GraphError(f"graph {graph.name!r} has no operations")
     for node in graph.operations:
         _check_operation(graph, node)
     _check_values(graph)
+    _check_totals(graph)
     if graph.has_choices:
         _check_choices(graph)
 
 
 def _check_operation(graph: Contents, node: Operation) -> None:
+    require_text(node.name, "the name of an operation", GraphError)
     if node.phase not in ("forward", "backward"):
-        raise GraphError(f"operation {node.name!r} has phase {node.phase!r}; expected 'forward' or 'backward'")
+        raise GraphError(f"operation {node.name!r} has phase {shown(node.phase)}; expected 'forward' or 'backward'")
     if not 1 <= len(node.implementations) <= MOST_IMPLEMENTATIONS:
         raise GraphError(f"operation {node.name!r} has {len(node.implementations)} implementations; expected 1 to 9")
     for way in node.implementations:
-        if not math.isfinite(way.cost) or way.cost < 0:
-            raise GraphError(f"operation {node.name!r} has cost {way.cost!r}; expected a number of at least 0")
-        if isinstance(way.workspace, bool) or not isinstance(way.workspace, int) or way.workspace < 0:
-            raise GraphError(f"operation {node.name!r} has workspace {way.workspace!r}; expected bytes of at least 0")
-        tolerance = way.tolerance
-        if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 <= tolerance < math.inf:
-            raise GraphError(f"operation {node.name!r} has tolerance {tolerance!r}; expected a number of at least 0")
+        require_number(way.cost, f"the cost of operation {node.name!r}", GraphError)
+        require_bytes(way.workspace, f"the workspace of operation {node.name!r}", GraphError)
+        require_number(way.tolerance, f"the tolerance of operation {node.name!r}", GraphError)
+        for text in (way.name, *way.kinds):
+            require_text(text, f"a name or kind of an implementation of operation {node.name!r}", GraphError)
         if "" in way.kinds or len(set(way.kinds)) < len(way.kinds):
             raise GraphError(f"operation {node.name!r} has kinds {way.kinds!r}; expected different names, none empty")
         for v in (*way.inputs, *way.outputs):
@@ -94,6 +94,29 @@ def _check_values(graph: Contents) -> None:
                     f"operation {node.name!r} (number {k}) reads {graph.values[v].name!r}, which {late!r} "
                     f"(number {producer[v]}) produces: a cycle, or operations that are not in topological order"
                 )
+
+
+def _check_totals(graph: Contents) -> None:
+    """Bytes and costs must be such that their sums can be calculated with, however often an operation runs again."""
+    size = sum(value.bytes for value in graph.values)
+    workspace = max(way.workspace for node in graph.operations for way in node.implementations)
+    if graph.resident_bytes + size + workspace > MOST_BYTES:
+        largest = max(graph.values, key=lambda value: value.bytes, default=None)
+        name = "" if largest is None else f", {format_bytes(largest.bytes)} of it for {largest.name!r}"
+        raise GraphError(
+            f"graph {graph.name!r} has values of {format_bytes(size)} in all{name}, besides "
+            f"{format_bytes(graph.resident_bytes)} resident and {format_bytes(workspace)} of workspace; together that "
+            f"is more than {format_bytes(MOST_BYTES)}, the most that is calculated with; give bytes, not bits or such"
+        )
+    costs = [max(float(way.cost) for way in node.implementations) for node in graph.operations]
+    runs = len(costs)  # a stage runs an operation once, and there are no more stages than operations
+    if sum(costs) * runs > MOST_COST:
+        dearest = sorted(range(runs), key=lambda k: -costs[k])[:3]
+        names = ", ".join(f"{graph.operations[k].name!r} {costs[k]:.3g}" for k in dearest)
+        raise GraphError(
+            f"the costs of graph {graph.name!r} are too large to be added up, with {runs} runs of each operation: "
+            f"{names}; give all costs in a larger unit, so that their sum is at most {MOST_COST / runs:.3g}"
+        )
 
 
 def _reads_an_earlier_run(node: Operation, v: int) -> bool:

@@ -153,7 +153,7 @@ def test_the_file_states_the_tolerance_of_implementations_that_are_not_bit_equal
     entries[1]["tolerance"] = -1
     document = json.loads(dump_graph(stated))
     document["operations"][4]["implementations"] = entries
-    with pytest.raises(GraphError, match="'g' has tolerance -1"):
+    with pytest.raises(GraphError, match=r"\('g'\): the tolerance is not a number of at least 0: -1"):
         Graph.from_document(document)
 
 

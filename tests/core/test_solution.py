@@ -51,7 +51,7 @@ def test_a_solution_of_another_graph_is_refused(solution, tmp_path):
         ("cost", 4.0, "says cost 4.0, but its schedule has 5.0"),
         ("peak", 3, "says peak 3, but its schedule has 4"),
         ("budget", 3, "its schedule is refused: stage 3 needs"),
-        ("status", "best", 'status "best" is none of optimal, feasible, infeasible, unknown'),
+        ("status", "best", 'the status "best" of the file is none of optimal, feasible, infeasible, unknown'),
         ("version", 9, "version 9 of 'remat-explorer/solution'"),
         ("R", ["10x00"] * 5, "R is not a list of rows of digits"),
         ("S", ["00000", "1000"], "the rows of S differ in length"),
@@ -77,7 +77,7 @@ def test_a_failed_write_leaves_the_file_that_was_there(solution, tmp_path, monke
     def full_disk(source, target):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("remat_explorer.documents.os.replace", full_disk)
+    monkeypatch.setattr("os.replace", full_disk)
     with pytest.raises(OSError, match="No space left"):
         solution.save(path)
     assert path.read_text() == before

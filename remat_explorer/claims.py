@@ -1,0 +1,119 @@
+"""What a file says of a solution, read strictly, and held against what its schedule really has.
+
+Solution, sweep, ablation and cache files have the same claims, so they are read and checked here for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from remat_explorer.documents import quote
+from remat_explorer.entry_checks import require_bytes, require_number, require_text
+from remat_explorer.errors import SolutionError
+
+PROVEN = 1e-6  # relative gap up to which a solution is called optimal
+SAME = 1e-9  # difference up to which two gaps are the same, however they were rounded
+
+
+class Status(StrEnum):
+    """How an answer stands: proven optimal, feasible, proven infeasible, or nothing found in time."""
+
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"
+    INFEASIBLE = "infeasible"
+    UNKNOWN = "unknown"
+
+
+def relative_gap(cost: float | None, lower_bound: float | None) -> float | None:
+    """(cost - lower bound) / cost, or None while either is unknown.
+
+    >>> relative_gap(20.0, 19.0), relative_gap(20.0, None)
+    (0.05, None)
+    """
+    if cost is None or lower_bound is None:
+        return None
+    return max(0.0, (cost - lower_bound) / cost) if cost else 0.0
+
+
+@dataclass(frozen=True)
+class Claims:
+    """What an entry of a file says; what each field means is said in `Solution`."""
+
+    strategy: str
+    status: Status
+    budget: int
+    cost: float | None
+    peak: int | None
+    lower_bound: float | None
+    gap: float | None
+    seconds: float
+    solver: str
+    limit: str
+
+    @staticmethod
+    def of(entry: Mapping[str, Any], where: str) -> Claims:
+        """The claims of an entry whose keys are known to be there; ``limit`` may be left out.
+
+        Args:
+            entry: a parsed object.
+            where: what it is, as a message names it: "point 3".
+
+        Raises:
+            SolutionError: quoting what is none.
+        """
+        status = entry["status"]
+        if not isinstance(status, str) or status not in set(Status):
+            raise SolutionError(f"the status {quote(status)} of {where} is none of {', '.join(Status)}")
+
+        def number(key: str) -> float | None:
+            given = entry[key]
+            return None if given is None else require_number(given, f"the {key} of {where}", SolutionError)
+
+        def text(key: str) -> str:
+            return require_text(entry.get(key, ""), f"the {key} of {where}", SolutionError)
+
+        return Claims(
+            text("strategy"),
+            Status(status),
+            require_bytes(entry["budget"], f"the budget of {where}", SolutionError),
+            number("cost"),
+            None if entry["peak"] is None else require_bytes(entry["peak"], f"the peak of {where}", SolutionError),
+            number("lower_bound"),
+            number("gap"),
+            number("seconds") or 0.0,
+            text("solver"),
+            text("limit"),
+        )
+
+    def require_true(self, cost: float | None, peak: int | None, where: str) -> None:
+        """Refuse claims that do not follow from the schedule, or that contradict each other.
+
+        Args:
+            cost: of the schedule as the checker found it, or None where there is no schedule.
+            peak: of its plan, or None.
+            where: what makes the claims, as a message names it.
+
+        Raises:
+            SolutionError: quoting the claim, and what contradicts it.
+        """
+        for key, actual in (("cost", cost), ("peak", peak)):
+            if getattr(self, key) != actual:
+                said = quote(getattr(self, key))
+                has = "there is no schedule" if actual is None else f"its schedule has {actual!r}"
+                raise SolutionError(f"{where} says {key} {said}, but {has}")
+        bound, status = self.lower_bound, self.status
+        solved = status in (Status.OPTIMAL, Status.FEASIBLE)
+        if solved == (cost is None):
+            there = "there is no schedule" if solved else "there is a schedule"
+            raise SolutionError(f'{where} says status "{status}", but {there}')
+        if cost is not None and bound is not None and bound > cost:
+            raise SolutionError(f"{where} says lower_bound {bound!r}, but its schedule costs {cost!r}, which is less")
+        if status is Status.OPTIMAL and (bound is None or cost is None or cost - bound > PROVEN * cost):
+            proven = f"lower_bound {quote(bound)}, which does not prove a cost of {cost!r}"
+            raise SolutionError(f'{where} says status "optimal" with {proven}')
+        gap = relative_gap(cost, bound)
+        if (gap is None) != (self.gap is None) or abs((gap or 0.0) - (self.gap or 0.0)) > SAME:
+            raise SolutionError(f"{where} says gap {quote(self.gap)}, but cost and lower_bound have {quote(gap)}")
