@@ -20,12 +20,14 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule
 
 from remat_explorer.capture.alternatives.registry import add_alternatives
+from remat_explorer.capture.joint.assumptions import Assumptions
 from remat_explorer.capture.joint.cleaning import clean, results_of
 from remat_explorer.capture.joint.explain import explain_result, explained
 from remat_explorer.capture.joint.gradients import own_gradients
 from remat_explorer.capture.joint.joint import trace_joint
 from remat_explorer.capture.joint.propagation import propagate
 from remat_explorer.capture.joint.randomness import is_random
+from remat_explorer.capture.joint.spare_room import copy_out
 from remat_explorer.capture.operations.assembling import assemble, numbered
 from remat_explorer.capture.operations.backward_order import weight_gradients_first
 from remat_explorer.capture.operations.bodies import bodies_of_choices, body_of, in_place_bodies, view_of
@@ -37,6 +39,7 @@ from remat_explorer.capture.operations.program import Body, Input, Program, Regi
 from remat_explorer.capture.operations.storages import OperationDraft, Storages, find_storages
 from remat_explorer.capture.step.checks import require_capturable
 from remat_explorer.capture.step.losses import Loss
+from remat_explorer.capture.step.nesting import named_inputs
 from remat_explorer.capture.step.optimizers import optimizer_bytes
 from remat_explorer.capture.step.returned import Returned
 from remat_explorer.capture.step.training_step import TrainingStep
@@ -69,6 +72,8 @@ def trace(
     with explained(model):
         fakes = propagate(joint.module, None if options.fake else _real_inputs(joint.module, model, tensors))
         own_gradients(joint.module, fakes)
+        if options.contract:
+            copy_out(joint.module, fakes)
         storages = find_storages(joint.module, fakes)
     weight_gradients_first(storages)
     prologue = hoist_constants(storages) if options.contract else []
@@ -96,6 +101,9 @@ def trace(
         storages.fakes,
         in_place_bodies(storages, number),
         bodies_of_choices(storages, number),
+        Assumptions(joint.reads, [name for name, _ in named_inputs(args, kwargs)]),
+        step.reads,
+        step.changes,
     )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -87,6 +89,15 @@ def test_nothing_else_is_printed():
             "overwritten in place; plain PyTorch refuses",
         ),
         (lambda s, y: torch.linalg.solve(y.T @ y, y.T), "does more than compute its outputs.*solve_ex"),
+        (
+            lambda s, y: torch.cond(y.sum() > 0, torch.sin, torch.cos, (y,)),
+            "torch.cond is an operator over parts of a model.*torch.where of both results",
+        ),
+        (
+            lambda s, y: s.layer(y) if random.random() < 0.5 else y,
+            r"in '0' \(Part\), forward draws from Python's random, and a plan would repeat",
+        ),
+        (lambda s, y: y * float(np.random.rand()), "forward draws from Python's numpy.random"),
         (lambda s, y: s.layer(y, 3), r"TypeError: Linear.forward\(\) takes 2 positional arguments but 3 were given"),
     ],
 )
@@ -113,6 +124,12 @@ def test_an_output_that_cannot_be_trained_is_explained(forward, words):
 
 def quantized() -> nn.Module:
     return torch.ao.quantization.quantize_dynamic(nn.Sequential(linear()), {nn.Linear}, dtype=torch.qint8)
+
+
+def quantized_in_training(backend: str = "fbgemm", version: int = 1) -> nn.Module:
+    model = nn.Sequential(torch.ao.quantization.QuantStub(), linear(), nn.ReLU(), linear())
+    model.qconfig = torch.ao.quantization.get_default_qat_qconfig(backend, version=version)  # type: ignore[assignment]
+    return torch.ao.quantization.prepare_qat(model.train())
 
 
 def made_for_inference() -> nn.Module:
@@ -144,6 +161,39 @@ def test_what_cannot_succeed_is_refused_before_it_is_traced(make, words):
     model, *args = make()
     with pytest.raises(CaptureError, match=words):
         rx.capture(model, tuple(args))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_observers_that_have_seen_no_data_are_refused():
+    model = quantized_in_training()
+    with pytest.raises(
+        CaptureError, match=r"'1.weight_fake_quant' \(Fused\w+\) has seen no data yet.*call the model once"
+    ):
+        rx.capture(model, (x(),))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_observers_that_look_into_parameters_are_refused_with_those_that_work():
+    with pytest.raises(
+        CaptureError, match=r"\(FakeQuantize\).*an observer.*the parameter '1.weight'.*get_default_qat_"
+    ):
+        rx.capture(quantized_in_training("qnnpack", version=0), (x(),))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_quantization_that_is_learned_is_exact_once_its_observers_have_sizes():
+    model, inputs = quantized_in_training(), (x(),)
+    model(*inputs)
+    solution = rx.solve(rx.capture(model, inputs), budget="100%", time_limit=1)
+    assert rx.measure(solution, model, inputs, device="cpu", repeats=1).equal
+
+
+def test_the_generators_of_python_and_numpy_stay_as_they_were():
+    before = random.getstate(), np.random.get_state()[1].copy()  # type: ignore[index]
+    with pytest.raises(CaptureError):
+        rx.capture(Part(lambda s, y: y * (random.random() + np.random.rand())), (x(),))
+    assert random.getstate() == before[0]
+    assert np.array_equal(np.random.get_state()[1], before[1])  # type: ignore[index]
 
 
 def test_inputs_that_are_no_tuple_are_refused():

@@ -20,6 +20,7 @@ from remat_explorer.capture.operations.in_place import (
     Overwriting,
 )
 from remat_explorer.capture.profiling.profile_key import program_fingerprint
+from remat_explorer.capture.step.gates import sigmoid_in_layout
 from remat_explorer.errors import ExecutionError
 
 aten = torch.ops.aten
@@ -50,13 +51,15 @@ def other_arguments(kernel: Any, like: torch.Tensor) -> list[tuple[Any, ...]]:
         if kernel is aten.elu_backward.default:
             return [(1.0, 1.0, 1.0, False, y), (1.0, 1.0, 1.0, False, y.contiguous())]
         return [(y, *SCALARS.get(kernel, ())), (y.contiguous(), *SCALARS.get(kernel, ()))]
+    if kernel is sigmoid_in_layout:
+        return [(like.stride(),), (tuple(3 * step for step in like.stride()),)]
     if kernel in PAIRS:
         whole = torch.randn_like(like)
         return [(whole,), (whole.contiguous(),), (whole[..., :1],), (torch.tensor(0.3, dtype=like.dtype),)]
     return [(0.3,)] if kernel in NUMBERS else [()]
 
 
-@pytest.mark.parametrize(("kernel", "dtype"), USED, ids=str)
+@pytest.mark.parametrize(("kernel", "dtype"), USED, ids=lambda given: getattr(given, "__name__", None) or str(given))
 def test_the_result_over_an_operand_is_the_result_beside_it(kernel, dtype):
     assert_same_result(kernel, dtype, "cpu")
 

@@ -88,7 +88,7 @@ def test_a_cache_among_the_outputs_is_left_out():
     assert program.returned.nesting.past_key_values is None
 
 
-def test_gradients_are_named_as_in_the_model_although_it_was_exported():
+def test_gradients_are_named_as_in_the_model():
     model, args, kwargs = CASES["gpt2 with labels and mask"]()
     program = trace(model, args, kwargs)
     gradients = {result.name for result in program.results if result.kind == "gradient"}
@@ -97,7 +97,7 @@ def test_gradients_are_named_as_in_the_model_although_it_was_exported():
     assert "lm_head.weight" not in gradients  # tied
 
 
-def test_operations_are_named_by_their_modules_although_the_model_was_exported():
+def test_operations_are_named_by_their_modules():
     model, args, kwargs = CASES["bert for masked words"]()
     names = [node.name for node in rx.capture(model, args, kwargs).operations]
     assert "bert.embeddings.LayerNorm layer_norm" in names

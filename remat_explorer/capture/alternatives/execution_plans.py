@@ -29,7 +29,7 @@ from remat_explorer.capture.operations.convolution_arguments import (
     wanted_gradients,
 )
 from remat_explorer.capture.operations.implementation import CapturedImplementation, step
-from remat_explorer.documents import read_json, require_format, require_keys, write_text
+from remat_explorer.documents import read_json, require_format, require_keys, write_json
 from remat_explorer.errors import RematError
 
 FORMAT, VERSION = "remat-explorer/execution-plans", 1
@@ -82,7 +82,7 @@ def store_plans(key: dict[str, Any], plans: list[ExecutionPlan]) -> None:
     document = {"format": FORMAT, "version": VERSION, "key": key, "plans": [asdict(plan) for plan in plans]}
     with contextlib.suppress(OSError):
         cache_folder().mkdir(parents=True, exist_ok=True)
-        write_text(entry_path("cudnn", key), json.dumps(document, separators=(",", ":")) + "\n")
+        write_json(entry_path("cudnn", key), document)
 
 
 def title(plan: ExecutionPlan) -> str:

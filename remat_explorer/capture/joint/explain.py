@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch._functorch._aot_autograd.descriptors import ParamAOTInput, PlainAOTInput
 
+from remat_explorer.capture.joint.content import RANDOM, Unknown
 from remat_explorer.errors import CaptureError
 
 _CAPTURE = str(Path(__file__).parents[1])
@@ -27,18 +28,39 @@ class _Explanation:
     advice: str
 
 
+_AT_RANDOM = _Explanation(
+    "",
+    "control flow is random: it depends on a number that was drawn",
+    "A plan runs the same operations in every step: use torch.where instead of `if`, or switch off what is done at "
+    "random, such as layers that are dropped (layerdrop=0.0 in the model's configuration)",
+)
+_EXPERTS = _Explanation(
+    "",
+    "which entries each expert gets, and so the size of a tensor, depends on {reason}",
+    'Take experts that compute with static sizes: model.set_experts_implementation("grouped_mm") or "batched_mm"',
+)
+_OBSERVER = _Explanation(
+    "",
+    "an observer for quantization looks into {reason}",
+    "Take observers that are fused with their quantization, as those of torch.ao.quantization.get_default_qat_qconfig",
+)
+_BRANCHES = _Explanation(
+    "",
+    "torch.{operator} is an operator over parts of a model, which a plan cannot see",
+    "Use torch.where of both results; or a plain `if`, which may look into inputs and buffers",
+)
 _KNOWN = (
     _Explanation(
         r"DataDependentOutputException|GuardOnDataDependentSymNode",
-        "it reads a number out of a tensor, which no static plan knows beforehand",
-        "Shapes and control flow must not depend on the data: use torch.where instead of `if`, and keep bool(), "
-        "float(), int(), .item() and .tolist() of tensors out of forward",
+        "it reads a number out of a tensor{depends}, which no static plan knows beforehand",
+        "Shapes and control flow may depend on what is in inputs and buffers alone: use torch.where instead of `if`, "
+        "and keep bool(), float(), int(), .item() and .tolist() of other tensors out of forward",
     ),
     _Explanation(
         r"DynamicOutputShapeException: aten\.(\w+)",
-        "the size of what {0} gives depends on the data",
-        "Shapes and control flow must not depend on the data: use torch.where or a product with the mask instead of "
-        "picking entries, and padding instead of lengths",
+        "the size of what {0} gives depends on {reason}",
+        "Shapes and control flow may depend on what is in inputs and buffers alone: use torch.where or a product with "
+        "the mask instead of picking entries, and padding instead of lengths",
     ),
     _Explanation(
         r"same device|FakeTensorDeviceMismatch",
@@ -88,12 +110,13 @@ _KNOWN = (
 )
 
 
-def explain(error: Exception, model: nn.Module, module: str = "") -> CaptureError:
+def explain(error: Exception, model: nn.Module, module: str = "", refused: Unknown | None = None) -> CaptureError:
     """The `CaptureError` for whatever was raised while ``model`` was traced; ``error`` is to be its cause.
 
     Args:
         error: what was raised. A CaptureError says what it has to say already, and only learns where it was.
         module: the innermost module that was running, as people name it.
+        refused: what that depends on whose content was asked for, if it was.
 
     >>> print(explain(RuntimeError("output 0 was modified by an inplace operation"), nn.ReLU(), "'0' (ReLU)"))
     ReLU cannot be captured as a static training graph: in '0' (ReLU), a tensor that its backward pass needs is \
@@ -103,9 +126,24 @@ overwritten in place; plain PyTorch refuses this, too. Use the operation that is
     if isinstance(error, CaptureError):
         return CaptureError(f"{error} ({place})") if place else error
     text = f"{type(error).__name__}: {error}"
-    for explanation in _KNOWN:
+    asked = re.match("DataDependent|GuardOnData|DynamicOutput", text) and refused
+    operator = _higher_order_operator(error)
+    special = (_AT_RANDOM,) if asked and asked.reason == RANDOM.reason else ()
+    if asked and "experts" in module and hasattr(model, "set_experts_implementation"):
+        special = (_EXPERTS,)
+    elif asked and "FakeQuantize" in module:
+        special = (_OBSERVER,)
+    elif operator:
+        special = (_BRANCHES,)
+    for explanation in (*special, *_KNOWN):
         if match := re.search(explanation.pattern, text):
-            met, advice = explanation.met.format(*match.groups(), error=first_line(error)), explanation.advice
+            words = {
+                "operator": operator,
+                "error": first_line(error),
+                "depends": f" that depends on {refused.reason}" if refused else "",
+                "reason": refused.reason if refused else "the data",
+            }
+            met, advice = explanation.met.format(*match.groups(), **words), explanation.advice
             break
     else:
         met = first_line(error)
@@ -161,6 +199,13 @@ def first_line(error: BaseException) -> str:
     """
     text = str(error).strip()
     return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
+
+
+def _higher_order_operator(error: BaseException) -> str:
+    """The operator over functions, such as ``cond``, in which an error was raised, or nothing."""
+    frames = traceback.extract_tb(error.__traceback__)
+    files = [PurePath(f.filename) for f in frames if PurePath(f.filename).parent.name == "_higher_order_ops"]
+    return next((file.stem for file in files if file.stem in ("cond", "while_loop", "map", "scan")), "")
 
 
 def _source_line(error: BaseException) -> str:

@@ -74,7 +74,7 @@ class _Plain(nn.Module):
         self.training = step.training
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return self._step[0].results_of(self.model, tensors)
+        return self._step[0].watched_results_of(self.model, tensors)
 
 
 class _Retold(Interpreter):

@@ -65,12 +65,12 @@ def _copy_of(module: GraphModule, node: Node, parameter: torch.Tensor, fakes: Fa
         graph = module.graph
         with graph.inserting_before(output_node(module)) if at_the_end else graph.inserting_after(node):
             made = graph.call_function(target, (node, given) if given else (node,), kwargs)
-        made.meta = _meta_of(node)
+        made.meta = meta_of(node)
         fakes[made] = run_node(made, fakes)
         node = made
     return node
 
 
-def _meta_of(node: Node) -> dict[str, object]:
+def meta_of(node: Node) -> dict[str, object]:
     """The origin of a node, for one that takes its place; its meaning as an input, which it may have, stays its own."""
     return {key: entry for key, entry in node.meta.items() if key != "desc"}

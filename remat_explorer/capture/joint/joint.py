@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import logging
 import threading
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,19 +18,26 @@ from typing import Any
 import torch
 from torch import nn
 from torch._functorch._aot_autograd.descriptors import BufferAOTInput, ParamAOTInput
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Node
 
+from remat_explorer.capture.joint.assumptions import Assumption
+from remat_explorer.capture.joint.content import Content, Evaluation, Given, Unknown
+from remat_explorer.capture.joint.draws_of_python import DrawsOfPython
 from remat_explorer.capture.joint.explain import explain
 from remat_explorer.capture.joint.export import ExportedStep
+from remat_explorer.capture.joint.knowing_mode import Knowledge
+from remat_explorer.capture.joint.known_sizes import fix_sizes
 from remat_explorer.capture.joint.module_paths import ModulePaths
 from remat_explorer.capture.joint.source_lines import SourceLines
 from remat_explorer.capture.step.autocast import no_autocast
+from remat_explorer.capture.step.kept_casts import casts_are_kept
 from remat_explorer.capture.step.kernels import kernels_of_plain_pytorch
 from remat_explorer.capture.step.training_step import TrainingStep
 from remat_explorer.errors import CaptureError
 
-# Tracing changes settings of the whole process for a while: torch's default kernels, loggers, autograd.Function.
+# Tracing changes settings of the whole process for a while: torch's default kernels, loggers, autograd.Function, and
+# how attributes of modules are read.
 _ONE_AT_A_TIME = threading.Lock()
 LOUD = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes")
 
@@ -39,11 +47,15 @@ class Joint:
     """The joint graph, and for each of its nodes the path of the module and the line that it comes from.
 
     The descriptors in ``meta["desc"]`` name parameters and buffers as the model does.
+
+    Attributes:
+        reads: what was read out of inputs and buffers on the way.
     """
 
     module: GraphModule
     paths: dict[Node, str]
     lines: dict[Node, str]
+    reads: tuple[Assumption, ...]
 
 
 def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...]) -> Joint:
@@ -55,28 +67,42 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...]) -> Joint:
     Raises:
         CaptureError: if neither works; the message says what the direct trace met, and where.
     """
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
-    fake = _faker(mode, step, tensors)
-    step.hold(lambda tensor: fake(tensor) if _is_empty(tensor) else tensor)
+    knowledge = Knowledge(Evaluation(dict(step.model.named_buffers()), tensors))
+    fake = _faker(knowledge, step, tensors)
+    step.hold(lambda tensor: tensor if isinstance(tensor, nn.Parameter) and not _is_empty(tensor) else fake(tensor))
     fakes = tuple(fake(tensor) for tensor in tensors)
     devices = sorted({t.device.index or 0 for t in step.parameters() if t.device.type == "cuda"})
     paths, lines = ModulePaths(step.model), SourceLines()
-    with _ONE_AT_A_TIME, torch.random.fork_rng(devices), _tracing():
+    with (
+        _ONE_AT_A_TIME,
+        torch.random.fork_rng(devices),
+        _tracing(),
+        step.reads.recording(),
+        DrawsOfPython() as draws,
+    ):
         try:
-            with paths.watching(), lines:
+            with paths.watching(draws.look), lines:
                 graph = _export_joint(step, fakes)
+            draws.refuse(step.model)
         except Exception as error:  # whatever a person's model does while it is traced
-            explained = explain(error, step.model, paths.innermost)
+            if not isinstance(error, CaptureError):
+                draws.refuse(step.model, error)
+            explained = explain(error, step.model, paths.innermost, knowledge.refused)
             if isinstance(error, CaptureError):
                 raise explained from error.__cause__
             paths, lines = ModulePaths(step.model), SourceLines()
+            knowledge.forget()
             try:
                 graph = _export_joint(ExportedStep(step, fakes, paths.at), fakes)
             except Exception:  # what the export met says less: it comes later, and is not the person's code
                 raise explained from error
+            if not any(_is_empty(tensor) for tensor in (*step.model.parameters(), *tensors)):
+                warnings.warn(_exported_in_words(step.model, explained), stacklevel=2)
+    fix_sizes(graph)
     _use_names_of_the_model(graph, step.names)
     nodes = graph.graph.nodes
-    return Joint(graph, {node: paths.of(node) for node in nodes}, {node: lines.of(node) for node in nodes})
+    reads = tuple(knowledge.assumptions)
+    return Joint(graph, {node: paths.of(node) for node in nodes}, {node: lines.of(node) for node in nodes}, reads)
 
 
 def _export_joint(step: nn.Module, fakes: tuple[torch.Tensor, ...]) -> GraphModule:
@@ -91,28 +117,42 @@ def _export_joint(step: nn.Module, fakes: tuple[torch.Tensor, ...]) -> GraphModu
         return aot_export_joint_with_descriptors(stack, step, fakes, decompositions={}).graph_module
 
 
+def _exported_in_words(model: nn.Module, direct: CaptureError) -> str:
+    return (
+        f"{type(model).__name__} is captured by torch.export, because a direct trace failed ({direct}). Code that asks "
+        "whether it is exported may then compute in another way than in plain PyTorch, so that last digits may differ"
+    )
+
+
 def _is_empty(tensor: torch.Tensor) -> bool:
     return isinstance(tensor, FakeTensor) or tensor.device.type == "meta"
 
 
-def _faker(mode: FakeTensorMode, step: TrainingStep, tensors: tuple[torch.Tensor, ...]) -> Any:
-    """A function from tensors to FakeTensors of ``mode``, the same for the same tensor."""
+def _faker(knowledge: Knowledge, step: TrainingStep, tensors: tuple[torch.Tensor, ...]) -> Any:
+    """A function from tensors to FakeTensors, the same for the same tensor; of each it is known what it contains."""
     everything = [*step.parameters(), *step.buffers(), *tensors]
     home = next((t.device for t in everything if t.device.type != "meta"), torch.device("cpu"))
+    given: dict[int, Content | Unknown] = {}
+    given |= {id(t): Given("buffer", name=step.names[name]) for name, t in step.named_buffers()}
+    given |= {id(tensor): Given("input", place) for place, tensor in enumerate(tensors)}
     made: dict[int, torch.Tensor] = {}
 
     def fake(tensor: torch.Tensor) -> torch.Tensor:
-        if id(tensor) not in made:
-            if _is_empty(tensor):
-                device = home if tensor.device.type == "meta" else tensor.device
-                with mode:
-                    made[id(tensor)] = torch.empty_strided(
-                        tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device
-                    )
-            else:
-                made[id(tensor)] = mode.from_tensor(tensor)
+        if id(tensor) in made:
+            return made[id(tensor)]
+        if _is_empty(tensor):
+            device = home if tensor.device.type == "meta" else tensor.device
+            with knowledge.mode:
+                empty = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
+            made[id(tensor)] = knowledge.know(empty, Unknown("inputs or buffers that have a shape but no content"))
+        else:
+            made[id(tensor)] = knowledge.know(knowledge.mode.from_tensor(tensor), given[id(tensor)])
         return made[id(tensor)]
 
+    for name, parameter in step.named_parameters():
+        if not _is_empty(parameter):
+            unknown = Unknown(f"the parameter {step.names[name]!r}, whose content changes from step to step")
+            made[id(parameter)] = knowledge.know(knowledge.mode.from_tensor(parameter, static_shapes=True), unknown)
     return fake
 
 
@@ -140,7 +180,7 @@ def _tracing() -> Iterator[None]:
     for logger in loggers:
         logger.disabled = True
     try:
-        with torch.inference_mode(False), no_autocast(), kernels_of_plain_pytorch():
+        with torch.inference_mode(False), no_autocast(), kernels_of_plain_pytorch(), casts_are_kept():
             yield
     finally:
         for logger, disabled in zip(loggers, before, strict=True):

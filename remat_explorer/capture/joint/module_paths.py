@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from torch import nn
 from torch._C._autograd import _get_sequence_nr
@@ -40,15 +40,21 @@ class ModulePaths:
         self._spans.append((_get_sequence_nr(), path))
 
     @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
-        """Follow every module that is called."""
+    def watching(self, look: Callable[[str], None] = lambda module: None) -> Iterator[None]:
+        """Follow every module that is called.
+
+        Args:
+            look: told, whenever a module is entered or left, what ran until then, as `innermost`.
+        """
 
         def enter(module: nn.Module, _: object) -> None:
+            look(self.innermost)
             outer = self._entered[-1][1] if self._entered else ""
             self._entered.append((module, self._names.get(id(module), outer)))
             self.at(self._entered[-1][1])
 
         def leave(module: nn.Module, _: object, __: object) -> None:
+            look(self.innermost)
             while self._entered and self._entered.pop()[0] is not module:
                 pass  # a module that raised was never left, and the model went on without it
             self.at(self._entered[-1][1] if self._entered else "")

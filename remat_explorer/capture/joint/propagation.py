@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch._functorch._aot_autograd.descriptors import TangentAOTInput
 from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
+from remat_explorer.capture.joint.recurrent_layers import kernel_of
 from remat_explorer.errors import CaptureError
 
 Fakes = dict[Node, Any]
@@ -35,7 +37,7 @@ def propagate(module: GraphModule, real: Mapping[Node, torch.Tensor] | None = No
     with torch.no_grad(), mode if real is None else torch.random.fork_rng():
         for node in module.graph.nodes:
             if node.op == "placeholder":
-                values[node] = node.meta["val"] if real is None else real[node]
+                values[node] = _given(node) if real is None else real[node]
             elif node.op == "get_attr":
                 values[node] = getattr(module, str(node.target))
                 if real is None and not isinstance(values[node], FakeTensor):
@@ -47,6 +49,14 @@ def propagate(module: GraphModule, real: Mapping[Node, torch.Tensor] | None = No
     return {node: pytree.tree_map_only(torch.Tensor, mode.from_tensor, value) for node, value in values.items()}
 
 
+def _given(node: Node) -> Any:
+    """The FakeTensor of an input. A gradient that comes from outside has storage of its own, not the output's."""
+    fake = node.meta["val"]
+    if not isinstance(node.meta.get("desc"), TangentAOTInput):
+        return fake
+    return torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
+
+
 def run_node(node: Node, values: Mapping[Node, Any]) -> Any:
     """What a call gives for the values of its arguments.
 
@@ -54,7 +64,7 @@ def run_node(node: Node, values: Mapping[Node, Any]) -> Any:
         CaptureError: if that is no tensor.
     """
     args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
-    value = node.target(*args, **kwargs)  # type: ignore[operator]
+    value = kernel_of(node)(*args, **kwargs)
     if not tensors_of(value):
         raise CaptureError(f"{node.target} gives no tensor; such an operation has no place in a plan")
     return value

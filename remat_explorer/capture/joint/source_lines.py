@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import sys
 from bisect import bisect_right
 from collections.abc import Callable
@@ -66,6 +67,16 @@ def line_of(frame: FrameType | None) -> str:
             line = f"{name}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
+
+
+def reading_line(frame: FrameType | None) -> tuple[str, str]:
+    """The innermost line outside of torch and of the capture, with its text: who reads a number out of a tensor."""
+    while frame is not None:
+        if name := _name(frame.f_code.co_filename):
+            text = linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals).strip()
+            return f"{name}:{frame.f_lineno}", text
+        frame = frame.f_back
+    return "", ""
 
 
 @cache

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from torch.fx import Node
 
 from remat_explorer.capture.joint.randomness import is_random
+from remat_explorer.capture.joint.recurrent_layers import kernel_of
 from remat_explorer.capture.operations.in_place import IN_PLACE, takeover_of
 from remat_explorer.capture.operations.program import Body, Call
 from remat_explorer.capture.operations.reads_and_writes import calls_of, overwritten_by, writes_of
@@ -22,8 +23,8 @@ def body_of(draft: OperationDraft, storages: Storages, number: Mapping[StorageDr
         storages: the graph it belongs to.
         number: value id of each storage.
     """
-    targets = [IN_PLACE[node.target] if node in draft.in_place else node.target for node in draft.nodes]  # type: ignore[index]
-    calls = [Call(node, target) for node, target in zip(draft.nodes, targets, strict=True)]  # type: ignore[arg-type]
+    targets = [IN_PLACE[node.target] if node in draft.in_place else kernel_of(node) for node in draft.nodes]  # type: ignore[index]
+    calls = [Call(node, target) for node, target in zip(draft.nodes, targets, strict=True)]
     return _body(calls, draft.writes, is_random(draft.nodes), storages, number)
 
 

@@ -6,7 +6,8 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import Node
 
-from remat_explorer.capture.operations.in_place import COMMUTATIVE, IN_PLACE, covers, takeover_of
+from remat_explorer.capture.joint.spare_room import is_copy_of
+from remat_explorer.capture.operations.in_place import COMMUTATIVE, IN_PLACE, covers, swap_operands, takeover_of
 from remat_explorer.capture.operations.storages import OperationDraft, StorageDraft, Storages
 
 aten = torch.ops.aten
@@ -23,10 +24,33 @@ def contract(storages: Storages, kinds: tuple[str, ...] = ()) -> None:
         storages: operations and storages.
         kinds: of alternative implementations that operations will get; what they read must remain a value.
     """
+    join_copies(storages)
     fuse_unary(storages, NORMALIZED if "output-activated" in kinds else ())
     fuse_tied_sums(storages)
     merge_leaves(storages)
     merge_fan_out_sums(storages)
+
+
+def join_copies(storages: Storages) -> None:
+    """Make the copy of a result that lies in a larger storage right where the result is made.
+
+    Whatever keeping the storage makes possible, keeping the copy makes possible for less; while the operation runs,
+    the copy is there beside the storage.
+
+    Source: `remat_explorer.capture.joint.spare_room`, which inserts the copies.
+    """
+    readers = storages.readers()
+    producer = {storage: draft for draft in storages.operations for storage in draft.writes}
+    for draft in list(storages.operations):
+        if (len(draft.nodes), len(draft.reads), len(draft.writes)) != (1, 1, 1):
+            continue
+        (source,), (copied,) = draft.reads, draft.writes
+        maker = producer[source]
+        if is_copy_of(draft.nodes[0], source.carrier) and readers[source] == [draft] and not source.persistent:
+            maker.nodes += draft.nodes
+            maker.writes[maker.writes.index(source)] = copied
+            producer[copied] = maker
+            storages.operations.remove(draft)
 
 
 def fuse_unary(storages: Storages, apart: tuple[OpOverload, ...] = ()) -> None:
@@ -70,7 +94,7 @@ def _unary_call(draft: OperationDraft, storages: Storages) -> Node | None:
     if call.args[0] is not sources[0]:
         if call.target not in COMMUTATIVE or call.kwargs or call.args[1] is not sources[0]:
             return None  # with a factor, as in torch.add(a, b, alpha=2), operands cannot change places
-        call.args = (sources[0], call.args[0])  # the first operand is overwritten
+        swap_operands(call)
     return call
 
 
@@ -130,7 +154,8 @@ def fuse_tied_sums(storages: Storages) -> None:
         maker = producer[late]
         if readers[late] != [draft] or late.persistent or not maker.backward or not covers(first, call, storages):
             continue
-        call.args = (first, second)  # the sum is the same; the first operand is overwritten
+        if call.args[0] is not first:
+            swap_operands(call)
         maker.nodes.append(call)
         maker.in_place |= {call}
         maker.reads = list(dict.fromkeys([*maker.reads, early]))

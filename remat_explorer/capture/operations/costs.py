@@ -21,6 +21,10 @@ SHAPE_ONLY: dict[Any, int] = {  # arguments of which a kernel needs the shape an
     aten.avg_pool2d_backward: 1,
     aten._adaptive_avg_pool2d_backward: 1,
 }
+LAYERS: dict[Any, int] = {  # recurrent ones: how often each weight meets each row of input or state
+    aten.mkldnn_rnn_layer: 1,
+    aten.mkldnn_rnn_layer_backward: 2,
+}
 
 
 def flops(node: Node, fakes: Mapping[Node, Any]) -> int:
@@ -30,6 +34,9 @@ def flops(node: Node, fakes: Mapping[Node, Any]) -> int:
     number of groups; there, each gradient takes what the forward pass takes.
     """
     packet = getattr(node.target, "overloadpacket", None)
+    if packet in LAYERS:
+        x, ih, hh = (fakes[argument] for argument in node.args[:3])  # type: ignore[index]
+        return LAYERS[packet] * 2 * x.shape[0] * x.shape[1] * (ih.numel() + hh.numel())
     if packet not in flop_registry:
         return 0
     arguments: Any = map_arg((node.args, node.kwargs), fakes.__getitem__)

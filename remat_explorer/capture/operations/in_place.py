@@ -9,7 +9,7 @@ Source: MONeT (Shah et al., ICLR 2021), appendix C.1, for operations in place as
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,14 +20,16 @@ from torch.fx.node import map_arg
 
 from remat_explorer.capture.joint.randomness import is_random
 from remat_explorer.capture.operations.storages import OperationDraft, StorageDraft, Storages
+from remat_explorer.capture.step.gates import sigmoid_in_layout, sigmoid_in_layout_
 
 aten = torch.ops.aten
-IN_PLACE = {
+IN_PLACE: dict[Any, Callable[..., Any]] = {
     aten.relu.default: aten.relu_.default,
     aten.hardtanh.default: aten.hardtanh_.default,
     aten.gelu.default: aten.gelu_.default,
     aten.silu.default: aten.silu_.default,
     aten.sigmoid.default: aten.sigmoid_.default,
+    sigmoid_in_layout: sigmoid_in_layout_,
     aten.tanh.default: aten.tanh_.default,
     aten.leaky_relu.default: aten.leaky_relu_.default,
     aten.hardswish.default: aten.hardswish_.default,
@@ -42,7 +44,8 @@ IN_PLACE = {
 }
 ROUNDS_OTHERWISE = {aten.mul.Scalar: (torch.bfloat16, torch.float16)}  # mul_ does not round the factor first
 COMMUTATIVE = (aten.add.Tensor, aten.mul.Tensor)
-OVER_GRADIENT = {  # the gradient of the output comes first, and takes the gradient of the input
+SWAPPED = "swapped"  # key of Node.meta: the operands of a commutative call have changed places
+OVER_GRADIENT: dict[Any, Any] = {  # the gradient of the output comes first, and takes the gradient of the input
     aten.threshold_backward.default: aten.threshold_backward.grad_input,
     aten.hardtanh_backward.default: aten.hardtanh_backward.grad_input,
     aten.gelu_backward.default: aten.gelu_backward.grad_input,
@@ -66,14 +69,14 @@ class Overwriting:
     (True, [1.0, 1.0], [2.0, 2.0])
     """
 
-    plain: OpOverload
+    plain: Callable[..., Any]
     position: int = 0
 
     def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         kernel, args, kwargs = self.lowered(args, kwargs)
         return kernel(*args, **kwargs)
 
-    def lowered(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[OpOverload, Any, Any]:
+    def lowered(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Callable[..., Any], Any, Any]:
         """The operator that does it, with its arguments."""
         if self.plain in OVER_GRADIENT:
             kernel = OVER_GRADIENT[self.plain]
@@ -82,7 +85,8 @@ class Overwriting:
         return IN_PLACE[self.plain], (args[self.position], *others), kwargs
 
     def __str__(self) -> str:
-        return f"{self.plain} over argument {self.position}"
+        plain = self.plain if isinstance(self.plain, OpOverload) else self.plain.__qualname__
+        return f"{plain} over argument {self.position}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +105,15 @@ def covers(source: Node, call: Node, storages: Storages) -> bool:
     return (before.dtype, before.shape, before.stride()) == (after.dtype, after.shape, after.stride()) and (
         storages.of_node[source].bytes == storages.of_node[call].bytes == before.numel() * before.element_size()
     )
+
+
+def swap_operands(call: Node) -> None:
+    """Let the operands of a commutative call change places, so that the other one is first and may be overwritten.
+
+    No number changes. The strides of a result may be those of the first operand, so it is noted.
+    """
+    call.args = (call.args[1], call.args[0])
+    call.meta[SWAPPED] = not call.meta.get(SWAPPED, False)
 
 
 def takeover_of(draft: OperationDraft, storages: Storages) -> Takeover | None:

@@ -15,6 +15,7 @@ _KNOWN = {
     "_native_batch_norm_legit_functional": "batch_norm",
     "_native_batch_norm_legit_no_training": "batch_norm",
     "addmm": "linear",
+    "sigmoid_in_layout": "sigmoid",
     "threshold_backward": "relu_backward",
     "_to_copy": "cast",
 }

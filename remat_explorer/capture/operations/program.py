@@ -11,6 +11,9 @@ from torch import nn
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
+from remat_explorer.capture.joint.assumptions import Assumptions
+from remat_explorer.capture.step.attributes import Changes
+from remat_explorer.capture.step.reads import Reads
 from remat_explorer.capture.step.returned import Returned
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute
@@ -175,6 +178,9 @@ class Program:
         in_place: for each operation that may overwrite an input the body that does, by the default implementation.
         choices: bodies of the other implementations, by operation and number of the implementation: the one that takes
             new tensors, and the one that overwrites an input, or None.
+        assumptions: what the trace read out of inputs and buffers; the program serves steps in which it would be read.
+        reads: which attributes of the model the trace has read.
+        changes: which attributes a forward pass changes.
     """
 
     graph: Graph
@@ -189,6 +195,9 @@ class Program:
     fakes: Mapping[Node, Any]
     in_place: Mapping[int, Body] = field(default_factory=dict)
     choices: Mapping[tuple[int, int], tuple[Body, Body | None]] = field(default_factory=dict)
+    assumptions: Assumptions = field(default_factory=Assumptions)
+    reads: Reads | None = None
+    changes: Changes = field(default_factory=dict)
 
     def body(self, statement: Compute) -> Body:
         """What runs for a statement of a plan of `graph`."""

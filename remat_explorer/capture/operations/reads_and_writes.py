@@ -8,6 +8,7 @@ from typing import Any
 from torch.fx import Node
 from torch.fx.node import map_arg
 
+from remat_explorer.capture.joint.recurrent_layers import kernel_of
 from remat_explorer.capture.operations.implementation import CapturedImplementation
 from remat_explorer.capture.operations.in_place import IN_PLACE, covers
 from remat_explorer.capture.operations.program import Call
@@ -28,7 +29,7 @@ def calls_of(draft: OperationDraft, way: CapturedImplementation, over: bool = Fa
         if node in replaced:
             calls += way.steps_over if over and node is way.main else replaced[node].steps
         elif node.target is not operator.getitem or node.args[0] not in replaced:
-            calls.append(Call(node, IN_PLACE[node.target] if node in draft.in_place else node.target))  # type: ignore[index, arg-type]
+            calls.append(Call(node, IN_PLACE[node.target] if node in draft.in_place else kernel_of(node)))  # type: ignore[index]
     return calls
 
 

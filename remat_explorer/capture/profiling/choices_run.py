@@ -11,10 +11,10 @@ import torch
 from remat_explorer.capture.operations.program import Body, Program, Registers
 from remat_explorer.capture.out_of_memory import is_out_of_memory
 from remat_explorer.capture.profiling.memory_meter import memory_meter
+from remat_explorer.capture.profiling.storage_census import Choice, StorageCensus, beside
 from remat_explorer.capture.stopwatch import seconds_of
 from remat_explorer.errors import OutOfMemoryError
 
-Numbers = dict[tuple[int, int], tuple[float, int]]
 Measure = Callable[[int, int, Registers], None]
 
 
@@ -38,7 +38,7 @@ class ChoicesRun:
     step: Callable[[int], None]
 
     @property
-    def choices(self) -> list[tuple[int, int]]:
+    def choices(self) -> list[Choice]:
         """Operation and number of each implementation that is measured here."""
         operations = enumerate(self.program.graph.operations)
         several = [(k, node) for k, node in operations if len(node.implementations) > 1 or node.optional]
@@ -48,49 +48,35 @@ class ChoicesRun:
         """How many implementations run in all."""
         return len(self.choices) * (repeats + 2)
 
-    def measured(self, bind: Callable[[], Registers], repeats: int) -> Numbers:
-        """Seconds, the least of some timed runs, and workspace in bytes, by operation and number of the implementation.
+    def measured(self, bind: Callable[[], Registers], repeats: int, census: StorageCensus) -> dict[Choice, float]:
+        """Seconds, the least of some timed runs, by operation and number of the implementation.
 
         Args:
             bind: gives registers that hold the resident tensors.
             repeats: timed runs, after one that warms up and before one that meters memory.
+            census: sees what every implementation makes and needs.
         """
-        seconds: dict[tuple[int, int], list[float]] = {choice: [] for choice in self.choices}
+        seconds: dict[Choice, list[float]] = {choice: [] for choice in self.choices}
 
         def timed(k: int, code: int, registers: Registers) -> None:
-            body = self._bodies(k, code)[0]
+            body = census.forms((k, code))[0]
             scratch = dict(registers)
             seconds[k, code].append(seconds_of(lambda: body.run(scratch), self.device))
             self._keep(body, scratch, registers)
 
         for _ in range(repeats + 1):
             self._walk(bind(), timed)
-        workspace = self._workspace(bind())
-        return {choice: (min(seconds[choice][1:]), workspace[choice]) for choice in self.choices}
-
-    def _workspace(self, registers: Registers) -> dict[tuple[int, int], int]:
-        """The larger of what the implementation needs beside its input and over it."""
-        sections: list[tuple[tuple[int, int], int]] = []  # implementation, and bytes of results less those taken over
-        sizes = self.program.graph.value_bytes.tolist()
         with memory_meter(self.device) as meter:
 
             def metered(k: int, code: int, registers: Registers) -> None:
-                for body in self._bodies(k, code):
-                    scratch = dict(registers)
-                    made = sum(sizes[v] for v in body.outputs)
-                    if body.overwrites is not None:
-                        scratch[body.overwrites] = registers[body.overwrites].clone()
-                        made -= registers[body.overwrites].untyped_storage().nbytes()
-                    with meter.section():
-                        body.run(scratch)
-                    sections.append(((k, code), made))
+                for body in census.forms((k, code)):
+                    scratch = beside(body, registers)
+                    census.run((k, code), body, scratch, meter.section)
                     self._keep(body, scratch, registers)
 
-            self._walk(registers, metered)
-        workspace: dict[tuple[int, int], int] = {}
-        for (choice, made), reading in zip(sections, meter.readings, strict=True):
-            workspace[choice] = max(workspace.get(choice, 0), reading.highest - reading.before - made)
-        return workspace
+            self._walk(bind(), metered)
+        census.read(meter.readings)
+        return {choice: min(times[1:]) for choice, times in seconds.items()}
 
     def _walk(self, registers: Registers, measure: Measure) -> None:
         graph, several = self.program.graph, set(self.choices)
@@ -117,14 +103,6 @@ class ChoicesRun:
             for v in [v for v in held if last_reader[v] <= k and not graph.persistent[v]]:
                 registers.pop(self.program.carriers[v], None)
                 held.discard(v)
-
-    def _bodies(self, k: int, code: int) -> list[Body]:
-        """The body that takes new tensors, and the one that overwrites an input, where there is one."""
-        if code == 1:
-            over = self.program.in_place.get(k)
-            return [self.program.bodies[k], *([over] if over is not None else [])]
-        beside, over = self.program.choices[k, code]
-        return [beside, *([over] if over is not None else [])]
 
     def _keep(self, body: Body, scratch: Registers, registers: Registers) -> None:
         """Keep the outputs that no implementation before this one has made."""

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import math
 from dataclasses import dataclass
 
 from remat_explorer.cache_folder import cache_folder, entry_path
 from remat_explorer.capture.profiling.profile_key import Key
-from remat_explorer.documents import quote, read_json, require_format, require_keys, write_text
+from remat_explorer.documents import quote, read_json, require_format, require_keys, write_json
+from remat_explorer.entry_checks import require_bytes, require_list
 from remat_explorer.errors import RematError
 from remat_explorer.graph import Graph
 
-FORMAT, VERSION = "remat-explorer/profile", 2  # another version too when operations run or are metered otherwise
-_PROFILE = ("format", "version", "key", "seconds", "workspace")
+FORMAT, VERSION = "remat-explorer/profile", 3  # another version too when operations run or are metered otherwise
+_PROFILE = ("format", "version", "key", "seconds", "workspace", "overwrites", "values", "resident")
 
 
 @dataclass(frozen=True)
@@ -29,55 +29,81 @@ class Profile:
     Attributes:
         seconds: above 0; a cost of 0 would let a solver repeat an operation for nothing.
         workspace: bytes that are needed only while the operation runs.
+        overwrites: whether an output takes over the storage that the implementation overwrites.
+        values: bytes of the values, in their order.
+        resident: bytes that are there before the first operation.
 
     Raises:
-        RematError: if a number is impossible, or the two differ in length.
+        RematError: if a number is impossible, or the first three differ in length.
 
-    >>> Profile((0.5,), (-1,))
+    >>> Profile((0.5,), (-1,), (False,), (4,), 0)
     Traceback (most recent call last):
         ...
-    remat_explorer.errors.RematError: a workspace of -1; expected bytes of at least 0
+    remat_explorer.errors.RematError: a workspace is not a number of bytes: -1; expected a whole number of at least 0
     """
 
     seconds: tuple[float, ...]
     workspace: tuple[int, ...]
+    overwrites: tuple[bool, ...]
+    values: tuple[int, ...]
+    resident: int
 
     def __post_init__(self) -> None:
-        if len(self.seconds) != len(self.workspace):
+        if not len(self.seconds) == len(self.workspace) == len(self.overwrites):
             raise RematError(f"{len(self.seconds)} times, but {len(self.workspace)} workspaces")
         for time in self.seconds:
             if not isinstance(time, float) or not math.isfinite(time) or time <= 0:
                 raise RematError(f"a time of {quote(time)}; expected seconds above 0")
         for size in self.workspace:
-            if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-                raise RematError(f"a workspace of {quote(size)}; expected bytes of at least 0")
+            require_bytes(size, "a workspace", RematError)
+        for size in (*self.values, self.resident):
+            require_bytes(size, "a storage", RematError)
+        for overwritten in self.overwrites:
+            if not isinstance(overwritten, bool):
+                raise RematError(f"{quote(overwritten)} for what is overwritten; expected true or false")
 
     def of(self, graph: Graph) -> Graph:
-        """``graph`` with these numbers in place of its own."""
+        """``graph`` with these numbers in place of its own; it keeps its structure, by which schedules know it."""
         ways = [way for node in graph.operations for way in node.implementations]
-        numbers = zip(ways, self.seconds, self.workspace, strict=True)
-        measured = iter([dataclasses.replace(way, cost=cost, workspace=size) for way, cost, size in numbers])
+        numbers = zip(ways, self.seconds, self.workspace, self.overwrites, strict=True)
+        measured = iter(
+            [
+                dataclasses.replace(way, cost=cost, workspace=size, overwrites=way.overwrites if over else None)
+                for way, cost, size, over in numbers
+            ]
+        )
         operations = tuple(
             dataclasses.replace(node, implementations=tuple(next(measured) for _ in node.implementations))
             for node in graph.operations
         )
-        return dataclasses.replace(graph, operations=operations)
+        values = tuple(
+            dataclasses.replace(value, bytes=size) for value, size in zip(graph.values, self.values, strict=True)
+        )
+        contents = {"values": values, "operations": operations, "resident_bytes": self.resident}
+        profiled = dataclasses.replace(graph, **contents, captured_structure=None)
+        if profiled.structure == graph.structure:
+            return profiled
+        return dataclasses.replace(profiled, captured_structure=graph.structure)
 
 
-def load_profile(key: Key, implementations: int) -> Profile | None:
+def load_profile(key: Key, implementations: int, values: int) -> Profile | None:
     """The profile of that key, or None if there is none that can be trusted.
 
     Args:
         key: as `profile_key` gives it.
         implementations: how many the graph has, over all operations.
+        values: how many it has.
     """
     try:
         document = require_keys(read_json(entry_path("profile", key), RematError), _PROFILE, "the profile", RematError)
         require_format(document, FORMAT, VERSION, RematError)
-        profile = Profile(tuple(document["seconds"]), tuple(document["workspace"]))
-    except (RematError, TypeError):
+        names = ("seconds", "workspace", "overwrites", "values")
+        lists = (tuple(require_list(document[name], name, RematError)) for name in names)
+        profile = Profile(*lists, resident=document["resident"])
+    except RematError:
         return None
-    return profile if document["key"] == key and len(profile.seconds) == implementations else None
+    fitting = (len(profile.seconds), len(profile.values)) == (implementations, values)
+    return profile if document["key"] == key and fitting else None
 
 
 def store_profile(key: Key, profile: Profile) -> None:
@@ -88,7 +114,10 @@ def store_profile(key: Key, profile: Profile) -> None:
         "key": key,
         "seconds": profile.seconds,
         "workspace": profile.workspace,
+        "overwrites": profile.overwrites,
+        "values": profile.values,
+        "resident": profile.resident,
     }
     with contextlib.suppress(OSError):
         cache_folder().mkdir(parents=True, exist_ok=True)
-        write_text(entry_path("profile", key), json.dumps(document, separators=(",", ":")) + "\n")
+        write_json(entry_path("profile", key), document)

@@ -91,6 +91,9 @@ def machine_of(device: torch.device) -> Key:
     if device.type == "cuda":
         machine["gpu"] = torch.cuda.get_device_name(device)
         machine["cudnn"] = backends.cudnn.version() if backends.cudnn.enabled else None
+        machine["cudnn_deterministic"] = bool(backends.cudnn.deterministic)
+        machine["cudnn_benchmark"] = bool(backends.cudnn.benchmark)
+        machine["cudnn_benchmark_limit"] = backends.cudnn.benchmark_limit
         machine["cublas_workspace"] = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
     else:
         machine["threads"] = torch.get_num_threads()

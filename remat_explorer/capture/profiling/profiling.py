@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import _disable_current_modes
 
 from remat_explorer.capture.operations.program import Program
 from remat_explorer.capture.profiling.choices_run import ChoicesRun
@@ -16,6 +17,7 @@ from remat_explorer.capture.profiling.profile_cache import Profile, load_profile
 from remat_explorer.capture.profiling.profile_key import profile_key
 from remat_explorer.capture.profiling.profiling_run import ProfilingRun
 from remat_explorer.capture.profiling.progress_bar import progress_bar
+from remat_explorer.capture.profiling.storage_census import StorageCensus
 from remat_explorer.capture.step.autocast import no_autocast
 from remat_explorer.capture.step.losses import Loss
 from remat_explorer.capture.step.placement import Placed, exact_kernels, place, require_same_structure
@@ -40,8 +42,13 @@ def profile(
     on_progress: Callable[[int, int], None] | None = None,
     cancelled: Callable[[], bool] = lambda: False,
     refresh: bool = False,
+    exact: bool = True,
 ) -> Graph:
     """The same graph with measured seconds and workspace bytes of every implementation; the least of several times.
+
+    Storages are those that operators really make. Where they are not as large as predicted, values get the measured
+    bytes, and where an operation does not take over what it was to overwrite, it no longer says so. A schedule of the
+    captured graph is one of the profiled graph all the same: both have the same `Graph.structure`.
 
     Everything is kept in memory, as plain training does; where memory does not hold that, a schedule runs that is meant
     to take the least. Model, inputs and random state stay as they are.
@@ -59,26 +66,30 @@ def profile(
             bar on a terminal or in a notebook.
         cancelled: asked after each operation.
         refresh: measure again, and replace what the cache has.
+        exact: with cuDNN's kernels that `measure` compares with, deterministic and without autotuning; False takes
+            what is set in `torch.backends.cudnn`, which training by a plan does.
 
     Raises:
         OutOfMemoryError: if memory holds not even the schedule that takes the least.
-        ExecutionError: if the graph is not this model's, or it was cancelled.
+        ExecutionError: if the graph is not this model's, an operator gives a tensor in the storage of another without
+            its FakeTensors saying so or holds on to memory, or profiling was cancelled.
     """
     repeats = max(1, repeats)
     placed = place(model, args, kwargs, device)
     program = trace(placed.model, placed.args, placed.kwargs, loss, options=graph.options)
-    require_same_structure(graph, program.graph)
-    key = profile_key(program, placed.device, repeats)
+    require_same_structure(graph, program.graph, program.assumptions)
     count = sum(len(node.implementations) for node in graph.operations)
-    measured = None if refresh else load_profile(key, count)
-    if measured is None:
-        tensors = TrainingStep(placed.model, placed.args, placed.kwargs, loss).tensors(placed.args, placed.kwargs)
-        try:
-            measured = _measured(program, placed, tensors, everything(graph), repeats, on_progress, cancelled)
-        except OutOfMemoryError:  # the least memory that a schedule is known to take, then
-            plan = Plan.of(minimum_budget(graph).schedule)
-            measured = _measured(program, placed, tensors, plan, repeats, on_progress, cancelled)
-        store_profile(key, measured)
+    with exact_kernels() if exact else contextlib.nullcontext():
+        key = profile_key(program, placed.device, repeats)
+        measured = None if refresh else load_profile(key, count, len(graph.values))
+        if measured is None:
+            tensors = TrainingStep(placed.model, placed.args, placed.kwargs, loss).tensors(placed.args, placed.kwargs)
+            try:
+                measured = _measured(program, placed, tensors, everything(graph), repeats, on_progress, cancelled)
+            except OutOfMemoryError:  # the least memory that a schedule is known to take, then
+                plan = Plan.of(minimum_budget(graph).schedule)
+                measured = _measured(program, placed, tensors, plan, repeats, on_progress, cancelled)
+            store_profile(key, measured)
     return measured.of(graph)
 
 
@@ -96,7 +107,7 @@ def _measured(
     on_progress: Callable[[int, int], None] | None,
     cancelled: Callable[[], bool],
 ) -> Profile:
-    """The least of ``repeats`` timed runs of ``plan``, after one that warms up, and the workspace of one more.
+    """The least of ``repeats`` timed runs of ``plan``, after one that warms up, and workspace and storages of one more.
 
     Other programs, and the clock of the processor, only ever add to a time: the least of a few is nearest to what the
     operation takes, and repeats from profile to profile where a median of so few does not.
@@ -107,9 +118,10 @@ def _measured(
     total = len(computed) * (repeats + 2) + ChoicesRun(program, placed.device, lambda k: None).runs(repeats)
     devices = [placed.device] if placed.device.type == "cuda" else []
     seconds: list[list[float]] = [[] for _ in range(plan.graph.n)]
-    workspace = [0] * plan.graph.n
+    census = StorageCensus(program, placed.device)
     bar = progress_bar("profiling", total) if on_progress is None else contextlib.nullcontext(on_progress)
-    with bar as tell, exact_kernels(), torch.no_grad(), no_autocast(), torch.random.fork_rng(devices):
+    # a mode of the caller's, such as a counter of operations, may hold on to what it sees
+    with bar as tell, _disable_current_modes(), torch.no_grad(), no_autocast(), torch.random.fork_rng(devices):
         step = _steps(plan.graph, total, tell, cancelled)
         run = ProfilingRun(plan, program, placed.device, step)
         for number in range(repeats + 1):
@@ -117,17 +129,22 @@ def _measured(
             for k, elapsed in zip(computed, times, strict=True):
                 if number > 0:
                     seconds[k].append(elapsed)
-        for k, size in zip(computed, run.metered(program.bind(placed.model, tensors)), strict=True):
-            workspace[k] = max(workspace[k], size)
-        measurements = {(k, 1): (min(times), workspace[k]) for k, times in enumerate(seconds) if times}
+        registers = program.bind(placed.model, tensors)
+        resident = program.graph.resident_bytes + census.resident_difference(registers)
+        run.metered(registers, census)
+        del registers
+        least = {(k, 1): min(times) for k, times in enumerate(seconds) if times}
         if plan.graph.has_choices:
-            choices = ChoicesRun(program, placed.device, step)
-            for choice, (elapsed, size) in choices.measured(
-                lambda: program.bind(placed.model, tensors), repeats
-            ).items():
-                measurements[choice] = elapsed, max(size, measurements.get(choice, (0.0, 0))[1])
-    numbers = [measurements[choice] for choice in sorted(measurements)]
-    return Profile(tuple(max(elapsed, SHORTEST) for elapsed, _ in numbers), tuple(size for _, size in numbers))
+            others = ChoicesRun(program, placed.device, step)
+            least |= others.measured(lambda: program.bind(placed.model, tensors), repeats, census)
+    choices, sizes = sorted(least), census.bytes_of_values()
+    return Profile(
+        tuple(max(least[choice], SHORTEST) for choice in choices),
+        tuple(census.workspace(choice, sizes) for choice in choices),
+        tuple(census.takes_over(choice, sizes) for choice in choices),
+        sizes,
+        resident,
+    )
 
 
 def _steps(

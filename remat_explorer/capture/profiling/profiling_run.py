@@ -11,6 +11,7 @@ import torch
 from remat_explorer.capture.operations.program import Program, Registers
 from remat_explorer.capture.out_of_memory import is_out_of_memory
 from remat_explorer.capture.profiling.memory_meter import memory_meter
+from remat_explorer.capture.profiling.storage_census import StorageCensus, beside
 from remat_explorer.capture.stopwatch import seconds_of
 from remat_explorer.errors import OutOfMemoryError
 from remat_explorer.plan import Compute, Plan
@@ -43,29 +44,33 @@ class ProfilingRun:
         self._run(registers, compute)
         return seconds
 
-    def metered(self, registers: Registers) -> list[int]:
-        """Workspace of each computation: its highest memory less what was there before and what it makes beyond that.
+    def metered(self, registers: Registers, census: StorageCensus) -> None:
+        """Let ``census`` see every computation and what it makes, and read the meter.
 
-        An output that takes over the storage of an input is nothing beyond.
+        An operation that may overwrite an operand also runs in its other form, at its first computation.
         """
         with memory_meter(self.device) as meter:
 
             def compute(statement: Compute) -> None:
-                with meter.section():
-                    self.program.body(statement).run(registers, statement.drops)
+                choice, body = (statement.operation, 1), self.program.body(statement)
+                for form in census.forms(choice) if statement.first else ():
+                    if form is not body:
+                        census.run(choice, form, beside(form, registers), meter.section)
+                census.run(choice, body, registers, meter.section, statement.drops)
 
-            self._run(registers, compute)
-        graph = self.plan.graph
-        sizes, computed = graph.value_bytes, [s for s in self.plan.statements if isinstance(s, Compute)]
-        taken = [0 if s.overwrites is None else int(sizes[s.overwrites]) for s in computed]
-        made = [int(sizes[list(graph.outputs(s.operation))].sum()) for s in computed]
-        rows = zip(meter.readings, made, taken, strict=True)
-        return [max(0, reading.highest - reading.before - (size - over)) for reading, size, over in rows]
+            self._run(registers, compute, lambda value: census.free(value, registers, meter.section))
+            census.require_views(registers)
+        census.read(meter.readings)
 
-    def _run(self, registers: Registers, compute: Callable[[Compute], None]) -> None:
+    def _run(
+        self, registers: Registers, compute: Callable[[Compute], None], free: Callable[[int], None] | None = None
+    ) -> None:
         for statement in self.plan.statements:
             if not isinstance(statement, Compute):
-                del registers[self.program.carriers[statement.value]]
+                if free is not None:
+                    free(statement.value)
+                else:
+                    del registers[self.program.carriers[statement.value]]
                 continue
             try:
                 compute(statement)

@@ -17,9 +17,14 @@ DEVICES = ("cpu", "cuda")
 
 @dataclass(frozen=True)
 class Autocast:
-    """The device types for which autocast is on, each with its low-precision type."""
+    """The device types for which autocast is on, each with its low-precision type, and whether it keeps cast weights.
+
+    Where a weight is used twice, a kept cast adds its two gradients in low precision; without it they are added in
+    full precision, with other last digits.
+    """
 
     types: tuple[tuple[str, torch.dtype], ...]
+    keeps_casts: bool = True
 
     @classmethod
     def ambient(cls) -> Autocast:
@@ -27,25 +32,27 @@ class Autocast:
 
         >>> with torch.autocast("cpu", dtype=torch.bfloat16):
         ...     Autocast.ambient()
-        Autocast(types=(('cpu', torch.bfloat16),))
+        Autocast(types=(('cpu', torch.bfloat16),), keeps_casts=True)
         """
-        return cls(tuple((d, torch.get_autocast_dtype(d)) for d in DEVICES if torch.is_autocast_enabled(d)))
+        types = tuple((d, torch.get_autocast_dtype(d)) for d in DEVICES if torch.is_autocast_enabled(d))
+        return cls(types, torch.is_autocast_cache_enabled())
 
     @contextlib.contextmanager
     def on(self) -> Iterator[None]:
-        """Autocast as recorded, without its cache of cast weights; nested uses of autocast go without it, too.
+        """Autocast as recorded, for one forward pass: casts that are kept go when it ends, as they do in plain PyTorch.
 
-        Tracing cannot use the cache. Where a weight is used twice, the cache adds its gradients in low precision and
-        their sum differs in its last digits; plain PyTorch must go without it to be a reference.
+        Tracing switches the keeping of casts off; here it is as the person has it.
         """
         before = torch.is_autocast_cache_enabled()
-        torch.set_autocast_cache_enabled(False)
+        torch.set_autocast_cache_enabled(self.keeps_casts)
+        torch.clear_autocast_cache()
         try:
             with contextlib.ExitStack() as stack:
                 for device, dtype in self.types:
-                    stack.enter_context(torch.autocast(device, dtype=dtype, cache_enabled=False))
+                    stack.enter_context(torch.autocast(device, dtype=dtype, cache_enabled=self.keeps_casts))
                 yield
         finally:
+            torch.clear_autocast_cache()
             torch.set_autocast_cache_enabled(before)
 
 

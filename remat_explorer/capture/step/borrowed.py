@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,12 +13,15 @@ from torch import nn
 
 from remat_explorer.errors import CaptureError
 
+_CONTAINERS = (list, dict, set, OrderedDict, defaultdict, deque)
 _REGISTRIES = ("_parameters", "_buffers", "_modules")
 
 
 @contextlib.contextmanager
 def left_as_it_was(model: nn.Module) -> Iterator[None]:
-    """Undo every change of attributes, and of lists and dictionaries held by attributes, in ``model`` and its parts.
+    """Undo every change of attributes, and of containers held by attributes, in ``model`` and its parts.
+
+    Hooks are such dictionaries: a library may add its own in the first pass, and note on an attribute that it has.
 
     A forward pass may keep an output or fill a cache. While it is traced, those are tensors without content, which
     neither a second pass nor the person may find there. The contents of tensors are not looked after.
@@ -24,7 +29,7 @@ def left_as_it_was(model: nn.Module) -> Iterator[None]:
     saved = [(module, dict(module.__dict__)) for module in model.modules()]
     contents: list[tuple[Any, Any]] = []
     for _, attributes in saved:
-        contents += [(value, value.copy()) for value in attributes.values() if type(value) in (list, dict)]
+        contents += [(value, value.copy()) for value in attributes.values() if type(value) in _CONTAINERS]
         contents += [(attributes[name], attributes[name].copy()) for name in _REGISTRIES]
     try:
         yield
@@ -34,7 +39,7 @@ def left_as_it_was(model: nn.Module) -> Iterator[None]:
             module.__dict__.update(attributes)
         for value, content in contents:
             value.clear()
-            value.extend(content) if isinstance(value, list) else value.update(content)
+            value.extend(content) if isinstance(value, list | deque) else value.update(content)
 
 
 @contextlib.contextmanager
@@ -57,7 +62,9 @@ def borrowed(model: nn.Module, tensors: dict[int, torch.Tensor]) -> Iterator[Non
             for registry in (module._parameters, module._buffers):
                 registry.update({name: tensors[id(t)] for name, t in registry.items() if t is not None})
             if isinstance(module, nn.RNNBase):  # keeps a second list of its weights
-                module._flat_weights = [getattr(module, name, None) for name in module._flat_weights_names]
+                weights = [getattr(module, name, None) for name in module._flat_weights_names]
+                references = [weight if weight is None else weakref.ref(weight) for weight in weights]
+                module._flat_weights, module._flat_weight_refs = weights, references  # or it would notice
         lent = dict(model.named_buffers(remove_duplicate=False))
         yield
         for path, buffer in model.named_buffers(remove_duplicate=False):

@@ -10,8 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
+from torch.nn.utils.rnn import PackedSequence
+from torch.utils import _pytree as pytree
 
-from remat_explorer.capture.step.nesting import tensors_in
+from remat_explorer.capture.step.nesting import named_inputs
 from remat_explorer.capture.step.training_step import unwrapped
 from remat_explorer.errors import CaptureError
 
@@ -69,6 +71,18 @@ def _is_not_quantized(model: nn.Module, *_: Any) -> str | None:
     return None
 
 
+def _observers_have_seen_data(model: nn.Module, *_: Any) -> str | None:
+    for path, module in model.named_modules():
+        observer = getattr(module, "activation_post_process", None)
+        seen = getattr(observer, "min_val", None)
+        if hasattr(module, "fake_quant_enabled") and isinstance(seen, torch.Tensor) and seen.numel() == 0:
+            return (
+                f"{_module(path, module)} has seen no data yet, and buffers of its get their size from that; call the "
+                "model once with real inputs, in training mode"
+            )
+    return None
+
+
 def _is_trainable(model: nn.Module, *_: Any) -> str | None:
     if not any(parameter.requires_grad for parameter in model.parameters()):
         return (
@@ -89,7 +103,7 @@ def _gradients_are_dense(model: nn.Module, *_: Any) -> str | None:
 
 
 def _tensors_are_dense(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-    named = itertools.chain(((_place(model, name), t) for name, t in _state(model)), _inputs(args, kwargs))
+    named = itertools.chain(((_place(model, name), t) for name, t in _state(model)), named_inputs(args, kwargs))
     for name, tensor in named:
         if tensor.layout is not torch.strided or tensor.is_nested:
             kind = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
@@ -100,11 +114,11 @@ def _tensors_are_dense(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str
 def _devices_agree(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
     """Meta tensors stand for tensors on any device, and a CPU scalar goes with every device."""
     homes = dict.fromkeys(t.device for _, t in _state(model) if t.device.type != "meta")
-    everything = [*((_place(model, name), t) for name, t in _state(model)), *_inputs(args, kwargs)]
+    everything = [*((_place(model, name), t) for name, t in _state(model)), *named_inputs(args, kwargs)]
     for name, tensor in everything:
         if tensor.device.type == "cuda" and not torch.cuda.is_available():
             return f"{name} is on {tensor.device}, but torch finds no CUDA device here; capture it on the CPU"
-    for name, tensor in _inputs(args, kwargs):
+    for name, tensor in named_inputs(args, kwargs):
         anywhere = tensor.device.type == "meta" or (tensor.device.type == "cpu" and tensor.dim() == 0)
         if homes and tensor.device not in homes and not anywhere:
             home = next(iter(homes))
@@ -125,10 +139,19 @@ def _takes_these_inputs(model: nn.Module, args: tuple[Any, ...], kwargs: dict[st
     return None
 
 
+def _inputs_are_padded(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    leaves = pytree.tree_leaves((args, kwargs), is_leaf=lambda leaf: isinstance(leaf, PackedSequence))
+    if any(isinstance(leaf, PackedSequence) for leaf in leaves):
+        return "a packed sequence is among the inputs, whose lengths are data; pass it padded, and mask the loss"
+    return None
+
+
 CHECKS: tuple[Check, ...] = (
+    _inputs_are_padded,
     _has_shapes,
     _is_written_in_python,
     _is_not_quantized,
+    _observers_have_seen_data,
     _is_trainable,
     _gradients_are_dense,
     _tensors_are_dense,
@@ -139,13 +162,6 @@ CHECKS: tuple[Check, ...] = (
 
 def _state(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     return itertools.chain(model.named_parameters(), model.named_buffers())
-
-
-def _inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
-    for number, argument in enumerate(args):
-        yield from ((f"input {number}", tensor) for tensor in tensors_in(argument))
-    for name, argument in kwargs.items():
-        yield from ((f"input {name!r}", tensor) for tensor in tensors_in(argument))
 
 
 def _module(path: str, module: nn.Module) -> str:

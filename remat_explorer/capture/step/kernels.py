@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
 from torch._C import DispatchKey
 
+from remat_explorer.capture.step.gates import GateLayouts
+
 aten = torch.ops.aten
-_FAMILIES = (
-    "upsample_",
-    "_upsample_",
-    "multi_margin_loss",
-    "multilabel_margin_loss_forward",
-    "lstm",
-    "gru",
-    "rnn_relu",
-    "rnn_tanh",
-)
+_RECURRENT = ("lstm", "gru", "rnn_relu", "rnn_tanh")
+_FAMILIES = ("upsample_", "_upsample_", "multi_margin_loss", "multilabel_margin_loss_forward", *_RECURRENT)
 _KEYS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 
 
@@ -37,6 +31,8 @@ def kernels_of_plain_pytorch() -> Iterator[None]:
     for op in replaced:
         for key in _KEYS:
             op.py_kernels.pop(key, None)
+        if op.overloadpacket.__name__ in _RECURRENT:
+            op.py_kernels.update(dict.fromkeys(_KEYS, partial(_recurrent_layer, op)))
         op._dispatch_cache.clear()
     dropout.py_kernels.update(dict.fromkeys(_KEYS, _dropout))
     dropout._dispatch_cache.clear()
@@ -63,37 +59,21 @@ def _dropout(input: torch.Tensor, p: float, train: bool | None) -> torch.Tensor:
     return input * mask.to(input.dtype).div_(1 - p)
 
 
+def _recurrent_layer(op: Any, *args: Any) -> Any:
+    """The recurrent layer as plain PyTorch has it: on the CPU an operation of oneDNN, or single steps.
+
+    cuDNN's cannot be an operation of a plan: it draws dropout from a generator of its own, its backward pass writes to
+    what it reads, and one of its results is a view of the weights. On CUDA, the layer is traced without cuDNN.
+    """
+    before = torch.backends.cudnn.enabled
+    torch.backends.cudnn.enabled = False
+    try:
+        with GateLayouts():
+            return op._op_dk(DispatchKey.CompositeImplicitAutograd, *args)
+    finally:
+        torch.backends.cudnn.enabled = before
+
+
 def _overloads() -> list[Any]:
     packets = [getattr(aten, name) for name in dir(aten) if name.startswith(_FAMILIES)]
     return [getattr(packet, name) for packet in packets for name in packet.overloads()]
-
-
-@contextlib.contextmanager
-def recurrence_in_steps(model: nn.Module) -> Iterator[None]:
-    """Run the recurrent layers of ``model`` without oneDNN and cuDNN, in a trace and in plain PyTorch alike.
-
-    Those libraries run a whole layer as one operation, with a workspace kept for its backward pass whose size shows
-    only when it runs: no graph could count it.
-    """
-    before: list[Any] = []
-
-    def enter(module: nn.Module, inputs: Any) -> None:
-        before.append((torch.backends.mkldnn.set_flags(False), torch.backends.cudnn.enabled))
-        torch.backends.cudnn.enabled = False
-
-    def leave(module: nn.Module, inputs: Any, output: Any) -> None:
-        flags, torch.backends.cudnn.enabled = before.pop()
-        torch.backends.mkldnn.set_flags(*flags)
-
-    handles: list[Any] = []
-    for module in model.modules():
-        if isinstance(module, nn.RNNBase):
-            handles += [
-                module.register_forward_pre_hook(enter),
-                module.register_forward_hook(leave, always_call=True, prepend=True),  # what came last leaves first
-            ]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()

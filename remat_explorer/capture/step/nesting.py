@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -51,3 +51,15 @@ def tensors_in(nested: Any) -> list[torch.Tensor]:
     tensors: list[torch.Tensor] = []
     map_tensors(tensors.append, nested)
     return tensors
+
+
+def named_inputs(args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of a model's inputs in the order of `tensors_in`, each with what a person calls it.
+
+    >>> [name for name, _ in named_inputs((torch.ones(1),), {"mask": torch.ones(1)})]
+    ['input 0', "input 'mask'"]
+    """
+    for number, argument in enumerate(args):
+        yield from ((f"input {number}", tensor) for tensor in tensors_in(argument))
+    for name, argument in (kwargs or {}).items():
+        yield from ((f"input {name!r}", tensor) for tensor in tensors_in(argument))

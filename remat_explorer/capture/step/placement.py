@@ -88,9 +88,10 @@ def _require_content(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, 
 
 @contextlib.contextmanager
 def exact_kernels() -> Iterator[None]:
-    """cuDNN without autotuning and with deterministic kernels.
+    """For a comparison: cuDNN without autotuning and with deterministic kernels, on both sides alike.
 
-    Results can then be equal bit for bit, and an operation needs the same workspace whenever it runs.
+    Results can then be equal bit for bit, and an operation needs the same workspace whenever it runs. Training takes
+    what the person has set.
     """
     cudnn: Any = torch.backends.cudnn
     before = cudnn.deterministic, cudnn.benchmark
@@ -101,13 +102,19 @@ def exact_kernels() -> Iterator[None]:
         cudnn.deterministic, cudnn.benchmark = before
 
 
-def require_same_structure(expected: Graph, captured: Graph) -> None:
+def require_same_structure(expected: Graph, captured: Graph, read: object = "") -> None:
     """Refuse to run a graph's schedule with the operations of another graph.
+
+    Args:
+        expected, captured: the graph with the schedule, and that of the model and inputs at hand.
+        read: what the second capture read out of its inputs, in words, which may be why they differ.
 
     Raises:
         ExecutionError: naming the first operation or value in which they differ.
     """
     hint = "capture the model again, with the same inputs, on the device where it shall run"
+    if str(read):
+        hint += f" (what it computes follows from what was read out of the inputs; here {read})"
     if (expected.n, len(expected.values)) != (captured.n, len(captured.values)):
         raise ExecutionError(
             f"the graph has {expected.n} operations and {len(expected.values)} values, but the model captured here "
@@ -122,12 +129,15 @@ def require_same_structure(expected: Graph, captured: Graph) -> None:
             differs |= way.overwrites not in (None, other.overwrites)
         if differs:
             raise ExecutionError(f"the graph's operation {mine.name!r} differs from {theirs.name!r} here: {hint}")
+    corrected = expected.captured_structure is not None  # bytes are measured ones, then
+    if corrected and expected.structure != captured.structure:
+        raise ExecutionError(f"the graph was profiled after another capture than that of the model here: {hint}")
     for mine, theirs in zip(expected.values, captured.values, strict=True):
-        if (mine.bytes, mine.persistent) != (theirs.bytes, theirs.persistent):
+        if (mine.bytes, mine.persistent) != (theirs.bytes, theirs.persistent) and not corrected:
             raise ExecutionError(
                 f"the graph's value {mine.name!r} has {mine.bytes} bytes, but {theirs.bytes} bytes here: {hint}"
             )
-    if expected.resident_bytes != captured.resident_bytes:
+    if expected.resident_bytes != captured.resident_bytes and not corrected:
         raise ExecutionError(
             f"the graph has {expected.resident_bytes} resident bytes, but there are {captured.resident_bytes} here: "
             f"{hint}"

@@ -10,11 +10,13 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from remat_explorer.capture.step.attributes import Attributes, Changes
 from remat_explorer.capture.step.autocast import Autocast
 from remat_explorer.capture.step.borrowed import borrowed
-from remat_explorer.capture.step.kernels import recurrence_in_steps
+from remat_explorer.capture.step.kept_casts import watch_parameters
 from remat_explorer.capture.step.losses import Loss, results_of_output
 from remat_explorer.capture.step.nesting import map_tensors, tensors_in
+from remat_explorer.capture.step.reads import Reads
 from remat_explorer.capture.step.returned import Returned
 from remat_explorer.errors import CaptureError
 
@@ -47,6 +49,8 @@ class TrainingStep(nn.Module):
     Attributes:
         names: for each tensor that the step holds, the first name that the model has for it.
         returned: how the results lie in what the model returns; known once the step has run.
+        reads: which attributes the model was asked for, where that was recorded.
+        changes: which attributes the model has changed in the last pass that was traced.
 
     >>> layer = nn.Linear(2, 2, bias=False)
     >>> step = TrainingStep(nn.Sequential(layer, layer), (torch.ones(1, 2),))
@@ -72,6 +76,8 @@ class TrainingStep(nn.Module):
         self._stands_for = {**self._parameters, **self._buffers}  # type: ignore[dict-item]
         self.training = model.training
         self.returned: Returned | None = None
+        self.reads = Reads(model)
+        self.changes: Changes = {}
 
     @property
     def model(self) -> nn.Module:
@@ -120,15 +126,28 @@ class TrainingStep(nn.Module):
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         held = {**self._parameters, **self._buffers}
         with borrowed(self.model, {id(own): held[name] for name, own in self._stands_for.items()}):  # type: ignore[misc]
-            return self.results_of(unwrapped(self.model), tensors)
+            return self.watched_results_of(unwrapped(self.model), tensors)
+
+    def watched_results_of(self, model: nn.Module, tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        """The same as `results_of`; what it changes in attributes is noted in ``changes``, and undone."""
+        attributes = Attributes(model)
+        try:
+            results = self.results_of(model, tensors)
+            self.changes = attributes.changes()
+            return results
+        finally:
+            attributes.restore()
 
     def results_of(self, model: nn.Module, tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         """Loss or outputs of ``model`` as it is, for inputs in the order that `tensors` gives."""
         remaining = iter(tensors)
         args, kwargs = map_tensors(lambda _: next(remaining), self._inputs)
-        with self._autocast.on(), _without_compilation(), recurrence_in_steps(model), torch.enable_grad():
-            given = [*tensors, *model.parameters(), *model.buffers()]
-            results, self.returned = results_of_output(model(*args, **kwargs), self._parts[1], given)
+        with self._autocast.on(), _without_compilation(), torch.enable_grad():
+            watch_parameters(model)
+            loss, given = self._parts[1], [*tensors, *model.parameters(), *model.buffers()]
+            with self.reads.calling():
+                output = model(*args, **kwargs)
+                results, self.returned = results_of_output(output, loss, given)
             return results
 
 

@@ -28,6 +28,8 @@ if HAS_TRITON:  # pragma: no cover (compiled for a GPU, or interpreted)
         entry = place[:, None] * 8 + bit[None, :]
         inside = entry < entries
         x = tl.load(source + entry, mask=inside, other=0.0)
+        if source.dtype.element_ty.primitive_bitwidth == 16:  # Triton 3.9 interprets bfloat16 as whole numbers
+            x = x.to(tl.float32)
         if bounded:  # noqa: SIM108 (decided when the kernel is compiled)
             truth = (x > least) & (x < most)
         else:

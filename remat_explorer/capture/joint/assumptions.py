@@ -1,0 +1,125 @@
+"""What a trace read out of inputs and buffers: a plan holds for every step in which the same would be read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from remat_explorer.capture.joint.content import Derivation, Evaluation, Given, Part, derivations_of
+from remat_explorer.capture.step.autocast import no_autocast
+
+Kind = Literal["value", "size"]
+
+
+@dataclass(frozen=True, eq=False)
+class Assumption:
+    """One read.
+
+    Attributes:
+        derivation: how what was read follows from inputs, buffers and constants.
+        kind: whether its value was read, or the sizes of its results.
+        expected: what was read.
+        line, text: where: file and line, and the source text.
+    """
+
+    derivation: Derivation
+    kind: Kind
+    expected: Any
+    line: str
+    text: str
+
+    def found(self, results: Sequence[Any]) -> Any:
+        """What is read where the derivation has these results."""
+        return results[0] if self.kind == "value" else tuple(tuple(result.shape) for result in results)
+
+    @property
+    def sources(self) -> list[Given]:
+        """What it follows from, each once."""
+        given = (s for d in derivations_of([self.derivation]) for s in d.sources if isinstance(s, Given))
+        return sorted(set(given), key=lambda one: (one.kind, one.place, one.name))
+
+    def where(self) -> str:
+        """The line that reads, ``net.py:12 `if mask.all():` ``."""
+        return f"{self.line} `{self.text}`" if self.text else self.line or "a backward pass"
+
+    def __str__(self) -> str:
+        return f"{_read(self.expected, self.kind)} at {self.where()}"
+
+
+class Assumptions:
+    """Everything that a trace read.
+
+    Args:
+        reads: in the order in which they were made.
+        names: what a person calls each input tensor, by its place.
+    """
+
+    def __init__(self, reads: Sequence[Assumption] = (), names: Sequence[str] = ()) -> None:
+        self.reads, self._names = tuple(reads), tuple(names)
+        self._order = derivations_of(read.derivation for read in self.reads)
+        self._readers: dict[int, list[Assumption]] = {}
+        for read in self.reads:
+            self._readers.setdefault(read.derivation.number, []).append(read)
+        last = {s.derivation: d for d in self._order for s in d.sources if isinstance(s, Part)}
+        self._over: dict[Derivation, list[Derivation]] = {}  # what is needed no more after a derivation
+        for derivation in self._order:
+            self._over.setdefault(last.get(derivation, derivation), []).append(derivation)
+
+    def broken(self, model: nn.Module, inputs: Sequence[torch.Tensor]) -> str:
+        """The first read that would give something else in a step of ``model`` with ``inputs``, in words, or nothing.
+
+        Args:
+            model: the captured model, or one with the same buffers.
+            inputs: as `plain_inputs` gives them.
+        """
+        if not self.reads:
+            return ""
+        with no_autocast():  # what was recorded has its casts
+            return self._broken(Evaluation(dict(model.named_buffers()), inputs))
+
+    def _broken(self, evaluation: Evaluation) -> str:
+        for derivation in self._order:
+            try:
+                results = evaluation.call(derivation)
+            except Exception as error:  # whatever an operator says of these inputs
+                read = next(read for read in self.reads if derivation in derivations_of([read.derivation]))
+                return f"nothing can be read out of {self._sources(read)} at {read.where()}: {error}"
+            for read in self._readers.get(derivation.number, ()):
+                found = read.found(results)
+                if not _same(found, read.expected):
+                    return (
+                        f"{_read(found, read.kind)} is read out of {self._sources(read)} at {read.where()}, but the "
+                        f"plan was made for {_read(read.expected, read.kind)}"
+                    )
+            evaluation.forget(self._over.get(derivation, ()))
+        return ""
+
+    def __str__(self) -> str:
+        """The first reads, in words, or nothing."""
+        more = f" and {len(self.reads) - 3} more" if len(self.reads) > 3 else ""
+        return ", ".join(map(str, self.reads[:3])) + more
+
+    def _sources(self, read: Assumption) -> str:
+        words = []
+        for given in read.sources:
+            if given.kind == "input":
+                words.append(
+                    self._names[given.place] if given.place < len(self._names) else f"input tensor {given.place}"
+                )
+            elif given.kind == "buffer":
+                words.append(f"the buffer {given.name!r}")
+        return " and ".join(words) or "a constant of the model"
+
+
+def _read(value: Any, kind: Kind) -> str:
+    if kind == "value":
+        return repr(value)
+    return "a result of shape " + " and ".join(str(list(shape)) for shape in value)
+
+
+def _same(first: Any, second: Any) -> bool:
+    return type(first) is type(second) and (first == second or (first != first and second != second))

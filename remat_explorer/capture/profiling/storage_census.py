@@ -1,0 +1,247 @@
+"""What the operations of a program really make: bytes of storages, which of them are shared, and what memory stays.
+
+A graph says what FakeTensors predict. Here every result of a run with real tensors is looked at, and the meter tells
+what no tensor shows, so that a profiled graph holds for operators that nobody knows, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from remat_explorer.capture.joint.propagation import storage_key
+from remat_explorer.capture.operations.program import Body, Program, Registers
+from remat_explorer.capture.profiling.memory_meter import Reading
+from remat_explorer.capture.profiling.worst_case import worst_case
+from remat_explorer.errors import ExecutionError
+from remat_explorer.quantities import format_bytes
+
+Choice = tuple[int, int]  # an operation, and the number of one of its implementations
+_REAL_KERNELS = "capture the model with fake=False, which looks at what kernels give, or mend the fake kernel"
+Section = Callable[[], AbstractContextManager[Any]]
+
+
+@dataclass
+class Run:
+    """One metered run of an implementation.
+
+    Attributes:
+        made: bytes of the storage of each output.
+        taken: bytes of the operand that is overwritten, or 0.
+        heirs: the output that lies in that operand's storage, if one does.
+        operand: the value that is overwritten, in the run of a plan.
+        apart: whether it ran beside the plan, on registers that `beside` gave.
+        reading: of the meter, when it is known.
+    """
+
+    choice: Choice
+    body: Body
+    made: dict[int, int]
+    taken: int = 0
+    heirs: frozenset[int] = frozenset()
+    operand: int | None = None
+    apart: bool = False
+    reading: Reading | None = None
+
+
+@dataclass
+class StorageCensus:
+    """Collects what runs show.
+
+    Attributes:
+        program: whose operations run.
+        device: where they run.
+        runs: what ran, in order.
+
+    Raises:
+        ExecutionError: from `run` and `read`, if storages are shared, or memory stays, in a way that no graph can say.
+    """
+
+    program: Program
+    device: torch.device
+    runs: list[Run] = field(default_factory=list)
+    _waiting: list[Run | tuple[int, int]] = field(default_factory=list)  # for the meter: runs; values freed, and bytes
+
+    def run(
+        self, choice: Choice, body: Body, registers: Registers, section: Section, drops: Collection[int] = ()
+    ) -> None:
+        """Run a body within a section of the meter, and look at what it makes.
+
+        Memory that stays is asked for where ``registers`` are those of a plan, and not made by `beside`.
+
+        Args:
+            choice: whose body it is.
+            body: what runs.
+            registers: as for `Body.run`.
+            section: of the meter.
+            drops: values that go at once.
+        """
+        operand = None if body.overwrites is None else registers[body.overwrites]
+        taken, size = (None, 0) if operand is None else (storage_key(operand), operand.untyped_storage().nbytes())
+        del operand  # nothing here may hold what the body frees
+        owners = {storage_key(registers[node]): node for node in _sources(body) if node in registers}
+        with section():
+            body.run(registers)
+        entry = Run(choice, body, {}, size)
+        for value, node in body.outputs.items():
+            storage = registers[node].untyped_storage()
+            entry.made[value] = storage.nbytes()
+            key = storage_key(registers[node])
+            if key == taken and not entry.heirs:
+                entry.heirs = frozenset({value})
+            elif key in owners and storage.nbytes():
+                raise self._shared(choice[0], node, owners[key], owners[key] in body.outputs.values())
+            owners[key] = node
+            del storage
+        if body.overwrites in self.program.carriers and not isinstance(registers, Scratch):
+            entry.operand = self.program.carriers.index(body.overwrites)
+        entry.apart = isinstance(registers, Scratch)
+        self.runs.append(entry)
+        self._waiting.append(entry)
+        for value in drops:
+            del registers[body.outputs[value]]
+
+    def free(self, value: int, registers: Registers, section: Section) -> None:
+        """Take a value out of the registers within a section of the meter."""
+        node = self.program.carriers[value]
+        self._waiting.append((value, registers[node].untyped_storage().nbytes()))
+        with section():
+            del registers[node]
+
+    def read(self, readings: Iterable[Reading]) -> None:
+        """Take what the meter has read in all sections since the last time."""
+        hidden: dict[int, int] = {}  # bytes that stay with a value beside its storage
+        for entry, reading in zip(self._waiting, readings, strict=True):
+            if isinstance(entry, Run):
+                entry.reading = reading
+                if entry.apart:
+                    continue
+                kept = reading.after - reading.before - (sum(entry.made.values()) - entry.taken)
+                if entry.operand is not None and (waited := hidden.pop(entry.operand, 0)):
+                    if kept + waited > 0:
+                        raise self._stays(int(self.program.graph.producer[entry.operand]), waited)
+                    kept += waited
+                hidden |= dict.fromkeys(entry.made, 0)
+                if kept > 0:
+                    largest = max(entry.made, key=entry.made.__getitem__, default=None)
+                    if largest is None:
+                        raise self._stays(entry.choice[0], kept)
+                    hidden[largest] = kept
+                    entry.made[largest] += kept
+            else:
+                value, size = entry
+                if (kept := size + hidden.get(value, 0) - (reading.before - reading.after)) > 0:
+                    raise self._stays(int(self.program.graph.producer[value]), kept)
+        self._waiting.clear()
+
+    def require_views(self, registers: Registers) -> None:
+        """Refuse results that copy what is in ``registers`` at the end, where they were predicted to be views."""
+        registers = dict(registers)
+        for body in self.program.epilogue:
+            body.run(registers)
+        there = {storage_key(tensor) for tensor in registers.values()}
+        for result in self.program.results:
+            tensor = result.views.result(registers, result.node)
+            if storage_key(tensor) not in there and tensor.untyped_storage().nbytes():
+                raise ExecutionError(
+                    f"the result {result.name!r} was predicted to be a view, but its operators copy it; {_REAL_KERNELS}"
+                )
+
+    def forms(self, choice: Choice) -> list[Body]:
+        """The body that takes new tensors, the one that overwrites an operand, and those of the worst case."""
+        k, code = choice
+        pair = (self.program.bodies[k], self.program.in_place.get(k)) if code == 1 else self.program.choices[choice]
+        bodies = [body for body in pair if body is not None]
+        return [*bodies, *(worst for body in bodies if (worst := worst_case(body, self.program, self.device)))]
+
+    def bytes_of_values(self) -> tuple[int, ...]:
+        """The most that each value's storage has, of the bodies that take new tensors; predicted where none ran."""
+        found: dict[int, int] = {}
+        for run in self.runs:
+            for value, size in run.made.items() if run.body.overwrites is None else ():
+                found[value] = max(found.get(value, 0), size)
+        return tuple(found.get(v, value.bytes) for v, value in enumerate(self.program.graph.values))
+
+    def resident_difference(self, registers: Registers) -> int:
+        """Bytes of storages that are there before the plan starts, less those predicted.
+
+        Args:
+            registers: as `Program.bind` gives them.
+        """
+        nodes = [node for node in registers if node in self.program.fakes]
+        real = {storage_key(registers[node]): registers[node].untyped_storage().nbytes() for node in nodes}
+        fakes = [self.program.fakes[node] for node in nodes]
+        return sum(real.values()) - sum({storage_key(f): f.untyped_storage().nbytes() for f in fakes}.values())
+
+    def takes_over(self, choice: Choice, sizes: tuple[int, ...]) -> bool:
+        """Whether an implementation puts an output in the place of what it overwrites, as graphs understand it.
+
+        Args:
+            choice: the implementation.
+            sizes: bytes of all values.
+        """
+        graph, (k, code) = self.program.graph, choice
+        way = graph.operations[k].implementations[code - 1]
+        if way.overwrites is None:
+            return False
+        fitting = [v for v in way.outputs if sizes[v] == sizes[way.overwrites]]
+        heir = min(fitting, key=lambda v: graph.values[v].persistent, default=None)
+        over = [run for run in self.runs if run.choice == choice and run.body.overwrites is not None]
+        return heir is not None and all(heir in run.heirs for run in over)
+
+    def workspace(self, choice: Choice, sizes: tuple[int, ...]) -> int:
+        """Bytes that an implementation needs while it runs, beside its inputs and outputs; the most of its forms."""
+        k, code = choice
+        overwritten = self.program.graph.operations[k].implementations[code - 1].overwrites
+        overwrites, most = self.takes_over(choice, sizes), 0
+        for run in self.runs:
+            if run.choice != choice or run.reading is None or (run.body.overwrites is not None and not overwrites):
+                continue
+            taken = sizes[overwritten] if overwritten is not None and run.body.overwrites is not None else 0
+            grown = sum(sizes[v] for v in run.made) - taken
+            most = max(most, run.reading.highest - run.reading.before - grown)
+        return most
+
+    def _shared(self, k: int, mine: Node, theirs: Node, siblings: bool) -> ExecutionError:
+        return ExecutionError(
+            f"{self.program.graph.operations[k].name!r} gives {self._name(mine)} in the storage of "
+            f"{self._name(theirs)}, while its FakeTensors say that both have their own, and a plan would free or "
+            f"overwrite one without the other; {'let each output have its own' if siblings else _REAL_KERNELS}"
+        )
+
+    def _stays(self, k: int, size: int) -> ExecutionError:
+        return ExecutionError(
+            f"{format_bytes(size)} stay in memory when everything that {self.program.graph.operations[k].name!r} gives "
+            "is freed: it holds on to tensors, as a cache does, so that no plan can promise a peak; take the model "
+            "without that operator, or let it hold on to nothing"
+        )
+
+    def _name(self, node: Node) -> str:
+        for value, carrier in zip(self.program.graph.values, self.program.carriers, strict=True):
+            if carrier is node:
+                return repr(value.name)
+        for entry in self.program.inputs:
+            if entry.node is node and entry.kind != "constant":
+                return f"the {entry.kind} {entry.name or entry.place!r}"
+        return f"the tensor {node.name!r}"
+
+
+def _sources(body: Body) -> set[Node]:
+    return {source for call in body.calls for source in call.sources}
+
+
+class Scratch(Registers):
+    """Registers of a run beside the plan."""
+
+
+def beside(body: Body, registers: Registers) -> Scratch:
+    """Registers in which a body can run without a trace in ``registers``; it overwrites a copy."""
+    scratch = Scratch(registers)
+    if body.overwrites is not None:
+        scratch[body.overwrites] = registers[body.overwrites].clone()
+    return scratch

@@ -1,0 +1,57 @@
+"""FakeTensors have the strides and storages that kernels give, and a loss does not hold the memory of its summands."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional
+
+from remat_explorer.capture import trace
+from remat_explorer.capture.joint.propagation import run_node, storage_key, tensors_of
+from remat_explorer.capture.operations.program import bind_inputs
+from remat_explorer.capture.step.training_step import TrainingStep
+from tests.capture.unusual_models import UNUSUAL
+from tests.runtime.kinds_of_models import Case
+
+NOT_PREDICTED = {"aten._embedding_bag.default"}  # makes room for one number more than it gives
+
+
+def seen(tensor: torch.Tensor) -> tuple[object, ...]:
+    """Strides that matter, and bytes."""
+    steps = [step for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
+    return tuple(tensor.shape), steps, tensor.untyped_storage().nbytes()
+
+
+def differences(case: Case) -> list[str]:
+    """The calls of the joint graph that give something else with real tensors than with FakeTensors."""
+    program = trace(case.model, case.args, case.kwargs, case.loss)
+    tensors = TrainingStep(case.model, case.args, case.kwargs, case.loss).tensors(case.args, case.kwargs)
+    real = bind_inputs(program.inputs, program.module, case.model, tensors)
+    found = []
+    with torch.no_grad():
+        for node in program.module.graph.nodes:
+            if node.op != "call_function" or str(node.target) in NOT_PREDICTED:
+                continue
+            real[node] = run_node(node, real)
+            sources = [s for s in node.all_input_nodes if s in program.fakes]
+            views = {storage_key(t) for s in sources for t in tensors_of(real[s])}
+            fake_views = {storage_key(t) for s in sources for t in tensors_of(program.fakes[s])}
+            for mine, fake in zip(tensors_of(real[node]), tensors_of(program.fakes[node]), strict=True):
+                if seen(mine) != seen(fake) or (storage_key(mine) in views) != (storage_key(fake) in fake_views):
+                    found.append(f"{node.target} gives {seen(mine)}, not {seen(fake)}")
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(UNUSUAL.keys() - {"bags of embeddings"}))
+def test_kernels_give_the_strides_and_storages_that_fake_tensors_say(name):
+    torch.manual_seed(0)
+    assert differences(UNUSUAL[name]()) == []
+
+
+@pytest.mark.parametrize("loss", ["MSE", "SmoothL1", "BCE", "soft margin"])
+def test_a_loss_that_stays_does_not_hold_the_memory_of_its_summands(loss):
+    case = UNUSUAL[loss]()
+    graph = trace(case.model, case.args).graph
+    assert [value.bytes for value in graph.values if value.name == "loss"] == [4]
+    whole = functional.mse_loss(torch.ones(8, 8), torch.ones(8, 8))
+    assert whole.untyped_storage().nbytes() == 256  # what PyTorch would keep
