@@ -2,35 +2,112 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
+from remat_explorer.runtime.differences.beginning import Beginning
+from remat_explorer.runtime.differences.sizes import Difference, Kind, difference_of, largest_magnitude
 from remat_explorer.runtime.outcome import StepOutcome
+
+SHOWN = 3  # differences that are named
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Largest absolute differences of loss (or outputs) and gradients, and what is equal bit for bit."""
+    """Largest absolute differences of loss (or outputs) and gradients, and what is equal bit for bit.
+
+    Attributes:
+        loss_difference, gradient_difference: infinite where there is no finite number, as `Difference.largest` is.
+        gradients_equal, buffers_equal, random_state_equal: bit for bit, with the same names.
+        differences: every output, gradient and buffer that differs, largest first.
+        gradients_compared, buffers_compared: how many there are in both together.
+        begins: where the difference begins; None if there is none, or if nobody looked for it.
+    """
 
     loss_difference: float
     gradient_difference: float
     gradients_equal: bool
     buffers_equal: bool
     random_state_equal: bool
+    differences: tuple[Difference, ...] = ()
+    gradients_compared: int = 0
+    buffers_compared: int = 0
+    begins: Beginning | None = None
 
     @property
     def equal(self) -> bool:
         """Whether everything is equal bit for bit."""
         return self.loss_difference == 0 and self.gradients_equal and self.buffers_equal and self.random_state_equal
 
+    @property
+    def gradients_text(self) -> str:
+        """The gradients in words: "equal: max difference 0", or how many differ, by how much, and which most."""
+        if self.gradients_equal:
+            return f"equal: max difference {self.gradient_difference:g}"
+        return f"DIFFER {self._sizes('gradient', self.gradients_compared)}"
+
+    @property
+    def loss_text(self) -> str:
+        """The loss or the outputs in words."""
+        if self.loss_difference == 0:
+            return "difference 0"
+        return f"DIFFERS {self._sizes('output')}"
+
+    @property
+    def buffers_text(self) -> str:
+        """The buffers in words."""
+        return "equal" if self.buffers_equal else f"DIFFER {self._sizes('buffer', self.buffers_compared)}"
+
+    @property
+    def random_state_text(self) -> str:
+        """The state of the random number generators in words."""
+        return "equal" if self.random_state_equal else "DIFFERS"
+
+    @property
+    def begins_text(self) -> str:
+        """Where the difference begins, or ""."""
+        return self.begins.text if self.begins else ""
+
     def __str__(self) -> str:
-        return (
-            f"gradients {'equal' if self.gradients_equal else 'DIFFER'}: max difference {self.gradient_difference:g}\n"
-            f"loss: difference {self.loss_difference:g}; buffers {'equal' if self.buffers_equal else 'DIFFER'}; "
-            f"random state {'equal' if self.random_state_equal else 'DIFFERS'}"
-        )
+        lines = [
+            f"gradients {self.gradients_text}",
+            f"loss: {self.loss_text}; buffers {self.buffers_text}; random state {self.random_state_text}",
+        ]
+        return "\n".join([*lines, self.begins_text] if self.begins else lines)
+
+    def to_document(self) -> dict[str, Any]:
+        """As a JSON object; infinite numbers are null there."""
+        return {
+            "loss_difference": _finite(self.loss_difference),
+            "gradient_difference": _finite(self.gradient_difference),
+            "gradients_equal": self.gradients_equal,
+            "buffers_equal": self.buffers_equal,
+            "random_state_equal": self.random_state_equal,
+            "gradients_compared": self.gradients_compared,
+            "buffers_compared": self.buffers_compared,
+            "differences": [difference.to_document() for difference in self.differences],
+            "difference_begins": self.begins.to_document() if self.begins else None,
+        }
+
+    def _sizes(self, kind: Kind, of: int = 0) -> str:
+        found = [difference for difference in self.differences if difference.kind == kind]
+        both = [difference for difference in found if not difference.only_in]
+        parts = [f"in {len(found)} of {of}"] if of else []
+        if both:
+            first, *rest = both[:SHOWN]
+            parts.append(f"by at most {first.size} in {first.name!r}")
+            parts += [f"{difference.largest:.3g} in {difference.name!r}" for difference in rest]
+        for run in ("the plan", "plain PyTorch"):
+            names = [repr(difference.name) for difference in found if difference.only_in == run]
+            if names:
+                more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+                parts.append(f"only {run} has one for {', '.join(names[:SHOWN])}{more}")
+        return ", ".join(parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +118,7 @@ class Final:
     states: list[np.ndarray]
 
 
-def compare(final: Final, reference: Final, initial: dict[str, torch.Tensor]) -> Comparison:
+def compare(final: Final, reference: Final, initial: Mapping[str, torch.Tensor]) -> Comparison:
     """Compare what a plan leaves behind with what plain autograd does.
 
     Args:
@@ -50,32 +127,42 @@ def compare(final: Final, reference: Final, initial: dict[str, torch.Tensor]) ->
         initial: contents of the buffers before the step.
     """
     mine, theirs = final.outcome, reference.outcome
-    buffers = {**initial, **mine.buffers}
-    same_names = mine.gradients.keys() == theirs.gradients.keys()
-    pairs = [(mine.gradients[name], theirs.gradients[name]) for name in mine.gradients.keys() & theirs.gradients.keys()]
+    pairs: dict[Kind, tuple[Mapping[str, torch.Tensor], Mapping[str, torch.Tensor]]] = {
+        "output": (_named(mine.outputs), _named(theirs.outputs)),
+        "gradient": (mine.gradients, theirs.gradients),
+        "buffer": ({**initial, **mine.buffers}, theirs.buffers),
+    }
+    names = {kind: list(dict.fromkeys((*theirs, *mine))) for kind, (mine, theirs) in pairs.items()}
+    found = [
+        difference
+        for kind, (mine, theirs) in pairs.items()
+        for name in names[kind]
+        if (difference := difference_of(kind, name, mine.get(name), theirs.get(name))) is not None
+    ]
+    largest: dict[Kind, float] = {}
+    for difference in found:
+        largest[difference.kind] = max(largest.get(difference.kind, 0.0), difference.largest)
+    if "gradient" in largest:
+        magnitude = max(map(largest_magnitude, reference.outcome.gradients.values()), default=0.0)
+        found = [one.beside(magnitude) if one.kind == "gradient" else one for one in found]
     return Comparison(
-        max(difference(*pair) for pair in zip(mine.outputs, theirs.outputs, strict=True)),
-        max((difference(*pair) for pair in pairs), default=0.0) if same_names else float("inf"),
-        same_names and all(same(*pair) for pair in pairs),
-        buffers.keys() == theirs.buffers.keys() and all(same(buffers[n], theirs.buffers[n]) for n in buffers),
+        largest.get("output", 0.0),
+        largest.get("gradient", 0.0),
+        "gradient" not in largest,
+        "buffer" not in largest,
         all(np.array_equal(*pair) for pair in zip(final.states, reference.states, strict=True)),
+        tuple(sorted(found, key=lambda one: -one.largest)),
+        len(names["gradient"]),
+        len(names["buffer"]),
     )
 
 
-def difference(first: torch.Tensor, second: torch.Tensor) -> float:
-    """Largest absolute difference, infinite where shapes differ or only one of two entries is a number."""
-    if first.shape != second.shape:
-        return float("inf")
-    if same(first, second):
-        return 0.0
-    gap = (first.double().cpu() - second.double().cpu()).abs().max().item()
-    return gap if gap == gap else float("inf")
+def _named(outputs: tuple[torch.Tensor, ...]) -> dict[str, torch.Tensor]:
+    """Outputs by the names that a program gives them; a single number is the loss."""
+    if len(outputs) == 1:
+        return {"loss" if outputs[0].dim() == 0 else "output": outputs[0]}
+    return {f"output {place}": output for place, output in enumerate(outputs)}
 
 
-def same(first: torch.Tensor, second: torch.Tensor) -> bool:
-    """Equal in every entry; entries that are no number in both count as equal."""
-    first, second = first.cpu(), second.cpu()
-    if first.shape != second.shape:
-        return False
-    equal = first == second
-    return bool((equal | (first.isnan() & second.isnan())).all()) if first.is_floating_point() else bool(equal.all())
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None

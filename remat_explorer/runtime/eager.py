@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -14,7 +14,6 @@ from remat_explorer.capture.joint.explain import first_line
 from remat_explorer.capture.out_of_memory import is_out_of_memory
 from remat_explorer.capture.step.autocast import no_autocast
 from remat_explorer.capture.step.borrowed import borrowed
-from remat_explorer.capture.step.kernels import recurrence_in_steps
 from remat_explorer.capture.step.losses import Loss
 from remat_explorer.capture.step.placement import Placed
 from remat_explorer.capture.step.training_step import TrainingStep, unwrapped
@@ -64,23 +63,29 @@ class Eager:
         Returns:
             The tensors themselves: `reset` writes to the buffers, and takes the gradients.
         """
-        trained = [parameter for parameter in self._step.parameters() if parameter.requires_grad]
-        model = unwrapped(self._step.model)
+        with section(), self.prepared(change) as run:
+            return run()
+
+    @contextlib.contextmanager
+    def prepared(self, change: Change = contextlib.nullcontext) -> Iterator[Callable[[], StepOutcome]]:
+        """A context that gives what `run` runs: the step alone, for a clock that shall see nothing else."""
         with (
             torch.inference_mode(False),
             torch.enable_grad(),
             no_autocast(),
             torch.compiler.set_stance("force_eager"),
-            section(),
             borrowed(self._step.model, self._lent),
-            recurrence_in_steps(model),
             change(),
         ):
-            outputs = self._step.results_of(model, self.tensors)
-            starts = [output for output in outputs if output.requires_grad]
-            if self._tangents is None:  # kept from run to run: a plan has them among what is resident
-                self._tangents = [torch.ones_like(output) for output in starts]
-            torch.autograd.backward(starts, self._tangents, inputs=trained)
+            yield self._once
+
+    def _once(self) -> StepOutcome:
+        outputs = self._step.results_of(unwrapped(self._step.model), self.tensors)
+        starts = [output for output in outputs if output.requires_grad]
+        if self._tangents is None:  # kept from run to run: a plan has them among what is resident
+            self._tangents = [torch.ones_like(output) for output in starts]
+        trained = [parameter for parameter in self._step.parameters() if parameter.requires_grad]
+        torch.autograd.backward(starts, self._tangents, inputs=trained)
         names = self._step.names
         gradients = {names[name]: p.grad for name, p in self._step.named_parameters() if p.grad is not None}
         buffers = {names[name]: buffer for name, buffer in self._step.named_buffers()}
@@ -93,8 +98,15 @@ class Eager:
             OutOfMemoryError: if memory does not hold it.
             ExecutionError: if the model does not run at all.
         """
-        try:
+        with self.explained():
             return self.run()
+
+    @contextlib.contextmanager
+    def explained(self) -> Iterator[None]:
+        """A context in which a run raises the errors of `explained_run`."""
+        try:
+            yield
+            return
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise ExecutionError(

@@ -11,11 +11,13 @@ from torch import fx
 from torch.fx.node import map_arg
 
 from remat_explorer.capture.operations.in_place import Overwriting
-from remat_explorer.capture.operations.program import Body, Program, Result
+from remat_explorer.capture.operations.program import Body, Call, Program, Result
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.runtime.random_state import generator_state, set_generator_state
 
+LookUp = Callable[[fx.Node], fx.Node]
 STATEMENT = "statement"  # key of Node.meta: the index of the plan's statement that a node belongs to
+RESULTS = "results"  # key of the output node's meta: what the results are
 
 
 class Emission:
@@ -74,6 +76,16 @@ class Emission:
         local = self._calls(result.views)
         return local[result.node] if result.node in local else self.nodes[result.node]
 
+    def output(self, results: Iterable[Result], others: Iterable[fx.Node] = ()) -> fx.Node:
+        """The end of the code, which gives results and then ``others``."""
+        return self._end([(result, self.result(result)) for result in results], others)
+
+    def _end(self, results: Iterable[tuple[Result, fx.Node | None]], others: Iterable[fx.Node] = ()) -> fx.Node:
+        named = list(results)
+        end = self.graph.output((*(node for _, node in named), *others))
+        end.meta[RESULTS] = ", ".join(name_of(result) for result, _ in named)
+        return end
+
     def call(self, function: Callable[..., Any], *args: Any) -> fx.Node:
         """A call of any function."""
         return self._marked(self.graph.call_function(function, args))
@@ -102,18 +114,28 @@ class Emission:
             return local[node] if node in local else self.nodes[node]
 
         for call in body.calls:
-            args, kwargs = map_arg((call.args, call.kwargs), look_up)
-            target = call.target
-            if isinstance(target, Overwriting):
-                target, args, kwargs = target.lowered(args, kwargs)
-            name = _identifier(self._names.get(call.node, call.node.name))
-            made = self.graph.create_node("call_function", target, args, kwargs, name)
-            local[call.node] = self._marked(made)
+            local[call.node] = self._written(call, look_up)
         return local
+
+    def _written(self, call: Call, look_up: LookUp) -> fx.Node:
+        """A call of a body, with the nodes that ``look_up`` gives for what it reads."""
+        args, kwargs = map_arg((call.args, call.kwargs), look_up)
+        target = call.target
+        if isinstance(target, Overwriting):
+            target, args, kwargs = target.lowered(args, kwargs)
+        return self._marked(self.graph.create_node("call_function", target, args, kwargs, self._name(call)))
+
+    def _name(self, call: Call) -> str:
+        return _identifier(self._names.get(call.node, call.node.name))
 
     def _marked(self, node: fx.Node) -> fx.Node:
         node.meta[STATEMENT] = self._statement
         return node
+
+
+def name_of(result: Result) -> str:
+    """What a result is, in words."""
+    return result.name if result.kind == "output" else f"{result.kind} of {result.name}"
 
 
 def _identifier(name: str) -> str:

@@ -9,16 +9,15 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
-from remat_explorer.capture.operations.program import Program, Registers, Result
+from remat_explorer.capture.operations.program import Program, Registers
 from remat_explorer.capture.step.autocast import no_autocast
 from remat_explorer.documents import write_text
+from remat_explorer.plain_text import one_line
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes
-from remat_explorer.runtime.emission import STATEMENT, Emission, statement_of_line
+from remat_explorer.runtime.emission import RESULTS, STATEMENT, Emission, statement_of_line
 from remat_explorer.runtime.outcome import StepOutcome
 from remat_explorer.runtime.shortage import explained_shortage
-
-RESULTS = "results"  # key of the output node's meta: what the results are
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,14 +81,8 @@ def generate(plan: Plan, program: Program, device: torch.device) -> GeneratedSte
     emission.take(residents)
     emission.statements(0, len(plan.statements))
     emission.bodies(program.epilogue)
-    output = emission.graph.output(tuple(emission.result(result) for result in program.results))
-    output.meta[RESULTS] = ", ".join(name_of(result) for result in program.results)
+    emission.output(program.results)
     return GeneratedStep(GraphModule(nn.Module(), emission.graph), plan, program, residents)
-
-
-def name_of(result: Result) -> str:
-    """What a result is, in words."""
-    return result.name if result.kind == "output" else f"{result.kind} of {result.name}"
 
 
 def residents_of(program: Program) -> tuple[Node, ...]:
@@ -107,7 +100,8 @@ def annotated_source(module: GraphModule, plan: Plan) -> str:
         if line.startswith("def "):
             line = line.replace("(", "(\n    ").replace(", ", ",\n    ").replace("):", ",\n):")
         if line.startswith("    return "):
-            lines.append(f"    # results: {next(iter(reversed(module.graph.nodes))).meta[RESULTS]}")
+            results = next(iter(reversed(module.graph.nodes))).meta[RESULTS]
+            lines.append(f"    # results: {one_line(results)}")
         statement = statement_of_line(line, statements)
         if statement is not None and statement != shown:
             shown, peak = statement, int(plan.timeline.during[statement])

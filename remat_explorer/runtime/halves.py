@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -13,8 +14,11 @@ from torch.fx import GraphModule, Node
 from remat_explorer.capture.operations.program import Body, Program, Registers, Result
 from remat_explorer.errors import ExecutionError
 from remat_explorer.plan import Compute, Plan
+from remat_explorer.runtime.backward.emission import BackwardEmission
+from remat_explorer.runtime.backward.half import BackwardHalf, Saved
+from remat_explorer.runtime.backward.outputs import OutputReads
 from remat_explorer.runtime.emission import Emission, reads
-from remat_explorer.runtime.generated_step import RESULTS, annotated_source, name_of, residents_of
+from remat_explorer.runtime.generated_step import annotated_source, residents_of
 
 
 def cut_of(plan: Plan) -> int:
@@ -47,25 +51,27 @@ class Halves:
     """Generated code of both halves.
 
     Attributes:
-        plan, program: what the code was generated from.
+        plan, program, device: what the code was generated from.
         cut: index of the first statement of the backward half.
         forward_module: takes the resident tensors but the tangents; gives the results of ``early``, then what the
             backward half reads.
-        backward_module: takes what ``later`` lists, then a list of what the forward half gave, which it empties; gives
-            the results of ``late``.
         early, late: the program's results, by the half that computes them.
-        residents, later: what each half takes.
+        residents, later: what each half takes of what is there before the plan; the second one takes the tangents, too.
+        saved: what the forward half leaves for the other one.
     """
 
     plan: Plan
     program: Program
+    device: torch.device
     cut: int
     forward_module: GraphModule
-    backward_module: GraphModule
     early: tuple[Result, ...]
     late: tuple[Result, ...]
     residents: tuple[Node, ...]
     later: tuple[Node, ...]
+    saved: Saved
+    _partial: dict[frozenset[Node], BackwardHalf] = field(default_factory=dict)
+    _making: threading.Lock = field(default_factory=threading.Lock)
 
     @staticmethod
     def of(plan: Plan, program: Program, device: torch.device) -> Halves:
@@ -83,42 +89,49 @@ class Halves:
         forward.bodies(program.epilogue)
         early = tuple(r for r in program.results if _source_of(r) <= forward.nodes.keys())
         late = tuple(r for r in program.results if r not in early)
-
-        backward = Emission(plan, program, device)
         needed = _needed(plan, program, cut, late)
-        everything = {*residents, *tangents}
         later = tuple(node for node in residents_of(program) if node in needed)
-        backward.take(later)
-        saved = [node for node in needed if node not in everything]
-        results = [forward.result(result) for result in early]
-        states = list(forward.states.items())
-        left = [*results, *(forward.nodes[node] for node in saved), *(state for _, state in states)]
-        forward.graph.output(tuple(left)).meta[RESULTS] = ", ".join(map(name_of, early))
-
-        box = backward.graph.placeholder("saved")
-        for kept, keys in ((backward.nodes, saved), (backward.states, [k for k, _ in states])):
-            for key in keys:
-                kept[key] = backward.graph.call_method("pop", (box,))  # type: ignore[index]
-        backward.statements(cut, len(plan.statements))
-        output = backward.graph.output(tuple(backward.result(result) for result in late))
-        output.meta[RESULTS] = ", ".join(map(name_of, late))
-        first, second = (GraphModule(nn.Module(), emission.graph) for emission in (forward, backward))
-        return Halves(plan, program, cut, first, second, early, late, residents, later)
+        saved = Saved(tuple(n for n in needed if n not in {*residents, *tangents}), tuple(forward.states))
+        forward.output(early, [*(forward.nodes[node] for node in saved.nodes), *forward.states.values()])
+        module = GraphModule(nn.Module(), forward.graph)
+        return Halves(plan, program, device, cut, module, early, late, residents, later, saved)
 
     def forward(self, registers: Registers) -> tuple[list[torch.Tensor], list[Any]]:
-        """The results of ``early``, and what `backward` needs; ``registers`` holds the residents and keeps them."""
+        """The results of ``early``, and what the backward half needs; ``registers`` keeps the residents."""
         outputs = self.forward_module.forward(*[registers[node] for node in self.residents])
         count = len(self.early)
         return list(outputs[:count]), list(outputs[count:])[::-1]
 
-    def backward(self, residents: Mapping[Node, torch.Tensor], saved: list[Any]) -> Sequence[torch.Tensor]:
-        """The results of ``late``; ``saved`` is what `forward` gave, and is emptied."""
-        return self.backward_module.forward(*[residents[node] for node in self.later], saved)
+    @cached_property
+    def output_reads(self) -> OutputReads:
+        """What the backward half reads, for outputs that are written to."""
+        return OutputReads(self.plan, self.program, self.cut)
+
+    @cached_property
+    def planned_backward(self) -> BackwardHalf:
+        """The backward half for the gradients of all outputs, with the strides that they have in the captured graph."""
+        return self._backward(Emission(self.plan, self.program, self.device))
+
+    def partial_backward(self, missing: frozenset[Node]) -> BackwardHalf:
+        """The backward half for the gradients of some of the outputs, in any strides; made once for each set of them.
+
+        Args:
+            missing: the tangents that did not come.
+        """
+        with self._making:
+            if missing not in self._partial:
+                emission = BackwardEmission(self.plan, self.program, self.device, missing)
+                self._partial[missing] = self._backward(emission)
+            return self._partial[missing]
+
+    def _backward(self, emission: Emission) -> BackwardHalf:
+        return BackwardHalf.of(emission, self.cut, self.later, self.saved, self.late)
 
     @property
     def source(self) -> str:
         """The Python source of both halves, with the plan's statements as comments."""
-        forward, backward = (annotated_source(m, self.plan) for m in (self.forward_module, self.backward_module))
+        modules = self.forward_module, self.planned_backward.module
+        forward, backward = (annotated_source(module, self.plan) for module in modules)
         return f"{forward}\n\n{backward.replace('def forward(', 'def backward(', 1)}"
 
 

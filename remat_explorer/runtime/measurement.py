@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from remat_explorer.documents import write_text
+from remat_explorer.documents import write_json
 from remat_explorer.plan import Plan, Timeline
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds
 from remat_explorer.runtime.comparison import Comparison
 from remat_explorer.runtime.trace_file import trace_document
+
+COMPARED = tuple(Comparison(0.0, 0.0, True, True, True).to_document())  # keys of a comparison in `run --json`
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ class Measurement:
         """Write the run as a trace that Perfetto (ui.perfetto.dev) and chrome://tracing open, atomically."""
         measured = self.statement_seconds, self.during, self.after
         document = trace_document(self.plan, self.device, *measured, self.to_document())
-        return write_text(path, json.dumps(document, separators=(",", ":")) + "\n")
+        return write_json(path, document)
 
     def to_document(self) -> dict[str, Any]:
         """Everything but the timelines, as a JSON object; memory in bytes, time in seconds."""
@@ -147,11 +148,7 @@ class Measurement:
             "checkpoint_all_seconds": self.checkpoint_all_seconds,
             "eager_seconds": self.eager.seconds if self.eager else None,
             "eager_peak": self.eager.peak if self.eager else None,
-            "loss_difference": compared.loss_difference if compared else None,
-            "gradient_difference": compared.gradient_difference if compared else None,
-            "gradients_equal": compared.gradients_equal if compared else None,
-            "buffers_equal": compared.buffers_equal if compared else None,
-            "random_state_equal": compared.random_state_equal if compared else None,
+            **(compared.to_document() if compared else dict.fromkeys(COMPARED)),
             "allocated": self.allocator.allocated if self.allocator else None,
             "requested": self.allocator.requested if self.allocator else None,
             "reserved": self.allocator.reserved if self.allocator else None,

@@ -15,7 +15,7 @@ from remat_explorer.capture.step.losses import Loss
 from remat_explorer.capture.step.placement import exact_kernels, place
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.quantities import format_bytes
-from remat_explorer.runtime.comparison import Final, compare
+from remat_explorer.runtime.comparison import Final
 from remat_explorer.runtime.measurement import Measurement, Reference
 from remat_explorer.runtime.memory_snapshot import recorded, require_cuda
 from remat_explorer.runtime.plan_bench import PlanBench
@@ -38,7 +38,8 @@ def measure(
     """Run the plan of ``solution`` beside plain PyTorch, from the same random state, and compare.
 
     Model, inputs and random state are left as they are. Where memory does not hold plain PyTorch, or the plan that
-    keeps everything, the measurement says so and goes without it.
+    keeps everything, the measurement says so and goes without it. Where results differ, plan and plain PyTorch run once
+    more, to find the operation at which that begins.
 
     Args:
         solution: with a schedule, of the graph that `capture` (and `profile`) gave for these inputs.
@@ -83,8 +84,7 @@ def measure(
         with contextlib.nullcontext() if snapshot is None else recorded(placed.device, snapshot):
             during, after, final, allocator = bench.metered_run(hard_cap)
         advance()
-        initial = dict(placed.model.named_buffers())
-        comparison = compare(final, reference[1], initial) if reference else None
+        comparison = bench.compared(final, reference[1]) if reference else None
         del final
         statement_seconds = bench.statement_seconds()
         advance()

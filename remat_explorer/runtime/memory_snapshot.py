@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
 from remat_explorer.errors import ExecutionError
+from remat_explorer.files import replacing
 
 ENTRIES = 200_000  # allocations and frees that are kept
 
@@ -35,15 +34,10 @@ def recorded(device: torch.device, path: str | Path) -> Iterator[None]:
         ExecutionError: as `require_cuda`.
     """
     require_cuda(device)
-    path = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    torch.cuda.memory._record_memory_history(max_entries=ENTRIES)
-    try:
-        yield
-        torch.cuda.memory._dump_snapshot(temporary)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    finally:
-        torch.cuda.memory._record_memory_history(enabled=None)
-        Path(temporary).unlink(missing_ok=True)
+    with replacing(path) as temporary:
+        torch.cuda.memory._record_memory_history(max_entries=ENTRIES)
+        try:
+            yield
+            torch.cuda.memory._dump_snapshot(str(temporary))
+        finally:
+            torch.cuda.memory._record_memory_history(enabled=None)

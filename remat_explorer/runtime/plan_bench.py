@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from remat_explorer.capture.joint.explain import first_line
 from remat_explorer.capture.operations.program import Registers
+from remat_explorer.capture.out_of_memory import is_out_of_memory
 from remat_explorer.capture.profiling.memory_meter import CudaMeter, memory_meter
 from remat_explorer.capture.profiling.profiling import everything
 from remat_explorer.capture.step.losses import Loss
@@ -18,7 +22,11 @@ from remat_explorer.capture.step.placement import Placed, require_same_structure
 from remat_explorer.capture.step.training_step import TrainingStep
 from remat_explorer.capture.stopwatch import synchronize
 from remat_explorer.capture.tracing import trace
-from remat_explorer.runtime.comparison import Final
+from remat_explorer.errors import ExecutionError, OutOfMemoryError
+from remat_explorer.runtime.comparison import Comparison, Final, compare
+from remat_explorer.runtime.differences.beginning import Beginning
+from remat_explorer.runtime.differences.fingerprints import Seen
+from remat_explorer.runtime.differences.search import ObservedPlan, find_beginning
 from remat_explorer.runtime.eager import Eager
 from remat_explorer.runtime.generated_step import generate
 from remat_explorer.runtime.hard_cap import hard_cap
@@ -49,7 +57,7 @@ class PlanBench:
         self.solution, self.placed, self.cancelled = solution, placed, cancelled
         graph = solution.graph
         self.program = trace(placed.model, placed.args, placed.kwargs, loss, options=graph.options)
-        require_same_structure(graph, self.program.graph)
+        require_same_structure(graph, self.program.graph, self.program.assumptions)
         self.tensors = TrainingStep(placed.model, placed.args, placed.kwargs, loss).tensors(placed.args, placed.kwargs)
         self.interpreter = Interpreter(solution.plan, self.program, placed.device)
         self.generated = generate(solution.plan, self.program, placed.device)
@@ -95,6 +103,51 @@ class PlanBench:
             return during, after, final, Allocator(meter.requested, meter.allocated, meter.reserved)
         return during, after, final, None
 
+    def compared(self, final: Final, reference: Final) -> Comparison:
+        """How far what the plan leaves behind is from what plain PyTorch does, and where a difference begins.
+
+        For the second answer both run once more, with each of their tensors read; where that fails, because memory is
+        short or for another reason, the comparison says so.
+        """
+        found = self._compare(final, reference)
+        if found.equal:
+            return found
+        reason = ""
+        try:
+            return dataclasses.replace(found, begins=self._beginning(reference))
+        except OutOfMemoryError:
+            reason = "memory ran out"
+        except ExecutionError:  # it was cancelled
+            raise
+        except Exception as error:  # whatever a person's model meets when it is read
+            reason = "memory ran out" if is_out_of_memory(error) else f"{type(error).__name__}: {first_line(error)}"
+            traceback.clear_frames(error.__traceback__)  # locals there hold tensors
+        self.start.rewind()
+        return dataclasses.replace(
+            found, begins=Beginning(reason=f"where the difference begins could not be found out: {reason}")
+        )
+
+    def _beginning(self, reference: Final) -> Beginning:
+        self.start.rewind()
+        observed = ObservedPlan(self.interpreter, self.registers(), self.cancelled)
+        final = Final(observed.outcome, self.start.states())
+        self.start.rewind()
+        with Seen(observed.forms) as seen:
+            outcome: StepOutcome = self._interruption.run("eager", self.eager.run)
+        again = Final(outcome.copied(), self.start.states())
+        del outcome
+        self.start.rewind()
+        repeats = self._compare(again, reference).equal
+        found = self._compare(final, again)
+        if found.equal:
+            reason = "a second pair of runs was equal: results vary from run to run"
+            return Beginning(repeats=repeats, reason=reason)
+        begins = find_beginning(observed, seen.fingerprints, {(one.kind, one.name) for one in found.differences})
+        return dataclasses.replace(begins, repeats=repeats)
+
+    def _compare(self, final: Final, reference: Final) -> Comparison:
+        return compare(final, reference, dict(self.placed.model.named_buffers()))
+
     def generated_peak(self) -> int:
         """Measured peak of the generated code, bytes."""
         self.start.rewind()
@@ -131,8 +184,14 @@ class PlanBench:
         """Median seconds of contenders that take turns; binding what a plan starts from is part of its run."""
         contenders = self.contenders()
 
-        def prepare(name: str) -> Callable[[], Any]:
-            return partial(self._interruption.run, name, contenders[name], timed=True)
+        @contextlib.contextmanager
+        def prepare(name: str) -> Iterator[Callable[[], Any]]:
+            with contextlib.ExitStack() as stack:
+                run = contenders[name]
+                if name == "eager":
+                    stack.enter_context(self.eager.explained())
+                    run = stack.enter_context(self.eager.prepared())
+                yield partial(self._interruption.run, name, run, timed=True)
 
         return median_seconds({name: partial(prepare, name) for name in names}, self.start, repeats, advance)
 

@@ -11,10 +11,15 @@ from torch import nn
 
 from remat_explorer.capture.profiling.profiling import profile
 from remat_explorer.capture.step.losses import Loss
+from remat_explorer.capture.step.training_step import plain_inputs
 from remat_explorer.capture.tracing import trace
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.errors import ExecutionError
 from remat_explorer.graph import Graph
+from remat_explorer.runtime.assumptions.inputs import Calling, paths_of
+from remat_explorer.runtime.assumptions.model_state import ModelState
+from remat_explorer.runtime.assumptions.plannable import require_plannable, require_registered
+from remat_explorer.runtime.assumptions.settling import settled_attributes
 from remat_explorer.runtime.halves import Halves
 from remat_explorer.runtime.signature import Signature
 from remat_explorer.solution import Solution, capture_options_of
@@ -24,11 +29,23 @@ from remat_explorer.solvers.base import Progress
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """A solution, the code that executes it, and what it was made for."""
+    """A solution, the code that executes it, and what it was made for.
+
+    Attributes:
+        signature, paths, calling: of the call that it was made for, what its inputs are called, and how they came.
+        state: of the model.
+    """
 
     signature: Signature
+    paths: tuple[str, ...]
+    calling: Calling
+    state: ModelState
     solution: Solution
     halves: Halves
+
+    def broken(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """What would be read out of these inputs, or out of buffers, that it was not made for, in words, or nothing."""
+        return self.halves.program.assumptions.broken(model, plain_inputs(args, kwargs))
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,17 +73,24 @@ class Recipe:
         Raises:
             CaptureError, ExecutionError, SolutionError, QuantityError: as `remat_explorer.rematerialize`.
         """
-        signature = Signature.of(model, args, kwargs)
+        require_plannable(model)
+        signature = Signature.of(args, kwargs)
         device = next(model.parameters()).device
         program = trace(model, args, kwargs, self.loss, options=self._options())
-        graph = profile(program.graph, model, args, kwargs, self.loss, device=str(device))
+        assert program.reads is not None
+        require_registered(model, program.reads)
+        settled = settled_attributes(model, args, kwargs, self.loss, program.changes)
+        graph = profile(program.graph, model, args, kwargs, self.loss, device=str(device), exact=False)
         if within is None and self.solution is not None:
             solution = self._given(graph, self.solution)
         else:
             solution = self._solved(graph, self.budget if within is None else within)
         _require_schedule(solution)
         assert solution.plan is not None
-        return Planned(signature, solution, Halves.of(solution.plan, program, device))
+        state = ModelState(model, program.reads, settled, self.loss)
+        halves = Halves.of(solution.plan, program, device)
+        paths, calling = tuple(paths_of(args, kwargs)), Calling.of(model, args, kwargs)
+        return Planned(signature, paths, calling, state, solution, halves)
 
     def _options(self) -> CaptureOptions:
         """How the graph must be captured for its structure to be that of a given solution."""
@@ -90,7 +114,7 @@ class Recipe:
 def _require_schedule(solution: Solution) -> None:
     if solution.schedule is not None:
         return
+    smallest = minimum_budget(solution.graph)
     if solution.status == "infeasible":
-        smallest = minimum_budget(solution.graph)
         raise ExecutionError(smallest.explain_infeasible(solution.strategy, solution.budget))
-    raise ExecutionError(f"no schedule was found in time: {solution}; give a larger budget, or a larger time_limit")
+    raise ExecutionError(smallest.explain_unknown(solution.strategy, solution.budget, solution.limit))

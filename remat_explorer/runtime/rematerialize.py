@@ -12,8 +12,8 @@ from torch import nn
 
 from remat_explorer.capture.step.checks import require_capturable
 from remat_explorer.capture.step.losses import Loss
-from remat_explorer.capture.step.training_step import unwrapped
 from remat_explorer.errors import ExecutionError
+from remat_explorer.runtime.assumptions.plannable import require_plannable
 from remat_explorer.runtime.recipe import Recipe
 from remat_explorer.runtime.rematerialized import Rematerialization, RematerializedModule, rematerialized
 from remat_explorer.solution import Solution
@@ -43,20 +43,25 @@ def rematerialize(
     (around it) work as before. Buffers are updated once, and dropout draws what plain PyTorch would draw.
 
     In evaluation mode, and where gradients are switched off, the model runs as it is. So does ``model`` itself, which
-    shares its parameters.
+    shares all attributes: an assignment to one is an assignment to the other.
+
+    A plan is for the model as it is now. What forward reads of it, such as attributes, hooks and modes, is compared at
+    every step; if it has changed, the step raises an ExecutionError that names it, unless ``resolve`` is set.
 
     Args:
         model: what to train, on the device where it shall be trained, in the mode in which it shall be trained.
         args, kwargs: inputs like those of every step: shapes are static.
         budget: bytes, "2 GiB", or "60%" of what keeping everything takes; parameters and gradients included. A
-            gradient that waits in ``.grad`` for the next one to be added comes on top.
+            gradient that waits in ``.grad`` for the next one to be added comes on top, and so does what a loss that is
+            computed elsewhere takes for itself.
         loss: from the model's output to a scalar tensor, which is then what the model returns; it must not read
             tensors that change from step to step. None returns what the model returns: a loss that is computed
             elsewhere, or, of an output that has a ``loss``, that loss (other tensors of such an output are None).
         strategy, time_limit, solver, on_progress: as for `remat_explorer.solve`.
         solution: a solution of this model, or a solution file, instead of solving; ``budget`` is not needed then.
-        resolve: plan anew, within ``budget``, for inputs with other shapes, other frozen parameters or another mode;
-            plans are kept. Otherwise such inputs are an error. After ``.to(...)`` it is planned anew in any case.
+        resolve: plan anew, within ``budget``, for inputs with other shapes, and after a change of the model, of
+            PyTorch's settings or of autocast; plans are kept. Otherwise that is an error. After ``.to(...)`` it is
+            planned anew in any case.
         optimizer: "sgd", "momentum" or "adam" counts that optimizer's state within the budget.
         cache: take a kept schedule for the same profile, budget and strategy, if its search was proven or had as much
             time, and keep a new one. It is checked against the graph that is captured and measured here, like any
@@ -64,7 +69,8 @@ def rematerialize(
 
     Raises:
         CaptureError: if the model has no static training graph.
-        ExecutionError: if no schedule fits, with the smallest budget worth trying, or memory runs out.
+        ExecutionError: if no schedule fits, with the smallest budget worth trying, or memory runs out; if forward
+            changes an attribute in every pass, which would be stale; if the model is sharded, compiled or wrapped.
         SolutionError: if the solution is not this model's, or exceeds its budget with the workspace measured here.
 
     >>> model = nn.Sequential(*(part for _ in range(5) for part in (nn.Linear(64, 64), nn.Tanh())))
@@ -77,20 +83,12 @@ def rematerialize(
     True
     """
     require_capturable(model, args, kwargs)
-    _require_inner(model)
+    require_plannable(model)
     _require_constant(loss)
     args, kwargs = tuple(args), dict(kwargs or {})
     recipe = Recipe(budget, loss, strategy, solution, time_limit, solver, optimizer, on_progress, cache)
     planned = recipe.plan(model, args, kwargs)
     return rematerialized(Rematerialization(model, recipe, planned, resolve))
-
-
-def _require_inner(model: nn.Module) -> None:
-    if unwrapped(model) is not model:
-        name = type(model).__name__
-        raise ExecutionError(f"{name} goes around what rematerialize returns: {name}(rematerialize(model, ...))")
-    if hasattr(model, "_orig_mod"):
-        raise ExecutionError("the plan replaces what torch.compile would run; rematerialize the model without it")
 
 
 def _require_constant(loss: Loss | None) -> None:

@@ -1,19 +1,19 @@
-"""What a plan was made for, and what differs from it now, in words."""
+"""What a plan was made for, apart from the model: inputs, autocast, and settings of PyTorch."""
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch.nn.modules import module as global_hooks
 from torch.utils import _pytree as pytree
 
 from remat_explorer.capture.step.autocast import Autocast
-from remat_explorer.capture.step.nesting import map_leaves
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Layout:
     """Shape, type, device and strides of a tensor."""
 
@@ -34,86 +34,102 @@ class Layout:
 
 @dataclass(frozen=True)
 class Signature:
-    """Everything that a static plan depends on; equal signatures can share a plan.
+    """What a static plan depends on besides the model; equal signatures can share a plan.
 
     Attributes:
         nesting: containers of the inputs.
         leaves: `Layout` of each input tensor, and every other input as it is.
-        home: device and type of each parameter and buffer.
-        trained: for each parameter whether it requires a gradient.
-        modes: for each module whether it is in training mode.
         autocast: what was on.
+        settings: settings of PyTorch that decide which numbers come out, by their names.
+        hooks: hooks for all modules.
     """
 
-    nesting: str
+    nesting: tuple[Any, ...]
     leaves: tuple[Any, ...]
-    home: tuple[tuple[torch.device, torch.dtype], ...]
-    trained: tuple[bool, ...]
-    modes: tuple[bool, ...]
     autocast: Autocast
+    settings: dict[str, Any]
+    hooks: tuple[Any, ...]
 
     @staticmethod
-    def of(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature:
-        """The signature of a call of ``model``."""
-        given = map_leaves(lambda leaf: Layout.of(leaf) if isinstance(leaf, torch.Tensor) else leaf, (args, kwargs))
-        leaves, nesting = pytree.tree_flatten(given)
-        parameters = list(model.parameters())
-        return Signature(
-            str(nesting),
-            tuple(leaves),
-            tuple((tensor.device, tensor.dtype) for tensor in (*parameters, *model.buffers())),
-            tuple(parameter.requires_grad for parameter in parameters),
-            tuple(module.training for module in model.modules()),
-            Autocast.ambient(),
-        )
+    def of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature:
+        """The signature of a call.
+
+        >>> first, second = (Signature.of((torch.ones(count, 3),), {}) for count in (2, 1))
+        >>> first.matches(second), first.matches(Signature.of((torch.zeros(2, 3),), {}))
+        (False, True)
+        """
+        nesting: list[Any] = []
+        leaves: list[Any] = []
+        _flatten((args, kwargs), nesting, leaves)
+        return Signature(tuple(nesting), tuple(leaves), Autocast.ambient(), settings_now(), _hooks_of_all())
 
     def matches(self, other: Signature) -> bool:
         """Whether a plan for one serves the other."""
+        return self.takes(other) and self.surroundings == other.surroundings
+
+    def takes(self, other: Signature) -> bool:
+        """Whether the inputs of ``other`` are like those of this one."""
         return (
-            (self.nesting, self.home, self.trained, self.modes, self.autocast)
-            == (other.nesting, other.home, other.trained, other.modes, other.autocast)
+            self.nesting == other.nesting
             and len(self.leaves) == len(other.leaves)
-            and all(map(_same, self.leaves, other.leaves))
+            and all(map(same_leaf, self.leaves, other.leaves))
         )
 
-    def difference(self, signature: Signature, model: nn.Module) -> str:
-        """The first thing in which ``signature`` differs, or an empty text.
-
-        >>> layer, x = nn.Linear(2, 2), torch.ones(3, 2)
-        >>> planned = Signature.of(layer, (x,), {})
-        >>> print(planned.difference(Signature.of(layer, (x[:1],), {}), layer))
-        input 0 is float32 of shape [1, 2] with strides [2, 1] on cpu, but the plan was made for float32 of shape \
-[3, 2] with strides [2, 1] on cpu
-        """
-        if self.nesting != signature.nesting:
-            return f"the inputs are nested as {signature.nesting}, but the plan was made for {self.nesting}"
-        for number, (mine, theirs) in enumerate(zip(self.leaves, signature.leaves, strict=True)):
-            if not _same(mine, theirs):
-                return f"input {number} is {theirs}, but the plan was made for {mine}"
-        if self.modes != signature.modes:
-            names = [name for name, _ in model.named_modules()]
-            place = next(
-                i for i, pair in enumerate(zip(self.modes, signature.modes, strict=True)) if pair[0] != pair[1]
-            )
-            mode = {True: "training", False: "evaluation"}
-            where = f"{names[place]!r}" if names[place] else "the model"
-            now, planned = mode[signature.modes[place]], mode[self.modes[place]]
-            return f"{where} is in {now} mode, but the plan was made for {planned}"
-        for (name, _), mine, theirs in zip(model.named_parameters(), self.trained, signature.trained, strict=True):
-            if mine != theirs:
-                words = ("requires a gradient", "is frozen") if theirs else ("is frozen", "a gradient of it")
-                return f"the parameter {name!r} {words[0]}, but the plan was made for {words[1]}"
-        if self.autocast != signature.autocast:
-            return f"autocast is {_words(signature.autocast)}, but the plan was made with it {_words(self.autocast)}"
-        return "the model lies elsewhere than where the plan was made for" if self.home != signature.home else ""
+    @property
+    def surroundings(self) -> tuple[Any, ...]:
+        """What is neither the model's nor the inputs'."""
+        return self.autocast, self.settings, self.hooks
 
 
-def _same(first: Any, second: Any) -> bool:
+def same_leaf(first: Any, second: Any) -> bool:
+    """Whether two inputs, or their layouts, are alike."""
     try:
         return type(first) is type(second) and bool(first == second)
     except Exception:  # whatever comparing a person's own objects does
         return first is second
 
 
-def _words(autocast: Autocast) -> str:
-    return " and ".join(f"on for {device} in {dtype}" for device, dtype in autocast.types) or "off"
+def settings_now() -> dict[str, Any]:
+    """The settings of PyTorch that change numbers, or the kernels that compute them.
+
+    The number of threads is left out, since it changes neither the graph nor its schedule.
+
+    >>> settings_now()["torch.get_default_dtype()"]
+    torch.float32
+    """
+    backends: Any = torch.backends
+    return {
+        "torch.get_default_dtype()": torch.get_default_dtype(),
+        "torch.get_default_device()": torch.get_default_device(),
+        "torch.get_float32_matmul_precision()": torch.get_float32_matmul_precision(),
+        "torch.are_deterministic_algorithms_enabled()": torch.are_deterministic_algorithms_enabled(),
+        "torch.backends.mkldnn.enabled": backends.mkldnn.enabled,
+        "torch.backends.cudnn.enabled": backends.cudnn.enabled,
+        "torch.backends.cudnn.conv.fp32_precision": backends.cudnn.conv.fp32_precision,
+        "torch.backends.cuda.matmul.fp32_precision": backends.cuda.matmul.fp32_precision,
+        "torch.backends.cuda.flash_sdp_enabled()": backends.cuda.flash_sdp_enabled(),
+        "torch.backends.cuda.mem_efficient_sdp_enabled()": backends.cuda.mem_efficient_sdp_enabled(),
+        "torch.backends.cuda.math_sdp_enabled()": backends.cuda.math_sdp_enabled(),
+        "torch.backends.cuda.cudnn_sdp_enabled()": backends.cuda.cudnn_sdp_enabled(),
+    }
+
+
+def _hooks_of_all() -> tuple[Any, ...]:
+    kinds = ("forward", "forward_pre", "backward", "backward_pre")
+    return tuple(hook for kind in kinds for hook in getattr(global_hooks, f"_global_{kind}_hooks").values())
+
+
+def _flatten(nested: Any, nesting: list[Any], leaves: list[Any]) -> None:
+    """As `torch.utils._pytree`, but dataclasses are opened, too."""
+    flat, structure = pytree.tree_flatten(nested)
+    nesting.append(structure)
+    for leaf in flat:
+        if isinstance(leaf, torch.Tensor):
+            leaves.append(Layout.of(leaf))
+        elif dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
+            names = [field.name for field in dataclasses.fields(leaf) if hasattr(leaf, field.name)]
+            nesting.append((type(leaf), tuple(names)))
+            for name in names:
+                _flatten(getattr(leaf, name), nesting, leaves)
+        else:
+            leaves.append(leaf)

@@ -11,8 +11,9 @@ from torch.fx import Node
 
 from remat_explorer.capture.operations.program import Registers
 from remat_explorer.capture.step.autocast import no_autocast
-from remat_explorer.capture.step.placement import exact_kernels
 from remat_explorer.errors import ExecutionError
+from remat_explorer.runtime.backward.outputs import Outputs
+from remat_explorer.runtime.backward.strides import in_memory_of_their_own, share_memory
 from remat_explorer.runtime.halves import Halves
 from remat_explorer.runtime.shortage import explained_shortage
 
@@ -40,22 +41,24 @@ class TrainingRun:
             ExecutionError: if memory runs out, with the statement where it did.
         """
         halves = self.halves
-        with exact_kernels(), no_autocast(), torch.no_grad(), explained_shortage(halves.plan, self._forget):
+        with no_autocast(), torch.no_grad(), explained_shortage(halves.plan, self._forget):
             results, self._saved = halves.forward(self._residents)
             self._write_buffers(results)
         named = zip(halves.early, results, strict=True)
         outputs = [tensor for result, tensor in named if result.kind == "output"]
         self._versions = {node: self._residents[node]._version for node in halves.later if node in self._residents}
         self._residents = {node: self._residents[node] for node in self._versions}
-        self._outputs = outputs  # the person may write to them, which must not go unnoticed
-        self._output_versions = [output._version for output in outputs]
+        # the person may write to outputs, which must not go unnoticed
+        self._saved.reverse()
+        self._outputs = Outputs(outputs, halves.output_reads, halves.saved.nodes, self._saved)
+        self._saved.reverse()  # the last is popped first
         return outputs
 
-    def backward(self, tangents: dict[int, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Run the backward half; the gradient of each parameter that has one, by name.
+    def backward(self, tangents: dict[int, torch.Tensor | None]) -> dict[str, torch.Tensor | None]:
+        """Run the backward half; the gradient of each parameter, by name, None of one that no gradient leads to.
 
         Args:
-            tangents: gradients of outputs, by the number of the output.
+            tangents: gradients of outputs, by the number of the output; None for an output that was not used.
 
         Raises:
             ExecutionError: if it ran already, if something that it needs was written to since the forward pass, or if
@@ -67,21 +70,30 @@ class TrainingRun:
                 "this backward pass ran already, and what it needs is freed; call the model again. A plan runs once: "
                 "retain_graph=True has no effect on it"
             )
-        self._require_unchanged()
+        starts = {
+            entry.node: tangents[entry.place]
+            for entry in halves.program.inputs
+            if entry.kind == "tangent" and entry.node in halves.later
+        }
+        if all(tangent is not None and _as_captured(tangent, node) for node, tangent in starts.items()):
+            half = halves.planned_backward
+        else:
+            half = halves.partial_backward(frozenset(node for node, tangent in starts.items() if tangent is None))
+        self._require_unchanged(half.reads)
         self._over = True
-        for entry in halves.program.inputs:
-            if entry.kind == "tangent" and entry.node in halves.later:
-                self._residents[entry.node] = _laid_out(tangents[entry.place], entry.node.meta["val"])
-        with exact_kernels(), no_autocast(), torch.no_grad(), explained_shortage(halves.plan, self._forget):
-            residents, self._residents = self._residents, {}
-            results = halves.backward(residents, self._saved)
+        del self._outputs
+        with no_autocast(), torch.no_grad(), explained_shortage(halves.plan, self._forget):
+            residents, self._residents = {**self._residents, **starts}, {}
+            results = half.run(residents, self._saved)
             del residents
-        gradients: dict[str, torch.Tensor] = {}
+            if half is not halves.planned_backward:
+                results = in_memory_of_their_own(results, [t for t in starts.values() if t is not None])
+        gradients: dict[str, torch.Tensor | None] = {}
         with torch.no_grad():
             for result, tensor in zip(halves.late, results, strict=True):
                 if result.kind == "gradient":
                     gradients[result.name] = tensor
-                else:
+                elif tensor is not None:
                     self.model.get_buffer(result.name).copy_(tensor)
         return gradients
 
@@ -94,31 +106,26 @@ class TrainingRun:
             buffer, node = self.model.get_buffer(result.name), nodes[result.name]
             old = buffer.clone() if node in self.halves.later else None
             buffer.copy_(new)
-            if old is not None and not any(_share_memory(new, tensor) for tensor in self._saved):
+            if old is not None and not any(share_memory(new, tensor) for tensor in self._saved):
                 new.copy_(old)
                 old = new  # in memory in any case, so that the copy can go
             if old is not None:
                 self._residents[node] = old
 
-    def _require_unchanged(self) -> None:
+    def _require_unchanged(self, read: frozenset[Node]) -> None:
         for entry in self.halves.program.inputs:
-            version = self._versions.get(entry.node)
+            version = self._versions.get(entry.node) if entry.node in read else None
             if version is not None and self._residents[entry.node]._version != version:
                 what = f"{entry.kind} {entry.name!r}" if entry.name else f"input tensor {entry.place}"
                 raise ExecutionError(
                     f"{what} was written to between the forward pass and its backward pass, which reads it; step the "
                     "optimizer and reuse input tensors only after backward"
                 )
-        for number, output in enumerate(self._outputs):
-            if output._version != self._output_versions[number]:
-                raise ExecutionError(
-                    f"output {number} was written to in place before backward; use the operation that is not in place"
-                )
-        del self._outputs
+        self._outputs.require_unchanged(read)
 
     def _forget(self) -> None:
         """Let go of every tensor, so that the process can go on after it ran out of memory."""
-        self._saved, self._residents, self._outputs = [], {}, []
+        self._saved, self._residents = [], {}
 
 
 class PlannedStep(torch.autograd.Function):
@@ -129,6 +136,7 @@ class PlannedStep(torch.autograd.Function):
         """The outputs that have gradients; the others are appended to ``others`` in their places, None elsewhere."""
         outputs = run.forward()
         ctx.run = run
+        ctx.set_materialize_grads(False)  # None for an output that was not used
         with_gradient = {entry.place for entry in run.halves.program.inputs if entry.kind == "tangent"}
         ctx.numbers = sorted(with_gradient)
         others += [None if number in with_gradient else output for number, output in enumerate(outputs)]  # type: ignore[misc]
@@ -136,7 +144,7 @@ class PlannedStep(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *tangents: torch.Tensor) -> Any:
+    def backward(ctx: Any, *tangents: torch.Tensor | None) -> Any:
         """The gradients of the parameters, in the order of `parameter_names`."""
         gradients = ctx.run.backward(dict(zip(ctx.numbers, tangents, strict=True)))
         return None, None, *(gradients.pop(name) for name in parameter_names(ctx.run.halves))
@@ -155,16 +163,6 @@ def train(halves: Halves, model: nn.Module, tensors: tuple[torch.Tensor, ...]) -
     return [outputs.pop(0) if other is None else other for other in others]
 
 
-def _laid_out(tangent: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
-    """The gradient of an output with the strides for which the plan was made."""
-    if tangent.stride() == expected.stride():
-        return tangent
-    return torch.empty_strided(expected.shape, expected.stride(), dtype=tangent.dtype, device=tangent.device).copy_(
-        tangent
-    )
-
-
-def _share_memory(first: torch.Tensor, second: Any) -> bool:
-    return isinstance(second, torch.Tensor) and (
-        first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
-    )
+def _as_captured(tangent: torch.Tensor, node: Node) -> bool:
+    """Whether the gradient of an output has the strides that it has in the captured graph."""
+    return tangent.stride() == node.meta["val"].stride()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -33,6 +34,7 @@ class Exactness:
 
     Args:
         model, args, kwargs, loss: as for `remat_explorer.capture`.
+        outside: makes a loss of what the model returns, for one more road on which autograd goes on by itself.
     """
 
     def __init__(
@@ -41,7 +43,9 @@ class Exactness:
         args: tuple[Any, ...],
         kwargs: dict[str, Any] | None = None,
         loss: Loss | None = None,
+        outside: Callable[[Any], torch.Tensor] | None = None,
     ) -> None:
+        self.outside = outside
         self.model, self.args, self.kwargs, self.loss = model, args, kwargs, loss
         self.program = trace(model, args, kwargs, loss)
         self.graph = self.program.graph
@@ -57,6 +61,14 @@ class Exactness:
             outcome = eager.run()
         return Final(outcome.copied(), [generator_state(CPU)])
 
+    @cached_property
+    def reference_outside(self) -> Final:
+        """Plain PyTorch's results with the loss outside, from `SEED`."""
+        torch.manual_seed(SEED)
+        with exact_kernels():
+            outcome = self._differentiated(self.model(*self.args, **(self.kwargs or {})))
+        return Final(outcome, [generator_state(CPU)])
+
     def schedule(self, seed: int, dropped: float, flipped: float) -> Schedule:
         """A random valid schedule; gradients are computed again in it, too."""
         return random_schedule(self.graph, seed, dropped, flipped)
@@ -66,24 +78,42 @@ class Exactness:
         plan = Plan.of(schedule)
         interpreter, generated = Interpreter(plan, self.program, CPU), generate(plan, self.program, CPU)
         halves = Halves.of(plan, self.program, CPU)
-        roads = {
+        roads: dict[str, Callable[[], StepOutcome]] = {
             "interpreter": lambda: interpreter.run(self.program.bind(self.model, self.tensors)),
             "generated code": lambda: generated.run(self.program.bind(self.model, self.tensors)),
             "training step": lambda: self._trained(halves),
         }
+        if self.outside is not None:
+            roads["loss outside"] = lambda: self._trained_outside(halves)
         found = {}
         with torch.random.fork_rng(), exact_kernels():
             for name, run in roads.items():
                 torch.manual_seed(SEED)
                 outcome = run()
-                found[name] = compare(Final(outcome, [generator_state(CPU)]), self.reference, self.initial)
+                final = Final(outcome, [generator_state(CPU)])
+                reference = self.reference_outside if name == "loss outside" else self.reference
+                found[name] = compare(final, reference, self.initial)
         return found
 
     def _trained(self, halves: Halves) -> StepOutcome:
-        """One step through autograd; the model is put back to where it was."""
+        """One step through autograd."""
         outputs = train(halves, self.model, self.tensors)
         starts = [output for output in outputs if output.requires_grad]
         torch.autograd.backward(starts, [torch.ones_like(output) for output in starts])
+        return self._left(outputs)
+
+    def _trained_outside(self, halves: Halves) -> StepOutcome:
+        """One step whose loss autograd computes from what the model returns."""
+        return self._differentiated(self.program.returned.filled(train(halves, self.model, self.tensors)))
+
+    def _differentiated(self, returned: Any) -> StepOutcome:
+        assert self.outside is not None
+        loss = self.outside(returned)
+        loss.backward()
+        return self._left([loss])
+
+    def _left(self, outputs: Sequence[torch.Tensor]) -> StepOutcome:
+        """Outputs, gradients and buffers after a step; the model is put back to where it was."""
         gradients = {name: p.grad for name, p in self.model.named_parameters() if p.grad is not None}
         buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
         for parameter in self.model.parameters():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -24,6 +25,13 @@ pytestmark = [
 CUDA = torch.device("cuda", 0)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def deterministic() -> Iterator[None]:
+    """What a person sets who wants equal numbers; a plan trains with what is set."""
+    with exact_kernels():
+        yield
+
+
 @pytest.fixture(scope="module")
 def net() -> LoadedModel:
     return rx.models.load("residual_net", batch=256, image=32, device="cuda")
@@ -42,12 +50,11 @@ def tightest(net) -> rx.Solution:
 def train(model: nn.Module, steps: int = 20) -> None:
     torch.manual_seed(3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    with exact_kernels():
-        for _ in range(steps):
-            x, y = torch.randn(256, 3, 32, 32, device=CUDA), torch.randint(0, 10, (256,), device=CUDA)
-            optimizer.zero_grad()
-            model(x, y).backward()
-            optimizer.step()
+    for _ in range(steps):
+        x, y = torch.randn(256, 3, 32, 32, device=CUDA), torch.randint(0, 10, (256,), device=CUDA)
+        optimizer.zero_grad()
+        model(x, y).backward()
+        optimizer.step()
 
 
 def test_twenty_steps_end_with_the_weights_of_plain_training(net, tightest):
@@ -133,16 +140,26 @@ def test_mixed_precision_with_a_gradient_scaler(net):
     for model in (plain, trained):
         torch.manual_seed(3)
         optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.01), torch.amp.GradScaler("cuda")
-        with exact_kernels():
-            for _ in range(5):
-                optimizer.zero_grad()
-                with torch.autocast("cuda", dtype=torch.float16, cache_enabled=False):
-                    loss = model(*net.args)
-                scaler.scale(loss).backward()
-                scaler.step(optimizer)
-                scaler.update()
+        for _ in range(5):
+            optimizer.zero_grad()
+            with torch.autocast("cuda", dtype=torch.float16, cache_enabled=False):
+                loss = model(*net.args)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
     for key, content in plain.state_dict().items():
         torch.testing.assert_close(content, trained.state_dict()[key], msg=key)
+
+
+def test_recurrent_layers_are_within_rounding_of_cudnns():
+    """A plan runs them without cuDNN, plain training with it."""
+    torch.manual_seed(0)
+    model, x = nn.LSTM(64, 64, 2).to(CUDA), torch.randn(16, 8, 64, device=CUDA)
+    trained = rx.rematerialize(copy.deepcopy(model), (x,), budget="100%", loss=lambda y: y[0].square().mean())
+    model(x)[0].square().mean().backward()
+    trained(x).backward()
+    for mine, theirs in zip(trained.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-2, atol=1e-4)
 
 
 def test_every_peer_of_pytorch_is_measured(net):

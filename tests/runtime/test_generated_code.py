@@ -73,3 +73,30 @@ def test_a_plan_that_begins_the_backward_pass_too_early_cannot_train():
     plan = Plan.from_sequence(graph, [(k, k, 1) for k in [early, *(k for k in range(graph.n) if k != early)]])
     with pytest.raises(ExecutionError, match=r"begins the backward pass with 'compute .*' before it has run 'compute"):
         Halves.of(plan, exactness.program, CPU)
+
+
+class Tree(ast.NodeVisitor):
+    def __init__(self, source: str) -> None:
+        self.imports = 0
+        self.visit(ast.parse(source))
+
+    def visit_Import(self, node: ast.Import) -> None:
+        self.imports += 1
+
+
+def test_a_name_with_the_end_of_a_line_stays_in_its_comment():
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.add_module("first\nimport os", nn.Linear(4, 4))
+            self.add_module("second\r\u2028#\x0c", nn.Linear(4, 4))
+
+        def forward(self, x):
+            for layer in self.children():
+                x = layer(x).relu()
+            return x
+
+    model, x = Named(), torch.ones(2, 4)
+    source = rx.rematerialize(model, (x,), budget="100%").rematerialization.source
+    assert Tree(source).imports == 0
+    assert r"first\nimport os" in source

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -36,8 +37,8 @@ class Contender(Protocol):
     @property
     def plan(self) -> Plan | None: ...
 
-    def prepare(self, section: Section = contextlib.nullcontext) -> Run:
-        """What runs the step; whatever is there before it starts is there when this returns."""
+    def prepare(self, section: Section = contextlib.nullcontext) -> AbstractContextManager[Run]:
+        """A context that gives what runs the step; whatever is there before it starts is there once it is entered."""
         ...
 
 
@@ -51,9 +52,16 @@ class Autograd:
     change: Change = contextlib.nullcontext
     plan: None = None
 
-    def prepare(self, section: Section = contextlib.nullcontext) -> Run:
+    @contextlib.contextmanager
+    def prepare(self, section: Section = contextlib.nullcontext) -> Iterator[Run]:
         """Metered as one section, from before the forward pass until gradients are there."""
-        return lambda: self.training.run(self.change, section)
+        with self.training.prepared(self.change) as once:
+
+            def run() -> StepOutcome:
+                with section():
+                    return once()
+
+            yield run
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,13 +76,13 @@ class PlannedPeer:
     tensors: tuple[torch.Tensor, ...]
     cancelled: Callable[[], bool]
 
-    def prepare(self, section: Section = contextlib.nullcontext) -> Run:
+    def prepare(self, section: Section = contextlib.nullcontext) -> AbstractContextManager[Run]:
         """Metered statement by statement, as `remat_explorer.measure` does; resident tensors are bound before."""
         registers = self.program.bind(self.placed.model, self.tensors)
         if section is contextlib.nullcontext:
-            return lambda: self._generated.run(registers)
+            return contextlib.nullcontext(lambda: self._generated.run(registers))
         interpreter = Interpreter(self.plan, self.program, self.placed.device)
-        return lambda: interpreter.run(registers, section, self.cancelled)
+        return contextlib.nullcontext(lambda: interpreter.run(registers, section, self.cancelled))
 
     @cached_property
     def _generated(self) -> GeneratedStep:

@@ -42,11 +42,11 @@ class PeerBench:
     def run(self, contender: Contender) -> Ran:
         """One metered run after one that warms up. Results are valid until the next run."""
         self._start.rewind()
-        contender.prepare()()  # warms up: kernels are chosen on their first call
+        with contender.prepare() as run:
+            run()  # warms up: kernels are chosen on their first call
         self._start.rewind()
         meter = memory_meter(self._placed.device)
-        run = contender.prepare(meter.section)
-        with meter:
+        with contender.prepare(meter.section) as run, meter:
             outcome = run()
         peak = self._resident + max(reading.highest for reading in meter.readings)
         return Ran(peak, Final(outcome, self._start.states()))

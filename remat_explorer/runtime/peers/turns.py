@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import traceback
 from collections.abc import Sequence
 
 from remat_explorer.capture.joint.explain import first_line
@@ -31,6 +32,7 @@ def measured_in_turn(
             ran = bench.run(entry)
         except Exception as error:  # whatever a person's model does when it is run in another way
             progress.stop()
+            traceback.clear_frames(error.__traceback__)  # a checkpoint there may hold hooks that autograd still calls
             measurements[entry] = PeerMeasurement(entry.name, entry.knob, problem=_problem(error), plan=entry.plan)
             progress.advance(1 + repeats)
             continue

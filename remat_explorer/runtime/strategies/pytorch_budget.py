@@ -27,7 +27,7 @@ from torch._functorch import config
 from torch._inductor.custom_graph_pass import CustomRuntimeEstimator
 from torch.fx import Node
 
-from remat_explorer.errors import SolverError, UnknownNameError
+from remat_explorer.errors import SolverError, UnknownNameError, shown
 from remat_explorer.graph import Graph
 from remat_explorer.runtime.strategies.joint_graph import OPERATION, JointGraph, backward_operations, joint_graph
 from remat_explorer.runtime.strategies.partition import SOLVERS, partitioned
@@ -132,7 +132,9 @@ def _different(graph: Graph, settings: list[tuple[float, str]]) -> Iterator[Cand
 
 def _share(budget: Any) -> float:
     if isinstance(budget, bool) or not isinstance(budget, int | float) or not 0 <= budget <= 1:
-        raise SolverError(f"activation_memory_budget is {budget!r}; expected a share of the kept bytes, from 0 to 1")
+        raise SolverError(
+            f"activation_memory_budget is {shown(budget)}; expected a share of the kept bytes, from 0 to 1"
+        )
     return float(budget)
 
 

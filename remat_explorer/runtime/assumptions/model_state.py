@@ -1,0 +1,207 @@
+"""What a plan took from the model: attributes, hooks and modes that the trace read, and the layout of its tensors."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import nn
+
+from remat_explorer.capture.step.attributes import Place
+from remat_explorer.capture.step.contents import ABSENT, PLAIN, Content, Contents
+from remat_explorer.capture.step.guards import MISSING
+from remat_explorer.capture.step.losses import Loss
+from remat_explorer.capture.step.reads import REGISTRIES, Reads
+from remat_explorer.errors import ExecutionError
+
+_ELSEWHERE = Content("defined by the class", None)
+_TENSOR = Content("a parameter or buffer", None)
+CLASS = "__class__"
+LOSS = -1
+
+
+class ModelState:
+    """A model as a trace has read it. A plan serves as long as every attribute that the trace read holds the same.
+
+    Attributes that the trace did not read may change. Parameters and buffers are read when the plan runs, so only
+    their layout counts.
+
+    Args:
+        model: as it is now.
+        reads: what the trace read.
+        settled: what attributes hold after a forward pass has filled them, which is as good as what they hold now.
+        loss: what is called after the model, which may be an object with attributes.
+
+    Attributes:
+        attributes: what each attribute holds, by the path of its module, or its number where it has no path;
+            `LOSS` is the loss.
+        shapes: for each name of a parameter or buffer the first name of the same tensor, its shape, and whether it
+            requires a gradient.
+        home: device, type and strides of each.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        reads: Reads,
+        settled: Mapping[Place, Content] = MappingProxyType({}),
+        loss: Loss | None = None,
+    ) -> None:
+        self._model, self._reads, self._settled, self._loss = model, reads, settled, loss
+        contents = Contents(model)
+        self._guards = contents.guards
+        self.attributes: dict[tuple[Any, str], Content] = {}
+        self.kinds: dict[Any, str] = {}
+        for place, module, names in _modules(model, reads):
+            if module is None:
+                self.attributes[place, CLASS] = ABSENT
+                continue
+            self.kinds[place] = type(module).__name__
+            self.attributes[place, CLASS] = Content("class", type(module))
+            self._guards.classes.append((module, type(module)))
+            for name in names:
+                self.attributes[place, name] = self._look(contents, module, name, isinstance(place, str))
+        self.kinds[LOSS] = type(loss).__name__
+        self.attributes[LOSS, "loss"] = contents.of(loss)
+        self._tensors = list(_registered(model))
+        first: dict[int, str] = {}
+        for name, _, _, tensor in self._tensors:
+            first.setdefault(id(tensor), name)
+        self.shapes = {
+            name: (first[id(tensor)], tuple(tensor.shape), tensor.requires_grad) for name, _, _, tensor in self._tensors
+        }
+        self.home = tuple((t.device, t.dtype, t.stride()) for _, _, _, t in self._tensors)
+        self._layouts = [_layout(tensor) for _, _, _, tensor in self._tensors]
+        self._latest: ModelState | None = self
+
+    def holds(self) -> bool:
+        """Whether the model still is as it was, told in microseconds unless something was assigned since last time.
+
+        Raises:
+            ExecutionError: if other tensors stand in the places of parameters.
+        """
+        if self._latest is not None and self._latest._is_untouched():
+            return True
+        now = self.now()
+        if lent := now._lent():
+            raise ExecutionError(
+                f"in the place of the parameter {lent!r} is a tensor that is none, as torch.func.functional_call puts "
+                "it there; a plan computes gradients of the model's own parameters. Call the rematerialized model "
+                "itself, or give functional_call the model from which it was made"
+            )
+        if self.matches(now):
+            self._latest = now
+            return True
+        return False
+
+    def _is_untouched(self) -> bool:
+        return (
+            self._guards.hold()
+            and not any(registry.get(name) is not tensor for _, registry, name, tensor in self._tensors)
+            and [_layout(tensor) for _, _, _, tensor in self._tensors] == self._layouts
+        )
+
+    def now(self) -> ModelState:
+        """The same of the model as it is now."""
+        return ModelState(self._model, self._reads, self._settled, self._loss)
+
+    def of_copy(self, model: nn.Module) -> ModelState:
+        """The same for a copy of the model, which has objects of its own where this one has others."""
+        if self.holds():
+            return ModelState(model, self._reads, self._settled, self._loss)
+        other = copy.copy(self)
+        other._model, other._latest = model, None
+        return other
+
+    def changed(self, now: ModelState) -> Iterator[tuple[Any, str, Content, Content]]:
+        """Attributes that hold something else now: place and name, and what they hold then and now."""
+        for key, then in self.attributes.items():
+            content = now.attributes.get(key, ABSENT)
+            if content != then and not (key in self._settled and _is_filled(content, then, self._settled[key])):
+                yield *key, then, content
+
+    def matches(self, now: ModelState) -> bool:
+        """Whether a plan for one serves the other."""
+        return self.shapes == now.shapes and self.home == now.home and not any(True for _ in self.changed(now))
+
+    def has_moved(self, now: ModelState) -> bool:
+        """Whether the same tensors lie elsewhere, or have another type, as after ``model.to(...)``."""
+        return self.shapes == now.shapes and self.home != now.home
+
+    def _lent(self) -> str:
+        """The first parameter in whose place is something that is none."""
+        owned = {id(module._parameters) for module in self._model.modules()}
+        tensors = ((name, registry, tensor) for name, registry, _, tensor in self._tensors)
+        return next((n for n, r, t in tensors if id(r) in owned and not isinstance(t, nn.Parameter)), "")
+
+    def _look(self, contents: Contents, module: nn.Module, name: str, inside: bool) -> Content:
+        own = vars(module)
+        slots = self._guards.slots
+        if name == "__dict__":
+            self._guards.add_mapping(own)
+            names = (key for key in own if key not in REGISTRIES)
+            items = ((key, contents.of_attribute(key, own[key])) for key in names)
+            return Content("container", dict, tuple(items))
+        if name in own:
+            if name in ("_parameters", "_buffers") and inside:
+                return _TENSOR
+            slots.append((own, name, own[name]))
+            return contents.of_attribute(name, own[name])
+        slots.append((own, name, MISSING))
+        holder = next((vars(kind) for kind in type(module).__mro__ if name in vars(kind)), None)
+        if holder is not None:
+            value = holder[name]
+            if not isinstance(value, PLAIN):
+                return _ELSEWHERE  # methods and properties
+            slots.append((holder, name, value))
+            return contents.of(value)
+        found = ABSENT
+        for registry in REGISTRIES:
+            held = own.get(registry, {})
+            if not (isinstance(held.get(name), torch.Tensor) and inside):
+                slots.append((held, name, held.get(name, MISSING)))
+            if name in held:
+                is_tensor = isinstance(held[name], torch.Tensor) and inside
+                found = _TENSOR if is_tensor else contents.of(held[name])
+        return found
+
+
+def _modules(model: nn.Module, reads: Reads) -> Iterator[tuple[Any, nn.Module | None, dict[str, None]]]:
+    """The modules that were read: by their paths those of ``model``, by numbers those that are no part of it."""
+    now = dict(model.named_modules(remove_duplicate=False))
+    for number, (path, module, names) in enumerate(reads.entries()):
+        if path is None:
+            if module is not None:
+                yield number, module, names
+        else:
+            yield path, now.get(path), names
+
+
+def _registered(model: nn.Module) -> Iterator[tuple[str, dict[str, Any], str, torch.Tensor]]:
+    for path, module in model.named_modules(remove_duplicate=False):
+        registries: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
+        for registry in registries:
+            for name, tensor in registry.items():
+                if tensor is not None:
+                    yield f"{path}.{name}" if path else name, registry, name, tensor
+
+
+def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.requires_grad, tensor.dtype, tensor.device, tensor.shape, tensor.stride()
+
+
+def _is_filled(now: Content, before: Content, settled: Content) -> bool:
+    """Whether an attribute that forward fills holds what a forward pass leaves there; entries may have joined it."""
+    if now == settled:
+        return True
+    if not (now.kind == settled.kind == "container" and now.value is settled.value and issubclass(now.value, dict)):
+        return False
+    choices = [dict(content.items) for content in (before, settled)]
+    return all(
+        any(key in items and items[key] == content for items in choices)
+        for key, content in now.items
+        if any(key in items for items in choices)
+    )

@@ -1,0 +1,77 @@
+"""Models that can be captured, but that no plan can train: each with what to do instead."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from torch import nn
+
+from remat_explorer.capture.step.reads import Reads
+from remat_explorer.capture.step.training_step import unwrapped
+from remat_explorer.errors import ExecutionError
+
+_SHARDED = ("FSDPModule", "FullyShardedDataParallel")
+
+
+def require_plannable(model: nn.Module) -> None:
+    """Refuse what goes around a model or replaces its tensors.
+
+    Raises:
+        ExecutionError: what was met, and what to do.
+
+    >>> require_plannable(nn.DataParallel(nn.ReLU()))
+    Traceback (most recent call last):
+        ...
+    remat_explorer.errors.ExecutionError: DataParallel goes around what rematerialize returns: \
+DataParallel(rematerialize(model, ...))
+    """
+    if unwrapped(model) is not model:
+        name = type(model).__name__
+        raise ExecutionError(f"{name} goes around what rematerialize returns: {name}(rematerialize(model, ...))")
+    if hasattr(model, "_orig_mod") or model._compiled_call_impl is not None:
+        raise ExecutionError("the plan replaces what torch.compile would run; rematerialize the model without it")
+    for path, module in model.named_modules():
+        if _is_sharded(module):
+            raise ExecutionError(
+                f"{repr(path) if path else 'the model'} is sharded (FSDP): its parameters are put together and taken "
+                "apart while the step runs, which no plan contains. Rematerialize the model without fully_shard, and "
+                "put DistributedDataParallel around what rematerialize returns"
+            )
+    for name, parameter in model.named_parameters():
+        if isinstance(parameter, _loaded("torch.distributed.tensor", "DTensor")):
+            raise ExecutionError(
+                f"the parameter {name!r} is a DTensor, of which each process holds a part; a plan is for tensors of "
+                "one process. Rematerialize the model before it is distributed, and put DistributedDataParallel around"
+            )
+
+
+def require_registered(model: nn.Module, reads: Reads) -> None:
+    """Refuse parameters that forward uses and that are not the model's: a plan would give them no gradient.
+
+    Args:
+        reads: what a trace of ``model`` has read.
+
+    Raises:
+        ExecutionError: which parameter, and how to make it a part of the model.
+    """
+    own = {id(parameter) for parameter in model.parameters()}
+    for path, module, names in reads.entries():
+        held = {} if module is None or path is not None else module._parameters
+        for name in names:
+            parameter = held.get(name)
+            if parameter is not None and parameter.requires_grad and id(parameter) not in own:
+                raise ExecutionError(
+                    f"the parameter {name!r} of a {type(module).__name__} is used in the step, but is none of the "
+                    "model's: a plan would give it no gradient. Make its module a part of the model, such as with "
+                    "nn.ModuleList in place of a list, or freeze it"
+                )
+
+
+def _is_sharded(module: nn.Module) -> bool:
+    return any(isinstance(module, _loaded("torch.distributed.fsdp", name)) for name in _SHARDED)
+
+
+def _loaded(place: str, name: str) -> Any:
+    """A class, without importing it: if nobody did, there is no object of it."""
+    return getattr(sys.modules.get(place), name, ())

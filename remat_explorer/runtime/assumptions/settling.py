@@ -1,0 +1,66 @@
+"""What forward does to attributes, and whether a plan, which does not run forward, can do without."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from remat_explorer.capture.step.attributes import Changes, Place
+from remat_explorer.capture.step.contents import Content
+from remat_explorer.capture.step.losses import Loss
+from remat_explorer.capture.step.rehearsal import rehearse
+from remat_explorer.errors import ExecutionError
+from remat_explorer.runtime.assumptions.differences import innermost, words
+
+_INSTEAD = (
+    "return it from forward, or keep it in a buffer (register_buffer), which plans update; a count belongs into the "
+    "training loop"
+)
+
+
+def settled_attributes(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], loss: Loss | None, changes: Changes
+) -> Mapping[Place, Content]:
+    """What the attributes that forward changes hold in the end, if they come to rest in one pass, as caches do.
+
+    Args:
+        changes: what a traced pass changed; without any nothing is run.
+
+    Raises:
+        ExecutionError: if an attribute would be stale in a step that a plan does, since a plan does not run forward.
+    """
+    if not changes:
+        return {}
+    try:
+        found = rehearse(model, args, kwargs, loss)
+    except Exception as error:  # whatever a person's model does without numbers
+        raise ExecutionError(
+            f"{_change(model, changes)}, and whether a second pass would change it again cannot be told "
+            f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}). A plan does not run "
+            f"forward, so it could become stale: {_INSTEAD}"
+        ) from error
+    if found.restless:
+        again = {place: changes.get(place, change) for place, change in found.restless.items()}
+        raise ExecutionError(
+            f"{_change(model, again)}, in every pass anew. A plan does not run forward, so it would be stale: "
+            f"{_INSTEAD}"
+        )
+    if found.from_data:
+        raise ExecutionError(
+            f"{_change(model, found.from_data)}, in the first pass alone, which depends on its inputs or computes "
+            "something else than later ones. A plan is for all steps: run the model once before rematerialize"
+        )
+    return found.settled
+
+
+def _change(model: nn.Module, changes: Changes) -> str:
+    (path, name), change = next(iter(changes.items()))
+    what, before, after = innermost(name, *change)
+    kind = type(model.get_submodule(path)).__name__
+    others = f" (and {len(changes) - 1} more)" if len(changes) > 1 else ""
+    return (
+        f"forward changes the attribute {what} of {f'{path!r} ({kind})' if path else f'the model ({kind})'}{others}, "
+        f"from {words(before)} to {words(after)}"
+    )

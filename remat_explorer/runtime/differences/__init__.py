@@ -1,0 +1,1 @@
+"""How large a difference from plain PyTorch is, and where it begins."""

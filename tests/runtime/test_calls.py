@@ -1,0 +1,202 @@
+"""How a rematerialized model may be called, and what it says about calls that its plan was not made for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import remat_explorer as rx
+from remat_explorer.errors import ExecutionError
+
+X, MASK = torch.randn(2, 4), torch.ones(2, 4)
+
+
+@dataclass(eq=False)
+class Batch:
+    x: torch.Tensor
+    weights: Any = None
+
+
+class Masked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor, mask: Any = None, *, scale: float = 1.0, extra: Any = None) -> torch.Tensor:
+        y = self.layer(x) * scale
+        y = y if mask is None else y * mask
+        return y if extra is None else y + extra["a"][0] + extra["b"]
+
+
+class Open(nn.Module):
+    """Takes whatever comes, as wrappers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Masked()
+
+    def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return self.inner(*args, **kwargs)
+
+
+def planned(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, **options: Any) -> Any:
+    return rx.rematerialize(model, args, kwargs, budget="100%", strategy="checkpoint-all", **options)
+
+
+@pytest.fixture(scope="module")
+def masked() -> Any:
+    return planned(Masked(), (X, MASK))
+
+
+CALLS: dict[str, Callable[[Any], torch.Tensor]] = {
+    "by position": lambda model: model(X, MASK),
+    "by name": lambda model: model(x=X, mask=MASK),
+    "by name in another order": lambda model: model(mask=MASK, x=X),
+    "by both": lambda model: model(X, mask=MASK),
+    "with a default": lambda model: model(X, MASK, scale=1.0),
+    "with all defaults": lambda model: model(X, mask=MASK, extra=None, scale=1.0),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_inputs_by_position_and_by_name_are_the_same_inputs(name, masked):
+    output = CALLS[name](masked)
+    assert torch.equal(output, CALLS[name](masked.rematerialization.model))
+    assert len(masked.rematerialization.plans) == 1
+
+
+def test_a_plan_that_was_made_for_names_serves_positions():
+    model = Masked()
+    extra = {"a": [MASK], "b": 2}
+    mine = planned(model, (), {"extra": extra, "x": X})
+    assert torch.equal(mine(X, extra=extra), model(X, extra=extra))
+    assert len(mine.rematerialization.plans) == 1
+
+
+def test_what_takes_any_inputs_is_called_as_it_was_planned():
+    mine = planned(Open(), (X,), {"mask": MASK})
+    assert torch.equal(mine(X, mask=MASK), mine.rematerialization.model(X, mask=MASK))
+    with pytest.raises(ExecutionError, match="input 'mask' is missing, with which the plan was made"):
+        mine(X, MASK)
+
+
+WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "none at all": (lambda model: model(), r"forward takes \(.*mask.*\), which does not fit .* required argument: 'x'"),
+    "an unknown name": (lambda model: model(X, MASK, foo=1), r"unexpected keyword argument 'foo'"),
+    "too many": (lambda model: model(X, MASK, 1), r"too many positional arguments"),
+    "one less": (lambda model: model(X), r"input 1 is None, but the plan was made for float32"),
+    "a number more": (
+        lambda model: model(X, MASK, scale=2.0),
+        r"input 'scale' is given, but the plan was made without it",
+    ),
+    "a list": (lambda model: model([X], MASK), r"input 0 is a container now, but the plan was made for one value"),
+    "another type": (lambda model: model(X.double(), MASK), r"input 0 is float64 .* with \.to\(torch.float32\)"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_call_that_the_plan_is_not_for_names_the_input(name, masked):
+    call, words = WRONG[name]
+    with pytest.raises(ExecutionError, match=words) as caught:
+        call(masked)
+    assert "TreeSpec" not in str(caught.value)
+    assert "drop_last" not in str(caught.value)
+
+
+def test_another_number_is_answered_with_advice_about_numbers():
+    mine = planned(Masked(), (X,), {"scale": 2.0})
+    with pytest.raises(
+        ExecutionError, match=r"input 'scale' is 3.0, .* made for 2.0. .* pass it as a tensor, or .*resolve"
+    ):
+        mine(X, scale=3.0)
+
+
+def test_entries_of_containers_are_named():
+    mine = planned(Masked(), (X,), {"extra": {"a": [MASK], "b": 2}})
+    with pytest.raises(ExecutionError, match=r"input 'extra'\['a'\]\[1\] is given, but the plan was made without it"):
+        mine(X, extra={"a": [MASK, MASK], "b": 2})
+    with pytest.raises(ExecutionError, match=r"input 'extra'\['b'\] is missing"):
+        mine(X, extra={"a": [MASK]})
+
+
+def test_fields_of_a_dataclass_are_compared_one_by_one():
+    class Model(nn.Linear):
+        def forward(self, batch: Any) -> torch.Tensor:
+            return super().forward(batch.x)
+
+    mine = planned(Model(4, 4), (Batch(X, 3),))
+    assert mine(Batch(X, 3)).shape == (2, 4)
+    with pytest.raises(ExecutionError, match=r"input 0\.weights is 4, but the plan was made for 3"):
+        mine(Batch(X, 4))
+    with pytest.raises(ExecutionError, match=r"input 0\.x is float32 of shape \[1, 4\]"):
+        mine(Batch(X[:1], 3))
+
+
+def test_its_forward_shows_the_parameters_of_the_models_own(masked):
+    assert list(inspect.signature(masked.forward).parameters) == ["x", "mask", "scale", "extra"]
+    assert torch.equal(masked.forward(X, MASK), masked(X, MASK))
+
+
+def test_functional_call_with_other_tensors_says_what_to_call_instead(masked):
+    others = {name: torch.zeros_like(tensor) for name, tensor in masked.named_parameters()}
+    with pytest.raises(
+        ExecutionError, match=r"the place of the parameter 'layer.weight' .*Call the rematerialized model"
+    ):
+        torch.func.functional_call(masked, others, (X, MASK))
+    plain = torch.func.functional_call(masked.rematerialization.model, others, (X, MASK))
+    assert torch.equal(plain, torch.zeros(2, 4))
+    with torch.no_grad():
+        assert torch.equal(torch.func.functional_call(masked, others, (X, MASK)), plain)
+    assert not torch.equal(masked(X, MASK), plain)
+
+
+def test_a_model_that_is_to_be_compiled_is_refused_before_and_after():
+    model = Masked()
+    mine = planned(model, (X,))
+    with pytest.raises(ExecutionError, match=r"replaces what torch\.compile would run"):
+        mine.compile()
+    model.compile()
+    with pytest.raises(
+        ExecutionError, match=r"replaces what torch\.compile would run; rematerialize the model without"
+    ):
+        planned(model, (X,))
+
+
+def test_a_parametrization_of_the_rematerialized_model_itself_is_refused():
+    mine = planned(nn.Linear(4, 4), (X,))
+    with pytest.raises(ExecutionError, match=r"cannot become a ParametrizedRemat.*: do that to the model before"):
+        nn.utils.parametrizations.weight_norm(mine)
+
+
+@pytest.fixture
+def one_process(tmp_path):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/one", rank=0, world_size=1)
+    yield torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
+    torch.distributed.destroy_process_group()
+
+
+def test_a_sharded_part_is_refused_before_and_after(one_process):
+    from torch.distributed.fsdp import fully_shard
+
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    mine = planned(model, (X,))
+    fully_shard(model[0], mesh=one_process)
+    words = r"'0' is sharded \(FSDP\).*without fully_shard, and put DistributedDataParallel around"
+    with pytest.raises(ExecutionError, match=words):
+        mine(X)
+    with pytest.raises(ExecutionError, match=words):
+        planned(model, (X,))
+
+
+def test_a_distributed_parameter_is_refused(one_process):
+    from torch.distributed.tensor import distribute_module
+
+    model = distribute_module(nn.Sequential(nn.Linear(4, 4)), one_process)
+    with pytest.raises(ExecutionError, match=r"the parameter '0.weight' is a DTensor, .* before it is distributed"):
+        planned(model, (X,))

@@ -1,0 +1,192 @@
+"""What forward does to attributes: refused where a plan, which does not run forward, would leave them stale."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import remat_explorer as rx
+from remat_explorer.errors import ExecutionError
+from tests.runtime.kinds_of_models import Made, linear, x
+
+
+def planned(model: nn.Module, *args: Any, **options: Any) -> Any:
+    return rx.rematerialize(model, args or (x(),), budget="100%", strategy="checkpoint-all", **options)
+
+
+def counts(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.steps += 1
+    y = self.layer(x)
+    return y if self.steps > 3 else 2 * y
+
+
+def counts_in_an_object(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.state["steps"] = self.state["steps"] + 1
+    return self.layer(x).sin()
+
+
+class Meter:
+    def __init__(self) -> None:
+        self.count = 0
+
+    def update(self) -> None:
+        self.count += 1
+
+
+def counts_in_a_meter(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.meter.update()
+    return self.layer(x).sin()
+
+
+def keeps_features(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.features = self.layer(x)
+    return self.features.sin()
+
+
+def collects(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.seen.append(self.layer(x))
+    return self.seen[-1].sin()
+
+
+def warms_up(self: Any, x: torch.Tensor) -> torch.Tensor:
+    first, self.first = self.first, False
+    return self.layer(x) * 2 if first else self.layer(x).sin()
+
+
+def takes_scale_of_first_batch(self: Any, x: torch.Tensor) -> torch.Tensor:
+    if self.mean is None:
+        self.mean = x.mean(0)
+    return self.layer(x - self.mean)
+
+
+def draws_once(self: Any, x: torch.Tensor) -> torch.Tensor:
+    if self.mask is None:
+        self.mask = torch.rand(8).round()
+    return self.layer(x) * self.mask
+
+
+class Auxiliary(nn.Module):
+    """A layer that leaves a loss behind, as layers of experts do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = linear()
+        self.l_aux: Any = 0.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.layer(x)
+        self.l_aux = y.square().mean()
+        return y
+
+
+STALE: dict[str, tuple[Callable[[], nn.Module], str]] = {
+    "a counter": (
+        lambda: Made(counts, layer=linear(), steps=0),
+        r"forward changes the attribute steps of the model \(Made\), from 0 to 1, in every pass anew. .* loop",
+    ),
+    "a counter in a dictionary": (
+        lambda: Made(counts_in_an_object, layer=linear(), state={"steps": 0}),
+        r"forward changes the attribute state\['steps'\] of the model .*, from 0 to 1",
+    ),
+    "a counter in an object": (
+        lambda: Made(counts_in_a_meter, layer=linear(), meter=Meter()),
+        r"forward changes the attribute meter.count of the model \(Made\), from 0 to 1",
+    ),
+    "a kept output": (
+        lambda: Made(keeps_features, layer=linear()),
+        r"attribute features of .* return it from forward, or keep",
+    ),
+    "a list of outputs": (lambda: Made(collects, layer=linear(), seen=[]), r"forward changes the attribute seen"),
+    "a loss that is left behind": (
+        lambda: nn.Sequential(linear(), Auxiliary()),
+        r"forward changes the attribute l_aux of '1' \(Auxiliary\), .* return it",
+    ),
+    "another first step": (
+        lambda: Made(warms_up, layer=linear(), first=True),
+        r"attribute first of the model \(Made\), from True to False, in the first pass alone, .* run the model once",
+    ),
+    "the scale of the first batch": (
+        lambda: Made(takes_scale_of_first_batch, layer=linear(), mean=None),
+        r"attribute mean of the model .*in the first pass alone, which depends on its inputs",
+    ),
+    "a mask that is drawn once": (
+        lambda: Made(draws_once, layer=linear(), mask=None),
+        r"attribute mask .*the first pass alone",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STALE)
+def test_an_attribute_that_would_become_stale_is_refused_by_its_name(name):
+    make, words = STALE[name]
+    model = make()
+    before = {path: dict(vars(module)) for path, module in model.named_modules()}
+    with pytest.raises(ExecutionError, match=words):
+        planned(model)
+    for path, module in model.named_modules():
+        assert vars(module) == before[path]
+    assert getattr(model, "state", {"steps": 0}) == {"steps": 0}
+    assert getattr(model, "meter", Meter()).count == 0
+
+
+@pytest.mark.parametrize("name", ["another first step", "the scale of the first batch", "a mask that is drawn once"])
+def test_what_only_the_first_step_does_is_planned_after_that_step(name):
+    model = STALE[name][0]()
+    model(x())
+    trained, data = planned(model), x()
+    assert torch.equal(trained(data), model(data))
+
+
+def caches_positions(self: Any, x: torch.Tensor) -> torch.Tensor:
+    if self.positions is None:
+        self.positions = torch.arange(8.0).cos()
+    return self.layer(x) * self.positions
+
+
+def caches_by_length(self: Any, x: torch.Tensor) -> torch.Tensor:
+    if len(x) not in self.masks:
+        self.masks[len(x)] = torch.ones(len(x), len(x)).tril()
+    return self.masks[len(x)] @ self.layer(x)
+
+
+def notes_its_shape(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.shape = x.shape
+    return functional.relu(self.layer(x)).view(self.shape)
+
+
+CACHES: dict[str, Callable[[], nn.Module]] = {
+    "positions": lambda: Made(caches_positions, layer=linear(), positions=None),
+    "masks by length": lambda: Made(caches_by_length, layer=linear(), masks={}),
+    "the shape of the input": lambda: Made(notes_its_shape, layer=linear()),
+}
+
+
+@pytest.mark.parametrize("name", CACHES)
+def test_a_cache_that_is_filled_once_is_no_obstacle_before_or_after_it_is_filled(name):
+    model: Any = CACHES[name]()
+    trained, data = planned(model), x()
+    for _ in range(2):
+        assert torch.equal(*(torch.autograd.grad(one(data).sum(), [model.layer.weight])[0] for one in (trained, model)))
+        trained.eval()
+        trained(x(3, 8))
+        trained.train()
+
+
+def test_a_cache_that_somebody_else_fills_with_other_numbers_is_noticed():
+    model: Any = CACHES["positions"]()
+    trained = planned(model)
+    model.positions = torch.zeros(8)
+    with pytest.raises(ExecutionError, match=r"attribute positions of the model \(Made\)"):
+        trained(x())
+
+
+def test_models_that_keep_outputs_can_still_be_solved_and_measured():
+    model, args = STALE["a counter"][0](), (x(),)
+    graph = rx.profile(rx.capture(model, args), model, args, device="cpu", repeats=1)
+    assert rx.measure(rx.solve(graph, "100%", strategy="checkpoint-all"), model, args, device="cpu", repeats=1).equal
+    assert model.steps == 0

@@ -1,0 +1,32 @@
+"""Training within the smallest budget with a known schedule, and what is said where none was found."""
+
+import re
+
+import pytest
+import torch
+from torch import nn
+
+import remat_explorer as rx
+from remat_explorer.errors import ExecutionError
+from remat_explorer.solvers import checkpoint_all_peak
+
+
+def perceptron() -> nn.Module:
+    return nn.Sequential(*(layer for _ in range(4) for layer in (nn.Linear(64, 64), nn.Tanh())), nn.Linear(64, 1))
+
+
+def test_a_model_is_trained_within_the_smallest_budget():
+    inputs = torch.randn(256, 64)
+    trained = rx.rematerialize(perceptron(), (inputs,), budget="smallest")
+    solution = trained.rematerialization.solution
+    assert (solution.peak or 0) <= solution.budget < checkpoint_all_peak(solution.graph)
+    trained(inputs).sum().backward()
+    assert all(parameter.grad is not None for parameter in trained.parameters())
+
+
+def test_where_no_schedule_was_found_the_error_names_the_smallest_budget_with_one():
+    with pytest.raises(ExecutionError) as caught:
+        rx.rematerialize(perceptron(), (torch.randn(256, 64),), budget="90%", strategy="checkmate-ilp", time_limit=0.0)
+    message = str(caught.value)
+    assert "before it was ended by the time limit of 0 µs" in message
+    assert re.search(r"there is one that needs .* \(\d+ bytes\): try the strategy 'optimal'", message)
