@@ -6,12 +6,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from remat_explorer.claims import PROVEN as PROVEN
+from remat_explorer.claims import relative_gap
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.schedule import Schedule
-from remat_explorer.solution import relative_gap
 
-PROVEN = 1e-6  # relative gap up to which a solution is called optimal
+INTERRUPTION = "an interruption"
+NEARLY = 0.7  # share of its time after which a search that has ended was ended by the time limit
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,16 @@ class Limits:
         """Whether the time is up or the person cancelled."""
         return self.left == 0.0 or self.cancelled()
 
+    @property
+    def reached(self) -> str:
+        """Which limit has ended the work, in words, as `Solution.limit` has it; "" where none has.
+
+        A back end is given a little less time than there is, and so ends a little earlier.
+        """
+        if self.cancelled():
+            return INTERRUPTION
+        return time_limit_of(self.time_limit) if self.elapsed >= NEARLY * self.time_limit else ""
+
     def share(self, share: float) -> Limits:
         """Limits of a part of the work: a share of the time that is left, the same reports on the same clock."""
         begun = self.elapsed
@@ -120,12 +132,24 @@ class Answer:
         lower_bound: valid for every frontier-advancing schedule of the graph within the budget, or None.
         infeasible: whether it is proven that no such schedule exists.
         solver: the MILP back end that was used, or "".
+        limit: what ended the work before it had proven its answer, in words after "ended by"; "" leaves it to
+            `Method.ended`.
     """
 
     schedule: Schedule | None
     lower_bound: float | None = None
     infeasible: bool = False
     solver: str = ""
+    limit: str = ""
+
+
+def time_limit_of(seconds: float) -> str:
+    """A time limit as what ended a search.
+
+    >>> time_limit_of(60)
+    'the time limit of 60.0 s'
+    """
+    return f"the time limit of {format_seconds(seconds)}"
 
 
 Strategy = Callable[..., Answer]

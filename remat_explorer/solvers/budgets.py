@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from remat_explorer.errors import QuantityError
+from remat_explorer.errors import QuantityError, shown
 from remat_explorer.quantities import parse_budget
 
+MOST_BUDGETS = 1000  # of a sweep, or for each set of an ablation
 CROWDING = 2.0  # budgets grow with this power of their place, so they lie closer where the curve is steep
 
 
@@ -34,12 +35,15 @@ def spaced_budgets(least: int, most: int, count: int) -> list[int]:
     return sorted({least + round((most - least) * place) for place in places})
 
 
-def read_budgets(budgets: Sequence[str | int | float], checkpoint_all_peak: int) -> list[int]:
+def read_budgets(
+    budgets: Sequence[str | int | float], checkpoint_all_peak: int, smallest: Callable[[], int] | None = None
+) -> list[int]:
     """Budgets in bytes, ascending, each once.
 
     Args:
         budgets: what `parse_budget` takes, in any order.
         checkpoint_all_peak: the 100% of a percentage, in bytes.
+        smallest: finds what "smallest" stands for.
 
     Raises:
         QuantityError: if there is none, or one of them cannot be read.
@@ -51,15 +55,17 @@ def read_budgets(budgets: Sequence[str | int | float], checkpoint_all_peak: int)
         raise QuantityError(
             'there are no budgets to sweep over; give a number of budgets, or a list like ["60%", 4096]'
         )
-    return sorted({parse_budget(budget, checkpoint_all_peak) for budget in budgets})
+    return sorted({parse_budget(budget, checkpoint_all_peak, smallest) for budget in budgets})
 
 
 def require_count(count: int) -> int:
     """``count``, if so many budgets can be spaced.
 
     Raises:
-        QuantityError: if it is not at least 1.
+        QuantityError: if it is not from 1 to `MOST_BUDGETS`.
     """
-    if isinstance(count, bool) or count < 1:
-        raise QuantityError(f"{count!r} is not a number of budgets; give at least 1, or a list of budgets")
+    if isinstance(count, bool) or not 1 <= count <= MOST_BUDGETS:
+        raise QuantityError(
+            f"{shown(count)} is not a number of budgets; give 1 to {MOST_BUDGETS}, or a list of budgets"
+        )
     return count

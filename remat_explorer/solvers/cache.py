@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib
-import json
 import math
 import os
 import warnings
@@ -19,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from remat_explorer.cache_folder import cache_folder, entries, entry_path, remove
-from remat_explorer.documents import quote, read_json, require_format, require_keys, write_text
+from remat_explorer.documents import read_json, require_format, require_keys, write_json
+from remat_explorer.entry_checks import require_bytes, require_number, require_text
 from remat_explorer.errors import SolutionError
 from remat_explorer.graph import Graph
 from remat_explorer.solution import Solution, Status
-from remat_explorer.solvers.base import PROVEN
 
 FORMAT, VERSION = "remat-explorer/cached-solution", 1
 LARGEST = 256 * 2**20  # bytes of all kept solutions together; above that the longest unused go
@@ -56,7 +55,10 @@ class Question:
 
     def __post_init__(self) -> None:
         collections = list, tuple, set, frozenset
-        options = {name: sorted(set(o)) if isinstance(o, collections) else o for name, o in self.options.items()}
+        options = {
+            name: sorted(set(o)) if isinstance(o, collections) and all(isinstance(word, str) for word in o) else o
+            for name, o in self.options.items()
+        }
         object.__setattr__(self, "options", options)
 
     @property
@@ -134,7 +136,7 @@ def store_solution(question: Question, solution: Solution) -> str:
             "solution": solution.to_document(),
         }
         cache_folder().mkdir(parents=True, exist_ok=True)
-        write_text(entry_path("solution", question.key), json.dumps(document, separators=(",", ":")) + "\n")
+        write_json(entry_path("solution", question.key), document)
         _evict()
     except OSError as error:
         return (
@@ -162,12 +164,14 @@ def describe_entry(path: Path) -> dict[str, Any]:
     require_format(document, FORMAT, VERSION, SolutionError)
     solution = document["solution"] if isinstance(document["solution"], dict) else {}
     words = {"graph": document["graph"]} | {name: solution.get(name) for name in ("strategy", "status")}
-    numbers = {"budget": solution.get("budget"), "time_limit": document["time_limit"]}
-    if not all(isinstance(word, str) for word in words.values()) or not all(
-        _is_number(number, at_least=0) for number in numbers.values()
-    ):
-        raise SolutionError(f"{str(path)!r} holds no solution: {quote(words | numbers)}")
-    return words | numbers | {"cost": solution.get("cost")}
+    for name, word in words.items():
+        require_text(word, f"the {name} of {str(path)!r}", SolutionError)
+    cost = solution.get("cost")
+    return words | {
+        "budget": require_bytes(solution.get("budget"), f"the budget of {str(path)!r}", SolutionError),
+        "time_limit": _read_time_limit(document["time_limit"]),
+        "cost": None if cost is None else require_number(cost, f"the cost of {str(path)!r}", SolutionError),
+    }
 
 
 def _conclusive(solution: Solution) -> bool:
@@ -187,38 +191,18 @@ def _read(question: Question) -> _Kept | None:
         solution = Solution.from_document(document["solution"], question.graph)
         if solution.budget != question.budget or solution.strategy != question.strategy:
             raise SolutionError("its solution answers another question")
-        if not _is_number(document["time_limit"], at_least=0) or not _is_number(document["threads"], at_least=0):
-            raise SolutionError(f"{quote(document['threads'])} threads for {quote(document['time_limit'])} seconds")
-        _require_sound(solution)
+        time_limit = _read_time_limit(document["time_limit"])
+        threads = require_number(document["threads"], "the threads of the kept solution", SolutionError)
     except Exception:  # whatever a file can hold
         with contextlib.suppress(OSError):
             path.unlink()
         return None
-    return _Kept(solution, document["time_limit"], document["threads"])
+    return _Kept(solution, time_limit, int(threads))
 
 
-def _require_sound(solution: Solution) -> None:
-    """Refuse a solution whose status does not follow from its schedule, cost and bound.
-
-    Raises:
-        SolutionError: saying what contradicts what.
-    """
-    bound, cost = solution.lower_bound, solution.cost
-    solved = solution.status in (Status.OPTIMAL, Status.FEASIBLE)
-    if solved == (cost is None):
-        raise SolutionError(f"{solution.status}, but the schedule is {'missing' if solved else 'there'}")
-    if not _is_number(solution.seconds, at_least=0) or not isinstance(solution.solver, str):
-        raise SolutionError(f"{quote(solution.seconds)} seconds with the solver {quote(solution.solver)}")
-    if bound is not None and not (_is_number(bound, at_least=0) and math.isfinite(bound)):
-        raise SolutionError(f"a lower bound of {quote(bound)}")
-    if cost is not None and bound is not None and bound > cost:
-        raise SolutionError(f"a lower bound of {bound} above the cost of {cost}")
-    if solution.status == Status.OPTIMAL and (bound is None or cost is None or cost - bound > PROVEN * cost):
-        raise SolutionError(f"optimal, but with a lower bound of {bound} for a cost of {cost}")
-
-
-def _is_number(entry: Any, at_least: float) -> bool:
-    return not isinstance(entry, bool) and isinstance(entry, int | float) and entry >= at_least
+def _read_time_limit(entry: Any) -> float:
+    """Seconds; null stands for a search without a limit, since JSON has no infinity."""
+    return math.inf if entry is None else require_number(entry, "the time limit of the kept solution", SolutionError)
 
 
 def _evict() -> None:

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from remat_explorer.errors import SolverError
+from remat_explorer.errors import SolverError, shown
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.linear_expression import ABSENT, require_columns
 from remat_explorer.solvers.milp import Milp
+
+MOST_SPLITS = 100  # more than two parts gained nothing wherever it was tried
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class StageRows:
         partitioned: whether (8a) to (8c) hold; without them there are n rows, and each may compute everything.
 
     Raises:
-        SolverError: quoting ``splits``, if it is no whole number of at least 1.
+        SolverError: quoting ``splits``, if it is no whole number from 1 to `MOST_SPLITS`.
 
     >>> StageRows(4, splits=2).count
     8
@@ -42,10 +44,9 @@ class StageRows:
     partitioned: bool = True
 
     def __post_init__(self) -> None:
-        if isinstance(self.splits, bool) or not isinstance(self.splits, int) or self.splits < 1:
-            raise SolverError(
-                f"splits is {self.splits!r}; expected a whole number of at least 1, the parts of each stage"
-            )
+        if isinstance(self.splits, bool) or not isinstance(self.splits, int) or not 1 <= self.splits <= MOST_SPLITS:
+            expected = f"a whole number from 1 to {MOST_SPLITS}, the parts of each stage"
+            raise SolverError(f"splits is {shown(self.splits)}; expected {expected}")
 
     @property
     def count(self) -> int:

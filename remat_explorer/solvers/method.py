@@ -6,7 +6,7 @@ Source: Jain et al., Checkmate (MLSys 2020), Table 1.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -137,7 +137,19 @@ class Method:
 
     def __call__(self, graph: Graph, budget: int, limits: Limits, **options: Any) -> Answer:
         """Run the strategy."""
-        return self.run(graph, budget, limits, **options)
+        return self.ended(self.run(graph, budget, limits, **options), limits)
+
+    def ended(self, answer: Answer, limits: Limits) -> Answer:
+        """The answer with what ended the work, where it does not say that itself."""
+        if answer.limit or answer.infeasible:
+            return answer
+        if self.complete:
+            otherwise = "the end of its search, which has no more steps"
+        else:
+            otherwise = "the method, which proves no bound"
+            if answer.schedule is None:
+                otherwise = "the method, none of whose schedules fits"
+        return replace(answer, limit=limits.reached or otherwise)
 
     @property
     def arguments(self) -> tuple[str, ...]:

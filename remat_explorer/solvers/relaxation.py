@@ -10,12 +10,11 @@ import numpy as np
 
 from remat_explorer.errors import SolverError, UnknownNameError
 from remat_explorer.graph import Graph
-from remat_explorer.quantities import parse_budget
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.bounds.lazy_rows import LivenessRelaxation
 from remat_explorer.solvers.checkmate_problem import CheckmateProblem, StageRows
-from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
 from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.memory.smallest_known import budget_of
 from remat_explorer.solvers.milp import Milp
 
 
@@ -87,7 +86,7 @@ class Relaxation:
             raise SolverError(
                 f"the formulation {formulation!r} does not split stages; splits={splits} goes with 'checkmate-ilp'"
             )
-        return method.solve(Condensed.of(graph), parse_budget(budget, checkpoint_all_peak(graph)), solver, rows)
+        return method.solve(Condensed.of(graph), budget_of(graph, budget), solver, rows)
 
 
 def _checkmate(condensed: Condensed, budget: int, solver: str, rows: StageRows) -> Relaxation:

@@ -9,14 +9,14 @@ from typing import Any
 from remat_explorer.checker import check
 from remat_explorer.errors import ScheduleError, UnknownNameError
 from remat_explorer.graph import Graph
-from remat_explorer.quantities import parse_budget
+from remat_explorer.quantities import SMALLEST
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.backends import backend
 from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress
 from remat_explorer.solvers.bounds.common_divisors import cost_step
 from remat_explorer.solvers.cache import Question, keep, load_solution
-from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
+from remat_explorer.solvers.memory.smallest_known import budget_of, with_known
 from remat_explorer.solvers.search.compiled_search import load_search
 from remat_explorer.solvers.strategies.registry import STRATEGIES, threads_of
 
@@ -44,7 +44,8 @@ def solve(
 
     Args:
         graph: the training graph.
-        budget: bytes, "1.5 GiB", or "60%" of the checkpoint-all peak; resident bytes (parameters) included.
+        budget: bytes, "1.5 GiB", "60%" of the checkpoint-all peak, or "smallest", the smallest with a known schedule;
+            resident bytes (parameters) included.
         strategy: a key of `STRATEGIES`.
         time_limit: seconds of wall time; loading the strategy and compiling the search, once on a machine,
             are no part of them.
@@ -74,7 +75,7 @@ def solve(
     method.require_arguments(strategy, list(options))
     method.require_graph(strategy, graph)
     backend(solver)
-    budget_bytes = parse_budget(budget, checkpoint_all_peak(graph))
+    budget_bytes = budget_of(graph, budget)
     report = checked_reports(graph, budget_bytes, on_progress) if on_progress else _ignore
     threads = threads_of(strategy, threads)
     question = Question(graph, budget_bytes, strategy, solver, time_limit, threads, options)
@@ -89,6 +90,8 @@ def solve(
     limits = Limits(time_limit, solver, threads, report, cancelled or _never)
     answer = method(graph, budget_bytes, limits, **options) if possible else Answer(None, infeasible=True)
     solution = judge(graph, budget_bytes, strategy, answer, limits.elapsed)
+    if isinstance(budget, str) and budget.strip().lower() == SMALLEST:
+        solution = with_known(solution)
     if cache:
         keep(question.within(solution.seconds) if limits.cancelled() else question, solution)
     return solution
@@ -123,7 +126,8 @@ def judge(graph: Graph, budget: int, strategy: str, answer: Answer, seconds: flo
     if answer.schedule is None:
         status = Status.INFEASIBLE if answer.infeasible else Status.UNKNOWN
         bound = None if answer.infeasible else round_up(graph, answer.lower_bound)
-        return Solution(graph, strategy, status, budget, None, bound, seconds, answer.solver)
+        limit = "" if answer.infeasible else answer.limit
+        return Solution(graph, strategy, status, budget, None, bound, seconds, answer.solver, limit)
     checked = check(graph, answer.schedule.R, answer.schedule.S, budget)
     if answer.lower_bound is not None and answer.lower_bound > checked.cost + REFUTED * (checked.cost or 1.0):
         raise ScheduleError(
@@ -136,7 +140,8 @@ def judge(graph: Graph, budget: int, strategy: str, answer: Answer, seconds: flo
         bound = min(bound, checked.cost)
         if checked.cost - bound <= PROVEN * checked.cost:
             status = Status.OPTIMAL
-    return Solution(graph, strategy, status, budget, checked.schedule, bound, seconds, answer.solver)
+    limit = "" if status is Status.OPTIMAL else answer.limit
+    return Solution(graph, strategy, status, budget, checked.schedule, bound, seconds, answer.solver, limit)
 
 
 def round_up(graph: Graph, bound: float | None) -> float | None:

@@ -234,11 +234,12 @@ def test_a_full_disk_costs_nothing_but_a_warning(monkeypatch, folder):
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the device that is always full is one of Linux")
 def test_a_disk_that_fills_up_in_the_middle_of_a_file_leaves_no_half_of_it(monkeypatch, folder):
-    def to_the_full_device(handle, *arguments, **keywords):
-        os.close(handle)
-        return open("/dev/full", *arguments, **keywords)
+    def to_the_full_device(path, content):
+        path.touch()
+        with open("/dev/full", "wb") as stream:
+            stream.write(content)
 
-    monkeypatch.setattr(os, "fdopen", to_the_full_device)
+    monkeypatch.setattr(Path, "write_bytes", to_the_full_device)
     with pytest.warns(RuntimeWarning, match="No space left on device"):
         assert solve(GRAPH, 4, cache=True).cost == 26.0
     assert list(folder.iterdir()) == []

@@ -137,7 +137,7 @@ def test_relaxations_of_split_stages_are_bounds_and_show_their_rows():
 
 @pytest.mark.parametrize("splits", [0, -1, 1.5, True, "2"])
 def test_a_number_of_parts_that_is_none_is_quoted(splits):
-    with pytest.raises(SolverError, match=f"splits is {splits!r}; expected a whole number of at least 1"):
+    with pytest.raises(SolverError, match=f"splits is {splits!r}; expected a whole number from 1 to 100"):
         solve(linear(2), 4, "checkmate-ilp", splits=splits)
 
 

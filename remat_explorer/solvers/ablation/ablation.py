@@ -8,13 +8,12 @@ Source: Shah et al., Memory Optimization for Deep Networks (ICLR 2021), Figure 6
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from remat_explorer.documents import read_json, write_text
+from remat_explorer.documents import read_json, write_json
 from remat_explorer.errors import SolutionError, UnknownNameError
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
@@ -97,7 +96,7 @@ class Ablation:
 
     def save(self, path: str | Path) -> Path:
         """Write the ablation file atomically."""
-        return write_text(path, json.dumps(self.to_document(), separators=(",", ":")) + "\n")
+        return write_json(path, self.to_document())
 
     @staticmethod
     def load(path: str | Path, graph: Graph) -> Ablation:
@@ -106,8 +105,9 @@ class Ablation:
         Raises:
             SolutionError: if the file is no ablation, belongs to another graph, or says of a schedule what is not so.
         """
+        document = read_json(path, SolutionError)
         try:
-            return Ablation.from_document(read_json(path, SolutionError), graph)
+            return Ablation.from_document(document, graph)
         except SolutionError as error:
             raise SolutionError(f"{path}: {error}") from None
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from remat_explorer.checker import check
 from remat_explorer.documents import quote, require_format, require_keys
+from remat_explorer.entry_checks import require_bytes, require_list, require_text
 from remat_explorer.errors import RematError, ScheduleError, SolutionError
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
@@ -19,7 +20,7 @@ from remat_explorer.solvers.ablation.sets_of_kinds import Kinds, sets_of
 from remat_explorer.solvers.ablation.smallest_budget import SmallestBudget
 from remat_explorer.solvers.bounds.runs import pack_runs, unpack_runs
 from remat_explorer.solvers.monet.codes import allowed_codes
-from remat_explorer.solvers.sweeps.frontier_file import point_entry, read_number, read_point
+from remat_explorer.solvers.sweeps.frontier_file import point_entry, read_point, read_seconds, require_graph
 
 FORMAT, VERSION = "remat-explorer/ablation", 1
 _KEYS = ("format", "version", "graph", "seconds", "kinds", "budgets", "sets")
@@ -69,17 +70,13 @@ def parse_ablation(
     Raises:
         SolutionError: as `Ablation.load`.
     """
-    require_keys(document, _KEYS, "the ablation file", SolutionError)
     require_format(document, FORMAT, VERSION, SolutionError)
-    entry = require_keys(document["graph"], ("name", "sha256"), "the entry 'graph'", SolutionError)
-    if entry["sha256"] != graph.sha256:
-        raise SolutionError(
-            f"this ablation is for another graph, {entry['name']!r}, than the one given, {graph.name!r}"
-        )
-    every = _strings(document["kinds"], "the kinds")
-    budgets = document["budgets"]
-    if not isinstance(budgets, list) or not all(type(budget) is int for budget in budgets):
-        raise SolutionError(f"the budgets are not a list of bytes: {quote(budgets)}")
+    require_keys(document, _KEYS, "the ablation file", SolutionError)
+    require_graph(document, "ablation", graph)
+    every = _strings(document["kinds"], "the entry 'kinds'")
+    budgets = require_list(document["budgets"], "the entry 'budgets'", SolutionError)
+    for budget in budgets:
+        require_bytes(budget, "a budget of the ablation", SolutionError)
     if not isinstance(document["sets"], list) or len(document["sets"]) != len(sets_of(every)):
         raise SolutionError(f"there are not {len(sets_of(every))} sets of kinds: {quote(document['sets'])}")
     solutions: dict[tuple[Kinds, int], Solution] = {}
@@ -97,21 +94,20 @@ def parse_ablation(
             smallest[kinds] = _smallest(item["smallest"], where, graph)
         schedules = [*(point.schedule for point in points), *([smallest[kinds].schedule] if kinds in smallest else [])]
         _require_allowed([schedule for schedule in schedules if schedule is not None], kinds, where, graph)
-    seconds = read_number(document, "seconds", "the ablation file") or 0.0
-    return every, tuple(budgets), solutions, smallest, seconds
+    return every, tuple(budgets), solutions, smallest, read_seconds(document, "the ablation file")
 
 
 def _smallest(entry: Any, where: str, graph: Graph) -> SmallestBudget:
     require_keys(entry, _SMALLEST, f"the smallest budget of {where}", SolutionError)
+    bound = require_bytes(entry["lower_bound"], f"the lower bound of the smallest budget of {where}", SolutionError)
     unpacked = unpack_runs(entry["runs"], graph, SolutionError)
     try:
-        smallest = SmallestBudget(entry["lower_bound"], check(graph, unpacked.R, unpacked.S).schedule)
+        smallest = SmallestBudget(bound, check(graph, unpacked.R, unpacked.S).schedule)
     except ScheduleError as error:
         raise SolutionError(f"the smallest schedule of {where} is refused: {error}") from None
-    bound = entry["lower_bound"]
     if smallest.known_feasible != entry["known_feasible"]:
         raise SolutionError(f"the smallest schedule of {where} has a peak of {smallest.known_feasible}: {quote(entry)}")
-    if type(bound) is not int or not 0 <= bound <= smallest.known_feasible:
+    if bound > smallest.known_feasible:
         raise SolutionError(f"the smallest budget of {where} has the lower bound {quote(bound)}")
     return smallest
 
@@ -131,6 +127,6 @@ def _require_allowed(schedules: list[Schedule], kinds: Kinds, where: str, graph:
 
 
 def _strings(entry: Any, where: str) -> Kinds:
-    if not isinstance(entry, list) or not all(isinstance(item, str) for item in entry):
-        raise SolutionError(f"{where} are not a list of names: {quote(entry)}")
-    return tuple(entry)
+    return tuple(
+        require_text(item, f"one of {where}", SolutionError) for item in require_list(entry, where, SolutionError)
+    )

@@ -23,15 +23,16 @@ from remat_explorer.solvers.ablation.sets_of_kinds import Kinds, called, sets_of
 from remat_explorer.solvers.ablation.smallest_budget import SmallestBudget
 from remat_explorer.solvers.backends import backend
 from remat_explorer.solvers.base import Answer, Limits
-from remat_explorer.solvers.budgets import read_budgets, require_count, spaced_budgets
+from remat_explorer.solvers.budgets import require_count, spaced_budgets
 from remat_explorer.solvers.cache import Question, keep, load_solution
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
 from remat_explorer.solvers.memory.least_with_choices import least_with_choices
+from remat_explorer.solvers.memory.smallest_known import budgets_of
 from remat_explorer.solvers.monet.codes import allowed_codes
 from remat_explorer.solvers.search.compiled_search import load_search
 from remat_explorer.solvers.solve import judge
 from remat_explorer.solvers.strategies.monet import improve_monet
-from remat_explorer.solvers.strategies.registry import threads_of
+from remat_explorer.solvers.strategies.registry import STRATEGIES, threads_of
 from remat_explorer.solvers.sweeps.sharing import assessed, empty
 
 STRATEGY = "monet"
@@ -107,7 +108,7 @@ def ablation(
     allowed_codes(graph, every)  # which refuses kinds that were not captured
     sizes = require_count(budgets) if isinstance(budgets, int) else None
     given = [] if isinstance(budgets, int) else [budgets] if isinstance(budgets, str) else budgets
-    fixed = read_budgets(given, checkpoint_all_peak(graph)) if sizes is None else []
+    fixed = budgets_of(graph, given) if sizes is None else []
     load_search()
     run = _Run(graph, every, sizes or len(fixed), Limits(time_limit, solver, threads_of(STRATEGY, threads)), cache)
     run.on_progress, run.cancelled = on_progress, cancelled or (lambda: False)
@@ -177,7 +178,8 @@ class _Run:
         solution = load_solution(question) if self.cache else None
         if solution is None:
             answer = improve_monet(self.graph, budget, Answer(start.schedule, start.lower_bound), limits, kinds)
-            solution = judge(self.graph, budget, STRATEGY, answer, limits.elapsed)
+            ended = STRATEGIES[STRATEGY].ended(answer, limits)
+            solution = judge(self.graph, budget, STRATEGY, ended, limits.elapsed)
             if self.cache:
                 keep(question.within(solution.seconds) if self.cancelled() else question, solution)
         self._points[kinds, budget] = solution

@@ -126,7 +126,8 @@ class BatchScaling:
                 i += 1
             operations.append(replace(node, implementations=tuple(ways)))
         resident = self.resident.bytes_at(batch)[0]
-        return replace(graph, values=values, operations=tuple(operations), resident_bytes=resident)
+        contents = {"values": values, "operations": tuple(operations), "resident_bytes": resident}
+        return replace(graph, **contents, captured_structure=None)
 
 
 def scale_batch(graph: Graph, factor: int) -> Graph:

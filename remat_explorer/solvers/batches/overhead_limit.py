@@ -7,10 +7,12 @@ import re
 
 import numpy as np
 
-from remat_explorer.errors import QuantityError
+from remat_explorer.errors import QuantityError, shown
 
 ONE_EXTRA_FORWARD = "one extra forward"
 OverheadLimit = str | float | None
+MOST = 1e6  # no schedule costs so many times as much as keeping everything
+_PERCENT = re.compile(r"((?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+))\s*%")
 _HINT = f'write "{ONE_EXTRA_FORWARD}", a ratio of at least 1 such as 1.3, or a percentage such as "10%"'
 
 
@@ -38,12 +40,11 @@ def allowed_recomputation(costs: np.ndarray, is_backward: np.ndarray, limit: Ove
 
 
 def _share(limit: str | float) -> float:
-    if isinstance(limit, str) and re.fullmatch(r"\s*[0-9]*\.?[0-9]+\s*%\s*", limit):
-        return float(limit.replace("%", "")) / 100
+    percent = isinstance(limit, str) and _PERCENT.fullmatch(limit.strip())
     try:
-        ratio = math.nan if isinstance(limit, bool) else float(limit)
-    except (TypeError, ValueError):
-        ratio = math.nan
-    if not 1 <= ratio < math.inf:
-        raise QuantityError(f"{limit!r} is no limit on the overhead; {_HINT}")
-    return ratio - 1
+        share = math.nan if isinstance(limit, bool) else float(percent[1]) / 100 if percent else float(limit) - 1
+    except (TypeError, ValueError, OverflowError):
+        share = math.nan
+    if not 0 <= share <= MOST:
+        raise QuantityError(f"{shown(limit)} is no limit on the overhead; {_HINT}")
+    return share

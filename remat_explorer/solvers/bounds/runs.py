@@ -12,7 +12,10 @@ import numpy as np
 from remat_explorer.documents import quote
 from remat_explorer.errors import RematError, ScheduleError
 from remat_explorer.graph import Graph
+from remat_explorer.graph.rules import MOST_IMPLEMENTATIONS
 from remat_explorer.schedule import Schedule
+
+MOST_CELLS = 2**28  # of R or S: one byte each
 
 
 def pack_runs(schedule: Schedule) -> list[list[int]]:
@@ -39,16 +42,21 @@ def unpack_runs(stages: Any, graph: Graph, error: type[RematError]) -> Schedule:
     """
     if not isinstance(stages, list) or not stages or not all(_is_stage(stage) for stage in stages):
         raise error(f"the runs of a schedule are not a list of lists of operations: {quote(stages)}")
-    R = np.zeros((len(stages), graph.n), dtype=np.int64)
+    most = len(stages) * max(graph.n, len(graph.values))
+    if most > MOST_CELLS:
+        raise error(f"a schedule of {len(stages)} stages is too large for this graph of {graph.n} operations")
+    R = np.zeros((len(stages), graph.n), dtype=np.uint8)
     for t, stage in enumerate(stages):
         for run in stage:
             code, k = divmod(run, graph.n)
+            if code >= MOST_IMPLEMENTATIONS:
+                raise error(f"stage {t} of a schedule runs {quote(run)}, which no graph of {graph.n} operations has")
             R[t, k] = code + 1
     try:
-        return Schedule(graph, R, np.zeros((len(R), len(graph.values)))).compact()
+        return Schedule(graph, R, np.zeros((len(R), len(graph.values)), dtype=bool)).compact()
     except ScheduleError as problem:
         raise error(f"the runs of a schedule are not those of this graph: {problem}") from None
 
 
 def _is_stage(stage: Any) -> bool:
-    return isinstance(stage, list) and all(isinstance(run, int) and run >= 0 for run in stage)
+    return isinstance(stage, list) and all(type(run) is int and run >= 0 for run in stage)

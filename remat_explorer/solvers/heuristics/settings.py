@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from remat_explorer.errors import SolverError
+from remat_explorer.errors import SolverError, shown
 from remat_explorer.graph import Graph
 from remat_explorer.solvers.base import Answer, Limits, Strategy
 from remat_explorer.solvers.method import Candidate, cheapest_within
@@ -40,5 +40,5 @@ def whole_number(name: str, given: float, least: int, unit: str) -> int:
     """
     number = isinstance(given, int | float) and not isinstance(given, bool)
     if not number or given != given // 1 or given < least:
-        raise SolverError(f"{name} is {given!r}; give a whole number of {unit}, at least {least}")
+        raise SolverError(f"{name} is {shown(given)}; give a whole number of {unit}, at least {least}")
     return int(given)

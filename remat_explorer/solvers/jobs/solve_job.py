@@ -12,7 +12,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.graph.file import dump_graph
 from remat_explorer.quantities import format_seconds
 from remat_explorer.solution import Solution
-from remat_explorer.solvers.base import Answer, Progress
+from remat_explorer.solvers.base import INTERRUPTION, Answer, Progress, time_limit_of
 from remat_explorer.solvers.cache import Question, load_solution, store_solution
 from remat_explorer.solvers.jobs.worker_process import WorkerProcess, prepare_worker, take_worker
 from remat_explorer.solvers.messages import unpack_progress
@@ -233,7 +233,9 @@ class SolveJob:
                 return
             if failure:
                 self._remarks.append(failure if last.schedule is None else f"{failure}; {KEPT}")
-            answer = Answer(last.schedule, last.lower_bound, solver=question.solver)
+            limit = f"a failure ({failure})" if failure else INTERRUPTION
+            limit = time_limit_of(question.time_limit) if searched_to_the_end else limit
+            answer = Answer(last.schedule, last.lower_bound, solver=question.solver, limit=limit)
             self._solution = judge(self.graph, self.budget, self.strategy, answer, seconds)
             question = question if searched_to_the_end else question.within(seconds)
         if self._cache and (problem := store_solution(question, self._solution)):

@@ -7,13 +7,13 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from pathlib import Path
 from typing import IO
 
 from remat_explorer.errors import SolverError
+from remat_explorer.python_process import python_command, python_path
 
 ENDING = 5.0  # seconds that a process may take to end once it closed its output
 MEANINGS = {"SIGKILL": ", as the system does when memory runs out", "SIGSEGV": ", a fault in the back end"}
@@ -39,7 +39,7 @@ class WorkerProcess:
         self._errors = _file_for_errors()
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", module, *(["ahead"] if ahead else [])],
+                python_command("-m", module, *(["ahead"] if ahead else [])),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors or subprocess.DEVNULL,
@@ -147,6 +147,5 @@ def _file_for_errors() -> IO[str] | None:
 
 
 def _environment() -> dict[str, str]:
-    paths = [PACKAGE, *filter(None, [os.environ.get("PYTHONPATH")])]
     # threads for linear algebra take a third of the start-up time, and a solve has hardly any
-    return {"OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    return {"OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": python_path(PACKAGE)}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute, Plan
-from remat_explorer.quantities import exact_bytes, format_bytes
+from remat_explorer.quantities import SMALLEST, exact_bytes, format_bytes
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
 from remat_explorer.solvers.memory.least_plain import least_plain
@@ -94,6 +94,28 @@ class MinimumBudget:
         if budget < self.lower_bound:
             return f"{NONE_FITS} {format_bytes(budget)}: {self._reason()}. {self._worth_trying()}"
         return f"{within}, which is proven. {self._worth_trying()}"
+
+    def explain_unknown(self, strategy: str, budget: int, limit: str = "") -> str:
+        """That a strategy found no schedule within a budget, and the smallest budget with a known one, in words.
+
+        Args:
+            strategy: its name.
+            budget: bytes.
+            limit: what ended it, as `Solution.limit` has it; "" where that is not known.
+
+        >>> from remat_explorer.instances import linear
+        >>> print(minimum_budget(linear(8)).explain_unknown("checkmate-ilp", 4).split(":")[0])
+        'checkmate-ilp' found no schedule within 4 B in time, but there is one that needs 3 B
+        """
+        within = f"{strategy!r} found no schedule within {format_bytes(budget)} "
+        within += f"before it was ended by {limit}" if limit else "in time"
+        if budget >= self.known_feasible:
+            better, needs = default_strategy(self.schedule.graph), exact_bytes(self.known_feasible)
+            other = "" if better == strategy else f" the strategy {better!r}, or"
+            return f"{within}, but there is one that needs {needs}: try{other} a larger time limit"
+        if budget < self.lower_bound:
+            return f"{within}; {NONE_FITS} {format_bytes(budget)}: {self._reason()}. {self._worth_trying()}"
+        return f'{within}. {self._worth_trying()}. The budget "{SMALLEST}" asks for it'
 
     def _reason(self) -> str:
         """What the lower bound rests on."""

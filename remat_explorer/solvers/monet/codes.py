@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from remat_explorer.capture_options import KINDS
-from remat_explorer.errors import SolverError, UnknownNameError
+from remat_explorer.errors import SolverError, UnknownNameError, shown
 from remat_explorer.graph import Graph, Implementation
 
 Codes = Sequence[Collection[int]]
@@ -56,6 +56,12 @@ def _named(graph: Graph, implementations: str | Collection[str]) -> frozenset[st
     A kind that was captured is known even where no operation has an implementation of it; but graphs that were captured
     before implementations had kinds have none, whatever their options say.
     """
+    if not isinstance(implementations, str) and not (
+        isinstance(implementations, Collection) and all(isinstance(name, str) for name in implementations)
+    ):
+        raise SolverError(
+            f'implementations is {shown(implementations)}; give "all", "exact", or names or kinds of implementations'
+        )
     told = graph.options is not None and (graph.kinds or not graph.has_choices)
     captured = graph.options.implementations if graph.options is not None and told else ()
     names = {way.name for node in graph.operations for way in node.implementations}
@@ -63,7 +69,7 @@ def _named(graph: Graph, implementations: str | Collection[str]) -> frozenset[st
     if isinstance(implementations, str):
         whole = implementations in available  # names may have commas of their own
         implementations = [implementations] if whole else [part.strip() for part in implementations.split(",")]
-    chosen = frozenset(map(str, implementations))
+    chosen = frozenset(implementations)
     for name in sorted(chosen):
         if name in KINDS and name not in available:
             raise SolverError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 
-from remat_explorer.errors import SolverError
+from remat_explorer.errors import SolverError, shown
 
 
 def require_epsilon(epsilon: object) -> float:
@@ -21,7 +21,9 @@ def require_epsilon(epsilon: object) -> float:
     """
     number = _number(epsilon)
     if number is None or not 0 <= number < 1:
-        raise SolverError(f"epsilon is {epsilon!r}; expected a share of the budget from 0 to less than 1, such as 0.1")
+        raise SolverError(
+            f"epsilon is {shown(epsilon)}; expected a share of the budget from 0 to less than 1, such as 0.1"
+        )
     return number
 
 
@@ -33,7 +35,7 @@ def require_threshold(threshold: object) -> float:
     """
     number = _number(threshold)
     if number is None or not 0 <= number < 1:
-        raise SolverError(f"threshold is {threshold!r}; expected a number from 0 to less than 1, such as 0.5")
+        raise SolverError(f"threshold is {shown(threshold)}; expected a number from 0 to less than 1, such as 0.5")
     return number
 
 
@@ -44,7 +46,7 @@ def require_samples(samples: object) -> int:
         SolverError: quoting it.
     """
     if isinstance(samples, bool) or not isinstance(samples, numbers.Integral) or samples < 1:
-        raise SolverError(f"samples is {samples!r}; expected a whole number of at least 1, such as 100")
+        raise SolverError(f"samples is {shown(samples)}; expected a whole number of at least 1, such as 100")
     return int(samples)
 
 
@@ -55,12 +57,14 @@ def require_seed(seed: object) -> int:
         SolverError: quoting it.
     """
     if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or seed < 0:
-        raise SolverError(f"seed is {seed!r}; expected a whole number of at least 0")
+        raise SolverError(f"seed is {shown(seed)}; expected a whole number of at least 0")
     return int(seed)
 
 
 def _number(given: object) -> float | None:
     """``given`` as a finite float, or None."""
-    if isinstance(given, bool) or not isinstance(given, numbers.Real) or not math.isfinite(given):
+    try:
+        number = math.nan if isinstance(given, bool) or not isinstance(given, numbers.Real) else float(given)
+    except OverflowError:
         return None
-    return float(given)
+    return number if math.isfinite(number) else None

@@ -64,7 +64,8 @@ def folder() -> Path:
     times = [(path.name, path.stat().st_mtime) for path in files]
     compared = numba.__version__, sys.implementation.cache_tag, str(SOURCES), times
     contents = hashlib.sha256(repr(compared).encode() + b"".join(path.read_bytes() for path in files)).hexdigest()
-    chosen = getattr(config, CACHE_DIR) or os.environ.get("REMAT_EXPLORER_CACHE")
+    # not numba's own setting, which a file .numba_config.yaml of the working directory can give: code is run from there
+    chosen = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("REMAT_EXPLORER_CACHE")
     parent = Path(chosen).expanduser() if chosen else Path(platformdirs.user_cache_dir("remat_explorer"))
     return parent / "compiled" / contents[:16]
 

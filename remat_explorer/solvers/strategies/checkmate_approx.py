@@ -54,11 +54,12 @@ def solve_checkmate_approx(
         if relaxed.status == "infeasible" and room == budget:
             return Answer(None, infeasible=True, solver=limits.solver)
         limits.tell(relaxed.failure, lower_bound=graph.total_cost)
-        return Answer(None, graph.total_cost, solver=limits.solver)
+        return Answer(None, graph.total_cost, solver=limits.solver, limit=limits.reached or relaxed.failure)
     schedule = round_deterministically(condensed, relaxed.S, threshold)
     if Plan.of(schedule).peak > budget:
         limits.tell("the rounded schedule exceeds the budget", lower_bound=bound)
-        return Answer(None, bound, solver=limits.solver)
+        limit = "the rounding, whose schedule exceeds the budget"
+        return Answer(None, bound, solver=limits.solver, limit=limit)
     limits.tell("done", schedule, bound)
     return Answer(schedule, bound, solver=limits.solver)
 

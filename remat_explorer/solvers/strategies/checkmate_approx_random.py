@@ -43,7 +43,7 @@ def solve_checkmate_approx_random(
         return Answer(None, infeasible=True, solver=limits.solver)
     if relaxed.status != "solved":
         limits.tell(relaxed.failure, lower_bound=graph.total_cost)
-        return Answer(None, graph.total_cost, solver=limits.solver)
+        return Answer(None, graph.total_cost, solver=limits.solver, limit=limits.reached or relaxed.failure)
     best: Schedule | None = None
     for sample in draw_samples(relaxed, samples, seed):
         if sample.peak <= budget and (best is None or sample.cost < best.cost):

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
+from remat_explorer.quantities import exact_bytes
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.checkmate_problem import CheckmateProblem, StageRows
 from remat_explorer.solvers.condensed import Condensed
@@ -80,7 +81,13 @@ def solve_rows(graph: Graph, budget: int, limits: Limits, rows: StageRows, name:
                 return Answer(None, infeasible=True, solver=limits.solver)
             lower_bound = max(lower_bound, outcome.bound / problem.cost_scale)
         if outcome.values is None:
-            return Answer(None, lower_bound, solver=limits.solver)
+            limit = ""
+            if outcome.status == "infeasible":
+                limit = (
+                    f"the tolerance of {limits.solver!r}: what it found needs more than the budget, and within "
+                    f"{exact_bytes(room)}, so much less, it finds nothing, which proves nothing about the budget"
+                )
+            return Answer(None, lower_bound, solver=limits.solver, limit=limit)
         schedule = problem.schedule(outcome.values)
         excess = Plan.of(schedule).peak - budget
         if excess <= 0:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from remat_explorer.errors import SolverError
+from remat_explorer.errors import SolverError, shown
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Answer, Limits
@@ -62,7 +62,9 @@ def checkpoint_sequential_candidates(graph: Graph, segments: int | None = None) 
     if segments is None:
         return _different(graph, chain, segment_counts(graph))
     if isinstance(segments, bool) or not isinstance(segments, int) or not 1 <= segments <= len(chain):
-        raise SolverError(f"segments is {segments!r}; expected a whole number from 1 to {len(chain)}, one per block")
+        raise SolverError(
+            f"segments is {shown(segments)}; expected a whole number from 1 to {len(chain)}, one per block"
+        )
     return _different(graph, chain, (segments,))
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from remat_explorer.errors import SolverError
+from remat_explorer.errors import SolverError, shown
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
@@ -50,12 +50,13 @@ def solve_dtr(graph: Graph, budget: int, limits: Limits, heuristic: str = "eq") 
     """
     if not isinstance(heuristic, str) or heuristic not in HEURISTICS:
         names = ", ".join(map(repr, HEURISTICS))
-        raise SolverError(f"heuristic is {heuristic!r}; 'dtr' knows {names}")
+        raise SolverError(f"heuristic is {shown(heuristic)}; 'dtr' knows {names}")
     condensed = Condensed.of(graph)
     trace = simulate(condensed, budget, heuristic, lambda: limits.over)
     if trace.status != "done":
         limits.tell(f"simulated Dynamic Tensor Rematerialization: {trace.status}", lower_bound=graph.total_cost)
-        return Answer(None, graph.total_cost)
+        limit = limits.reached if trace.status == "stopped" else f"the simulated run: {trace.status}"
+        return Answer(None, graph.total_cost, limit=limit)
     schedule = schedule_of_trace(condensed, trace)
     if Plan.of(schedule).peak > budget:
         limits.tell("the run repeats operations within stages; no schedule that holds the same values fits")

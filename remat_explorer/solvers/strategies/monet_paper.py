@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 
-from remat_explorer.errors import SolverError
+from remat_explorer.errors import SolverError, shown
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.solvers.base import Answer, Limits
@@ -45,7 +45,7 @@ def solve_monet_paper(
     Source: Shah et al., Memory Optimization for Deep Networks (ICLR 2021), section 4 and appendix A.
     """
     if local_memory not in LOCAL_MEMORY:
-        raise SolverError(f"local_memory is {local_memory!r}; expected 'upper' or 'lower'")
+        raise SolverError(f"local_memory is {shown(local_memory)}; expected 'upper' or 'lower'")
     condensed = CondensedChoices.of(graph, allowed_codes(graph, implementations))
     problem = PaperProblem(
         condensed, budget, Milp(limits.solver, limits.threads, relaxed=True), local_memory == "upper"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numbers
 
-from remat_explorer.errors import SolverError
+from remat_explorer.errors import SolverError, shown
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
@@ -48,7 +48,7 @@ def solve_rotor(graph: Graph, budget: int, limits: Limits, slots: int = SLOTS) -
     21.0
     """
     if isinstance(slots, bool) or not isinstance(slots, numbers.Integral) or slots < 1:
-        raise SolverError(f"slots is {slots!r}; expected a whole number of at least 1, such as {SLOTS}")
+        raise SolverError(f"slots is {shown(slots)}; expected a whole number of at least 1, such as {SLOTS}")
     condensed = Condensed.of(graph)
     chain = chain_of(condensed)
     limits.tell(f"looking for the best checkpoints of {chain.blocks} blocks", lower_bound=graph.total_cost)

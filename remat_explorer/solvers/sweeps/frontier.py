@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from remat_explorer.documents import read_json, write_text
+from remat_explorer.documents import read_json, write_json
 from remat_explorer.errors import SolutionError
 from remat_explorer.graph import Graph
-from remat_explorer.quantities import format_bytes, format_overhead, format_share, parse_budget
+from remat_explorer.quantities import format_bytes, format_overhead, format_share
 from remat_explorer.solution import Solution
-from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
+from remat_explorer.solvers.memory.smallest_known import budget_of
 from remat_explorer.solvers.sweeps.frontier_file import parse_sweep, sweep_document
 from remat_explorer.solvers.sweeps.own_points import OwnPoint
 from remat_explorer.solvers.sweeps.sharing import assessed, best_within, bound_at
@@ -92,8 +91,7 @@ class Frontier:
         Raises:
             QuantityError: if the budget cannot be read.
         """
-        # that peak takes longer than all the rest, and bytes do not need it
-        budget_bytes = parse_budget(budget, checkpoint_all_peak(self.graph) if isinstance(budget, str) else 0)
+        budget_bytes = budget_of(self.graph, budget)
         cheapest = best_within(budget_bytes, self.points)
         if cheapest is None or cheapest.schedule is None:
             return None
@@ -102,7 +100,7 @@ class Frontier:
 
     def save(self, path: str | Path) -> Path:
         """Write the sweep file atomically."""
-        return write_text(path, json.dumps(self.to_document(), separators=(",", ":")) + "\n")
+        return write_json(path, self.to_document())
 
     @staticmethod
     def load(path: str | Path, graph: Graph) -> Frontier:
@@ -111,8 +109,9 @@ class Frontier:
         Raises:
             SolutionError: if the file is no sweep, belongs to another graph, or says of a schedule what is not so.
         """
+        document = read_json(path, SolutionError)
         try:
-            return Frontier.from_document(read_json(path, SolutionError), graph)
+            return Frontier.from_document(document, graph)
         except SolutionError as error:
             raise SolutionError(f"{path}: {error}") from None
 

@@ -10,19 +10,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from remat_explorer.checker import check
-from remat_explorer.documents import quote, require_format, require_keys
-from remat_explorer.errors import ScheduleError, SolutionError
+from remat_explorer.claims import Claims
+from remat_explorer.documents import require_format, require_keys
+from remat_explorer.entry_checks import require_list, require_number, require_text
+from remat_explorer.errors import ScheduleError, SolutionError, shown
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
-from remat_explorer.solution import Solution, Status
+from remat_explorer.solution import Solution
 from remat_explorer.solvers.bounds.runs import pack_runs, unpack_runs
 from remat_explorer.solvers.sweeps.own_points import OwnPoint
 
 Messages = Mapping[tuple[str, int], str]  # by strategy and budget
 FORMAT, VERSION = "remat-explorer/sweep", 1
 _KEYS = ("format", "version", "graph", "seconds", "points")
-_NUMBERS = ("cost", "peak", "lower_bound", "gap", "seconds")
-_POINT = ("strategy", "status", "budget", *_NUMBERS, "solver", "message", "runs")
+_CLAIMS = ("strategy", "status", "budget", "cost", "peak", "lower_bound", "gap", "seconds", "solver")
+_POINT = (*_CLAIMS, "message", "runs")
 
 
 def sweep_document(
@@ -55,23 +57,19 @@ def parse_sweep(document: Any, graph: Graph) -> tuple[tuple[Solution, ...], Mess
     Raises:
         SolutionError: as `Frontier.load`.
     """
-    keys = (*_KEYS, "own_points") if isinstance(document, dict) and "own_points" in document else _KEYS
-    require_keys(document, keys, "the sweep file", SolutionError)
     require_format(document, FORMAT, VERSION, SolutionError)
-    entry = require_keys(document["graph"], ("name", "sha256"), "the entry 'graph'", SolutionError)
-    if entry["sha256"] != graph.sha256:
-        raise SolutionError(f"this sweep is for another graph, {entry['name']!r}, than the one given, {graph.name!r}")
-    if not isinstance(document["points"], list):
-        raise SolutionError(f"the points are not a list: {quote(document['points'])}")
+    keys = (*_KEYS, "own_points") if "own_points" in document else _KEYS
+    require_keys(document, keys, "the sweep file", SolutionError)
+    require_graph(document, "sweep", graph)
     solutions: list[Solution] = []
     messages: dict[tuple[str, int], str] = {}
-    for i, point in enumerate(document["points"]):
+    for i, point in enumerate(require_list(document["points"], "the entry 'points'", SolutionError)):
         solution = read_point(point, f"point {i}", graph)
         solutions.append(solution)
         if point["message"]:
-            messages[solution.strategy, solution.budget] = str(point["message"])
+            messages[solution.strategy, solution.budget] = point["message"]
     own = _own_points(document.get("own_points", []), graph)
-    return tuple(solutions), messages, read_number(document, "seconds", "the sweep file") or 0.0, own
+    return tuple(solutions), messages, read_seconds(document, "the sweep file"), own
 
 
 def point_entry(solution: Solution, message: str = "", with_runs: bool = True) -> dict[str, Any]:
@@ -93,6 +91,7 @@ def point_entry(solution: Solution, message: str = "", with_runs: bool = True) -
         "seconds": solution.seconds,
         "solver": solution.solver,
         "message": message,
+        **({"limit": solution.limit} if solution.limit else {}),
     }
     if with_runs:
         entry["runs"] = None if solution.schedule is None else pack_runs(solution.schedule)
@@ -105,19 +104,21 @@ def read_point(entry: Any, where: str, graph: Graph) -> Solution:
     Raises:
         SolutionError: naming what is wrong, ``where`` it is.
     """
-    return _solution(require_keys(entry, _POINT, where, SolutionError), where, graph)
+    return _solution(require_keys(entry, _keys_of(entry), where, SolutionError), where, graph)
+
+
+def _keys_of(entry: Any) -> tuple[str, ...]:
+    limited = isinstance(entry, dict) and "limit" in entry
+    return (*_POINT, "limit") if limited else _POINT
 
 
 def _own_points(entries: Any, graph: Graph) -> tuple[OwnPoint, ...]:
-    if not isinstance(entries, list):
-        raise SolutionError(f"the own points are not a list: {quote(entries)}")
     points = []
-    for i, entry in enumerate(entries):
+    for i, entry in enumerate(require_list(entries, "the entry 'own_points'", SolutionError)):
         where = f"own point {i}"
-        point = require_keys(entry, (*_POINT, "label"), where, SolutionError)
+        point = require_keys(entry, (*_keys_of(entry), "label"), where, SolutionError)
         solution = _solution(point, where, graph)
-        if not isinstance(point["label"], str):
-            raise SolutionError(f"the label of {where} is not a string: {quote(point['label'])}")
+        require_text(point["label"], f"the label of {where}", SolutionError)
         if solution.peak != solution.budget:
             raise SolutionError(f"the budget of {where} is {solution.budget}, not its peak, {solution.peak}")
         points.append(OwnPoint.of(solution, point["label"]))
@@ -125,35 +126,34 @@ def _own_points(entries: Any, graph: Graph) -> tuple[OwnPoint, ...]:
 
 
 def _solution(point: dict[str, Any], where: str, graph: Graph) -> Solution:
-    if point["status"] not in set(Status):
-        raise SolutionError(f"the status {quote(point['status'])} of {where} is none of {', '.join(Status)}")
-    if isinstance(point["budget"], bool) or not isinstance(point["budget"], int) or point["budget"] < 0:
-        raise SolutionError(f"the budget of {where} is not a number of bytes: {quote(point['budget'])}")
-    for key in ("strategy", "solver", "message"):
-        if not isinstance(point[key], str):
-            raise SolutionError(f"the {key} of {where} is not a string: {quote(point[key])}")
-    numbers = {key: read_number(point, key, where) for key in _NUMBERS}
+    claims = Claims.of(point, where)
+    require_text(point["message"], f"the message of {where}", SolutionError)
     schedule = None if point["runs"] is None else _checked(point, where, graph)
-    seconds, bound = numbers["seconds"] or 0.0, numbers["lower_bound"]
-    status = Status(point["status"])
-    solution = Solution(graph, point["strategy"], status, point["budget"], schedule, bound, seconds, point["solver"])
-    for key in ("cost", "peak"):
-        if getattr(solution, key) != point[key]:
-            actual = getattr(solution, key)
-            raise SolutionError(f"{where} says {key} {point[key]!r}, but its schedule has {actual!r}")
+    solution = Solution.claimed(claims, graph, schedule)
+    claims.require_true(solution.cost, solution.peak, where)
     return solution
 
 
-def read_number(entry: dict[str, Any], key: str, where: str) -> float | None:
-    """A number of an object, or None where it is null.
+def read_seconds(document: dict[str, Any], where: str) -> float:
+    """The time that a sweep or an ablation took; 0 where it is null.
 
     Raises:
-        SolutionError: if it is neither, quoting it.
+        SolutionError: if it is no number of seconds, quoting it.
     """
-    value = entry[key]
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-        raise SolutionError(f"the {key} of {where} is not a number: {quote(value)}")
-    return value
+    seconds = document["seconds"]
+    return 0.0 if seconds is None else require_number(seconds, f"the seconds of {where}", SolutionError)
+
+
+def require_graph(document: dict[str, Any], what: str, graph: Graph) -> None:
+    """Refuse a file that is about another graph.
+
+    Raises:
+        SolutionError: naming both.
+    """
+    entry = require_keys(document["graph"], ("name", "sha256"), "the entry 'graph'", SolutionError)
+    if entry["sha256"] != graph.sha256:
+        name = shown(entry["name"])
+        raise SolutionError(f"this {what} is for another graph, {name}, than the one given, {graph.name!r}")
 
 
 def _checked(point: dict[str, Any], where: str, graph: Graph) -> Schedule:

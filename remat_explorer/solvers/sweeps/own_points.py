@@ -38,7 +38,7 @@ class OwnPoint(Solution):
         """A solution with the label of its setting."""
         s = solution
         fields = (s.graph, s.strategy, s.status, s.budget, s.schedule, s.lower_bound, s.seconds, s.solver)
-        return OwnPoint(*fields, label)
+        return OwnPoint(*fields, s.limit, label)
 
 
 def checked_points(graph: Graph, strategy: str, candidates: Iterable[Candidate], seconds: float) -> list[OwnPoint]:
@@ -63,7 +63,7 @@ def checked_points(graph: Graph, strategy: str, candidates: Iterable[Candidate],
     for candidate in candidates:
         checked = check(graph, candidate.schedule.R, candidate.schedule.S)
         schedule, label = checked.schedule, candidate.label
-        points.append(OwnPoint(graph, strategy, Status.FEASIBLE, checked.peak, schedule, None, seconds, "", label))
+        points.append(OwnPoint(graph, strategy, Status.FEASIBLE, checked.peak, schedule, None, seconds, label=label))
     return points
 
 

@@ -95,6 +95,7 @@ def assessed(
         bound,
         like.seconds if seconds is None else seconds,
         like.solver if solver is None else solver,
+        like.limit if status in (Status.FEASIBLE, Status.UNKNOWN) else "",
     )
 
 

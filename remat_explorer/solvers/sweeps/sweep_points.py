@@ -168,6 +168,7 @@ class SweepPoints:
     def frontier(self, cancelled: bool, seconds: float) -> Frontier:
         """What is known now, with the reasons for what is not."""
         solutions, messages = self._shared(), {}
+        known = min((solution.peak for solution in solutions if solution.peak is not None), default=None)
         for solution in solutions:
             point, name = (solution.strategy, solution.budget), solution.strategy
             if point in self._lost:
@@ -176,14 +177,14 @@ class SweepPoints:
                 if name not in {strategy for strategy, _ in messages}:  # once, not for every budget
                     messages[point] = self._without_curve[name]
             elif solution.schedule is None:
-                messages[point] = self._why_none(solution, cancelled)
+                messages[point] = self._why_none(solution, cancelled, known)
         own = with_bounds(itertools.chain(*self._own.values()), solutions)
         return Frontier(self.graph, tuple(solutions), messages, seconds, tuple(own))
 
     def _shared(self) -> list[Solution]:
         return shared(list(self._known.values()))
 
-    def _why_none(self, solution: Solution, cancelled: bool) -> str:
+    def _why_none(self, solution: Solution, cancelled: bool, known: int | None) -> str:
         """Why a point has no schedule."""
         budget = format_bytes(solution.budget)
         if not self.graph.has_choices and solution.budget < (largest := largest_operation(self.graph))[1]:
@@ -196,7 +197,9 @@ class SweepPoints:
             return f"none of the schedules of {solution.strategy!r}{tried} fits into {budget}"
         if cancelled:
             return f"the sweep was cancelled before {solution.strategy!r} had a schedule within {budget}"
-        return f"{solution.strategy!r} found no schedule within {budget} in time; give it more time or memory"
+        least = "" if known is None else f"; the smallest budget with a known schedule is {format_bytes(known)}"
+        ended = f"before it was ended by {solution.limit}" if solution.limit else "in time"
+        return f"{solution.strategy!r} found no schedule within {budget} {ended}{least}; give it more time or memory"
 
 
 def _is_news(before: Solution | None, now: Solution) -> bool:

@@ -22,11 +22,11 @@ from remat_explorer.graph.file import dump_graph
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.backends import backend
 from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.budgets import read_budgets, require_count, spaced_budgets
-from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
+from remat_explorer.solvers.budgets import require_count, spaced_budgets
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.jobs.processes import Processes
 from remat_explorer.solvers.memory.minimum_budget import minimum_budget
+from remat_explorer.solvers.memory.smallest_known import budgets_of
 from remat_explorer.solvers.method import Support
 from remat_explorer.solvers.search.compiled_search import load_search
 from remat_explorer.solvers.strategies.registry import STRATEGIES, method_of
@@ -100,7 +100,7 @@ class Sweep:
             self._budgets: int | list[int] = require_count(budgets)
         else:
             given = [budgets] if isinstance(budgets, str) else budgets
-            self._budgets = read_budgets(given, checkpoint_all_peak(graph))
+            self._budgets = budgets_of(graph, given)
         self._strategies = names
         self._count = len(names) * (self._budgets if isinstance(self._budgets, int) else len(self._budgets))
         self.workers = max(1, min(workers or cores(), self._count))

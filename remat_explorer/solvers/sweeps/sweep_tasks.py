@@ -136,14 +136,17 @@ def read_answers(text: Any, graph: Graph, count: int) -> list[tuple[Answer, floa
 def _answers(graph: Graph, request: dict[str, Any], starts: Sequence[Schedule]) -> Sequence[Answer]:
     method, budgets, limits = STRATEGIES[request["strategy"]], request["budgets"], _limits(request)
     if method.together is not None and request["kind"] == "plan":
-        return method.together.plan(graph, budgets, limits)
-    if method.together is not None and request["kind"] == "together":
-        return method.together.solve(graph, budgets, starts, limits, request["planned"])
-    (budget,) = budgets
-    if method.improve is not None:
+        answers = method.together.plan(graph, budgets, limits)
+    elif method.together is not None and request["kind"] == "together":
+        answers = method.together.solve(graph, budgets, starts, limits, request["planned"])
+    elif method.improve is not None:
         start = Answer(next(iter(starts), None), request["lower_bound"])
-        return [method.improve(graph, budget, start, limits)]
-    return [method(graph, budget, limits)]
+        (budget,) = budgets
+        answers = [method.improve(graph, budget, start, limits)]
+    else:
+        (budget,) = budgets
+        answers = [method(graph, budget, limits)]
+    return [method.ended(answer, limits) for answer in answers]
 
 
 def _limits(request: dict[str, Any]) -> Limits:
@@ -157,13 +160,15 @@ def _pack(answer: Answer, seconds: float) -> dict[str, Any]:
         "lower_bound": answer.lower_bound,
         "infeasible": answer.infeasible,
         "solver": answer.solver,
+        "limit": answer.limit,
         "seconds": seconds,
     }
 
 
 def _unpack(entry: dict[str, Any], graph: Graph) -> tuple[Answer, float]:
     schedule = None if entry["runs"] is None else unpack_runs(entry["runs"], graph, SolverError)
-    return Answer(schedule, entry["lower_bound"], entry["infeasible"], entry["solver"]), float(entry["seconds"])
+    fields = entry["lower_bound"], entry["infeasible"], entry["solver"], str(entry["limit"])
+    return Answer(schedule, *fields), float(entry["seconds"])
 
 
 @lru_cache(maxsize=2)

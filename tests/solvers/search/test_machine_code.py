@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -71,3 +73,13 @@ def test_a_constant_from_another_folder_is_seen(use: str):
         "from remat_explorer.solvers.base import LIMIT\nfrom remat_explorer.solvers.search.exact_space import BITS\n"
     )
     assert taken_from_elsewhere(source + use) == {"remat_explorer.solvers.base"}
+
+
+def test_a_file_of_the_working_directory_does_not_say_where_machine_code_is_read_from(tmp_path: Path) -> None:
+    (tmp_path / ".numba_config.yaml").write_text(f"cache_dir: {tmp_path}\n")
+    code = "from remat_explorer.solvers.search.machine_code import folder; print(folder())"
+    environment = {key: text for key, text in os.environ.items() if key != "NUMBA_CACHE_DIR"}
+    environment |= {"PYTHONPATH": str(machine_code.SOURCES.parents[2]), "REMAT_EXPLORER_CACHE": "/somewhere"}
+    command = [sys.executable, "-P", "-c", code]
+    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert ran.stdout.startswith("/somewhere/compiled/")

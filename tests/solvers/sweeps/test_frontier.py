@@ -95,7 +95,7 @@ def test_saving_replaces_a_file_or_leaves_it_alone(frontier, tmp_path):
         (lambda d: d.update(format="remat-explorer/solution"), "expected 'remat-explorer/sweep'"),
         (lambda d: d.update(version=2), "version 2"),
         (lambda d: d.update(colour="red"), "unknown key 'colour'"),
-        (lambda d: d.update(points={}), "the points are not a list"),
+        (lambda d: d.update(points={}), "the entry 'points' is not a list"),
         (lambda d: d["graph"].update(sha256="0"), "for another graph"),
         (lambda d: d["points"][1].pop("peak"), "point 1 lacks the key 'peak'"),
         (lambda d: d["points"][1].update(status="perfect"), "perfect"),
