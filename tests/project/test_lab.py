@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from remat_explorer.cli import main
 from remat_explorer.lab import lab_command
+from tests.project.shell import run
 
 
 @pytest.fixture
@@ -14,35 +14,33 @@ def launched(monkeypatch, tmp_path):
     """The command lines that would have been run, in an empty working directory."""
     commands: list[list[str]] = []
 
-    class Ended:
-        returncode = 0
-
-    def run(command, env, check):
+    def become(command, environment):
         commands.append(command)
-        return Ended()
+        monkeypatch.chdir(tmp_path)
+        raise SystemExit(0)
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("remat_explorer.lab.subprocess.run", run)
+    monkeypatch.setattr("remat_explorer.lab.become", become)
     return commands
 
 
-def test_where_there_is_no_notebook_a_new_one_is_made_and_later_kept(launched, tmp_path):
-    assert main(["lab", "--no-browser", "--port", "8890"]) == 0
+def test_where_there_is_no_notebook_a_new_one_is_made_and_later_kept(launched, tmp_path, capsys):
+    assert run(capsys, "lab", "--no-browser", "--port", "8890")[0] == 0
     made = tmp_path / "remat_explorer.ipynb"
     assert "rx.Explorer()" in json.loads(made.read_text())["cells"][0]["source"]
     made.write_text("{}")
-    assert main(["lab"]) == 0
+    assert run(capsys, "lab")[0] == 0
     assert made.read_text() == "{}"
     first, second = launched
-    assert first[0] == sys.executable
+    assert first[:4] == [sys.executable, "-P", "-m", "jupyterlab"]
     assert {"--port=8890", "--no-browser", "--LabApp.default_url=/lab/tree/remat_explorer.ipynb"} <= set(first)
     assert "--no-browser" not in second
 
 
-def test_the_repository_s_notebook_is_opened_where_there_is_one(launched, tmp_path):
+def test_the_repository_s_notebook_is_opened_where_there_is_one(launched, tmp_path, capsys):
     (tmp_path / "notebooks").mkdir()
     (tmp_path / "notebooks" / "01_explorer.ipynb").write_text("{}")
-    main(["lab"])
+    run(capsys, "lab")
     assert "--LabApp.default_url=/lab/tree/notebooks/01_explorer.ipynb" in launched[0]
     assert not (tmp_path / "remat_explorer.ipynb").exists()
 
@@ -56,6 +54,7 @@ def test_a_notebook_elsewhere_is_served_from_its_own_folder(tmp_path, monkeypatc
 
 
 def test_a_notebook_that_is_not_there_leaves_with_64(launched, capsys):
-    assert main(["lab", "missing.ipynb"]) == 64
-    assert "'missing.ipynb'" in capsys.readouterr().err
+    code, _, said = run(capsys, "lab", "missing.ipynb")
+    assert code == 64
+    assert "'missing.ipynb'" in said
     assert launched == []

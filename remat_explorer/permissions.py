@@ -1,0 +1,56 @@
+"""What who is at the page may do with the files of the machine."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from remat_explorer.errors import RematError
+
+VARIABLE = "REMAT_EXPLORER_PERMISSIONS"
+
+
+@dataclass(frozen=True)
+class Permissions:
+    """In a notebook everything is allowed: the kernel runs whatever its person writes. The app allows less.
+
+    Attributes:
+        models: functions of model files that may be loaded, as "file.py:function"; None for any.
+        saving: whether exports are written into the working directory, besides being downloads.
+        paths: whether a solution file may be opened by its path, and not only handed over by the browser.
+
+    >>> Permissions.from_environment(Permissions(("net.py:make_model",), saving=False).to_environment())
+    Permissions(models=('net.py:make_model',), saving=False, paths=True)
+    >>> Permissions.from_environment({})
+    Permissions(models=None, saving=True, paths=True)
+    """
+
+    models: tuple[str, ...] | None = None
+    saving: bool = True
+    paths: bool = True
+
+    def to_environment(self) -> dict[str, str]:
+        """The variable that tells another process."""
+        return {VARIABLE: json.dumps(asdict(self))}
+
+    @staticmethod
+    def from_environment(environment: Mapping[str, str] | None = None) -> Permissions:
+        """What the variable says; everything where there is none."""
+        said = json.loads((os.environ if environment is None else environment).get(VARIABLE, "{}"))
+        models = said.pop("models", None)
+        return Permissions(None if models is None else tuple(models), **said)
+
+    def require_model(self, name: str) -> None:
+        """Refuse a model file that may not be loaded.
+
+        Raises:
+            RematError: naming those that may, and what allows more.
+        """
+        if self.models is not None and name not in self.models:
+            known = ", ".join(self.models) or "none"
+            raise RematError(
+                f"the model file {name!r} may not be loaded here; files that may: {known}. Name it when you start the "
+                "app, or start it with --allow-model-files"
+            )
