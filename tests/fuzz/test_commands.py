@@ -1,0 +1,64 @@
+"""Nonsense for an option is refused by name, or means something: no traceback, no code that is not documented."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+import remat_explorer as rx
+from remat_explorer.graph.file import dump_graph
+from tests.fuzz.commands import command_lines, parsers, settings_of_strategies
+from tests.fuzz.file_kinds import plain
+from tests.fuzz.in_process import in_process
+from tests.fuzz.nonsense import texts
+from tests.fuzz.outcomes import ALL_CHECKS, of_call, of_command
+from tests.search_fixtures import compiled_search  # noqa: F401
+
+DRAWN: dict[str, Any] = {
+    "deadline": None,
+    "derandomize": True,
+    "database": None,
+    "suppress_health_check": ALL_CHECKS,
+}
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> dict[str, str]:
+    """What GRAPH, PIPE, FOLDER and OUTPUT stand for in a command line."""
+    paths = {name: str(tmp_path / f"{name.lower()}.json") for name in ("GRAPH", "PIPE", "FOLDER", "OUTPUT")}
+    Path(paths["GRAPH"]).write_text(dump_graph(plain()))
+    os.mkfifo(paths["PIPE"])
+    Path(paths["FOLDER"]).mkdir()
+    return paths
+
+
+@pytest.mark.parametrize("command", sorted(parsers()))
+def test_nonsense_on_a_command_line_is_refused_or_means_something(
+    command: str, places: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where files of drawn names are written
+
+    @settings(max_examples=4 if command == "doctor" else 40, **DRAWN)
+    @given(command_lines(command))
+    def call(line: list[str]) -> None:
+        of_command([places.get(part, part) for part in line])
+
+    with in_process():
+        call()
+
+
+@settings(max_examples=150, **DRAWN)
+@given(settings_of_strategies())
+def test_an_option_of_a_strategy_is_refused_or_means_something(drawn: tuple[str, dict[str, Any]]) -> None:
+    strategy, options = drawn
+    of_call(lambda: rx.solve(plain(), "80%", strategy, time_limit=0.2, cache=True, **options))
+
+
+@settings(max_examples=150, **DRAWN)
+@given(texts)
+def test_a_budget_is_refused_or_means_something(text: str) -> None:
+    of_call(lambda: rx.solve(plain(), text, "checkpoint-all"))

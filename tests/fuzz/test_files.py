@@ -1,0 +1,33 @@
+"""A mutant of a file is read or refused by name: no traceback, no result that is none."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.fuzz.file_kinds import file_kinds
+from tests.fuzz.mutants import mutants
+from tests.fuzz.outcomes import ALL_CHECKS
+from tests.search_fixtures import compiled_search  # noqa: F401
+
+CASES = {"graph": 260, "graph with choices": 140, "solution": 250, "sweep": 200, "ablation": 150}
+KINDS = [*CASES, "kept solution", "kept profile", "kept algorithms"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mutant_of_a_file_is_read_or_refused_by_name(kind: str) -> None:
+    chosen = file_kinds()[kind]
+
+    @settings(
+        max_examples=CASES.get(kind, 100),
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=ALL_CHECKS,
+    )
+    @given(mutants(chosen.document) | st.just(""))
+    def read(text: str) -> None:
+        chosen.use(text)
+
+    read()
