@@ -7,29 +7,44 @@ missing (doctor); 130 interrupted before there was anything to keep.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 
-from remat_explorer.cli.output import BAD_INPUT, DONE, INTERRUPTED
-from remat_explorer.cli.parser import make_parser
-from remat_explorer.errors import RematError
+from remat_explorer.cli.shell.interrupts import INTERRUPTED, leaving_imports
+from remat_explorer.cli.shell.streams import complain, discard, prepare_streams
+
+DONE, BAD_INPUT = 0, 64
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    prepare_streams()
+    try:
+        with leaving_imports():
+            return _run(arguments)
+    except KeyboardInterrupt:
+        complain("interrupted")
+        return INTERRUPTED
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    from remat_explorer.cli.parser import make_parser  # after Ctrl-C is taken care of: it takes a moment
+    from remat_explorer.errors import RematError
+
     try:
         options = make_parser().parse_args(arguments)
-        return options.command(options)
+        code = options.command(options)
+        sys.stdout.flush()
+        return code
     except RematError as error:
-        print(f"remat-explorer: {error}", file=sys.stderr)
+        complain(str(error))
         return BAD_INPUT
     except BrokenPipeError:  # who reads, such as head, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it flushes at exit
+        discard(sys.stdout)
         return DONE
     except OSError as error:
-        print(f"remat-explorer: {error.strerror}: {error.filename!r}", file=sys.stderr)
+        if error.filename is None:  # a file has a name, a stream has none
+            discard(sys.stdout)
+        named = "" if error.filename is None else f": {error.filename!r}"
+        complain(f"{error.strerror or error}{named}")
         return BAD_INPUT
-    except KeyboardInterrupt:
-        print("remat-explorer: interrupted", file=sys.stderr)
-        return INTERRUPTED

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import remat_explorer as rx
 from remat_explorer.cli.finding import find_graph, is_graph_file, read_kinds
 from remat_explorer.cli.output import DONE, INFEASIBLE, INTERRUPTED, NOT_IN_TIME, put, say
-from remat_explorer.cli.solve import require_folder
+from remat_explorer.cli.solve import require_outputs
 from remat_explorer.cli.sweep import read_budgets
+from remat_explorer.documents import write_text
 from remat_explorer.quantities import format_seconds
 from remat_explorer.solution import Status
 
@@ -27,7 +28,7 @@ def ablation(options: argparse.Namespace) -> int:
 
     An interrupt ends the search, not the command: what is known once the present step ends is printed and written.
     """
-    require_folder(options)
+    require_outputs(options)
     graph, kinds = _graph(options)
     stopped = threading.Event()
     with ThreadPoolExecutor(1) as pool:
@@ -80,7 +81,7 @@ def _report(options: argparse.Namespace, found: Ablation, interrupted: bool) -> 
     if options.figure:
         from remat_explorer.figures import ablation as draw
 
-        draw(found).write_html(options.figure)
+        write_text(options.figure, draw(found).to_html())
         lines.append(f"drawn in {options.figure}")
     if interrupted:
         lines.append("interrupted: the points are the best known by then")

@@ -6,12 +6,14 @@ import argparse
 
 from remat_explorer.cli.finding import capture_options, find_source
 from remat_explorer.cli.output import DONE, put
+from remat_explorer.cli.solve import require_outputs
 from remat_explorer.model_source import capture_source
 from remat_explorer.quantities import format_bytes
 
 
 def capture(options: argparse.Namespace) -> int:
     """Capture a model and write its graph file."""
+    require_outputs(options)
     graph = capture_source(find_source(options), options.costs or "cpu", capture_options(options))
     graph.save(options.output)
     document = {

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from typing import NoReturn
 
 from remat_explorer.lab import open_lab
 
 
-def lab(options: argparse.Namespace) -> int:
+def lab(options: argparse.Namespace) -> NoReturn:
     """Serve JupyterLab until it is stopped."""
-    return open_lab(options.notebook, options.port, browser=not options.no_browser)
+    open_lab(options.notebook, options.port, browser=not options.no_browser)

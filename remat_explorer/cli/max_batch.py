@@ -9,6 +9,7 @@ from typing import Any
 import remat_explorer as rx
 from remat_explorer.cli.finding import capture_options, find_graph, find_source, is_graph_file
 from remat_explorer.cli.output import DONE, INFEASIBLE, NOT_IN_TIME, put, say, write_schedule
+from remat_explorer.cli.solve import require_outputs
 from remat_explorer.errors import ModelError
 from remat_explorer.graph import Graph
 from remat_explorer.model_file import is_model_file
@@ -22,6 +23,7 @@ LARGEST_SIDE = 8192
 def max_batch(options: argparse.Namespace) -> int:
     """Print the largest batch or side with what is proven, and write the schedule where that was asked for."""
     _refuse(options)
+    require_outputs(options)
     common = {
         "memory": options.memory,
         "overhead_limit": None if options.overhead_limit == "none" else options.overhead_limit,

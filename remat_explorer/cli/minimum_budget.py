@@ -8,6 +8,7 @@ import time
 import remat_explorer as rx
 from remat_explorer.cli.finding import find_graph
 from remat_explorer.cli.output import DONE, NOT_IN_TIME, put, say, write_schedule
+from remat_explorer.cli.solve import require_outputs
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_seconds
 from remat_explorer.solvers.strategies.registry import default_strategy
@@ -18,6 +19,7 @@ SHOWN = 8  # values in each list
 
 def minimum_budget(options: argparse.Namespace) -> int:
     """Print what was found, what is proven, and which values are in memory there; write the schedule if asked to."""
+    require_outputs(options)
     graph = find_graph(options)
     say(options, "looking for the smallest budget")
     return _at_any_cost(options, graph) if options.overhead is None else _at_overhead(options, graph)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
+from remat_explorer.cli.shell.streams import discard
+from remat_explorer.documents import to_json
+from remat_explorer.errors import FileError
+from remat_explorer.plain_text import one_line
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
 
@@ -17,7 +20,13 @@ DONE, CONTRADICTED, INFEASIBLE, NOT_IN_TIME, BAD_INPUT, MISSING, INTERRUPTED = 0
 
 def put(options: argparse.Namespace, document: dict[str, Any], text: str) -> None:
     """The result on stdout: one JSON object if that was asked for, else text."""
-    print(json.dumps(document) if options.json else text, flush=True)
+    try:
+        print(to_json(document) if options.json else text, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        discard(sys.stdout)
+        raise FileError(f"the result cannot be written to standard output: {error.strerror or error}") from None
 
 
 def say(options: argparse.Namespace, text: str) -> None:
@@ -49,6 +58,7 @@ def table(rows: Sequence[Sequence[str]], alignment: str) -> str:
     name  bytes
     loss    4 B
     """
+    rows = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, alignment, widths, strict=True))

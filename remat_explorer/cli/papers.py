@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from remat_explorer.cli.output import DONE, INTERRUPTED, NOT_IN_TIME, put, say, table
-from remat_explorer.cli.solve import require_folder
+from remat_explorer.cli.solve import require_outputs
 from remat_explorer.errors import QuantityError
 from remat_explorer.quantities import format_seconds
 
@@ -37,7 +37,7 @@ def papers(options: argparse.Namespace) -> int:
     item = find_item(options.item)
     if options.output:
         require_format(options.output)
-    require_folder(options)
+    require_outputs(options)
     running = Running(item, "full" if options.full else "small")
     interrupted = running.watch(options)
     if running.outcome is None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import remat_explorer as rx
 from remat_explorer.cli.ablation import ablation
 from remat_explorer.cli.app import app
-from remat_explorer.cli.argument_types import count, overhead, seconds
+from remat_explorer.cli.argument_types import count, few, minutes, overhead, port, seconds
 from remat_explorer.cli.cache import CACHED, cache
 from remat_explorer.cli.capture import capture
 from remat_explorer.cli.doctor import doctor
@@ -67,8 +68,17 @@ found."""
 class _Parser(argparse.ArgumentParser):
     """argparse leaves with 2, which here means infeasible."""
 
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """Refuse `--option=--`, of which argparse makes an empty list, whatever the option is."""
+        given = list(arg_strings)
+        values = super()._get_values(action, arg_strings)
+        if action.nargs is None and values == []:
+            raise argparse.ArgumentError(action, f"{' '.join(given)!r} is no value")
+        return values
+
     def error(self, message: str) -> NoReturn:
-        print(f"{self.format_usage()}{self.prog}: {message}", file=sys.stderr)
+        with contextlib.suppress(OSError):
+            print(f"{self.format_usage()}{self.prog}: {message}", file=sys.stderr, flush=True)
         raise SystemExit(BAD_INPUT)
 
 
@@ -166,7 +176,7 @@ def _solver_options(*children: argparse.ArgumentParser) -> None:
             child.add_argument("-o", "--output", required=True, metavar="REPORT.html")
         else:
             child.add_argument("-o", "--output", metavar="SOLUTION.json", help="write the schedule")
-        child.add_argument("--budget", required=True, help='bytes, "1.5 GiB" or "60%%"')
+        child.add_argument("--budget", required=True, help='bytes, "1.5 GiB", "60%%" or "smallest"')
         child.add_argument(
             "--strategy", help="a name that `strategies` lists (default: optimal, or monet to choose implementations)"
         )
@@ -181,7 +191,7 @@ def _solver_options(*children: argparse.ArgumentParser) -> None:
         )
         child.add_argument("--time-limit", type=seconds, default=60.0, metavar="SECONDS", help="default: 60")
         child.add_argument("--solver", default="highs", help="highs, cbc or gurobi (default: highs)")
-        child.add_argument("--threads", type=count, help="of the solver (default: 2 for optimal on two cores, else 1)")
+        child.add_argument("--threads", type=few, help="of the solver (default: 2 for optimal on two cores, else 1)")
         child.add_argument("--no-cache", action="store_true", help="solve anew, and keep no answer for the next time")
 
 
@@ -192,9 +202,9 @@ def _sweep_options(child: argparse.ArgumentParser) -> None:
         "--strategies", help="with commas (default: optimal, or monet where there are implementations to choose)"
     )
     child.add_argument("--time-limit", type=seconds, metavar="SECONDS", help="of each point (default: seconds in all)")
-    child.add_argument("--workers", type=count, metavar="N", help="processes (default: as many as there are cores)")
+    child.add_argument("--workers", type=few, metavar="N", help="processes (default: as many as there are cores)")
     child.add_argument("--solver", default="highs", help="highs, cbc or gurobi (default: highs)")
-    child.add_argument("--threads", type=count, default=1, help="threads of each worker's solver (default: 1)")
+    child.add_argument("--threads", type=few, default=1, help="threads of each worker's solver (default: 1)")
     child.add_argument("--no-cache", action="store_true", help="search anew, and keep no point for the next time")
 
 
@@ -207,7 +217,7 @@ def _ablation_options(child: argparse.ArgumentParser) -> None:
         "--time-limit", type=seconds, default=10.0, metavar="SECONDS", help="of each point (default: 10)"
     )
     child.add_argument("--solver", default="highs", help="highs, cbc or gurobi (default: highs)")
-    child.add_argument("--threads", type=count, help="of the solver (default: 2 where there are two cores)")
+    child.add_argument("--threads", type=few, help="of the solver (default: 2 where there are two cores)")
     child.add_argument("--no-cache", action="store_true", help="search anew, and keep no point for the next time")
 
 
@@ -234,7 +244,7 @@ def _report_options(child: argparse.ArgumentParser) -> None:
 
 def _execution_options(child: argparse.ArgumentParser) -> None:
     child.add_argument("--device", default="auto", help="where to execute: auto, cpu or cuda (default: auto)")
-    child.add_argument("--repeats", type=count, default=3, help="timed repeats, median shown (default: 3)")
+    child.add_argument("--repeats", type=few, default=3, help="timed repeats, median shown (default: 3)")
     child.add_argument("--refresh", action="store_true", help="measure costs again instead of taking cached ones")
 
 
@@ -263,13 +273,26 @@ def _papers_options(child: argparse.ArgumentParser) -> None:
 
 
 def _app_options(child: argparse.ArgumentParser) -> None:
-    child.add_argument("--port", type=count, default=8866, help="or the next free one (default: 8866)")
+    files = "model files that may be chosen, besides the models by name; they are run when they are chosen"
+    child.add_argument("files", nargs="*", metavar="FILE.py:FUNCTION", help=files)
+    child.add_argument("--port", type=port, default=8866, help="or the next free one (default: 8866)")
     child.add_argument("--theme", choices=("light", "dark"), default="light", help="default: light")
     child.add_argument("--no-browser", action="store_true", help="print the URL only")
     child.add_argument("--without-token", action="store_true", help="let everybody on this machine open the page")
+    names = "serve under this name, too, such as that of a proxy; may be repeated (default: this machine's own)"
+    child.add_argument("--allow-host", action="append", default=[], metavar="NAME", help=names)
+    anything = "let who is at the page run every model file below and above this folder"
+    child.add_argument("--allow-model-files", action="store_true", help=anything)
+    child.add_argument("--allow-saving", action="store_true", help="let who is at the page save files in this folder")
+    paths = "let who is at the page open solution files by their path"
+    child.add_argument("--allow-paths", action="store_true", help=paths)
+    pages = "pages that may be open at a time; each takes 370 to 600 MB (default: 4)"
+    child.add_argument("--max-kernels", type=count, default=4, metavar="N", help=pages)
+    idle = "end what nobody uses after this time; 0 for never (default: 120)"
+    child.add_argument("--idle-minutes", type=minutes, default=120.0, metavar="MINUTES", help=idle)
 
 
 def _lab_options(child: argparse.ArgumentParser) -> None:
     child.add_argument("notebook", nargs="?", help="default: notebooks/01_explorer.ipynb, or a new one")
-    child.add_argument("--port", type=count, default=8888)
+    child.add_argument("--port", type=port, default=8888)
     child.add_argument("--no-browser", action="store_true", help="print the URL only")

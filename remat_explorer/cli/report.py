@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import remat_explorer as rx
 from remat_explorer.cli.finding import capture_options, chosen_strategies, find_graph, find_source, is_graph_file
 from remat_explorer.cli.output import CONTRADICTED, DONE, INFEASIBLE, NOT_IN_TIME, put, say
-from remat_explorer.cli.solve import remarks, report_interrupted, require_folder, without_matrices
+from remat_explorer.cli.solve import remarks, report_interrupted, require_outputs, without_matrices
 from remat_explorer.cli.watching import watch
 from remat_explorer.model_file import is_model_file
 from remat_explorer.model_source import Source, capture_source
@@ -30,7 +30,7 @@ def report(options: argparse.Namespace) -> int:
         RematError: if the model cannot be found, captured, solved or executed.
         OSError: if the file cannot be written.
     """
-    require_folder(options)
+    require_outputs(options)
     source, graph = _found(options)
     watched = watch(options, graph)
     solution = watched.solution

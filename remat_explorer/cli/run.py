@@ -10,9 +10,9 @@ from remat_explorer.cli.finding import capture_options, find_source
 from remat_explorer.cli.output import CONTRADICTED, DONE, NOT_IN_TIME, put, say
 from remat_explorer.cli.solve import (
     remarks,
-    report_infeasible,
     report_interrupted,
-    require_folder,
+    report_without_schedule,
+    require_outputs,
     solved,
     without_matrices,
 )
@@ -21,7 +21,7 @@ from remat_explorer.model_source import capture_source
 
 def run(options: argparse.Namespace) -> int:
     """Execute the schedule on the device, and print prediction and measurement side by side."""
-    require_folder(options)
+    require_outputs(options)
     source = find_source(options, options.device)
     inputs = (source.module, source.make_args(), source.kwargs, source.loss)
 
@@ -39,9 +39,9 @@ def run(options: argparse.Namespace) -> int:
     solution = watched.solution
     if solution.schedule is None and watched.interrupted:
         return report_interrupted()
-    if solution.status == "infeasible":
-        return report_infeasible(options, solution)
-    if solution.schedule is None or watched.interrupted:  # who interrupts wants no long execution
+    if solution.schedule is None:
+        return report_without_schedule(options, watched)
+    if watched.interrupted:  # who interrupts wants no long execution
         put(options, without_matrices(solution), "\n".join([str(solution), *remarks(watched)]))
         return NOT_IN_TIME
     measured = rx.measure(

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import remat_explorer as rx
 from remat_explorer.cli.finding import find_graph
 from remat_explorer.cli.output import DONE, INFEASIBLE, INTERRUPTED, NOT_IN_TIME, put
+from remat_explorer.cli.shell.streams import complain
 from remat_explorer.cli.watching import Watched, watch
-from remat_explorer.errors import SolutionError
+from remat_explorer.errors import FileError, SolutionError
+from remat_explorer.files import require_writable
 from remat_explorer.solution import Status
 
 if TYPE_CHECKING:
@@ -22,13 +21,13 @@ if TYPE_CHECKING:
 
 def solve(options: argparse.Namespace) -> int:
     """Solve, print the answer, and write the schedule where that was asked for."""
-    require_folder(options)
+    require_outputs(options)
     watched = solved(options, find_graph(options))
     solution = watched.solution
     if solution.schedule is None and watched.interrupted:
         return report_interrupted()
-    if solution.status == "infeasible":
-        return report_infeasible(options, solution)
+    if solution.schedule is None:
+        return report_without_schedule(options, watched)
     lines = [str(solution)]
     if solution.lower_bound is not None and solution.cost is not None:
         lines.append(f"cost {solution.cost:.6g}, lower bound {solution.lower_bound:.6g}, peak {solution.peak} bytes")
@@ -40,14 +39,15 @@ def solve(options: argparse.Namespace) -> int:
     return DONE if solution.status is Status.OPTIMAL else NOT_IN_TIME
 
 
-def require_folder(options: argparse.Namespace) -> None:
-    """Refuse an output in a folder that is not there before any time goes into what is to be written.
+def require_outputs(options: argparse.Namespace) -> None:
+    """Refuse an output that cannot be written, before any time goes into what is to be written there.
 
     Raises:
-        OSError: naming the folder.
+        FileError: naming it.
     """
-    if options.output:
-        os.stat(Path(options.output).parent)
+    for name in ("output", "figure", "trace", "snapshot"):
+        if path := getattr(options, name, None):
+            require_writable(path)
 
 
 def solved(options: argparse.Namespace, graph: Graph) -> Watched:
@@ -60,9 +60,9 @@ def solved(options: argparse.Namespace, graph: Graph) -> Watched:
     if options.output and watched.solution.schedule:
         try:
             watched.solution.save(options.output)
-        except OSError as error:
+        except FileError as error:
             raise SolutionError(
-                f"{watched.solution}; it could not be written to {options.output!r}: {error.strerror or error}"
+                f"{watched.solution}; it could not be written to {options.output!r}: {error.strerror}"
             ) from None
     return watched
 
@@ -72,6 +72,8 @@ def remarks(watched: Watched) -> list[str]:
     lines = []
     if watched.interrupted:
         lines.append("interrupted: this is the best schedule found until then")
+    elif watched.solution.limit and watched.solution.schedule is not None:
+        lines.append(f"ended by {watched.solution.limit}")
     if watched.from_cache:
         lines.append("found in the cache, with the time of the solve that found it; --no-cache solves anew")
     return lines
@@ -79,13 +81,15 @@ def remarks(watched: Watched) -> list[str]:
 
 def report_interrupted() -> int:
     """Say that Ctrl-C came before there was anything to keep."""
-    print("remat-explorer: interrupted before a schedule was found", file=sys.stderr)
+    complain("interrupted before a schedule was found")
     return INTERRUPTED
 
 
-def report_infeasible(options: argparse.Namespace, solution: Solution) -> int:
-    """Say what forbids the budget, and the smallest one worth trying."""
+def report_without_schedule(options: argparse.Namespace, watched: Watched) -> int:
+    """Say what forbids the budget, or what ended the search for a schedule, and the smallest one worth trying."""
+    solution = watched.solution
     smallest = rx.minimum_budget(solution.graph)
+    infeasible = solution.status is Status.INFEASIBLE
     document = without_matrices(solution) | {
         "minimum_budget": {
             "lower_bound": smallest.lower_bound,
@@ -93,9 +97,12 @@ def report_infeasible(options: argparse.Namespace, solution: Solution) -> int:
             "operation": solution.graph.operations[smallest.operation].name,
         }
     }
-    reason = smallest.explain_infeasible(solution.strategy, solution.budget)
-    put(options, document, f"{solution}\n{reason}")
-    return INFEASIBLE
+    if infeasible:
+        reason = smallest.explain_infeasible(solution.strategy, solution.budget)
+    else:
+        reason = smallest.explain_unknown(solution.strategy, solution.budget, solution.limit)
+    put(options, document, "\n".join([str(solution), reason, *remarks(watched)]))
+    return INFEASIBLE if infeasible else NOT_IN_TIME
 
 
 def without_matrices(solution: Solution) -> dict[str, Any]:

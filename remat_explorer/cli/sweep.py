@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING
 
 import remat_explorer as rx
 from remat_explorer.cli.finding import chosen_strategies, find_graph
 from remat_explorer.cli.output import DONE, INFEASIBLE, INTERRUPTED, NOT_IN_TIME, put, say
-from remat_explorer.cli.solve import require_folder
+from remat_explorer.cli.shell.streams import complain
+from remat_explorer.cli.solve import require_outputs
 from remat_explorer.quantities import format_seconds, format_share
 from remat_explorer.solution import Status
 
@@ -22,7 +22,7 @@ def sweep(options: argparse.Namespace) -> int:
 
     An interrupt ends the sweep, not the command: what was found by then is printed and written.
     """
-    require_folder(options)
+    require_outputs(options)
     graph = find_graph(options)
     run = rx.Sweep(
         graph,
@@ -45,7 +45,7 @@ def sweep(options: argparse.Namespace) -> int:
         run.cancel()
     say(options, "")
     for remark in run.remarks:
-        print(f"remat-explorer: {remark}", file=sys.stderr)
+        complain(remark)
     return _report(options, run.frontier(), interrupted, run.from_cache)
 
 
@@ -55,7 +55,7 @@ def read_budgets(text: str) -> int | list[str]:
     >>> read_budgets("12"), read_budgets("60%, 8 GiB"), read_budgets("4096,")
     (12, ['60%', '8 GiB'], ['4096'])
     """
-    if text.strip().isdecimal():
+    if text.strip().isdecimal() and len(text) < 4000:
         return int(text)
     return [part.strip() for part in text.split(",") if part.strip()]
 

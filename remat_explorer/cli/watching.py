@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from remat_explorer.cli.finding import chosen_strategies
 from remat_explorer.cli.output import say
+from remat_explorer.cli.shell.streams import complain
 from remat_explorer.cli.strategy_options import strategy_options
-from remat_explorer.quantities import format_overhead, format_seconds, format_share, parse_budget
+from remat_explorer.quantities import SMALLEST, format_overhead, format_seconds, format_share
 
 if TYPE_CHECKING:
     from remat_explorer.graph import Graph
@@ -44,11 +44,12 @@ def watch(options: argparse.Namespace, graph: Graph) -> Watched:
     Raises:
         RematError: if the budget cannot be read, or the solve fails before a schedule is found.
     """
-    from remat_explorer.solvers import SolveJob, checkpoint_all_peak
+    from remat_explorer.solvers import SolveJob
+    from remat_explorer.solvers.memory.smallest_known import budget_of, with_known
 
     (options.strategy,) = [options.strategy] if options.strategy else chosen_strategies(None, graph)
     chosen = strategy_options(options)
-    budget = parse_budget(options.budget, checkpoint_all_peak(graph))
+    budget = budget_of(graph, options.budget)
     choices = {"time_limit": options.time_limit, "solver": options.solver, "threads": options.threads}
     started, interrupted = time.monotonic(), False
     history: list[Progress] = []
@@ -64,9 +65,12 @@ def watch(options: argparse.Namespace, graph: Graph) -> Watched:
     finally:
         say(options, "")
     for remark in job.remarks:
-        print(f"remat-explorer: {remark}", file=sys.stderr)
+        complain(remark)
     history += job.poll()
-    return Watched(job.solution(), interrupted, job.from_cache, tuple(history))
+    solution = job.solution()
+    if options.budget.strip().lower() == SMALLEST and not interrupted:
+        solution = with_known(solution)
+    return Watched(solution, interrupted, job.from_cache, tuple(history))
 
 
 def progress_line(seconds: float, time_limit: float, progress: Progress | None, graph: Graph) -> str:

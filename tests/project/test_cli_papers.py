@@ -80,7 +80,10 @@ def test_an_interrupt_keeps_what_is_there(rows, code, tmp_path):
     [
         (["checkmate-figure-4"], "unknown item of the papers 'checkmate-figure-4'; did you mean"),
         (["checkmate-appendix-a", "-o", "gap.png"], "'gap.png' names no format that is written"),
-        (["checkmate-appendix-a", "-o", "nowhere/gap.json"], "No such file or directory: 'nowhere'"),
+        (
+            ["checkmate-appendix-a", "-o", "nowhere/gap.json"],
+            "cannot write 'nowhere/gap.json': No such file or directory",
+        ),
         (["--full"], "--full and -o apply to one item"),
     ],
 )

@@ -150,8 +150,17 @@ def test_a_cache_that_cannot_be_written_is_said_and_does_no_harm(capsys, chain, 
     assert "could not be kept in the cache folder" in shown.err
 
 
-def test_an_output_that_cannot_be_written_does_not_lose_the_answer(capsys, chain, tmp_path):
-    assert main(["solve", chain, "--budget", "10", "-o", str(tmp_path)]) == 64
+def test_an_output_that_cannot_be_written_does_not_lose_the_answer(capsys, monkeypatch, chain, tmp_path):
+    def full_when_the_schedule_comes(path, content):
+        if path.parent == tmp_path:
+            raise OSError(28, "No space left on device")
+        return write_bytes(path, content)
+
+    write_bytes = Path.write_bytes
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full_when_the_schedule_comes)
+        assert main(["solve", chain, "--budget", "10", "-o", str(tmp_path / "schedule.json")]) == 64
+    assert list(tmp_path.glob("*schedule.json*")) == []
     shown = capsys.readouterr()
     assert "optimal: optimal, overhead +0.0 %" in shown.err
     assert "could not be written to" in shown.err

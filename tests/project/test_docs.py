@@ -20,7 +20,17 @@ from remat_explorer.graph import Graph
 from remat_explorer.graph.file import dump_graph
 from tests.project.pages import ROOT, blocks, commands, links, named_files, page
 
-PAGES = ("installation", "file-formats", "command-line", "extending", "limits", "papers", "equations", "citing")
+PAGES = (
+    "installation",
+    "file-formats",
+    "command-line",
+    "extending",
+    "limits",
+    "security",
+    "papers",
+    "equations",
+    "citing",
+)
 SUBPARSERS = next(a for a in make_parser()._actions if isinstance(a, argparse._SubParsersAction))
 COMMANDS: dict[str, argparse.ArgumentParser] = dict(SUBPARSERS.choices)
 
@@ -163,8 +173,9 @@ def test_the_entry_point_of_extending_is_that_of_the_package() -> None:
 
 
 def test_the_errors_of_limits_are_raised(capsys: pytest.CaptureFixture[str]) -> None:
-    branch, least, shape = run("limits", capsys)
+    branch, read, least, shape = run("limits", capsys)
     assert "torch.where" in branch
+    assert read.startswith("6 is read out of input 1 at ")
     bounds = list(map(int, least.split()))
     assert bounds == sorted(bounds)
     assert "drop_last=True" in shape

@@ -39,3 +39,13 @@ def test_constraints_are_exact_public_versions(constraints):
     for line in constraints.values():
         assert re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9A-Za-z.]*", line), line
     assert constraints["torch"] == "torch==2.13.0"
+
+
+def test_the_lock_has_the_versions_of_the_constraints_with_their_hashes_but_for_builds_by_device(constraints):
+    text = (ROOT / "requirements.lock").read_text()
+    lines = re.findall(r"^[A-Za-z0-9._-]+==[^\s;\\]+", text, re.MULTILINE)
+    locked = {name_of(line): line.partition("==")[2] for line in lines}
+    by_device = {"torch", "triton", "nvidia-cudnn-frontend"}
+    assert locked == {name: line.partition("==")[2] for name, line in constraints.items() if name not in by_device}
+    for entry in re.split(r"\n(?=\S)", text.strip()):
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}", entry), entry

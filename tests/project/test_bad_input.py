@@ -1,0 +1,164 @@
+"""Input that once ended in a traceback: each line leaves with 64, and quotes what it is about."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from remat_explorer.errors import RematError
+from remat_explorer.graph.file import dump_graph
+from remat_explorer.instances import linear
+from remat_explorer.solution import Solution, Status
+from remat_explorer.solvers import Frontier, solve, sweep
+from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from tests.project.shell import run
+
+HUGE = str(2**63 - 1)
+TOO_MUCH = "is more than 8192 TiB"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["solve", "CHAIN", "--budget", "1e400"], f"'1e400' {TOO_MUCH}"),
+        (["solve", "CHAIN", "--budget", "1e400%"], f"'1e400%' {TOO_MUCH}"),
+        (["solve", "CHAIN", "--budget", "1e308 TiB"], f"'1e308 TiB' {TOO_MUCH}"),
+        (["solve", "CHAIN", "--budget", HUGE], f"'{HUGE}' {TOO_MUCH}"),
+        (["sweep", "CHAIN", "--budgets", f"4,{HUGE}"], f"'{HUGE}' {TOO_MUCH}"),
+        (["sweep", "CHAIN", "--budgets", "1e400%"], f"'1e400%' {TOO_MUCH}"),
+        (["ablation", "CHAIN", "--budgets", f"{HUGE},"], f"'{HUGE}' {TOO_MUCH}"),
+        (["max-batch", "CHAIN", "--memory", "1e400"], f"'1e400' {TOO_MUCH}"),
+        (["max-batch", "CHAIN", "--memory", HUGE], f"'{HUGE}' {TOO_MUCH}"),
+        (["solve", "CHAIN", "--budget", "1" * 100_000 + "!"], "is not a number of bytes"),
+        (["solve", "CHAIN", "--budget", "4", "--option=--"], "--option: '--' is no value"),
+        (["solve", "CHAIN", "--budget=--"], "--budget: '--' is no value"),
+        (["sweep", "CHAIN", "--budgets", "1" * 5000], "is more than 8192 TiB"),
+        (["sweep", "CHAIN", "--budgets", "1000000000"], "1000000000 is not a number of budgets; give 1 to 1000"),
+        (["max-batch", "CHAIN", "--memory", "99", "--overhead-limit", "1e400%"], "'1e400%' is no limit"),
+        (["minimum-budget", "CHAIN", "--overhead", "1e400"], "'1e400' is no overhead"),
+        (["app", "--port", "65536"], "'65536' is more than 65535"),
+        (["solve", "CHAIN", "--budget", "4", "--threads", "1" * 5000], "is more than 1024"),
+        (["solve", "CHAIN", "--budget", "4", "-o", "FOLDER"], "it is a folder, not a regular file"),
+        (["solve", "CHAIN", "--budget", "4", "-o", "/dev/null"], "'/dev/null': it is a device, not a regular file"),
+        (["capture", "mlp", "-o", "/dev/full"], "'/dev/full': it is a device, not a regular file"),
+        (["show", "/dev/zero"], "'/dev/zero': it is a device, not a regular file"),
+        (["show", "PIPE"], "it is a pipe, not a regular file"),
+        (["max-batch", "CHAIN", "--memory", "99", "--larger", "PIPE"], "it is a pipe, not a regular file"),
+    ],
+)
+def test_an_argument_that_means_nothing_is_quoted(capsys, chain, tmp_path, arguments, message):
+    os.mkfifo(tmp_path / "pipe.json")
+    places = {"CHAIN": chain, "FOLDER": str(tmp_path), "PIPE": str(tmp_path / "pipe.json")}
+    code, out, err = run(capsys, *[places.get(argument, argument) for argument in arguments])
+    assert (code, out) == (64, "")
+    assert message in err
+
+
+def changed(path: str, entry: object) -> str:
+    """The graph file of a chain with one entry changed: ``path`` names keys and numbers with dots between them."""
+    document = json.loads(dump_graph(linear(2)))
+    *way, last = [int(key) if key.isdigit() else key for key in path.split(".")]
+    place = document
+    for key in way:
+        place = place[key]
+    place[last] = entry
+    return json.dumps(document)
+
+
+def overflowing() -> str:
+    document = json.loads(dump_graph(linear(2)))
+    for k in (0, 1):
+        document["operations"][k]["implementations"][0]["cost"] = 1e308
+    return json.dumps(document)
+
+
+def wrapping() -> str:
+    document = json.loads(dump_graph(linear(2)))
+    for v in (0, 1):
+        document["values"][v]["bytes"] = 2**52
+    return json.dumps(document)
+
+
+COST, WAY = "operations.0.implementations.0.cost", "operations.0.implementations.0"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (overflowing(), "too large to be added up, with 5 runs of each operation: 'v0' 1e+308, 'v1' 1e+308"),
+        (wrapping(), "more than 8192 TiB"),
+        ("[" * 5000 + "]" * 5000, "nested too deep"),
+        (changed("values.0", json.loads("[" * 900 + "]" * 900)), "value 0 is not a JSON object: [[["),
+        ('{"format": NaN}', "NaN, which is no number in JSON"),
+        ("1" * 5000, "not a JSON file"),
+        ("", "not a JSON file"),
+        (changed("values.0.bytes", 2**63), "9223372036854775808 bytes, more than 8192 TiB"),
+        (changed("values.0.bytes", 10**400), "more than 8192 TiB"),
+        (changed(f"{WAY}.workspace", 2**63), "9223372036854775808 bytes, more than 8192 TiB"),
+        (changed("resident_bytes", 2**63), "9223372036854775808 bytes, more than 8192 TiB"),
+        (changed(COST, 10**400), "operation 0 ('v0'): the cost is not a number of at least 0: 1000"),
+        (changed(COST, 1e308), "too large to be added up, with 5 runs of each operation: 'v0' 1e+308"),
+        (changed(COST, True), "the cost is not a number of at least 0: true"),
+        (changed(f"{WAY}.tolerance", 10**400), "the tolerance is not a number of at least 0: 1000"),
+        (changed(f"{WAY}.tolerance", "low"), 'the tolerance is not a number of at least 0: "low"'),
+        (changed("name", "\ud800"), r'half of a surrogate pair, which is no text: "\ud800"'),
+        (changed("values.0.name", "a\udc80"), r'half of a surrogate pair, which is no text: "a\udc80"'),
+        (changed("operations.0.name", "\ud800"), r'half of a surrogate pair, which is no text: "\ud800"'),
+        (changed("operations.0.phase", []), "phase []"),
+        (changed("version", {}), "version {}"),
+        (changed("format", [[]]), "the format is none of ours"),
+        (changed(f"{WAY}.inputs", [10**30]), "names value 1000000000000000000000000000000 of 5"),
+        (changed("capture", {"implementations": [[]]}), "'contract'"),
+    ],
+)
+def test_a_graph_file_that_holds_no_graph_is_quoted(capsys, tmp_path, text, message):
+    path = tmp_path / "graph.json"
+    path.write_text(text)
+    code, out, err = run(capsys, "solve", str(path), "--budget", "60%")
+    assert (code, out) == (64, "")
+    assert message in err
+
+
+@pytest.mark.parametrize(
+    "budget", [1e400, "1e400", "1e400%", 10**400, 10**5000, 2**63 - 1, float("nan"), [], {}, b"4"], ids=type
+)
+def test_the_python_interface_says_the_same_of_a_budget(budget):
+    for ask in (lambda: solve(linear(2), budget), lambda: sweep(linear(2), [budget])):
+        with pytest.raises(RematError):
+            ask()
+
+
+def test_a_kept_solution_with_a_number_beyond_all_others_is_solved_anew(capsys, chain, tmp_path, monkeypatch):
+    monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path))
+    assert run(capsys, "solve", chain, "--budget", "4")[0] == 0
+    (kept,) = tmp_path.glob("solution-*.json")
+    for key in ("budget", "cost", "lower_bound", "seconds"):
+        document = json.loads(kept.read_text())
+        document["solution"][key] = 10**400
+        kept.write_text(json.dumps(document))
+        code, out, err = run(capsys, "cache", "list")
+        assert (code, err) == (0, "")
+        assert ("(unreadable)" in out) == (key in ("budget", "cost"))
+        assert run(capsys, "solve", chain, "--budget", "4", "--json")[0] == 0
+
+
+def test_a_search_without_a_time_limit_is_kept_as_json_that_everybody_reads(capsys, chain, tmp_path, monkeypatch):
+    monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path))
+    assert run(capsys, "solve", chain, "--budget", "4", "--time-limit", "inf")[0] == 0
+    code, out, _ = run(capsys, "cache", "list", "--json")
+    assert code == 0
+    assert json.loads(out, parse_constant=pytest.fail)["solutions"][0]["time_limit"] is None
+    assert json.loads(run(capsys, "solve", chain, "--budget", "4", "--json")[1])["from_cache"]
+
+
+def test_a_sweep_file_without_a_list_of_points_is_quoted(tmp_path):
+    graph = linear(2)
+    whole = Frontier(graph, (Solution(graph, "optimal", Status.OPTIMAL, 9, checkpoint_all(graph), 5.0, 0.0),))
+    for points in ({}, 0, None, "points", [[]], [None]):
+        path = Path(tmp_path / "sweep.json")
+        path.write_text(json.dumps(whole.to_document() | {"points": points}))
+        with pytest.raises(RematError, match=r"is not a list|is not a JSON object"):
+            Frontier.load(path, graph)
+    path.write_text(json.dumps(whole.to_document() | {"points": []}))
+    assert str(Frontier.load(path, graph)).startswith("strategy")

@@ -1,0 +1,101 @@
+"""Standard streams as a shell can leave them, and Ctrl-C at any moment: no traceback, and a documented code."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remat_explorer.graph.file import dump_graph
+from remat_explorer.instances import linear
+from tests.project.shell import hear_interrupts
+
+COMMAND = [sys.executable, "-m", "remat_explorer.cli"]
+needs_the_full_device = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is one of Linux")
+
+
+@pytest.fixture
+def umlauts(tmp_path: Path) -> str:
+    """A graph whose names ASCII does not have."""
+    document = json.loads(dump_graph(linear(2)))
+    document["name"], document["values"][0]["name"] = "Größe", "層"
+    path = tmp_path / "umlauts.json"
+    path.write_text(json.dumps(document))
+    return str(path)
+
+
+def called(*arguments: str, **settings: Any) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([*COMMAND, *arguments], capture_output="stdout" not in settings, timeout=60, **settings)
+
+
+@pytest.mark.parametrize("environment", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}])
+def test_names_that_a_terminal_does_not_have_are_printed_with_escapes(
+    umlauts: str, environment: dict[str, str]
+) -> None:
+    ended = called("show", umlauts, env=os.environ | {"PYTHONCOERCECLOCALE": "0"} | environment)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert rb"Gr\xf6\xdfe" in ended.stdout
+    assert rb"\u5c64" in ended.stdout
+
+
+@pytest.mark.parametrize(("what", "code"), [("GRAPH", 0), ("missing.json", 64)])
+def test_a_command_whose_standard_streams_are_all_closed_ends_as_ever(umlauts: str, what: str, code: int) -> None:
+    line = f"exec {' '.join(COMMAND)} solve {umlauts if what == 'GRAPH' else what} --budget 100% <&- >&- 2>&-"
+    assert subprocess.run(["sh", "-c", line], check=False, timeout=60).returncode == code
+
+
+@needs_the_full_device
+def test_a_standard_output_that_is_full_is_said_so(umlauts: str) -> None:
+    with open("/dev/full", "wb") as full:
+        ended = called("show", umlauts, stdout=full, stderr=subprocess.PIPE)
+    assert ended.returncode == 64
+    assert ended.stderr.decode().splitlines() == [
+        "remat-explorer: the result cannot be written to standard output: No space left on device"
+    ]
+
+
+@needs_the_full_device
+def test_a_standard_error_that_is_full_changes_nothing(umlauts: str) -> None:
+    with open("/dev/full", "wb") as full:
+        assert called("show", "missing.json", stdout=subprocess.PIPE, stderr=full).returncode == 64
+        assert called("show", umlauts, stdout=subprocess.PIPE, stderr=full).returncode == 0
+
+
+def test_a_disk_without_room_is_said_so_and_keeps_nothing_of_a_file(tmp_path: Path) -> None:
+    target = tmp_path / "page.html"
+    ended = called(
+        *("papers", "checkmate-figure-1", "-o", str(target)),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)),
+    )
+    assert ended.returncode == 64
+    assert ended.stderr.decode().splitlines() == [f"remat-explorer: cannot write {str(target)!r}: File too large"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [["models"], ["capture", "mlp", "-o", "graph.json"]])
+def test_ctrl_c_in_the_first_second_leaves_with_130_and_without_a_traceback(
+    tmp_path: Path, arguments: list[str]
+) -> None:
+    for wait in (0.12, 0.3, 0.6):
+        process = subprocess.Popen(
+            [*COMMAND, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=tmp_path,
+            preexec_fn=hear_interrupts,
+            env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+        )
+        time.sleep(wait)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+        assert process.returncode in (0, 130), said  # 0: it was done by then
+        assert b"Traceback" not in said
+        assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
