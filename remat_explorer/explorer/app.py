@@ -35,6 +35,7 @@ SETTINGS = (
     "improve",
     "measured_costs",
     "options",
+    "permissions",
     "solver",
     "strategy",
     "sweep",
@@ -55,7 +56,8 @@ class Explorer(Driver, w.VBox):
         graph: a training graph without a module; it can be solved and looked at, not executed.
         settings: batch, image, device, budget (bytes, "1.5 GiB", "60%"), strategy, options, solver, time_limit,
             measured_costs; implementations ("none", "exact", "all", or kinds of them) that may be chosen; improve and
-            sweep, of which False keeps the explorer from working by itself.
+            sweep, of which False keeps the explorer from working by itself; permissions, for a page that others see
+            (`remat_explorer.permissions.Permissions`; everything is allowed without).
 
     Raises:
         UnknownNameError: if a setting or a model does not exist; near matches are listed.
@@ -94,7 +96,8 @@ class Explorer(Driver, w.VBox):
             if name not in SETTINGS:
                 raise UnknownNameError("setting", name, SETTINGS)
         budget = settings.pop("budget", None)
-        sources, state = Sources(model, args, kwargs, loss, graph), State(**settings)
+        state = State(**settings)
+        sources = Sources(model, args, kwargs, loss, graph, state.permissions)
         state.model, state.no_execution = sources.first, NO_MODULE if graph is not None else ""
         self._tour = Tour(state, wanted=sources.nothing_chosen)
         matrices = MatrixView(state)  # hears first: where the cursor is has to be seen at once

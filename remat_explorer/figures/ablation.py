@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from remat_explorer.figures.byte_axis import ByteAxis
 from remat_explorer.figures.palette import Palette, Theme, palette
+from remat_explorer.plain_text import in_figure
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import Ablation
@@ -44,7 +45,7 @@ def ablation(found: Ablation, theme: Theme = "light") -> Figure:
     figure = go.Figure([*traces, _smallest(found, traces, axis)])
     look = {"gridcolor": colours.grid, "zeroline": False}
     figure.update_layout(
-        title=f"{found.graph.name}: what each kind of implementations is worth",
+        title=f"{in_figure(found.graph.name)}: what each kind of implementations is worth",
         height=420,
         margin={"t": 56, "b": 56},
         legend={"title": {"text": "kinds; filled: proven optimal"}},

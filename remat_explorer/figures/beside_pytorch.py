@@ -12,6 +12,7 @@ from remat_explorer.figures.tradeoffs.marks import Mark, mark
 from remat_explorer.figures.tradeoffs.tradeoff import tradeoff_axes
 from remat_explorer.figures.tradeoffs.tradeoff_extent import Extent
 from remat_explorer.figures.tradeoffs.tradeoff_traces import SIZE, curve_traces
+from remat_explorer.plain_text import in_figure
 from remat_explorer.quantities import format_bytes, format_overhead
 from remat_explorer.solvers import Frontier
 
@@ -83,7 +84,7 @@ def beside_pytorch(
             cliponaxis=False,
         )
     figure.update_layout(
-        title=f"{frontier.graph.name}: PyTorch's ways beside the best schedules",
+        title=f"{in_figure(frontier.graph.name)}: PyTorch's ways beside the best schedules",
         height=440,
         margin={"t": 56, "b": 56},
         legend={"title": {"text": "timed, counted: executed"}},

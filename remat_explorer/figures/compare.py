@@ -12,6 +12,7 @@ from remat_explorer.figures.memory.memory_stack import stack
 from remat_explorer.figures.memory.timeline_traces import line_traces
 from remat_explorer.figures.palette import Palette, Theme, palette
 from remat_explorer.figures.schedules.difference import MEANINGS, difference
+from remat_explorer.plain_text import in_figure
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
 from remat_explorer.solution import Solution
 
@@ -49,7 +50,7 @@ def compare(first: Solution, second: Solution, theme: Theme = "light") -> Figure
         )
     cells, graph, colours = difference(one, two), one.graph, palette(theme)
     shades = (colours.empty, colours.others, colours.kept, colours.recompute)
-    operations, values = [o.name for o in graph.operations], [v.name for v in graph.values]
+    operations, values = [in_figure(o.name) for o in graph.operations], [in_figure(v.name) for v in graph.values]
     layers, other = stack(first_plan), stack(second_plan)
     axis = ByteAxis.up_to(max(layers.total.max(), other.total.max()))
     lines = line_traces(layers, axis, other=other, theme=theme)
@@ -72,7 +73,7 @@ def compare(first: Solution, second: Solution, theme: Theme = "light") -> Figure
     columns: dict[str, Any] = {"showgrid": False, "zeroline": False}
     lined = {"gridcolor": colours.grid, "zeroline": False}
     figure.update_layout(
-        title=f"{graph.name}: A is {_called(first)}, B is {_called(second)}",
+        title=f"{in_figure(graph.name)}: A is {_called(first)}, B is {_called(second)}",
         height=680,
         margin={"t": 60, "b": 50},
         **colours.look,

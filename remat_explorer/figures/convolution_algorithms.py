@@ -14,6 +14,7 @@ from remat_explorer.figures.byte_axis import ByteAxis
 from remat_explorer.figures.palette import Theme, palette
 from remat_explorer.figures.schedules.implementation_colours import implementation_colours
 from remat_explorer.graph import Graph
+from remat_explorer.plain_text import in_figure
 from remat_explorer.quantities import format_bytes, format_seconds
 from remat_explorer.schedule import Schedule
 
@@ -149,9 +150,9 @@ def convolution_algorithms(schedule: Schedule, operation: int, theme: Theme = "l
             x=[one.workspace / axis.bytes for one in part.algorithms],
             y=[1000 * one.cost for one in part.algorithms],
             mode="markers+text",
-            text=[one.name if one.runs else "" for one in part.algorithms],
+            text=[in_figure(one.name) if one.runs else "" for one in part.algorithms],
             textposition="top center",
-            hovertext=[describe_algorithm(one) for one in part.algorithms],
+            hovertext=[in_figure(describe_algorithm(one)) for one in part.algorithms],
             hoverinfo="text",
             marker=marker,
             showlegend=False,
@@ -160,7 +161,7 @@ def convolution_algorithms(schedule: Schedule, operation: int, theme: Theme = "l
     figure.update_xaxes(title_text=f"workspace ({axis.unit})", gridcolor=colours.grid, zeroline=False)
     figure.update_yaxes(title_text="time (ms)", gridcolor=colours.grid, zeroline=False, col=1)
     figure.update_layout(
-        title=graph.operations[operation].name,
+        title=in_figure(graph.operations[operation].name),
         height=340,
         **colours.look,
     )

@@ -10,6 +10,7 @@ from remat_explorer.errors import GraphError
 from remat_explorer.figures.byte_axis import ByteAxis
 from remat_explorer.figures.palette import Theme, palette
 from remat_explorer.graph import Graph
+from remat_explorer.plain_text import in_figure
 from remat_explorer.quantities import format_bytes
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.rounding.randomized import Scatter
@@ -87,7 +88,7 @@ def rounding_scatter(
     figure.update_xaxes(title_text=f"peak memory ({axis.unit})", gridcolor=colours.grid, zeroline=False)
     figure.update_yaxes(title_text="overhead (%)", gridcolor=colours.grid, zeroline=False, rangemode="tozero")
     figure.update_layout(
-        title=f"{graph.name}: roundings of one linear program",
+        title=f"{in_figure(graph.name)}: roundings of one linear program",
         height=420,
         margin={"t": 56, "b": 56},
         **colours.look,

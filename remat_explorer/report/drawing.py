@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from remat_explorer.figures.palette import Theme
@@ -26,7 +27,8 @@ def drawing(identity: str, draw: Callable[[Theme], Figure], label: str) -> str:
     light, dark = (json.loads(str(_without_template(draw(theme)).to_json())) for theme in ("light", "dark"))
     entry = {"light": light, "dark": [[list(path), value] for path, value in differences(light, dark)]}
     height = light["layout"].get("height", 400)
-    place = f'<div class="figure" id="{identity}" role="img" aria-label="{label}" style="min-height:{height}px"></div>'
+    said = escape(label)
+    place = f'<div class="figure" id="{identity}" role="img" aria-label="{said}" style="min-height:{height}px"></div>'
     return place + data(f"{identity}-data", entry)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import gzip
-import json
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
+
+from remat_explorer.documents import to_json
 
 
 def paragraph(text: str) -> str:
@@ -51,7 +52,7 @@ def data(identity: str, entry: Any) -> str:
     >>> data("names", ["</script>"])
     '<script type="application/json" id="names">["\\\\u003c/script>"]</script>'
     """
-    text = json.dumps(entry, separators=(",", ":")).replace("<", "\\u003c")  # nothing in it ends the script
+    text = to_json(entry).replace("<", "\\u003c")  # nothing in it ends the script
     return f'<script type="application/json" id="{identity}">{text}</script>'
 
 

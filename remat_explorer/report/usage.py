@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import PurePath
 
+from remat_explorer.documents import to_json
 from remat_explorer.graph.file import dump_graph
 from remat_explorer.report.contents import ReportContents
 from remat_explorer.report.html import code, packed, paragraph
@@ -21,7 +21,7 @@ def usage(contents: ReportContents) -> str:
         f'<a class="file" href="#" data-file="{identity}" download="{name}">{name}</a> '
         for identity, name in (("graph-file", graph), ("solution-file", solution))
     )
-    document = json.dumps(contents.solution.to_document(), separators=(",", ":"))
+    document = to_json(contents.solution.to_document())
     return (
         paragraph(words)
         + f"<p>{links}</p>"

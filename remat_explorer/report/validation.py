@@ -41,13 +41,13 @@ def _against(measured) -> list[tuple[str, str]]:
     rows = []
     if measured.eager:
         compared = measured.eager.comparison
-        equal = "equal bit for bit" if compared.gradients_equal else "DIFFER"
         rows = [
             ("plain PyTorch", f"{format_bytes(measured.eager.peak)}, {format_seconds(measured.eager.seconds)}"),
-            ("gradients", f"{equal}: max difference {compared.gradient_difference:g}"),
-            ("loss", f"difference {compared.loss_difference:g}"),
-            ("buffers", "equal" if compared.buffers_equal else "DIFFER"),
-            ("random state", "equal" if compared.random_state_equal else "DIFFERS"),
+            ("gradients", _gradients(compared)),
+            ("loss", compared.loss_text),
+            ("buffers", compared.buffers_text),
+            ("random state", compared.random_state_text),
+            ("where it differs", compared.begins_text),
         ]
     if measured.allocator:
         counts = measured.allocator
@@ -59,6 +59,11 @@ def _against(measured) -> list[tuple[str, str]]:
             )
         )
     return [*rows, ("not compared", measured.missing)]
+
+
+def _gradients(compared) -> str:
+    equal = compared.gradients_equal
+    return f"equal bit for bit: max difference {compared.gradient_difference:g}" if equal else compared.gradients_text
 
 
 def _time(seconds: float | None) -> str:

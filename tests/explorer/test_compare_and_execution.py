@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from remat_explorer.explorer.work.comparing import open_other, pin, swap
 from remat_explorer.explorer.work.loading import Inputs
 from remat_explorer.explorer.work.solving import show_schedule
 from remat_explorer.plan import Plan
+from remat_explorer.runtime.comparison import Comparison
+from remat_explorer.runtime.differences.beginning import Beginning
+from remat_explorer.runtime.differences.sizes import Difference
 from tests.explorer.panel_tools import html, measurement, message, plain
 
 
@@ -104,6 +108,26 @@ def test_the_validation_card_has_predicted_beside_measured(panels: Panels, state
         "measured and predicted memory are equal at every statement",
     ):
         assert part in shown
+
+
+def test_the_card_says_by_how_much_results_differ_and_where_that_begins(state: State) -> None:
+    differences = (
+        Difference("output", "loss", "float32", 0.5, 0.5, 4e6, 4e6),
+        Difference("gradient", "1.<w>", "float32", 2.1e-7, 2.1e-7, 1.77, 1.77),
+    )
+    begins = Beginning(3, "1 mul", "backward", "1", "mul", "net.py:42", repeats=True)
+    compared = Comparison(0.5, 2.1e-7, False, True, False, differences, 4, 2, begins)
+    card = card_html(measurement(state, compared=compared))
+    assert '<b class="bad">DIFFER</b> in 1 of 4' in card
+    shown = unescape(plain(card))
+    for part in (
+        "by at most 2.1e-07 (1.8 units of float32's rounding) in '1.<w>' · loss DIFFERS by at most 0.5",
+        "far more than a rounding",
+        "buffers equal · random state DIFFERS",
+        "the difference begins at '1 mul' (backward, net.py:42)",
+    ):
+        assert part in shown
+    assert "the difference begins at '1 mul'" in executing.validation(measurement(state, compared=compared))
 
 
 def test_the_card_says_where_prediction_and_measurement_differ_most_and_why(state: State) -> None:

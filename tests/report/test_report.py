@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import gzip
+import html
 import json
 import os
 import re
@@ -12,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 import remat_explorer as rx
 from remat_explorer.graph import Graph
@@ -19,6 +23,10 @@ from remat_explorer.report import Origin
 from remat_explorer.report.contents import ReportContents
 from remat_explorer.report.drawing import differences
 from remat_explorer.report.usage import program
+from remat_explorer.report.validation import validation
+from remat_explorer.runtime.comparison import Comparison
+from remat_explorer.runtime.differences.beginning import Beginning
+from remat_explorer.runtime.differences.sizes import Difference
 from tests.figures.choices import chain_with_choices
 
 LIMIT = 8_000_000  # bytes
@@ -133,6 +141,21 @@ def test_an_execution_stands_beside_its_prediction_and_the_program_trains(tmp_pa
     exec(program(contents), names)
     assert names["trained"].rematerialization.solution.strategy == "optimal"
     assert all(parameter.grad is not None for parameter in names["net"].module.parameters())
+
+
+def test_results_that_differ_stand_there_with_their_size_and_where_it_begins() -> None:
+    model, args = nn.Sequential(nn.Linear(4, 4), nn.Tanh()), (torch.ones(2, 4),)
+    solution = rx.solve(rx.capture(model, args), budget="100%")
+    measured = rx.measure(solution, model, args, device="cpu", repeats=1)
+    assert measured.eager is not None
+    assert "where it differs" not in validation(ReportContents(solution, measurement=measured))
+    differences = (Difference("gradient", "0.bias", "float32", 2.1e-7, 2.1e-7, 1.77, 1.77),)
+    begins = Beginning(3, "1 tanh_backward", "backward", "1", "tanh_backward", "net.py:42", repeats=True)
+    compared = Comparison(0.0, 2.1e-7, False, True, True, differences, 2, 0, begins)
+    different = dataclasses.replace(measured, eager=dataclasses.replace(measured.eager, comparison=compared))
+    shown = html.unescape(validation(ReportContents(solution, measurement=different)))
+    assert "DIFFER in 1 of 2, by at most 2.1e-07 (1.8 units of float32's rounding) in '0.bias'" in shown
+    assert "the difference begins at '1 tanh_backward' (backward, net.py:42)" in shown
 
 
 def test_differences_of_two_figures_lead_from_one_to_the_other() -> None:

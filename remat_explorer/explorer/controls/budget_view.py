@@ -52,7 +52,7 @@ class BudgetView:
         self.field = w.Text(
             continuous_update=False,
             layout=w.Layout(width="96px"),
-            tooltip='Bytes, "1.5 GiB", or "60%" of the checkpoint-all peak',
+            tooltip='Bytes, "1.5 GiB", "60%" of the checkpoint-all peak, or "smallest"',
         )
         self._share = w.Label(layout=w.Layout(width="176px"))
         self._share.tooltip = "Share of the memory that keeping everything takes"

@@ -28,6 +28,10 @@ function rowsOf(menu, model) {
       model.send({ did: "choose", kind, download });
     };
     const row = document.createElement("div");
+    if (!model.get("saving")) {
+      row.append(button(label, DOWNLOAD, choose(true)));
+      return row;
+    }
     row.append(button(label, SAVE, choose(false)), button("↓", DOWNLOAD, choose(true)));
     row.lastChild.setAttribute("aria-label", `${label}: download`);
     return row;
@@ -36,9 +40,9 @@ function rowsOf(menu, model) {
 
 function enable(menu, model) {
   model.get("entries").forEach(([, , missing], i) => {
-    [...menu.children[i].children].forEach((one, download) => {
+    [...menu.children[i].children].forEach((one, second) => {
       one.disabled = Boolean(missing);
-      one.title = missing || (download ? DOWNLOAD : SAVE);
+      one.title = missing || (second || !model.get("saving") ? DOWNLOAD : SAVE);
     });
   });
 }

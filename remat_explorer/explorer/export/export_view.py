@@ -1,4 +1,4 @@
-"""The button Export: a menu of what can be saved in the working directory, or downloaded by the browser."""
+"""The button Export: a menu of what can be saved in the working directory, where that is allowed, or downloaded."""
 
 from __future__ import annotations
 
@@ -38,11 +38,13 @@ class ExportMenu(anywidget.AnyWidget):
 
     Attributes:
         entries: kind, label, and why it cannot be had, or "", of each thing to export.
+        saving: whether it can be saved in the working directory, besides being downloaded.
     """
 
     _esm = (HERE / "export_pictures.js").read_text() + (HERE / "export.js").read_text()
     _css = HERE / "export.css"
     entries = t.List([]).tag(sync=True)
+    saving = t.Bool(True).tag(sync=True)
 
 
 class ExportView:
@@ -51,7 +53,7 @@ class ExportView:
     def __init__(self, state: State, background: Starter) -> None:
         self._state, self._background = state, background
         self._waiting: list[Path] = []  # where the browser's next pictures go
-        self.widget = ExportMenu()
+        self.widget = ExportMenu(saving=state.permissions.saving)
         self.widget.on_msg(self._heard)
         state.observe(self._draw, DEPENDS)
         self._draw()
@@ -105,7 +107,8 @@ class ExportView:
     def _heard(self, widget: Any, message: dict[str, Any], buffers: list[bytes]) -> None:
         try:
             if message["did"] == "choose":
-                (self.download if message["download"] else self.export)(message["kind"])
+                saved = self._state.permissions.saving and not message["download"]  # whatever the page has sent
+                (self.export if saved else self.download)(message["kind"])
             elif message["did"] == "picture" and self._waiting:
                 self._save(self._waiting.pop(0), bytes(buffers[0]))
             elif message["did"] == "fail":

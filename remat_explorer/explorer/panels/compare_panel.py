@@ -14,6 +14,7 @@ from remat_explorer.explorer.work.comparing import (
     differing_cells,
     figures_of,
     open_other,
+    open_upload,
     pin,
     stop_comparing,
     swap,
@@ -28,13 +29,21 @@ BEFORE = (
 
 
 class ComparePanel(SidePanel):
-    """The table of both, with a field that opens a solution file as B."""
+    """The table of both, and where to give a solution file that is to be B: its path, or where that is not allowed
+    the file itself."""
 
     name, title = "compare", "The schedule on the screen and another"
     traits = ("solution", "schedule", "other")
 
     def __init__(self, state: State) -> None:
         super().__init__(state)
+        row = w.HBox([w.Label("Solution file"), *(self._by_path() if state.permissions.paths else self._by_upload())])
+        row.add_class("remat-open")
+        self.widget: Any = w.VBox([self.content, row], layout=w.Layout(height="100%"))
+        self.widget.add_class("remat-compare")
+        state.observe(self._forget_other, "graph")
+
+    def _by_path(self) -> list[Any]:
         self.path = w.Text(
             placeholder="solution.json",
             continuous_update=False,
@@ -42,12 +51,19 @@ class ComparePanel(SidePanel):
             tooltip="Path of a solution file of this model, relative to the notebook's folder",
         )
         self.open = w.Button(description="Open as B", layout=w.Layout(width="84px"), tooltip="Compare with this file")
-        self.open.on_click(lambda clicked: open_other(state, self.path.value))
-        row = w.HBox([w.Label("Solution file"), self.path, self.open])
-        row.add_class("remat-open")
-        self.widget: Any = w.VBox([self.content, row], layout=w.Layout(height="100%"))
-        self.widget.add_class("remat-compare")
-        state.observe(self._forget_other, "graph")
+        self.open.on_click(lambda clicked: open_other(self.state, self.path.value))
+        return [self.path, self.open]
+
+    def _by_upload(self) -> list[Any]:
+        self.upload = w.FileUpload(
+            description="Open as B", accept=".json", multiple=False, tooltip="Compare with a solution file of yours"
+        )
+        self.upload.observe(self._uploaded, "value")
+        return [self.upload]
+
+    def _uploaded(self, change: Any) -> None:
+        for file in change["new"]:
+            open_upload(self.state, file["name"], bytes(file["content"]))
 
     def html(self) -> str:
         return comparison_html(self.state.solution, self.state.other)

@@ -99,16 +99,25 @@ def _against_eager(measurement: Any) -> list[list[str]]:
     if measurement.eager is None:
         return []
     compared = measurement.eager.comparison
-    equal = '<b class="good">equal</b>' if compared.gradients_equal else '<b class="bad">differ</b>'
     others = [
-        f"loss differs by {compared.loss_difference:.3g}" if compared.loss_difference else "loss equal",
-        "buffers equal" if compared.buffers_equal else "buffers differ",
-        "random state equal" if compared.random_state_equal else "random state differs",
+        "loss equal" if compared.loss_difference == 0 else f"loss {compared.loss_text}",
+        f"buffers {compared.buffers_text}",
+        f"random state {compared.random_state_text}",
     ]
     return [
-        ["gradients", f"{equal}: max difference {compared.gradient_difference:.3g} · {' · '.join(others)}"],
+        ["gradients", " · ".join(_marked(part) for part in (compared.gradients_text, *others))],
+        *([["difference", text(compared.begins_text)]] if compared.begins else []),
         ["plain PyTorch", f"{format_bytes(measurement.eager.peak)}, {format_seconds(measurement.eager.seconds)}"],
     ]
+
+
+def _marked(words: str) -> str:
+    """A finding with its verdict, the first word in which it says one, in green or red."""
+    marked = text(words)
+    for verdict, colour in (("DIFFERS", "bad"), ("DIFFER", "bad"), ("equal", "good")):
+        if verdict in marked:
+            return marked.replace(verdict, f'<b class="{colour}">{verdict}</b>', 1)
+    return marked
 
 
 def _allocator(measurement: Any) -> list[list[str]]:

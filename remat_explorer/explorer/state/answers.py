@@ -84,7 +84,7 @@ def lifted(solution: Solution, selection: Selection) -> Solution:
     graph = selection.origin
     schedule = None if solution.schedule is None else lifted_schedule(solution.schedule, selection)
     fields = (solution.strategy, solution.status, solution.budget, schedule, solution.lower_bound, solution.seconds)
-    return Solution(graph, *fields, solution.solver)
+    return Solution(graph, *fields, solution.solver, solution.limit)
 
 
 def lifted_schedule(schedule: Schedule, selection: Selection) -> Schedule:

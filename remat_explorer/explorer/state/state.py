@@ -17,6 +17,7 @@ from remat_explorer.explorer.state.implementations import NONE, allowed_kinds, r
 from remat_explorer.figures.memory.memory_stack import Stacking
 from remat_explorer.figures.palette import Theme
 from remat_explorer.graph import Graph
+from remat_explorer.permissions import Permissions
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import parse_budget
 from remat_explorer.schedule import Schedule
@@ -70,6 +71,8 @@ class State(t.HasTraits):
     sweep = t.Bool(True, help="Fill the trade-off curve in the background when a model was loaded.")
     stage = t.Int(0, help="The selected stage t.")
     value = t.Int(0, help="The selected value.")
+
+    permissions = t.Instance(Permissions, (), help="What who is at the page may do with files.")
 
     # What the person looks at.
     picture = t.Enum(
@@ -160,14 +163,20 @@ class State(t.HasTraits):
             self.status = status
 
     def set_budget(self, text: str | int | float) -> None:
-        """Set the budget from bytes, "1.5 GiB", or "60%" of the checkpoint-all peak.
+        """Set the budget from bytes, "1.5 GiB", "60%" of the checkpoint-all peak, or "smallest".
 
         Raises:
             QuantityError: if ``text`` is not a budget.
         """
         if isinstance(text, str) and "%" in text and not self.checkpoint_all_peak:
             raise QuantityError(f"{text!r} is a share of the checkpoint-all peak, and no model is loaded yet")
-        self.budget = parse_budget(text, self.checkpoint_all_peak)
+        self.budget = parse_budget(text, self.checkpoint_all_peak, self._smallest_known)
+
+    def _smallest_known(self) -> int:
+        if self.smallest is None:
+            raise QuantityError('"smallest" is the smallest budget with a known schedule, and none is known yet')
+        peaks = [] if self.frontier is None else [point.peak for point in self.frontier.nondominated()]
+        return min([self.smallest.known_feasible, *(peak for peak in peaks if peak is not None)])
 
     @t.observe("strategy")
     def _keep_its_options(self, change: Any) -> None:

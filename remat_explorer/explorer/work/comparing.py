@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from remat_explorer.errors import RematError
+from remat_explorer.errors import RematError, SolutionError
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.solving import show_schedule
+from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution
@@ -42,19 +46,41 @@ def stop_comparing(state: State) -> None:
 
 def open_other(state: State, path: str) -> None:
     """Compare with the solution of a file; what is wrong with it is said in the status line."""
+    if not state.permissions.paths:
+        state.say("Files are not opened by their path here: hand the file over by the browser.", "error")
+        return
+    _compare_with(state, path, lambda graph: Solution.load_schedule(path.strip(), graph))
+
+
+def open_upload(state: State, name: str, content: bytes) -> None:
+    """Compare with a solution file that the browser has handed over, as `open_other` does."""
+
+    def read(graph: Graph) -> Solution:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "solution.json"  # a name of ours, whatever the browser says
+            path.write_bytes(content)
+            try:
+                return Solution.load_schedule(path, graph)
+            except RematError as error:
+                raise SolutionError(str(error).replace(str(path), name)) from None
+
+    _compare_with(state, name, read)
+
+
+def _compare_with(state: State, name: str, read: Callable[[Graph], Solution]) -> None:
     if state.graph is None:
         state.say("There is no model to compare schedules of yet.", "warning")
         return
     try:
-        other = Solution.load_schedule(path.strip(), state.graph)
+        other = read(state.graph)
     except RematError as error:
         state.say(str(error), "error")
         return
     if other.schedule is None:
-        state.say(f"{path}: this solution has no schedule ({other.status}), so there is nothing to compare.", "error")
+        state.say(f"{name}: this solution has no schedule ({other.status}), so there is nothing to compare.", "error")
         return
     state.other = other
-    state.say(f"Comparing with {other.strategy} from {path}.")
+    state.say(f"Comparing with {other.strategy} from {name}.")
 
 
 @dataclass(frozen=True)

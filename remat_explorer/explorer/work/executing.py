@@ -75,8 +75,9 @@ def validation(measurement: Any) -> str:
         words[-1] += f", measured {format_overhead(measurement.overhead)}"
     if measurement.eager:
         compared = measurement.eager.comparison
-        equal = "equal" if compared.gradients_equal else "DIFFER"
-        words.append(f"gradients {equal}: max difference {compared.gradient_difference:.3g}")
+        words.append(f"gradients {compared.gradients_text}")
+        if compared.begins:
+            words.append(compared.begins_text)
         words.append(f"eager peak {format_bytes(measurement.eager.peak)}")
     if measurement.missing:
         words.append(f"not compared: {measurement.missing}")

@@ -150,9 +150,10 @@ def _explain(state: State, solution: Solution) -> tuple[str, str]:
             reason = smallest.explain_infeasible(solution.strategy, solution.budget)
         return f"{reason[0].upper()}{reason[1:]}. The screen shows the schedule from before.", "error"
     hint = f"; the smallest budget known to be feasible is {format_bytes(smallest.known_feasible)}" if smallest else ""
+    ended = f", ended by {solution.limit}" if solution.limit else ""
     return (
-        f"No schedule found within {budget} in {format_seconds(solution.seconds)}{hint}. Give it more time or memory. "
-        "The screen shows the schedule from before."
+        f"No schedule found within {budget} in {format_seconds(solution.seconds)}{ended}{hint}. "
+        "Give it more time or memory. The screen shows the schedule from before."
     ), "warning"
 
 
@@ -162,7 +163,7 @@ def describe(solution: Solution, was_cancelled: bool = False, from_cache: bool =
     assert solution.peak is not None
     proven = solution.status is Status.OPTIMAL
     name = {True: "Cancelled, incumbent kept", False: "Optimal" if proven else "Feasible"}[was_cancelled and not proven]
-    again = solution.schedule.recomputations
+    again, ended = solution.schedule.recomputations, [f"ended by {solution.limit}"] if solution.limit else []
     words = [
         f"{name} ({solution.strategy})",
         f"overhead {format_overhead(solution.schedule.overhead)}",
@@ -170,5 +171,6 @@ def describe(solution: Solution, was_cancelled: bool = False, from_cache: bool =
         f"{again} recomputation{'' if again == 1 else 's'}",
         "no bound proven" if solution.gap is None else f"gap {format_share(solution.gap)}",
         ("found in the cache, solved in " if from_cache else "") + format_seconds(solution.seconds),
+        *ended,
     ]
     return " · ".join(words), "good" if proven else "plain"

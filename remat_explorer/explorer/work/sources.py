@@ -12,6 +12,7 @@ from remat_explorer.explorer.work.loading import Loaded, from_graph, from_module
 from remat_explorer.explorer.work.model_files import from_file, list_model_files
 from remat_explorer.graph import Graph
 from remat_explorer.model_file import is_model_file
+from remat_explorer.permissions import Permissions
 
 DEFAULT_MODEL = "residual_net"
 
@@ -25,6 +26,7 @@ class Sources:
         kwargs: its keyword inputs.
         loss: as for `remat_explorer.capture`.
         graph: a training graph instead of a model.
+        permissions: which model files may be loaded.
 
     Attributes:
         first: name of the model that was given.
@@ -47,7 +49,9 @@ class Sources:
         kwargs: dict[str, Any] | None = None,
         loss: Any = None,
         graph: Graph | None = None,
+        permissions: Permissions | None = None,
     ) -> None:
+        self._permissions = permissions or Permissions()
         self.nothing_chosen = model is None and graph is None
         self.has_choices = graph is not None and graph.has_choices
         self._own = None
@@ -60,8 +64,12 @@ class Sources:
             self.first, self._own = self._free(type(model).__name__), from_module(model, tuple(args), kwargs, loss)
 
     def names(self) -> list[str]:
-        """What the list of models offers: the person's own first, the zoo, and files of the working directory."""
-        files = list_model_files(Path.cwd())
+        """What the list of models offers: the person's own first, the zoo, and the model files that may be loaded.
+
+        Where all may, these are the files of the working directory.
+        """
+        named = self._permissions.models
+        files = list_model_files(Path.cwd()) if named is None else named
         return list(dict.fromkeys([self.first, *_zoo(), *files] if self._own else [*_zoo(), *files]))
 
     def has_sizes(self, name: str) -> bool:
@@ -72,7 +80,7 @@ class Sources:
         """The state's model.
 
         Raises:
-            RematError: if there is none of this name, or it cannot be captured.
+            RematError: if there is none of this name, it may not be loaded, or it cannot be captured.
         """
         if self._own is not None and state.model == self.first:
             return self._own(state)
@@ -80,7 +88,9 @@ class Sources:
         return from_file(state) if is_model_file(state.model) else from_zoo(state)
 
     def _require(self, name: str) -> None:
-        if not is_model_file(name) and name not in _zoo():
+        if is_model_file(name):
+            self._permissions.require_model(name)
+        elif name not in _zoo():
             raise UnknownNameError("model", name, _zoo())
 
     def _free(self, name: str) -> str:

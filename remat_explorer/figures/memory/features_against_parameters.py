@@ -9,6 +9,7 @@ from remat_explorer.errors import GraphError
 from remat_explorer.figures.byte_axis import ByteAxis
 from remat_explorer.figures.palette import Theme, palette
 from remat_explorer.graph import Graph
+from remat_explorer.plain_text import in_figure
 from remat_explorer.quantities import format_bytes
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def features_against_parameters(graphs: Iterable[Graph], theme: Theme = "light")
         y=[s.feature_bytes / axis.bytes for s in summaries],
         name="models",
         mode="markers+text",
-        text=[s.name for s in summaries],
+        text=[in_figure(s.name) for s in summaries],
         textposition="middle right",
         marker={"size": 10, "color": colours.kept, "line": {"color": colours.ground, "width": 1}},
         customdata=[

@@ -11,6 +11,7 @@ from remat_explorer.errors import GraphError
 from remat_explorer.figures.byte_axis import ByteAxis
 from remat_explorer.figures.palette import Theme, palette
 from remat_explorer.graph import Graph
+from remat_explorer.plain_text import in_figure
 from remat_explorer.quantities import format_bytes
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def memory_breakdown(
     peaks = np.array([summary.peak for summary in summaries], dtype=float)
     axis = ByteAxis.up_to(max(sum(amounts.values()).max(), peaks.max(), device_memory or 0))  # type: ignore[union-attr]
     x = np.arange(len(summaries))
-    names = np.array([summary.name for summary in summaries], dtype=object)
+    names = np.array([in_figure(summary.name) for summary in summaries], dtype=object)
     figure = go.Figure()
     for (name, counts), shade in zip(amounts.items(), shades, strict=True):
         figure.add_bar(

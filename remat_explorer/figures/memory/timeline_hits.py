@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import html
 from dataclasses import dataclass
 
 import numpy as np
 
 from remat_explorer.figures.memory.memory_stack import Stack
+from remat_explorer.plain_text import in_figure
 from remat_explorer.quantities import format_bytes
 
 MOST = 250  # groups of computations that can be told apart by pointing
@@ -84,10 +84,10 @@ def describe(stack: Stack, places: Hits, measured: np.ndarray | None = None) -> 
     columns: dict[int, str] = {}
     for i in np.unique(places.computation).tolist():
         statement = stack.computations[i]
-        text = html.escape(plan.text(statement)).replace(" in place of ", "<br>in place of ")
+        text = in_figure(plan.text(statement)).replace(" in place of ", "<br>in place of ")
         lines = f"stage {statement.stage}: {text}<br>predicted {format_bytes(int(total[i]))}"
         columns[i] = lines if measured is None else f"{lines}, measured {format_bytes(int(measured[i]))}"
-    names = [html.escape(name) for name in stack.names]
+    names = [in_figure(name) for name in stack.names]
     texts: dict[tuple[int, int], str] = {}
     said = []
     for i, layer in zip(places.computation.tolist(), places.layer.tolist(), strict=True):

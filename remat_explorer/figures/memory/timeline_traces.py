@@ -10,6 +10,7 @@ from remat_explorer.figures.byte_axis import ByteAxis
 from remat_explorer.figures.memory.memory_stack import LAYERS, Stack
 from remat_explorer.figures.memory.timeline_hits import Hits, describe
 from remat_explorer.figures.palette import Palette, Theme, palette
+from remat_explorer.plain_text import in_figure
 from remat_explorer.quantities import format_bytes
 
 MOST = 800  # points of a line; more cannot be seen
@@ -48,7 +49,7 @@ def layer_traces(stack: Stack, axis: ByteAxis, theme: Theme = "light") -> list[T
     for layer in range(LAYERS):
         shown = layer < len(stack.names)
         heights = stack.bytes[layer, chosen] if shown else np.empty(0)
-        name = shortened(stack.names[layer]) if shown else ""
+        name = in_figure(shortened(stack.names[layer])) if shown else ""
         traces.append(
             {
                 "type": "scatter",

@@ -15,6 +15,7 @@ from remat_explorer.errors import ScheduleError
 from remat_explorer.figures.byte_axis import ByteAxis
 from remat_explorer.figures.networks.layers import costs_of, kept_bytes, layers_of
 from remat_explorer.figures.palette import Theme, palette
+from remat_explorer.plain_text import in_figure
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 
@@ -132,13 +133,18 @@ def case_study(
         figure.add_hline(budget / axis.bytes, line={"color": colours.budget, "dash": "dash"}, row=1, col=1)
     for column, amounts, scale in ((2, study.saved, 1 / axis.bytes), (3, study.overhead, 100.0)):
         for key, bars in amounts.items():
-            bar = go.Bar(x=list(study.layers), y=scale * bars, name=f"against {key}", marker_color=hues[key])
+            bar = go.Bar(
+                x=[in_figure(layer) for layer in study.layers],
+                y=scale * bars,
+                name=f"against {key}",
+                marker_color=hues[key],
+            )
             figure.add_trace(bar.update(legendgroup=key, showlegend=False), 1, column)
     for column, title in ((1, f"highest in the stage ({axis.unit})"), (2, axis.unit), (3, "% of one pass")):
         figure.update_yaxes(title_text=title, gridcolor=colours.grid, zeroline=column > 1, row=1, col=column)
         figure.update_xaxes(title_text="stage" if column == 1 else "layer", gridcolor=colours.grid, row=1, col=column)
     figure.update_layout(
-        title=schedule.graph.name,
+        title=in_figure(schedule.graph.name),
         height=380,
         **colours.look,
         legend={"orientation": "h", "y": -0.3},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +12,7 @@ from remat_explorer.figures.networks.snake_picture import SnakePicture, arc, ext
 from remat_explorer.figures.palette import Palette, Theme, palette
 from remat_explorer.figures.schedules.schedule_heatmap import BACKWARD, EMPTY, FORWARD, RECOMPUTE, computation_kinds
 from remat_explorer.graph import Graph
+from remat_explorer.plain_text import in_figure
 from remat_explorer.quantities import format_bytes, format_seconds
 from remat_explorer.schedule import Schedule
 
@@ -91,17 +91,18 @@ def _check(schedule: Schedule | None, stage: int | None) -> None:
 
 def _title(graph: Graph, schedule: Schedule | None, stage: int | None) -> str:
     if schedule is None or stage is None:
-        return f"{graph.name}: height is bytes written, depth of colour is cost"
+        return f"{in_figure(graph.name)}: height is bytes written, depth of colour is cost"
     kinds = computation_kinds(schedule)[stage]
     new, again, kept = int((kinds != EMPTY).sum()), int((kinds == RECOMPUTE).sum()), int(schedule.S[stage].sum())
-    return f"{graph.name}, stage {stage}: {new - again} computed first, {again} recomputed, {kept} values kept into it"
+    name = in_figure(graph.name)
+    return f"{name}, stage {stage}: {new - again} computed first, {again} recomputed, {kept} values kept into it"
 
 
 def _descriptions(graph: Graph) -> np.ndarray:
     """What the hover says of each operation."""
     return np.array(
         [
-            f"<b>{html.escape(node.name)}</b><br>operation {k}, {node.phase}<br>"
+            f"<b>{in_figure(node.name)}</b><br>operation {k}, {node.phase}<br>"
             f"writes {format_bytes(int(graph.value_bytes[list(node.default.outputs)].sum()))}, "
             f"costs {_cost(node.default.cost)}"
             for k, node in enumerate(graph.operations)
@@ -190,7 +191,7 @@ def _add_names(figure: Figure, picture: SnakePicture, colours: Palette) -> None:
     figure.add_scatter(
         x=[(label.left + label.right) / 2 for label in picture.labels],
         y=[label.row + upper + (label.line - first + 0.5) * step for label in picture.labels],
-        text=[html.escape(label.text) for label in picture.labels],
+        text=[in_figure(label.text) for label in picture.labels],
         mode="text",
         textfont={"size": 10, "color": colours.ink},
         hoverinfo="skip",

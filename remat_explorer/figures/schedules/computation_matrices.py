@@ -10,6 +10,7 @@ import numpy as np
 from remat_explorer.errors import ScheduleError
 from remat_explorer.figures.palette import Theme, palette
 from remat_explorer.figures.schedules.schedule_heatmap import RECOMPUTE, computation_kinds
+from remat_explorer.plain_text import in_figure
 from remat_explorer.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def computation_matrices(schedules: Sequence[Schedule], titles: Sequence[str], t
     figure = make_subplots(rows=1, cols=len(schedules), subplot_titles=list(titles), horizontal_spacing=0.05)
     for column, schedule in enumerate(schedules, 1):
         kinds = computation_kinds(schedule)
-        names = np.array([operation.name for operation in schedule.graph.operations], dtype=object)
+        names = np.array([in_figure(operation.name) for operation in schedule.graph.operations], dtype=object)
         figure.add_heatmap(
             z=kinds,
             zmin=-0.5,

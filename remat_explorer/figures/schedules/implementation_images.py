@@ -12,6 +12,7 @@ from remat_explorer.explanations.kinds import OWN, kinds_in, kinds_of_codes, lab
 from remat_explorer.figures.palette import Theme, palette
 from remat_explorer.figures.schedules.implementation_colours import implementation_colours
 from remat_explorer.figures.schedules.matrix_image import lay_out, legend_squares, matrix_image
+from remat_explorer.plain_text import in_figure
 from remat_explorer.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def implementation_images(schedule: Schedule, theme: Theme = "light") -> Figure:
     figure.add_trace(matrix_image(cells, [colours.empty, *(hues[kind] for kind in names)], "R", "operation"), 1, 1)
     bars = go.Bar(
         x=[count for _, _, count in there],
-        y=[label_of(kind) for _, kind, _ in there],
+        y=[in_figure(label_of(kind)) for _, kind, _ in there],
         orientation="h",
         marker={"color": [hues[kind] for _, kind, _ in there]},
         text=[str(count) for _, _, count in there],
@@ -112,7 +113,7 @@ def implementation_images(schedule: Schedule, theme: Theme = "light") -> Figure:
         showlegend=False,
     )
     figure.add_trace(bars, 1, 2)
-    for square in legend_squares(cells, [(i + 1, label_of(kind), hues[kind]) for i, kind, _ in there]):
+    for square in legend_squares(cells, [(i + 1, in_figure(label_of(kind)), hues[kind]) for i, kind, _ in there]):
         figure.add_trace(square, 1, 1)
     figure.update_xaxes(title_text="operation", range=[-0.5, graph.n - 0.5], row=1, col=1)
     figure.update_xaxes(title_text="runs", rangemode="tozero", row=1, col=2)

@@ -8,6 +8,7 @@ import numpy as np
 
 from remat_explorer.figures.byte_axis import ByteAxis
 from remat_explorer.figures.palette import Theme, palette
+from remat_explorer.plain_text import in_figure
 from remat_explorer.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def memory_heatmap(schedule: Schedule, theme: Theme = "light") -> Figure:
 
     colours, U = palette(theme), memory_in_stages(schedule)
     axis = ByteAxis.up_to(float(U.max()))
-    names = np.array([node.name for node in schedule.graph.operations], dtype=object)
+    names = np.array([in_figure(node.name) for node in schedule.graph.operations], dtype=object)
     figure = go.Figure(
         go.Heatmap(
             z=np.ma.filled(U.astype(float), np.nan) / axis.bytes,
@@ -58,7 +59,7 @@ def memory_heatmap(schedule: Schedule, theme: Theme = "light") -> Figure:
     figure.update_xaxes(title_text="operation", showgrid=False, zeroline=False)
     figure.update_yaxes(title_text="stage", autorange="reversed", showgrid=False, zeroline=False)
     figure.update_layout(
-        title=f"{schedule.graph.name}: U, memory in use (predicted)",
+        title=f"{in_figure(schedule.graph.name)}: U, memory in use (predicted)",
         height=480,
         **colours.look,
     )

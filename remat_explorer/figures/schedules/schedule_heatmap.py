@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from remat_explorer.figures.palette import Theme, palette
+from remat_explorer.plain_text import in_figure
 from remat_explorer.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -59,8 +60,12 @@ def schedule_heatmap(schedule: Schedule, theme: Theme = "light") -> Figure:
         subplot_titles=("R: computed in the stage", "S: retained into the stage"),
     )
     shades = (colours.empty, colours.forward, colours.backward, colours.recompute)
-    figure.add_trace(_cells(go, computation_kinds(schedule), [o.name for o in graph.operations], shades), 1, 1)
-    figure.add_trace(_cells(go, schedule.S, [v.name for v in graph.values], (colours.empty, colours.kept)), 1, 2)
+    figure.add_trace(
+        _cells(go, computation_kinds(schedule), [in_figure(o.name) for o in graph.operations], shades), 1, 1
+    )
+    figure.add_trace(
+        _cells(go, schedule.S, [in_figure(v.name) for v in graph.values], (colours.empty, colours.kept)), 1, 2
+    )
     for name, colour in zip(("forward", "backward", "recompute", "kept"), (*shades[1:], colours.kept), strict=True):
         figure.add_scatter(x=[None], y=[None], mode="markers", name=name, marker={"color": colour, "symbol": "square"})
     figure.update_xaxes(title_text="operation", row=1, col=1)
@@ -69,7 +74,7 @@ def schedule_heatmap(schedule: Schedule, theme: Theme = "light") -> Figure:
     figure.update_xaxes(constrain="domain", showgrid=False, zeroline=False)
     figure.update_yaxes(autorange="reversed", showgrid=False, zeroline=False)
     figure.update_layout(
-        title=graph.name,
+        title=in_figure(graph.name),
         height=480,
         **colours.look,
         legend={"orientation": "h", "y": -0.18},

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from remat_explorer.figures.palette import Theme, palette
 from remat_explorer.figures.tradeoffs.tradeoff_extent import Extent, PlacedPoint
 from remat_explorer.figures.tradeoffs.tradeoff_traces import curve_traces, pointer_traces
+from remat_explorer.plain_text import in_figure
 from remat_explorer.solvers import Frontier
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def tradeoff(
     colours, (x, y) = palette(theme), tradeoff_axes(extent, theme)
     figure = go.Figure(traces, {"xaxis": x, "yaxis": y})
     figure.update_layout(
-        title=f"{frontier.graph.name}: overhead against peak memory (predicted)",
+        title=f"{in_figure(frontier.graph.name)}: overhead against peak memory (predicted)",
         height=420,
         margin={"t": 56, "b": 56},
         legend={"title": {"text": "filled: proven optimal"}},
