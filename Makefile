@@ -1,6 +1,8 @@
 # make explore   set up and open the explorer in JupyterLab      (PORT=8890, NO_BROWSER=1)
 # make test      set up and run every test and check            (WORKERS=2)
+# make audit     ask whether weaknesses of the packages are known  (needs a network)
 # make quick     every check, and the part of the tests that QUICK lists, in about a minute
+# make test TORCH=2.15.0 PYTHON=python3.13    the same tests with another PyTorch and Python, in a .venv of their own
 # The first Python that is new enough and can make virtual environments.
 USABLE = import sys, ensurepip; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(if $(shell $(name) -c '$(USABLE)' 2>&1 || echo no),,$(name))))
@@ -8,7 +10,10 @@ PORT ?= 8888
 # Processes that tests start read torch and numba as bytecode, whatever the environment says: seconds for each of them.
 unexport PYTHONDONTWRITEBYTECODE
 WORKERS ?= 2
-BIN := .venv/bin
+VENV := .venv$(if $(TORCH),-torch-$(TORCH)-$(notdir $(PYTHON)))
+BIN := $(VENV)/bin
+# The versions that were tested; with TORCH=, those of everything but PyTorch and what comes with it.
+VERSIONS := $(if $(TORCH),$(VENV)/constraints.txt,constraints.txt)
 
 # Tests that need seconds: no long search, no execution of a large model, no browser.
 QUICK := $(addprefix tests/, core explanations figures capture/test_costs.py capture/test_details.py \
@@ -17,43 +22,61 @@ QUICK := $(addprefix tests/, core explanations figures capture/test_costs.py cap
 	solvers/rounding solvers/test_milp_handle.py solvers/test_overwriting.py solvers/test_threads.py \
 	solvers/test_wrong_schedules.py)
 
-.PHONY: explore test quick quick-tests check setup clean
+.PHONY: explore test quick quick-tests check setup audit lock clean
 
 explore: setup
 	$(BIN)/remat-explorer lab notebooks/01_explorer.ipynb --port $(PORT) $(if $(NO_BROWSER),--no-browser)
 
-test: .venv/interpreted
+test: $(VENV)/interpreted
 	$(MAKE) --jobs=2 --output-sync=target setup check
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
-quick: .venv/installed
+quick: $(VENV)/installed
 	$(MAKE) --jobs=2 --output-sync=target check quick-tests
 
-quick-tests: .venv/installed
+quick-tests: $(VENV)/installed
 	$(BIN)/python -m pytest -q $(QUICK)
 
-check: .venv/installed
+check: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 
 # The search is compiled ahead, once: no solve and no test with a time limit need wait for it.
-setup: .venv/installed
-	$(BIN)/python -m remat_explorer.solvers.search.compilation
+setup: $(VENV)/installed
+	$(BIN)/python -P -m remat_explorer.solvers.search.compilation
 
 # pip resolves nothing on a second run: the stamp is newer than what decides the packages. It compiles nothing ahead:
 # Python does that with what is imported.
-.venv/installed: pyproject.toml constraints.txt
+# Packages come first by what requirements.lock says of their contents. It leaves out torch, whose builds for CPU and CUDA are
+# several under one version and need different packages, and what only some machines need: these come by version.
+$(VENV)/installed: pyproject.toml constraints.txt requirements.lock
 	$(if $(PYTHON),,$(error Python 3.11 or newer with venv is needed; on Debian: apt-get install python3-venv))
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[test]'
-	@touch .venv/installed
+	$(PYTHON) -m venv $(VENV)
+	$(if $(TORCH),(grep -v -E '^(torch|triton)==' constraints.txt; echo 'torch==$(TORCH)') > $(VERSIONS))
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c $(VERSIONS) -e '.[test]'
+	@touch $(VENV)/installed
 
 # Without a GPU, the tests of its kernels interpret them.
-.venv/interpreted: .venv/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[triton]'
-	@touch .venv/interpreted
+$(VENV)/interpreted: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c $(VERSIONS) -e '.[triton]'
+	@touch $(VENV)/interpreted
+
+# Whether weaknesses of the versions in constraints.txt are known; pip-audit has an environment of its own.
+audit:
+	$(PYTHON) -m venv .audit
+	@.audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit || \
+		{ echo "Nothing was audited: pip-audit cannot be installed without a network."; exit 2; }
+	@.audit/bin/python -P tools/audit.py .audit/bin/pip-audit constraints.txt
+
+# After a change of constraints.txt: the contents of every file of each version that the index has.
+lock:
+	$(PYTHON) -m venv .audit
+	.audit/bin/python -m pip install --quiet --disable-pip-version-check uv
+	grep -v -e '^#' -e '^torch==' -e '^triton==' -e '^nvidia-' constraints.txt | .audit/bin/uv pip compile --quiet --universal \
+		--python-version 3.11 --no-deps --generate-hashes --no-header --no-annotate --output-file requirements.lock -
 
 clean:
-	rm -rf .venv
+	rm -rf .venv .venv-torch-* .audit
