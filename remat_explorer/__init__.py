@@ -8,7 +8,16 @@ Importing this package is cheap: torch, plotly and ipywidgets are loaded by the 
 'infeasible'
 """
 
-from __future__ import annotations
+import sys
+
+# `python -m remat_explorer...` looks for modules in the working directory first. Not from here on: a file json.py of a
+# downloaded folder is not run. So nothing is imported before this, not even from __future__.
+if (
+    sys.argv[:1] == ["-m"]
+    and sys.orig_argv[-len(sys.argv)].removeprefix("-m").startswith("remat_explorer")
+    and not sys.flags.safe_path
+):
+    del sys.path[0]
 
 import importlib
 from typing import TYPE_CHECKING, Any

@@ -56,7 +56,7 @@ def entry_path(kind: str, key: Mapping[str, Any]) -> Path:
     >>> entry_path("profile", {"a": 1, "b": 2}) == entry_path("profile", {"b": 2, "a": 1})
     True
     """
-    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()
     return cache_folder() / f"{kind}-{digest[:32]}.json"
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
+import math
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from remat_explorer.errors import RematError
+from remat_explorer.errors import FileError, RematError, shown
+from remat_explorer.files import read_regular, replacing
+
+_ENCODER = json.JSONEncoder(default=str)
 
 
 def quote(entry: object, limit: int = 160) -> str:
@@ -20,8 +22,15 @@ def quote(entry: object, limit: int = 160) -> str:
     >>> quote({"name": "conv", "bytes": -1})
     '{"name": "conv", "bytes": -1}'
     """
-    text = json.dumps(entry, default=str)
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    text = ""
+    try:
+        for part in _ENCODER.iterencode(entry):  # no more of a large entry than is shown
+            text += part if len(part) <= limit else part[: limit + 1]
+            if len(text) > limit:
+                return text[: limit - 1] + "…"
+    except (TypeError, ValueError, RecursionError):  # keys that are no strings, numbers without end
+        return shown(entry, limit)
+    return text
 
 
 def require_keys(entry: Any, keys: Collection[str], where: str, error: type[RematError]) -> dict[str, Any]:
@@ -37,16 +46,25 @@ def require_keys(entry: Any, keys: Collection[str], where: str, error: type[Rema
             raise error(f"{where} lacks the key {key!r}: {quote(entry)}")
     for key in entry:
         if key not in keys:
-            raise error(f"{where} has the unknown key {key!r}: {quote(entry)}; known are {', '.join(keys)}")
+            raise error(f"{where} has the unknown key {shown(key)}: {quote(entry)}; known are {', '.join(keys)}")
     return entry
 
 
-def require_format(entry: dict[str, Any], name: str, version: int, error: type[RematError]) -> None:
-    """Refuse a file of another format or version by name."""
+def require_format(entry: Any, name: str, version: int, error: type[RematError]) -> None:
+    """Refuse a file of another format or version. To be asked first: nothing is quoted of a file that is not ours.
+
+    Raises:
+        error: naming the format or version, where it is one of ours.
+    """
+    if not isinstance(entry, dict):
+        raise error(f"the file is not a JSON object, as a file of the format {name!r} is")
+    if "format" not in entry:
+        raise error(f"the file lacks the key 'format'; expected {name!r}")
     if entry["format"] != name:
-        raise error(f"the format is {entry['format']!r}; expected {name!r}")
-    if entry["version"] != version:
-        raise error(f"version {entry['version']!r} of {name!r} is not readable here; expected version {version}")
+        ours = isinstance(entry["format"], str) and entry["format"].startswith("remat-explorer/")
+        raise error(f"the format is {shown(entry['format']) if ours else 'none of ours'}; expected {name!r}")
+    if entry.get("version", version) != version or isinstance(entry.get("version"), bool):
+        raise error(f"version {shown(entry['version'])} of {name!r} is not readable here; expected version {version}")
 
 
 def pack_rows(matrix: np.ndarray) -> list[str]:
@@ -79,39 +97,67 @@ def read_json(path: str | Path, error: type[RematError]) -> Any:
     """The parsed content of a JSON file.
 
     Raises:
-        error: if the file cannot be opened, or where it stops being JSON.
+        error: if the file cannot be opened, is no regular file, is larger than what is read, or where it stops
+            being JSON.
     """
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as problem:
-        raise error(f"cannot read {str(path)!r}: {problem.strerror}") from None
+        return json.loads(read_regular(path), parse_constant=_refuse_constant)
+    except FileError as problem:
+        raise error(str(problem)) from None
+    except RecursionError:
+        raise error(f"{str(path)!r} is not read: its lists and objects are nested too deep") from None
     except ValueError as problem:
         raise error(f"{str(path)!r} is not a JSON file: {problem}") from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"it holds {name}, which is no number in JSON")
+
+
+def to_json(document: Any) -> str:
+    """A document as JSON text on one line. What is no finite number, which JSON cannot hold, is null.
+
+    >>> to_json({"cost": 26.0, "time_limit": float("inf")})
+    '{"cost":26.0,"time_limit":null}'
+    """
+    try:
+        return json.dumps(document, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(document), separators=(",", ":"), allow_nan=False)
+
+
+def _finite(entry: Any) -> Any:
+    if isinstance(entry, dict):
+        return {key: _finite(part) for key, part in entry.items()}
+    if isinstance(entry, list | tuple):
+        return [_finite(part) for part in entry]
+    return None if isinstance(entry, float) and not math.isfinite(entry) else entry
+
+
+def write_json(path: str | Path, document: Any) -> Path:
+    """Write a JSON file atomically.
+
+    Raises:
+        FileError: as `write_bytes`.
+    """
+    return write_text(path, to_json(document) + "\n")
 
 
 def write_text(path: str | Path, text: str) -> Path:
     """Write a file atomically: readers see the old content or the new, never half of it.
 
     Raises:
-        OSError: if the folder does not exist or cannot be written.
+        FileError: as `write_bytes`.
     """
-    return write_bytes(path, text.encode())
+    return write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
 def write_bytes(path: str | Path, content: bytes) -> Path:
-    """Write a file atomically, as `write_text` does.
+    """Write a file atomically, as `write_text` does. A link stays, and the file that it points to is written.
 
     Raises:
-        OSError: if the folder does not exist or cannot be written.
+        FileError: if the folder does not exist or cannot be written, or something else than a regular file is there.
     """
-    path = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-    return path
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+    return Path(path)

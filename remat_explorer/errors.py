@@ -6,6 +6,19 @@ import difflib
 from collections.abc import Iterable
 
 
+def shown(entry: object, limit: int = 160) -> str:
+    """What was given, as messages quote it: its `repr`, cut to ``limit`` characters.
+
+    >>> shown("60 %"), shown(10**9, limit=6), shown(10**5000)
+    ("'60 %'", '10000…', 'something of type int that is too long to be shown')
+    """
+    try:
+        text = repr(entry)
+    except (ValueError, RecursionError):  # Python refuses to write so many digits, or so many brackets
+        return f"something of type {type(entry).__name__} that is too long to be shown"
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
 class RematError(Exception):
     """Base of every error that this package raises on purpose."""
 
@@ -24,6 +37,20 @@ class ScheduleError(RematError):
 
 class SolutionError(RematError):
     """A solution file that cannot be read, or that belongs to another graph."""
+
+
+class FileError(RematError, OSError):
+    """A file that cannot be read or written; the message names it.
+
+    It is an `OSError`, too, with ``errno``, ``strerror`` (the reason) and ``filename``, where they are known.
+    """
+
+    def __init__(self, message: str, reason: str = "", number: int | None = None, filename: str | None = None) -> None:
+        super().__init__(message)
+        self.strerror, self.errno, self.filename = reason or message, number, filename
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class CaptureError(RematError):

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
+from typing import NoReturn
 from urllib.parse import quote
 
 from remat_explorer.documents import write_text
 from remat_explorer.errors import RematError
+from remat_explorer.python_process import become, python_command
 
 HOME_NOTEBOOK = Path("notebooks/01_explorer.ipynb")
 QUIET = Path(__file__).parent / "quiet_lab"  # configuration: no question about news, no look for updates
 NEW_NOTEBOOK = Path("remat_explorer.ipynb")
 
 
-def open_lab(notebook: str | None, port: int, browser: bool = True) -> int:
-    """Run JupyterLab until it is stopped, and return its exit code.
+def open_lab(notebook: str | None, port: int, browser: bool = True) -> NoReturn:
+    """Become JupyterLab, until it is stopped: a signal that ends this process ends the server and its kernels.
+
+    The server imports nothing from the working directory. The notebooks' kernels do, as Jupyter has it everywhere.
 
     Args:
         notebook: path of the notebook; by default the repository's explorer notebook where there is one, else a new
@@ -34,21 +36,22 @@ def open_lab(notebook: str | None, port: int, browser: bool = True) -> int:
         raise RematError(f"there is no notebook {str(path)!r}; give the path of one, or none to start afresh")
     paths = [str(QUIET), *filter(None, [os.environ.get("JUPYTER_CONFIG_PATH")])]
     environment = {**os.environ, "JUPYTER_CONFIG_PATH": os.pathsep.join(paths)}
-    return subprocess.run(lab_command(path, port, browser), env=environment, check=False).returncode
+    command = lab_command(path, port, browser)
+    os.chdir(QUIET)  # Voila, as an extension of the server, would run a file voila.py of the working directory
+    become(command, environment)
 
 
 def lab_command(path: Path, port: int, browser: bool) -> list[str]:
     """The command line of JupyterLab, whose printed URL opens the notebook."""
     here, target = Path.cwd(), path.resolve()
     root = here if target.is_relative_to(here) else target.parent
-    command = [
-        sys.executable,
+    command = python_command(
         "-m",
         "jupyterlab",
         f"--ServerApp.root_dir={root}",
         f"--LabApp.default_url=/lab/tree/{quote(target.relative_to(root).as_posix())}",
         f"--port={port}",
-    ]
+    )
     if not browser:
         command.append("--no-browser")
     if hasattr(os, "geteuid") and os.geteuid() == 0:

@@ -21,6 +21,7 @@ import numpy as np
 from remat_explorer.errors import ScheduleError
 from remat_explorer.graph import Graph
 from remat_explorer.once import once
+from remat_explorer.plain_text import one_line
 from remat_explorer.schedule import Schedule
 
 MOST_PLANS, MOST_STATEMENTS = 256, 500_000  # remembered at a time; a statement takes about 130 bytes
@@ -192,12 +193,12 @@ class Plan:
         return self.timeline.peak
 
     def text(self, statement: Statement) -> str:
-        """One statement as people read it."""
+        """One statement as people read it, on one line."""
         if isinstance(statement, Free):
-            return f"free {self.graph.values[statement.value].name}"
+            return one_line(f"free {self.graph.values[statement.value].name}")
         verb = "compute" if statement.first else "recompute"
         place = "" if statement.overwrites is None else f" in place of {self.graph.values[statement.overwrites].name}"
-        return f"{verb} {self.graph.operations[statement.operation].name}{place}"
+        return one_line(f"{verb} {self.graph.operations[statement.operation].name}{place}")
 
 
 class _RecentPlans:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 
-from remat_explorer.errors import QuantityError
+from remat_explorer.errors import QuantityError, shown
 
+MOST_BYTES = 2**53  # 8 PiB: whole numbers up to there are exact as floating-point numbers, in which solvers calculate
+SMALLEST = "smallest"  # as a budget: the smallest one with a known schedule
+MOST_COST = 1e300  # above it sums and products of costs could overflow
 BYTE_UNITS = {
     "": 1,
     "B": 1,
@@ -19,7 +23,7 @@ BYTE_UNITS = {
     "GIB": 2**30,
     "TIB": 2**40,
 }
-_QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*|%)\s*")
+_QUANTITY = re.compile(r"((?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*|%)")
 _HINT = 'write bytes as a number, or with a unit: 1073741824, "1.5 GiB", "800 MB"'
 
 
@@ -29,42 +33,55 @@ def parse_bytes(text: str | int | float) -> int:
     Binary units (KiB, MiB, GiB, TiB) are powers of 1024, decimal ones (KB, MB, GB, TB) powers of 1000.
 
     Raises:
-        QuantityError: if ``text`` is not a quantity of bytes.
+        QuantityError: if ``text`` is not a quantity of bytes, or more than `MOST_BYTES`.
 
     >>> parse_bytes("1.5 GiB"), parse_bytes("2 MB"), parse_bytes(4)
     (1610612736, 2000000, 4)
     """
     if isinstance(text, bool) or not isinstance(text, str | int | float):
-        raise QuantityError(f"{text!r} is not a number of bytes; {_HINT}")
+        raise QuantityError(f"{shown(text)} is not a number of bytes; {_HINT}")
     if not isinstance(text, str):
-        if not math.isfinite(text) or text < 0:
-            raise QuantityError(f"{text!r} is not a number of bytes; {_HINT}")
-        return int(text)
-    match = _QUANTITY.fullmatch(text)
+        if not text >= 0:  # nor is what is not a number
+            raise QuantityError(f"{shown(text)} is not a number of bytes; {_HINT}")
+        return _whole_bytes(text, text)
+    match = _QUANTITY.fullmatch(text.strip())
     if not match or match[2].upper() not in BYTE_UNITS:
-        raise QuantityError(f"{text!r} is not a number of bytes; {_HINT}")
-    return int(float(match[1]) * BYTE_UNITS[match[2].upper()])
+        raise QuantityError(f"{shown(text)} is not a number of bytes; {_HINT}")
+    return _whole_bytes(float(match[1]) * BYTE_UNITS[match[2].upper()], text)
 
 
-def parse_budget(text: str | int | float, checkpoint_all_peak: int) -> int:
+def parse_budget(text: str | int | float, checkpoint_all_peak: int, smallest: Callable[[], int] | None = None) -> int:
     """Budget in bytes: a number of bytes, or a percentage of the checkpoint-all peak (parameters included).
 
     Args:
-        text: ``1073741824``, ``"1.5 GiB"`` or ``"60%"``.
+        text: ``1073741824``, ``"1.5 GiB"``, ``"60%"`` or, where ``smallest`` is given, ``"smallest"``.
         checkpoint_all_peak: peak bytes of the schedule that keeps everything, resident bytes included.
+        smallest: finds the smallest budget with a known schedule, which may take seconds.
 
     Raises:
-        QuantityError: if ``text`` is neither.
+        QuantityError: if ``text`` is none of these, or more than `MOST_BYTES`.
 
     >>> parse_budget("60%", 1000), parse_budget("1 KiB", 1000)
     (600, 1024)
     """
-    if isinstance(text, str) and (match := _QUANTITY.fullmatch(text)) and match[2] == "%":
-        return int(float(match[1]) / 100 * checkpoint_all_peak)
+    if smallest is not None and isinstance(text, str) and text.strip().lower() == SMALLEST:
+        return smallest()
+    if isinstance(text, str) and (match := _QUANTITY.fullmatch(text.strip())) and match[2] == "%":
+        return _whole_bytes(float(match[1]) / 100 * checkpoint_all_peak, text)
     try:
         return parse_bytes(text)
     except QuantityError as error:
-        raise QuantityError(f'{error}; or as a share of the checkpoint-all peak: "60%"') from None
+        least = "" if smallest is None else f', or "{SMALLEST}", the smallest budget with a known schedule'
+        raise QuantityError(f'{error}; or as a share of the checkpoint-all peak: "60%"{least}') from None
+
+
+def _whole_bytes(number: int | float, given: object) -> int:
+    """``number`` rounded down, unless it is so large that it can only be a mistake."""
+    if number > MOST_BYTES:
+        raise QuantityError(
+            f"{shown(given)} is more than {format_bytes(MOST_BYTES)}, the most that is calculated with; give less"
+        )
+    return int(number)
 
 
 def format_bytes(count: float) -> str:

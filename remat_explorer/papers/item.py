@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from remat_explorer.documents import write_text
+from remat_explorer.documents import write_json, write_text
 from remat_explorer.errors import QuantityError
 from remat_explorer.papers.page import page
 
@@ -69,7 +69,7 @@ class Outcome:
         require_format(path)
         if Path(path).suffix == ".json":
             document = self.to_document() | {"figure": json.loads(self.figure.to_json() or "null")}
-            return write_text(path, json.dumps(document) + "\n")
+            return write_json(path, document)
         return write_text(path, page(title, self.result, self.figure, self.rows, self.complete))
 
 

@@ -84,8 +84,8 @@ def test_without_the_token_nothing_is_served(address: str) -> None:
     assert refused.value.code == 403
 
 
-def test_the_page_paints_solves_and_saves_without_a_request_to_the_outside(
-    address: str, page: Any, folder: Path
+def test_the_page_paints_solves_and_hands_files_over_without_a_request_to_the_outside(
+    address: str, page: Any, folder: Path, tmp_path: Path
 ) -> None:
     page.goto(address)
     page.wait_for_selector(".js-plotly-plot .main-svg", timeout=120_000)
@@ -101,9 +101,31 @@ def test_the_page_paints_solves_and_saves_without_a_request_to_the_outside(
     page.wait_for_selector('.remat-status[data-busy=""]', timeout=120_000)
 
     page.locator(".remat-export > button").click()
-    page.locator(".remat-export-menu").get_by_role("button", name="Solution (JSON)", exact=True).click()
-    page.wait_for_selector(".remat-status:has-text('Saved residual_net-solution.json (')", timeout=60_000)
-    assert (folder / "residual_net-solution.json").is_file()  # where the app was started
+    with page.expect_download(timeout=60_000) as download:
+        page.locator(".remat-export-menu").get_by_role("button", name="Solution (JSON)", exact=True).click()
+    solution = tmp_path / "mine.json"
+    download.value.save_as(solution)
+    assert list(folder.glob("*.json")) == []  # where the app was started
+
+    page.locator(".remat-explorer").get_by_text("Compare", exact=True).click()
+    page.wait_for_selector(".remat-compare")
+    with page.expect_file_chooser() as chooser:
+        page.locator(".remat-compare").get_by_role("button", name="Open as B").click()
+    chooser.value.set_files(solution)
+    page.wait_for_selector(".remat-status:has-text('from mine.json')", timeout=60_000)
 
     assert page.leaks == []
     assert page.failures == []
+
+
+def test_the_page_says_that_its_kernel_has_ended(address: str, page: Any) -> None:
+    page.goto(address)
+    page.wait_for_selector(".remat-explorer", timeout=120_000)
+    page.wait_for_load_state("load")
+    kernel = page.evaluate("JSON.parse(document.getElementById('jupyter-config-data').textContent).kernelId")
+    place, _, token = address.partition("?token=")
+    end = urllib.request.Request(
+        f"{place}voila/api/shutdown/{kernel}", method="POST", headers={"Authorization": f"token {token}"}
+    )
+    assert urllib.request.build_opener(urllib.request.ProxyHandler({})).open(end, timeout=30).status == 204
+    page.wait_for_selector(".remat-ended:has-text('Load the page again')", timeout=120_000)

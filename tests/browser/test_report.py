@@ -9,6 +9,7 @@ import pytest
 
 import remat_explorer as rx
 from tests.figures.choices import chain_with_choices
+from tests.hostile_names import hostile
 
 pytestmark = pytest.mark.browser
 
@@ -118,4 +119,25 @@ def test_the_page_follows_the_theme_and_prints_on_light_ground(report: tuple[Any
     page.emulate_media(color_scheme="light")
     page.wait_for_function(f"() => ({ground})() === '#FFFFFF'")
     assert page.pdf()[:4] == b"%PDF"
+    assert page.failures == []
+
+
+def test_names_do_nothing_and_no_script_runs_that_is_not_the_reports(page: Any, tmp_path: Path) -> None:
+    solution = rx.solve(hostile(rx.linear(8)), budget=4)
+    open_report(page, rx.report(solution, tmp_path / "hostile.html"))
+    page.locator("#plan summary").click()
+    page.wait_for_selector("#plan tbody tr")
+    assert "<img src=x" in page.locator("#plan tbody").inner_text()
+    page.locator("#matrices").scroll_into_view_if_needed()
+    box = page.locator("#matrices .nsewdrag").first.bounding_box()
+    page.mouse.move(box["x"] + 0.5 / 17 * box["width"], box["y"] + 0.5 / 17 * box["height"])
+    page.wait_for_selector("#cell:has-text('<img src=x')", timeout=10_000)
+    assert page.locator("img, a[href*='evil']").count() == 0
+    assert page.evaluate("window.ran") is None
+    inserted = "document.body.insertAdjacentHTML('beforeend', '<img src=data:x onerror=\"window.ran=1\">')"
+    page.evaluate(inserted)
+    page.evaluate("document.body.append(Object.assign(document.createElement('script'), {text: 'window.ran=2'}))")
+    page.wait_for_timeout(300)
+    assert page.evaluate("window.ran") is None
+    assert page.leaks == []
     assert page.failures == []
