@@ -28,9 +28,10 @@ class ExplorerPage(TornadoVoilaHandler):
     async def get(self, path: str | None = None) -> None:
         """The page; 503 where it would need one kernel more than there may be."""
         manager: Any = self.kernel_manager  # a `LimitedKernelManager`
-        if not path and not manager.has_room:
+        if not path and not await manager.make_room():
             self._say_full()
             return
+        _ = self.xsrf_token  # sets the cookie without which a page that is left cannot end its kernel
         shown: Any = super().get(path)
         try:
             await shown

@@ -21,6 +21,7 @@ import pytest
 pytestmark = pytest.mark.browser
 
 PACKAGE = Path(__file__).parents[2]
+KERNEL = "JSON.parse(document.getElementById('jupyter-config-data').textContent).kernelId"
 PAINTED = """() => {
     const canvases = [...document.querySelectorAll('.remat-canvas canvas:first-child')];
     return canvases.length > 0 && canvases.every((canvas) => {
@@ -73,6 +74,16 @@ def _printed(log: Path, server: subprocess.Popen[bytes]) -> str:
     raise RuntimeError(f"the app printed no address: {log.read_text()[-2000:]}")
 
 
+def _asked(address: str, path: str, method: str = "GET") -> int:
+    """The status of an answer to who has the token."""
+    place, _, token = address.partition("?token=")
+    request = urllib.request.Request(f"{place}{path}", method=method, headers={"Authorization": f"token {token}"})
+    try:
+        return urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30).status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
 def test_without_the_token_nothing_is_served(address: str) -> None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     bare = address.partition("?")[0]
@@ -118,14 +129,22 @@ def test_the_page_paints_solves_and_hands_files_over_without_a_request_to_the_ou
     assert page.failures == []
 
 
+def test_a_page_that_is_loaded_anew_ends_the_kernel_that_it_had(address: str, page: Any) -> None:
+    page.goto(address)
+    page.wait_for_selector(".remat-explorer", timeout=120_000)
+    kernel = page.evaluate(KERNEL)
+    page.reload()
+    page.wait_for_selector(".remat-explorer", timeout=120_000)
+    assert page.evaluate(KERNEL) != kernel
+    deadline = time.monotonic() + 30
+    while _asked(address, f"api/kernels/{kernel}") != 404:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
 def test_the_page_says_that_its_kernel_has_ended(address: str, page: Any) -> None:
     page.goto(address)
     page.wait_for_selector(".remat-explorer", timeout=120_000)
     page.wait_for_load_state("load")
-    kernel = page.evaluate("JSON.parse(document.getElementById('jupyter-config-data').textContent).kernelId")
-    place, _, token = address.partition("?token=")
-    end = urllib.request.Request(
-        f"{place}voila/api/shutdown/{kernel}", method="POST", headers={"Authorization": f"token {token}"}
-    )
-    assert urllib.request.build_opener(urllib.request.ProxyHandler({})).open(end, timeout=30).status == 204
+    assert _asked(address, f"voila/api/shutdown/{page.evaluate(KERNEL)}", "POST") == 204
     page.wait_for_selector(".remat-ended:has-text('Load the page again')", timeout=120_000)

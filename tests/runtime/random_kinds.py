@@ -362,12 +362,6 @@ RANDOM_KINDS: dict[str, Callable[[Draw], RandomCase]] = {
     "one of two heads": partial(two_heads, outside=True),
 }
 
-KNOWN_FAILURES = {  # kinds that the tests leave out, and why; to be emptied
-    "cumulative batch norm": "refused: with momentum=None, the number of batches is read out of a tensor",
-    "one of two heads": "the head without a loss gets zeros, and None in plain PyTorch",
-    "recurrent": "GRU with 16 hidden entries differs in the last digits",
-}
-
 
 def random_case(kind: str, seed: int) -> RandomCase:
     """A model of a kind that plain PyTorch trains; the same for the same seed."""
