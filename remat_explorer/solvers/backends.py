@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 
 from remat_explorer.errors import SolverError, UnknownNameError
@@ -19,6 +20,7 @@ class Backend:
         keeps_threads: whether it keeps its threads for the next solve, one set for each thread of Python that calls it,
             and refuses to run with another number of them.
         remedy: what to do where it is missing.
+        frees: the functions with which python-mip frees what belongs to a model, as module, library, names.
     """
 
     name: str
@@ -27,6 +29,19 @@ class Backend:
     clock_runs_on: bool
     keeps_threads: bool
     remedy: str
+    frees: tuple[str, str, tuple[str, ...]] | None = None
+
+    def load(self) -> None:
+        """Import the library, and look up the functions that free a model while there is none.
+
+        cffi looks a function up at its first use, and takes a lock that one thread cannot take twice. Where garbage is
+        collected while the lock is held, a model that is freed for the first time would wait for ever.
+        """
+        if self.frees is not None:
+            module, library, names = self.frees
+            functions = getattr(importlib.import_module(module), library)
+            for name in names:
+                getattr(functions, name)
 
 
 BACKENDS = {
@@ -37,6 +52,7 @@ BACKENDS = {
         clock_runs_on=True,
         keeps_threads=True,
         remedy='reinstall the package mip with HiGHS: pip install --force-reinstall "mip[highs]"',
+        frees=("mip.highs", "highslib", ("Highs_destroy",)),
     ),
     "cbc": Backend(
         "CBC",
@@ -45,6 +61,7 @@ BACKENDS = {
         clock_runs_on=False,
         keeps_threads=False,
         remedy="reinstall the package mip with CBC: pip install --force-reinstall mip cbcbox",
+        frees=("mip.cbc", "cbclib", ("Cbc_deleteModel",)),
     ),
     "gurobi": Backend(
         "Gurobi",

@@ -87,6 +87,7 @@ class Milp:
 
             self._mip = mip
             with _standard_output_closed(self.backend.prints):
+                self.backend.load()
                 self._model: Any = mip.Model(sense=mip.MINIMIZE, solver_name=self.backend.mip_name)
         except Exception as error:  # python-mip raises of many kinds: no library, another version's, no licence
             raise missing(solver, error) from None

@@ -96,6 +96,8 @@ def test_ctrl_c_in_the_first_second_leaves_with_130_and_without_a_traceback(
         time.sleep(wait)
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
+        if b"Traceback" in said and b", in main\n" not in said:
+            continue  # Python itself was still starting, on a busy machine
         assert process.returncode in (0, 130), said  # 0: it was done by then
         assert b"Traceback" not in said
         assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []

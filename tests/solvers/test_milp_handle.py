@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import mip
@@ -63,3 +65,20 @@ def test_a_row_without_columns_that_cannot_hold_makes_the_problem_infeasible(sen
     problem.row([column, column], [1, -1], sense, right)  # the two cancel
     assert problem.contradiction
     assert problem.solve().status == "infeasible"
+
+
+FREED = """
+import gc, importlib, sys
+from remat_explorer.solvers.milp import Milp
+problem = Milp(sys.argv[1])
+with importlib.import_module(sys.argv[2]).ffi._lock:  # as where garbage is collected while cffi looks something up
+    del problem
+    gc.collect()
+print("freed")
+"""
+
+
+@pytest.mark.parametrize(("solver", "module"), [("highs", "mip.highs"), ("cbc", "mip.cbc")])
+def test_the_first_model_is_freed_also_while_cffi_holds_its_lock(solver, module):
+    command = [sys.executable, "-c", FREED, solver, module]
+    assert subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout == "freed\n"
