@@ -54,9 +54,10 @@ class Explorer(Driver, w.VBox):
         kwargs: the module's example keyword inputs.
         loss: as for `remat_explorer.capture`.
         graph: a training graph without a module; it can be solved and looked at, not executed.
-        settings: batch, image, device, budget (bytes, "1.5 GiB", "60%"), strategy, options, solver, time_limit,
-            measured_costs; implementations ("none", "exact", "all", or kinds of them) that may be chosen; improve and
-            sweep, of which False keeps the explorer from working by itself; permissions, for a page that others see
+        settings: batch, image, device (else where the module lies), budget (bytes, "1.5 GiB", "60%"), strategy,
+            options, solver, time_limit, measured_costs; implementations ("none", "exact", "all", or kinds of them) that
+            may be chosen; improve and sweep, of which False keeps the explorer from working by itself; permissions, for
+            a page that others see
             (`remat_explorer.permissions.Permissions`; everything is allowed without).
 
     Raises:
@@ -99,6 +100,8 @@ class Explorer(Driver, w.VBox):
         state = State(**settings)
         sources = Sources(model, args, kwargs, loss, graph, state.permissions)
         state.model, state.no_execution = sources.first, NO_MODULE if graph is not None else ""
+        if "device" not in settings:
+            state.device = sources.device
         self._tour = Tour(state, wanted=sources.nothing_chosen)
         matrices = MatrixView(state)  # hears first: where the cursor is has to be seen at once
         self._views = (

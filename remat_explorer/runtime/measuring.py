@@ -28,7 +28,7 @@ def measure(
     args: tuple[Any, ...],
     kwargs: dict[str, Any] | None = None,
     loss: Loss | None = None,
-    device: str = "auto",
+    device: str | None = None,
     repeats: int = 3,
     hard_cap: bool = False,
     snapshot: str | Path | None = None,
@@ -44,7 +44,7 @@ def measure(
     Args:
         solution: with a schedule, of the graph that `capture` (and `profile`) gave for these inputs.
         model, args, kwargs, loss: as for `capture`.
-        device: "auto" (CUDA where there is one), "cpu" or "cuda".
+        device: "cpu", "cuda", or "auto" for CUDA where there is one; None for where the model lies.
         repeats: timed runs of each of the plan, the plan that keeps everything, and plain PyTorch, taken in turn.
         hard_cap: refuse to use more memory than the budget. On CUDA the allocator enforces it while the plan runs; on
             the CPU the measured run is judged when it is over.

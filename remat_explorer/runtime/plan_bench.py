@@ -57,7 +57,7 @@ class PlanBench:
         self.solution, self.placed, self.cancelled = solution, placed, cancelled
         graph = solution.graph
         self.program = trace(placed.model, placed.args, placed.kwargs, loss, options=graph.options)
-        require_same_structure(graph, self.program.graph, self.program.assumptions)
+        require_same_structure(graph, self.program.graph, placed.device, self.program.assumptions)
         self.tensors = TrainingStep(placed.model, placed.args, placed.kwargs, loss).tensors(placed.args, placed.kwargs)
         self.interpreter = Interpreter(solution.plan, self.program, placed.device)
         self.generated = generate(solution.plan, self.program, placed.device)

@@ -9,6 +9,10 @@ import torch
 from torch import nn
 
 import remat_explorer as rx
+from remat_explorer.capture.step import placement
+from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.work.loading import Inputs
+from remat_explorer.explorer.work.sources import Sources
 
 QUIET: dict[str, Any] = {"improve": False, "sweep": False}  # nothing runs beside an execution
 
@@ -114,3 +118,25 @@ def test_cancelling_an_execution_stops_before_the_next_operation() -> None:
         assert "Cancelled the execution" in explorer.state.status
         assert Stopping.calls == at
     Stopping.at = None
+
+
+def test_a_module_is_captured_and_executed_where_the_explorer_says(monkeypatch: Any) -> None:
+    brought: list[Any] = []
+
+    def place(model: Any, args: Any, kwargs: Any, device: str) -> placement.Placed:
+        brought.append(device)
+        return placement.Placed(torch.device(device), model, args, kwargs or {})
+
+    monkeypatch.setattr(placement, "place", place)
+    model, args = nn.Linear(2, 2), (torch.ones(1, 2),)
+    assert Inputs(model, args).on("cpu").module is model
+    assert brought == []
+    monkeypatch.setattr(placement, "home_of", lambda *given: torch.device("cuda", 0))
+    Sources(model, args).load(State(device="cpu", model="Linear"))
+    assert brought == ["cpu"]
+
+
+def test_an_explorer_begins_where_its_module_lies(monkeypatch: Any) -> None:
+    monkeypatch.setattr(placement, "home_of", lambda *given: torch.device("cuda", 0))
+    assert Sources(nn.Linear(2, 2), (torch.ones(1, 2),)).device == "cuda:0"
+    assert Sources("mlp").device == "cpu"

@@ -37,7 +37,7 @@ def profile(
     args: tuple[Any, ...],
     kwargs: dict[str, Any] | None = None,
     loss: Loss | None = None,
-    device: str = "auto",
+    device: str | None = None,
     repeats: int = 3,
     on_progress: Callable[[int, int], None] | None = None,
     cancelled: Callable[[], bool] = lambda: False,
@@ -60,7 +60,7 @@ def profile(
     Args:
         graph: what `capture` gave for these inputs on this kind of device.
         model, args, kwargs, loss: as for `capture`.
-        device: "auto", "cpu" or "cuda".
+        device: "cpu", "cuda", or "auto" for CUDA where there is one; None for where the model lies.
         repeats: timed runs, after one that warms up and one that meters memory.
         on_progress: called with computations done and in total, unless the numbers come from the cache; None shows a
             bar on a terminal or in a notebook.
@@ -77,7 +77,7 @@ def profile(
     repeats = max(1, repeats)
     placed = place(model, args, kwargs, device)
     program = trace(placed.model, placed.args, placed.kwargs, loss, options=graph.options)
-    require_same_structure(graph, program.graph, program.assumptions)
+    require_same_structure(graph, program.graph, placed.device, program.assumptions)
     count = sum(len(node.implementations) for node in graph.operations)
     with exact_kernels() if exact else contextlib.nullcontext():
         key = profile_key(program, placed.device, repeats)

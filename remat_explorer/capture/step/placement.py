@@ -50,15 +50,25 @@ def torch_device(name: str) -> torch.device:
     return target
 
 
-def place(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None, device: str) -> Placed:
-    """Bring a model and its inputs to a device, as `torch_device` names it.
+def home_of(model: nn.Module, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> torch.device:
+    """Where a model lies: the device of its first parameter or buffer, or of its first input where it has none.
+
+    >>> home_of(nn.Linear(1, 1))
+    device(type='cpu')
+    """
+    tensors = itertools.chain(model.parameters(), model.buffers(), tensors_in((tuple(args), dict(kwargs or {}))))
+    return next((tensor.device for tensor in tensors), torch.device("cpu"))
+
+
+def place(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None, device: str | None) -> Placed:
+    """Bring a model and its inputs to a device, as `torch_device` names it, or inputs to the model for None.
 
     Raises:
         ExecutionError: if there is no such device, a tensor has no content, or the model must be moved and cannot be
             copied.
     """
-    target = torch_device(device)
     _require_content(model, args, kwargs)
+    target = torch_device(str(home_of(model, args, kwargs)) if device is None else device)
 
     def move(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(target)
@@ -102,17 +112,18 @@ def exact_kernels() -> Iterator[None]:
         cudnn.deterministic, cudnn.benchmark = before
 
 
-def require_same_structure(expected: Graph, captured: Graph, read: object = "") -> None:
+def require_same_structure(expected: Graph, captured: Graph, device: torch.device, read: object = "") -> None:
     """Refuse to run a graph's schedule with the operations of another graph.
 
     Args:
         expected, captured: the graph with the schedule, and that of the model and inputs at hand.
+        device: where both are to run; kernels, and so operations and values, are others on another device.
         read: what the second capture read out of its inputs, in words, which may be why they differ.
 
     Raises:
         ExecutionError: naming the first operation or value in which they differ.
     """
-    hint = "capture the model again, with the same inputs, on the device where it shall run"
+    hint = f"capture the model again, with the same inputs, on {device}, where it runs here"
     if str(read):
         hint += f" (what it computes follows from what was read out of the inputs; here {read})"
     if (expected.n, len(expected.values)) != (captured.n, len(captured.values)):

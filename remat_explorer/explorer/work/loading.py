@@ -38,6 +38,20 @@ class Inputs:
     kwargs: dict[str, Any] | None = None
     loss: Any = None
 
+    def on(self, device: str) -> Inputs:
+        """The same on a device, where they are captured, measured and executed; as they are if they lie there.
+
+        Raises:
+            ExecutionError: as `remat_explorer.capture.step.placement.place`; tensors without content stay as they are.
+        """
+        from remat_explorer.capture.step.placement import home_of, place, torch_device
+
+        home = home_of(self.module, self.args, self.kwargs)
+        if home.type == "meta" or home == torch_device(device):
+            return self
+        placed = place(self.module, self.args, self.kwargs, device)
+        return Inputs(placed.model, placed.args, placed.kwargs, self.loss)
+
 
 @dataclass(frozen=True)
 class Loaded:
@@ -82,8 +96,8 @@ def from_module(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | Non
     def capture_it(state: State) -> Loaded:
         from remat_explorer.capture import capture
 
-        kinds = kinds_to_capture(state.implementations)
-        return Loaded(capture(module, args, kwargs, loss, implementations=kinds), Inputs(module, args, kwargs, loss))
+        kinds, inputs = kinds_to_capture(state.implementations), Inputs(module, args, kwargs, loss).on(state.device)
+        return Loaded(capture(inputs.module, inputs.args, inputs.kwargs, loss, implementations=kinds), inputs)
 
     return capture_it
 

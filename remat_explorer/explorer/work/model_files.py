@@ -66,6 +66,7 @@ def from_file(state: State) -> Loaded:
     text = state.model if not state.model.endswith(".py") else f"{state.model}:{FUNCTION}"
     made = load_model_file(text)
     path, inputs = Path(text.rpartition(":")[0]), Inputs(made.module, made.make_args(), made.kwargs, made.loss)
+    inputs = inputs.on(state.device)
     try:
         with explained(path, f"capturing the model of {str(path)!r}", leave=RematError):
             kinds = kinds_to_capture(state.implementations)

@@ -32,6 +32,7 @@ class Sources:
         first: name of the model that was given.
         nothing_chosen: whether none was.
         has_choices: whether a graph with alternative implementations was given.
+        device: where the module that was given lies, or "cpu".
 
     Raises:
         UnknownNameError: if ``model`` is a name that does not exist; near matches are listed.
@@ -54,7 +55,7 @@ class Sources:
         self._permissions = permissions or Permissions()
         self.nothing_chosen = model is None and graph is None
         self.has_choices = graph is not None and graph.has_choices
-        self._own = None
+        self._own, self.device = None, "cpu"
         if graph is not None:
             self.first, self._own = self._free(graph.name), from_graph(graph)
         elif model is None or isinstance(model, str):
@@ -62,6 +63,7 @@ class Sources:
             self._require(self.first)
         else:
             self.first, self._own = self._free(type(model).__name__), from_module(model, tuple(args), kwargs, loss)
+            self.device = _home(model)
 
     def names(self) -> list[str]:
         """What the list of models offers: the person's own first, the zoo, and the model files that may be loaded.
@@ -95,6 +97,13 @@ class Sources:
 
     def _free(self, name: str) -> str:
         return f"{name} (own)" if name in _zoo() else name
+
+
+def _home(module: Any) -> str:
+    from remat_explorer.capture.step.placement import home_of
+
+    home = home_of(module)
+    return "cpu" if home.type == "meta" else str(home)
 
 
 def _zoo() -> list[str]:

@@ -33,7 +33,7 @@ def compare_peers(
     args: tuple[Any, ...],
     kwargs: dict[str, Any] | None = None,
     loss: Loss | None = None,
-    device: str = "auto",
+    device: str | None = None,
     repeats: int = 3,
     budgets: Sequence[float] = (1.0, 0.75, 0.5, 0.25, 0.1, 0.0),
     on_progress: Callable[[int, int], None] = lambda done, total: None,
@@ -55,7 +55,7 @@ def compare_peers(
 
     Args:
         model, args, kwargs, loss: as for `capture`.
-        device: "auto" (CUDA where there is one), "cpu" or "cuda".
+        device: "cpu", "cuda", or "auto" for CUDA where there is one; None for where the model lies.
         repeats: timed runs of each way, taken in turn.
         budgets: activation memory budgets of PyTorch, each a share from 0 to 1.
         on_progress: called with steps done and in total.
