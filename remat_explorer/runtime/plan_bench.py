@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -20,7 +19,7 @@ from remat_explorer.capture.profiling.profiling import everything
 from remat_explorer.capture.step.losses import Loss
 from remat_explorer.capture.step.placement import Placed, require_same_structure
 from remat_explorer.capture.step.training_step import TrainingStep
-from remat_explorer.capture.stopwatch import synchronize
+from remat_explorer.capture.stopwatch import laps_on
 from remat_explorer.capture.tracing import trace
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.runtime.comparison import Comparison, Final, compare
@@ -157,20 +156,11 @@ class PlanBench:
         return self.solution.graph.resident_bytes + meter.readings[0].highest
 
     def statement_seconds(self) -> np.ndarray:
-        """Time of each statement; the device is waited for before and after each."""
+        """Time of each statement, on CUDA that of its kernels."""
         self.start.rewind()
-        seconds: list[float] = []
-
-        @contextlib.contextmanager
-        def timed() -> Iterator[None]:
-            synchronize(self.placed.device)
-            begin = time.perf_counter()
-            yield
-            synchronize(self.placed.device)
-            seconds.append(time.perf_counter() - begin)
-
-        self.interpreter.run(self.registers(), timed, self.cancelled)
-        return np.array(seconds)
+        laps = laps_on(self.placed.device)
+        self.interpreter.run(self.registers(), laps.lap, self.cancelled)
+        return np.array(laps.seconds())
 
     def contenders(self) -> dict[str, Callable[[], Any]]:
         """One run of each: "plan" and "checkpoint-all" by generated code, and "eager"."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -12,7 +13,7 @@ from remat_explorer.capture.operations.program import Body, Program, Registers
 from remat_explorer.capture.out_of_memory import is_out_of_memory
 from remat_explorer.capture.profiling.memory_meter import memory_meter
 from remat_explorer.capture.profiling.storage_census import Choice, StorageCensus, beside
-from remat_explorer.capture.stopwatch import seconds_of
+from remat_explorer.capture.stopwatch import Laps, laps_on
 from remat_explorer.errors import OutOfMemoryError
 
 Measure = Callable[[int, int, Registers], None]
@@ -58,14 +59,18 @@ class ChoicesRun:
         """
         seconds: dict[Choice, list[float]] = {choice: [] for choice in self.choices}
 
-        def timed(k: int, code: int, registers: Registers) -> None:
+        def timed(laps: Laps, k: int, code: int, registers: Registers) -> None:
             body = census.forms((k, code))[0]
             scratch = dict(registers)
-            seconds[k, code].append(seconds_of(lambda: body.run(scratch), self.device))
+            with laps.lap():
+                body.run(scratch)
             self._keep(body, scratch, registers)
 
         for _ in range(repeats + 1):
-            self._walk(bind(), timed)
+            laps = laps_on(self.device)
+            self._walk(bind(), partial(timed, laps))
+            for choice, elapsed in zip(self.choices, laps.seconds(), strict=True):
+                seconds[choice].append(elapsed)
         with memory_meter(self.device) as meter:
 
             def metered(k: int, code: int, registers: Registers) -> None:

@@ -22,6 +22,7 @@ from remat_explorer.capture.operations.in_place import Overwriting
 from remat_explorer.capture.operations.program import Call, Program
 
 Key = dict[str, str | int | bool | None]
+METERING = 1  # another number where operations are timed or metered otherwise on CUDA; it is no part of keys of a CPU
 _PRECISIONS = ("cuda.matmul", "cudnn.conv", "cudnn.rnn", "mkldnn.matmul", "mkldnn.conv")
 
 
@@ -89,6 +90,7 @@ def machine_of(device: torch.device) -> Key:
         "deterministic": torch.are_deterministic_algorithms_enabled(),
     }
     if device.type == "cuda":
+        machine["metering"] = METERING
         machine["gpu"] = torch.cuda.get_device_name(device)
         machine["cudnn"] = backends.cudnn.version() if backends.cudnn.enabled else None
         machine["cudnn_deterministic"] = bool(backends.cudnn.deterministic)

@@ -12,7 +12,7 @@ from remat_explorer.capture.operations.program import Program, Registers
 from remat_explorer.capture.out_of_memory import is_out_of_memory
 from remat_explorer.capture.profiling.memory_meter import memory_meter
 from remat_explorer.capture.profiling.storage_census import StorageCensus, beside
-from remat_explorer.capture.stopwatch import seconds_of
+from remat_explorer.capture.stopwatch import laps_on
 from remat_explorer.errors import OutOfMemoryError
 from remat_explorer.plan import Compute, Plan
 
@@ -34,15 +34,16 @@ class ProfilingRun:
     step: Callable[[int], None]
 
     def timed(self, registers: Registers) -> list[float]:
-        """Seconds of each computation; the device is waited for before and after it."""
-        seconds: list[float] = []
+        """Seconds of each computation, on CUDA those of its kernels."""
+        laps = laps_on(self.device)
 
         def compute(statement: Compute) -> None:
             body = self.program.body(statement)
-            seconds.append(seconds_of(lambda: body.run(registers, statement.drops), self.device))
+            with laps.lap():
+                body.run(registers, statement.drops)
 
         self._run(registers, compute)
-        return seconds
+        return laps.seconds()
 
     def metered(self, registers: Registers, census: StorageCensus) -> None:
         """Let ``census`` see every computation and what it makes, and read the meter.

@@ -10,7 +10,7 @@ import torch
 from remat_explorer.capture.alternatives.kernels.cudnn import Built, graph_of, handle_of, library, run_plan
 from remat_explorer.capture.alternatives.kernels.execution_plan import ExecutionPlan, Problem
 from remat_explorer.capture.out_of_memory import is_out_of_memory
-from remat_explorer.capture.stopwatch import seconds_of
+from remat_explorer.capture.stopwatch import laps_on
 
 UNWANTED = (  # results would differ from run to run, or by more than the stated tolerance
     "NONDETERMINISTIC",
@@ -72,8 +72,11 @@ def _tensor(problem: Problem, place: int, device: torch.device) -> torch.Tensor:
 
 def _seconds(run: Callable[[], None], device: torch.device) -> float:
     """The least of a few runs, after one that warms up."""
-    times = [seconds_of(run, device) for _ in range(REPEATS + 1)]
-    return max(min(times[1:]), 1e-9)
+    laps = laps_on(device)
+    for _ in range(REPEATS + 1):
+        with laps.lap():
+            run()
+    return max(min(laps.seconds()[1:]), 1e-9)
 
 
 def _name_of(knob: Any) -> str:
