@@ -50,14 +50,8 @@ def _against(measured) -> list[tuple[str, str]]:
             ("where it differs", compared.begins_text),
         ]
     if measured.allocator:
-        counts = measured.allocator
-        rows.append(
-            (
-                "CUDA, the whole process",
-                f"requested {format_bytes(counts.requested)}, allocated {format_bytes(counts.allocated)}, reserved "
-                f"{format_bytes(counts.reserved)}",
-            )
-        )
+        found = measured.allocator
+        rows += [("CUDA, beside the budget", str(found.plan)), ("CUDA, the whole process", str(found.process))]
     return [*rows, ("not compared", measured.missing)]
 
 

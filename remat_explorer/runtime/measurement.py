@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from remat_explorer.capture.profiling.memory_meter import AllocatorBytes
 from remat_explorer.documents import write_json
 from remat_explorer.plan import Plan, Timeline
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds
@@ -19,17 +21,15 @@ COMPARED = tuple(Comparison(0.0, 0.0, True, True, True).to_document())  # keys o
 
 @dataclass(frozen=True)
 class Allocator:
-    """Peaks of the CUDA allocator while the plan ran, bytes of the whole process.
+    """Peaks of the CUDA allocator while the plan ran: requested, allocated and reserved bytes.
 
     Attributes:
-        requested: what was asked for; storages and workspaces add up to it.
-        allocated: what was handed out, rounded up to the allocator's blocks.
-        reserved: what the allocator had taken from the driver, in use or not; other tools show this.
+        process: of the whole process, with everything else that lies on the device.
+        plan: what the plan added to each, and the resident bytes: what stands beside a budget.
     """
 
-    requested: int
-    allocated: int
-    reserved: int
+    process: AllocatorBytes
+    plan: AllocatorBytes
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Measurement:
         after: measured bytes after each statement, resident bytes added, int64.
         statement_seconds: time of each statement in a run of its own, float64.
         resident_bytes: parameters, buffers, inputs and constants; known, not measured.
-        budget: bytes that the solution was made for.
+        budget: bytes that the solution was made for; requested bytes, which predictions count, are judged by it.
         seconds: median time of the plan's generated code.
         generated_peak: measured peak of the generated code in bytes, resident bytes included.
         checkpoint_all_seconds: median time of the plan that keeps everything, taken in turn with it; None where
@@ -106,7 +106,7 @@ class Measurement:
 
     @property
     def within_budget(self) -> bool:
-        """Whether the measured peaks kept to the budget."""
+        """Whether the measured peaks kept to the budget, in requested bytes; `Allocator.plan` has the others."""
         return max(self.peak, self.generated_peak) <= self.budget
 
     @property
@@ -149,11 +149,17 @@ class Measurement:
             "eager_seconds": self.eager.seconds if self.eager else None,
             "eager_peak": self.eager.peak if self.eager else None,
             **(compared.to_document() if compared else dict.fromkeys(COMPARED)),
-            "allocated": self.allocator.allocated if self.allocator else None,
-            "requested": self.allocator.requested if self.allocator else None,
-            "reserved": self.allocator.reserved if self.allocator else None,
+            **self._allocator_document(),
             "missing": self.missing,
         }
+
+    def _allocator_document(self) -> dict[str, int | None]:
+        """Peaks of the process, and with ``_peak`` those of the plan; None on the CPU."""
+        names = [field.name for field in dataclasses.fields(AllocatorBytes)]
+        if self.allocator is None:
+            return dict.fromkeys([*names, *(f"{name}_peak" for name in names)])
+        plan = {f"{name}_peak": size for name, size in dataclasses.asdict(self.allocator.plan).items()}
+        return dataclasses.asdict(self.allocator.process) | plan
 
     def __str__(self) -> str:
         verdict = "within" if self.within_budget else "ABOVE"
@@ -177,8 +183,5 @@ class Measurement:
         if self.missing:
             lines.append(f"not compared: {self.missing}")
         if self.allocator:
-            lines.append(
-                f"CUDA, the whole process: requested {format_bytes(self.allocator.requested)}, allocated "
-                f"{format_bytes(self.allocator.allocated)}, reserved {format_bytes(self.allocator.reserved)}"
-            )
+            lines += [f"CUDA, beside the budget: {self.allocator.plan}", f"the whole process: {self.allocator.process}"]
         return "\n".join(lines)

@@ -99,7 +99,7 @@ class PlanBench:
         final = Final(outcome, self.start.states())
         self.start.rewind()
         if isinstance(meter, CudaMeter):
-            return during, after, final, Allocator(meter.requested, meter.allocated, meter.reserved)
+            return during, after, final, Allocator(meter.peak, meter.peak.since(meter.start, resident))
         return during, after, final, None
 
     def compared(self, final: Final, reference: Final) -> Comparison:

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from remat_explorer.capture.profiling.memory_meter import AllocatorBytes
 from remat_explorer.explorer.panels.panels import Panels
 from remat_explorer.explorer.state.state import State
 from remat_explorer.runtime.comparison import Comparison
+from remat_explorer.runtime.measurement import Allocator
 
 
 def html(panels: Panels, name: str) -> str:
@@ -54,7 +56,7 @@ def measurement(state: State, more: int = 0, compared: Comparison = EQUAL) -> An
         seconds=0.2,
         checkpoint_all_seconds=0.125,
         eager=SimpleNamespace(peak=10, seconds=0.1, comparison=compared),
-        allocator=SimpleNamespace(requested=100, allocated=200, reserved=300),
+        allocator=Allocator(AllocatorBytes(100, 200, 300), AllocatorBytes(10, 20, 30)),
         device="cuda",
         missing="",
     )

@@ -104,7 +104,8 @@ def test_the_validation_card_has_predicted_beside_measured(panels: Panels, state
         "held : at most 4 B of 4 B",
         "equal : max difference 0",
         "plain PyTorch 10 B, 100 ms",
-        "requested 100 B · allocated 200 B · reserved 300 B",
+        "requested 100 B, allocated 200 B, reserved 300 B",
+        "requested 10 B, allocated 20 B, reserved 30 B",
         "measured and predicted memory are equal at every statement",
     ):
         assert part in shown

@@ -75,7 +75,10 @@ def test_a_plan_keeps_to_its_budget_under_a_hard_cap(net, tightest):
     assert abs(found.error) <= 0.001
     assert found.generated_peak == found.peak
     assert found.allocator is not None
-    assert found.allocator.requested <= found.allocator.allocated <= found.allocator.reserved
+    plan, process = found.allocator.plan, found.allocator.process
+    assert found.peak == plan.requested <= plan.allocated
+    assert process.requested <= process.allocated <= process.reserved
+    assert plan.requested <= process.requested
 
 
 def test_running_out_of_memory_names_the_statement_and_the_next_step_works(net, tightest):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 
 import numpy as np
 import pytest
@@ -11,11 +12,13 @@ from torch import nn
 
 import remat_explorer as rx
 from remat_explorer.capture import trace
+from remat_explorer.capture.profiling.memory_meter import AllocatorBytes
 from remat_explorer.capture.step.training_step import TrainingStep
 from remat_explorer.errors import ExecutionError
 from remat_explorer.models import LoadedModel
 from remat_explorer.plan import Plan
 from remat_explorer.runtime import Interpreter
+from remat_explorer.runtime.measurement import Allocator
 from tests.runtime.random_schedules import checkpoint_all, random_schedule, solution_of
 
 SIZES = {"mlp": (8, None), "residual_net": (4, 32), "vgg16": (2, 32), "unet": (1, 64)}
@@ -71,6 +74,19 @@ def test_the_summary_says_what_was_predicted_and_measured(net):
     assert found.allocator is None
     assert found.eager is not None
     assert found.eager.peak > graph.resident_bytes
+
+
+def test_the_peaks_of_the_allocator_stand_beside_the_budget_in_text_and_json(net):
+    model, graph = net
+    found = run(checkpoint_all(graph), model)
+    counts = ("requested", "allocated", "reserved")
+    assert [found.to_document()[f"{name}{of}"] for name in counts for of in ("", "_peak")] == [None] * 6
+    allocator = Allocator(process=AllocatorBytes(300, 400, 500), plan=AllocatorBytes(30, 40, 50))
+    on_cuda = dataclasses.replace(found, allocator=allocator)
+    assert [on_cuda.to_document()[name] for name in counts] == [300, 400, 500]
+    assert [on_cuda.to_document()[f"{name}_peak"] for name in counts] == [30, 40, 50]
+    assert "CUDA, beside the budget: requested 30 B, allocated 40 B, reserved 50 B" in str(on_cuda)
+    assert "the whole process: requested 300 B, allocated 400 B, reserved 500 B" in str(on_cuda)
 
 
 def test_measuring_leaves_the_model_and_the_random_state_alone(net):
@@ -161,4 +177,5 @@ def test_on_cuda_memory_is_as_predicted_and_gradients_are_close(seed):
     assert abs(found.dynamic_error) <= 0.01
     assert found.equal
     assert found.allocator is not None
-    assert found.allocator.requested <= found.allocator.allocated <= found.allocator.reserved
+    process = found.allocator.process
+    assert process.requested <= process.allocated <= process.reserved

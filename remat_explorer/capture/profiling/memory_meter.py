@@ -8,8 +8,9 @@ On CUDA the caching allocator keeps the numbers itself.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,6 +18,8 @@ import torch
 from torch._C._autograd import _disable_profiler_legacy, _enable_profiler_legacy
 from torch._C._profiler import ProfilerConfig, ProfilerState, _ExperimentalConfig
 from torch.autograd.profiler import record_function
+
+from remat_explorer.quantities import format_bytes
 
 _SECTION = "remat_explorer.section"
 
@@ -98,23 +101,64 @@ def _sections(events: list[Any]) -> list[Reading]:
     return readings
 
 
+@dataclass(frozen=True)
+class AllocatorBytes:
+    """Bytes of the whole process on a CUDA device, by what is counted.
+
+    Attributes:
+        requested: what was asked for; storages and workspaces add up to it.
+        allocated: what was handed out, rounded up to the allocator's blocks.
+        reserved: what the allocator has taken from the driver, in use or not; memory runs out by it, and other tools
+            show it.
+    """
+
+    requested: int = 0
+    allocated: int = 0
+    reserved: int = 0
+
+    @classmethod
+    def of(cls, statistics: Mapping[str, int], which: str) -> AllocatorBytes:
+        """From what `torch.cuda.memory_stats` gives; ``which`` is "current" or "peak"."""
+        return cls(*(statistics[f"{field.name}_bytes.all.{which}"] for field in dataclasses.fields(cls)))
+
+    def most(self, other: AllocatorBytes) -> AllocatorBytes:
+        """The larger of each."""
+        return AllocatorBytes(*map(max, dataclasses.astuple(self), dataclasses.astuple(other)))
+
+    def since(self, start: AllocatorBytes, more: int = 0) -> AllocatorBytes:
+        """By how much each is larger than at the start, and ``more`` bytes added to it.
+
+        >>> print(AllocatorBytes(1100, 1536, 4096).since(AllocatorBytes(100, 512, 2048), more=24))
+        requested 1.00 KiB, allocated 1.02 KiB, reserved 2.02 KiB
+        """
+        pairs = zip(dataclasses.astuple(self), dataclasses.astuple(start), strict=True)
+        return AllocatorBytes(*(now - then + more for now, then in pairs))
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {format_bytes(size)}" for name, size in dataclasses.asdict(self).items())
+
+
 class CudaMeter:
     """Reads the caching allocator's own statistics.
 
-    Readings are requested bytes, which storages add up to. ``requested``, ``allocated`` (what was handed out, rounded
-    up) and ``reserved`` (what was taken from the driver) are peaks of the whole process over all sections.
+    Readings are requested bytes, which storages add up to. Blocks that earlier runs have left in the allocator's cache
+    are given back to the driver before it starts: they would count as reserved.
+
+    Attributes:
+        start: of the whole process, when the meter started.
+        peak: of the whole process, over all sections.
     """
 
     def __init__(self, device: torch.device) -> None:
         self.readings: list[Reading] = []
-        self.requested = self.allocated = self.reserved = 0
+        self.start = self.peak = AllocatorBytes()
         self._device = device
-        self._start = 0
 
     def __enter__(self) -> CudaMeter:
         gc.collect()
         torch.cuda.synchronize(self._device)
-        self._start = self._statistics()["requested_bytes.all.current"]
+        torch.cuda.empty_cache()
+        self.start = self.peak = AllocatorBytes.of(self._statistics(), "current")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -127,11 +171,9 @@ class CudaMeter:
     def section(self) -> Iterator[None]:
         """A section of the readings."""
         torch.cuda.reset_peak_memory_stats(self._device)
-        before = self._statistics()["requested_bytes.all.current"] - self._start
+        before, start = AllocatorBytes.of(self._statistics(), "current"), self.start.requested
         yield
         statistics = self._statistics()
-        highest = statistics["requested_bytes.all.peak"] - self._start
-        self.readings.append(Reading(before, highest, statistics["requested_bytes.all.current"] - self._start))
-        self.requested = max(self.requested, statistics["requested_bytes.all.peak"])
-        self.allocated = max(self.allocated, statistics["allocated_bytes.all.peak"])
-        self.reserved = max(self.reserved, statistics["reserved_bytes.all.peak"])
+        after, peak = (AllocatorBytes.of(statistics, which) for which in ("current", "peak"))
+        self.readings.append(Reading(before.requested - start, peak.requested - start, after.requested - start))
+        self.peak = self.peak.most(peak)

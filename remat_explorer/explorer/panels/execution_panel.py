@@ -123,14 +123,8 @@ def _marked(words: str) -> str:
 def _allocator(measurement: Any) -> list[list[str]]:
     if measurement.allocator is None:
         return []
-    counts = measurement.allocator
-    return [
-        [
-            "CUDA, whole process",
-            f"requested {format_bytes(counts.requested)} · allocated {format_bytes(counts.allocated)} · reserved "
-            f"{format_bytes(counts.reserved)}",
-        ]
-    ]
+    found = measurement.allocator
+    return [["CUDA, beside the budget", str(found.plan)], ["CUDA, whole process", str(found.process)]]
 
 
 def _largest(measurement: Any) -> str:

@@ -1,0 +1,38 @@
+"""What the meter for CUDA reads of an allocator, which is played by a stand-in here."""
+
+from __future__ import annotations
+
+from remat_explorer.capture.profiling.memory_meter import AllocatorBytes, CudaMeter, Reading
+from tests.capture.cuda_stand_in import GPU, SEGMENT, StandIn, gpu
+
+__all__ = ["gpu"]
+
+
+def test_sections_are_read_in_requested_bytes_since_the_start(gpu: StandIn):
+    gpu.take(1000)
+    with CudaMeter(GPU) as meter:
+        with meter.section():
+            kept, workspace = gpu.take(100), gpu.take(50)
+            gpu.free(workspace)
+        with meter.section():
+            gpu.free(kept)
+    assert meter.readings == [Reading(0, 150, 100), Reading(100, 100, 0)]
+
+
+def test_the_meter_knows_start_and_peak_of_all_three_counts(gpu: StandIn):
+    gpu.take(1000)
+    with CudaMeter(GPU) as meter:
+        with meter.section():
+            gpu.free(gpu.take(SEGMENT))
+        with meter.section():
+            gpu.take(10)
+    assert meter.start == AllocatorBytes(1000, 1024, SEGMENT)
+    assert meter.peak == AllocatorBytes(1000 + SEGMENT, 1024 + SEGMENT, 2 * SEGMENT)
+    assert meter.peak.since(meter.start, 1000) == AllocatorBytes(1000 + SEGMENT, 1000 + SEGMENT, 1000 + SEGMENT)
+
+
+def test_what_an_earlier_run_has_left_in_the_cache_is_not_reserved_for_this_one(gpu: StandIn):
+    gpu.free(gpu.take(100 * SEGMENT))
+    with CudaMeter(GPU) as meter, meter.section():
+        gpu.free(gpu.take(2 * SEGMENT))
+    assert meter.peak.reserved == 2 * SEGMENT
