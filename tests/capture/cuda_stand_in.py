@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -62,8 +63,8 @@ class StandIn:
     def memory_reserved(self, device: Any = None) -> int:
         return self.current["reserved_bytes"]
 
-    def mem_get_info(self, device: Any = None) -> tuple[int, int]:
-        return self.total - self.current["reserved_bytes"], self.total
+    def get_device_properties(self, device: Any = None) -> Any:
+        return SimpleNamespace(total_memory=self.total)
 
     def set_per_process_memory_fraction(self, fraction: float, device: Any = None) -> None:
         assert 0 <= fraction <= 1
@@ -77,7 +78,14 @@ class StandIn:
 
 
 FUNCTIONS = (
-    *("memory_stats", "reset_peak_memory_stats", "empty_cache", "memory_reserved", "mem_get_info", "synchronize"),
+    *(
+        "memory_stats",
+        "reset_peak_memory_stats",
+        "empty_cache",
+        "memory_reserved",
+        "get_device_properties",
+        "synchronize",
+    ),
     *("set_per_process_memory_fraction", "get_per_process_memory_fraction"),
 )
 
