@@ -216,7 +216,13 @@ def run_cells(run: dict[str, Any]) -> list[str]:
         optional(run["reserved"], format_bytes),
         format_overhead(run["predicted_overhead"]),
         optional(run["measured_overhead"], format_overhead),
-        "not compared" if None in equal else "equal" if all(equal) else different,
+        "not compared"
+        if None in equal
+        else "equal"
+        if all(equal)
+        else "varies"
+        if run["as_plain_varies"]
+        else different,
         optional(run["eager_peak"], format_bytes),
         optional(run["eager_seconds"], format_seconds),
     ]
@@ -227,6 +233,7 @@ def peer_cells(peer: dict[str, Any]) -> list[str]:
     measured, overhead = peer["measured_peak"], peer["overhead"]
     error = "" if not predicted else f"{(measured - peer['predicted_peak']) / peer['predicted_peak']:+.3%}"
     equal = "equal" if peer["gradients_equal"] and peer["buffers_equal"] else "DIFFER"
+    equal = "varies" if peer["as_plain_varies"] else equal
     cost = optional(peer["predicted_overhead"], format_overhead)
     over = optional(overhead, format_overhead)
     return [

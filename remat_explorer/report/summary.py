@@ -66,8 +66,9 @@ def _executed(contents: ReportContents) -> str:
     equal = {
         True: ", with the gradients of plain PyTorch bit for bit",
         False: ", with OTHER results",
+        None: ", with results that vary as those of plain PyTorch do" if measured.eager else "",
     }
-    return words + (equal[measured.equal] if measured.equal is not None else "") + "."
+    return words + equal[measured.equal] + "."
 
 
 def without_schedule(contents: ReportContents) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from remat_explorer.runtime.differences.sizes import Difference, Kind, differenc
 from remat_explorer.runtime.outcome import StepOutcome
 
 SHOWN = 3  # differences that are named
+AS_MUCH = 10  # times what plain PyTorch differs from itself: two pairs of runs differ by other amounts
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Comparison:
         differences: every output, gradient and buffer that differs, largest first.
         gradients_compared, buffers_compared: how many there are in both together.
         begins: where the difference begins; None if there is none, or if nobody looked for it.
+        varying: how far plain PyTorch is from itself when it runs again, as with kernels that add up in any order.
     """
 
     loss_difference: float
@@ -38,6 +40,7 @@ class Comparison:
     gradients_compared: int = 0
     buffers_compared: int = 0
     begins: Beginning | None = None
+    varying: tuple[Difference, ...] = ()
 
     @property
     def equal(self) -> bool:
@@ -45,23 +48,28 @@ class Comparison:
         return self.loss_difference == 0 and self.gradients_equal and self.buffers_equal and self.random_state_equal
 
     @property
+    def as_plain_varies(self) -> bool:
+        """Whether results differ, but only those that plain PyTorch does not repeat either, and by about as much."""
+        return bool(self.differences) and self.random_state_equal and not self._beyond(self.differences)
+
+    @property
     def gradients_text(self) -> str:
         """The gradients in words: "equal: max difference 0", or how many differ, by how much, and which most."""
         if self.gradients_equal:
             return f"equal: max difference {self.gradient_difference:g}"
-        return f"DIFFER {self._sizes('gradient', self.gradients_compared)}"
+        return self._verdict("DIFFER", "gradient", self.gradients_compared)
 
     @property
     def loss_text(self) -> str:
         """The loss or the outputs in words."""
         if self.loss_difference == 0:
             return "difference 0"
-        return f"DIFFERS {self._sizes('output')}"
+        return self._verdict("DIFFERS", "output")
 
     @property
     def buffers_text(self) -> str:
         """The buffers in words."""
-        return "equal" if self.buffers_equal else f"DIFFER {self._sizes('buffer', self.buffers_compared)}"
+        return "equal" if self.buffers_equal else self._verdict("DIFFER", "buffer", self.buffers_compared)
 
     @property
     def random_state_text(self) -> str:
@@ -92,10 +100,27 @@ class Comparison:
             "buffers_compared": self.buffers_compared,
             "differences": [difference.to_document() for difference in self.differences],
             "difference_begins": self.begins.to_document() if self.begins else None,
+            "varying": [difference.to_document() for difference in self.varying],
+            "as_plain_varies": self.as_plain_varies,
         }
 
-    def _sizes(self, kind: Kind, of: int = 0) -> str:
+    def _beyond(self, found: Iterable[Difference]) -> list[Difference]:
+        """Those of results that plain PyTorch repeats, or that are much larger than its own variation."""
+        own = {(one.kind, one.name): one.largest for one in self.varying}
+        return [one for one in found if not one.largest <= AS_MUCH * own.get((one.kind, one.name), 0.0)]
+
+    def _verdict(self, differ: str, kind: Kind, of: int = 0) -> str:
         found = [difference for difference in self.differences if difference.kind == kind]
+        beyond = self._beyond(found)
+        if beyond:
+            rest = len(found) - len(beyond)
+            more = f"; {rest} more vary in plain PyTorch, too" if rest else ""
+            return f"{differ} {self._sizes(beyond, of)}{more}"
+        own = [difference for difference in self.varying if difference.kind == kind]
+        vary = "varies as plain PyTorch's does" if differ == "DIFFERS" else "vary as plain PyTorch's do"
+        return f"{vary}, which differs from itself {self._sizes(own, of)}; the plan from it {self._sizes(found, of)}"
+
+    def _sizes(self, found: list[Difference], of: int = 0) -> str:
         both = [difference for difference in found if not difference.only_in]
         parts = [f"in {len(found)} of {of}"] if of else []
         if both:

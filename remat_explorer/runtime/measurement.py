@@ -116,8 +116,13 @@ class Measurement:
 
     @property
     def equal(self) -> bool | None:
-        """Whether loss, gradients, buffers and random state are plain PyTorch's, bit for bit; None without it."""
-        return None if self.eager is None else self.eager.comparison.equal
+        """Whether loss, gradients, buffers and random state are plain PyTorch's, bit for bit.
+
+        None without it, and where it does not repeat its own results (`Comparison.as_plain_varies`).
+        """
+        if self.eager is None or self.eager.comparison.as_plain_varies:
+            return None
+        return self.eager.comparison.equal
 
     @property
     def sound(self) -> bool:

@@ -26,6 +26,7 @@ from remat_explorer.runtime.comparison import Comparison, Final, compare
 from remat_explorer.runtime.differences.beginning import Beginning
 from remat_explorer.runtime.differences.fingerprints import Seen
 from remat_explorer.runtime.differences.search import ObservedPlan, find_beginning
+from remat_explorer.runtime.differences.sizes import Difference
 from remat_explorer.runtime.eager import Eager
 from remat_explorer.runtime.generated_step import generate
 from remat_explorer.runtime.hard_cap import hard_cap
@@ -113,7 +114,8 @@ class PlanBench:
             return found
         reason = ""
         try:
-            return dataclasses.replace(found, begins=self._beginning(reference))
+            begins, varying = self._beginning(reference)
+            return dataclasses.replace(found, begins=begins, varying=varying)
         except OutOfMemoryError:
             reason = "memory ran out"
         except ExecutionError:  # it was cancelled
@@ -126,7 +128,8 @@ class PlanBench:
             found, begins=Beginning(reason=f"where the difference begins could not be found out: {reason}")
         )
 
-    def _beginning(self, reference: Final) -> Beginning:
+    def _beginning(self, reference: Final) -> tuple[Beginning, tuple[Difference, ...]]:
+        """Where it begins, and how far plain PyTorch is from itself."""
         self.start.rewind()
         observed = ObservedPlan(self.interpreter, self.registers(), self.cancelled)
         final = Final(observed.outcome, self.start.states())
@@ -136,13 +139,13 @@ class PlanBench:
         again = Final(outcome.copied(), self.start.states())
         del outcome
         self.start.rewind()
-        repeats = self._compare(again, reference).equal
+        itself = self._compare(again, reference)
         found = self._compare(final, again)
         if found.equal:
             reason = "a second pair of runs was equal: results vary from run to run"
-            return Beginning(repeats=repeats, reason=reason)
+            return Beginning(repeats=itself.equal, reason=reason), itself.differences
         begins = find_beginning(observed, seen.fingerprints, {(one.kind, one.name) for one in found.differences})
-        return dataclasses.replace(begins, repeats=repeats)
+        return dataclasses.replace(begins, repeats=itself.equal), itself.differences
 
     def _compare(self, final: Final, reference: Final) -> Comparison:
         return compare(final, reference, dict(self.placed.model.named_buffers()))

@@ -189,6 +189,74 @@ def test_plain_pytorch_that_does_not_repeat_itself_is_told_apart():
     assert found.begins.phase == "backward"
 
 
+def test_results_that_plain_pytorch_does_not_repeat_are_not_called_different():
+    model, args = network(Wobble())
+    measurement = measured(checkpoint_all(rx.capture(model, args)), model, args)
+    found = comparison_of(measurement)
+    assert not found.gradients_equal
+    assert found.as_plain_varies
+    assert found.gradients_text.startswith(
+        "vary as plain PyTorch's do, which differs from itself in 4 of 6, by at most"
+    )
+    assert "; the plan from it in 4 of 6, by at most" in found.gradients_text
+    assert "use_deterministic_algorithms" in found.begins_text
+    assert "DIFFER" not in str(measurement)
+    assert (measurement.equal, measurement.sound) == (None, True)
+    assert measurement.to_document()["as_plain_varies"]
+    assert {entry["kind"] for entry in measurement.to_document()["varying"]} == {"gradient"}
+
+
+def test_a_plan_that_is_wrong_is_told_beside_results_that_vary(tampered):
+    model, args = network(Wobble())
+    graph = rx.capture(model, args)
+    tampered(graph.n - 1, lambda target: lambda *given, **named: target(*given, **named) + 1000)
+    measurement = measured(checkpoint_all(graph), model, args)
+    found = comparison_of(measurement)
+    assert found.varying
+    assert found.gradients_text.startswith("DIFFER in 1 of 6, by at most 1e+03")
+    assert found.gradients_text.endswith("; 3 more vary in plain PyTorch, too")
+    assert (measurement.equal, measurement.sound) == (False, False)
+
+
+def test_a_gradient_that_plain_pytorch_repeats_is_not_excused_by_another_that_varies():
+    one = torch.ones(2)
+    found = compare(final({"a": one, "b": one + 0.1}), final({"a": one, "b": one}), {})
+    own = compare(final({"a": one + 0.1, "b": one}), final({"a": one, "b": one}), {}).differences
+    assert not dataclasses.replace(found, varying=own).as_plain_varies
+    assert dataclasses.replace(found, varying=found.differences).as_plain_varies
+
+
+def test_other_random_numbers_are_not_excused():
+    one = torch.ones(2)
+    found = compare(final({"a": one}, 1), final({"a": 2 * one}, 2), {})
+    assert not dataclasses.replace(found, varying=found.differences).as_plain_varies
+
+
+def test_peers_are_told_that_eager_does_not_repeat_itself():
+    model, args = network(Wobble())
+    peers = rx.compare_peers(model, args, repeats=1, budgets=[1.0])
+    (budget,) = [peer for peer in peers if peer.name == "pytorch-budget"]
+    assert (budget.gradients_equal, budget.as_plain_varies) == (False, True)
+    assert "gradients vary as eager's do, by up to" in str(budget)
+    assert "DIFFER" not in str(budget)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device here")
+def test_on_a_gpu_sums_in_any_order_are_no_difference():
+    torch.manual_seed(0)
+    model, words = nn.Sequential(nn.Embedding(4, 64), nn.Linear(64, 64)).cuda(), torch.randint(4, (65536,)).cuda()
+    places = torch.randint(16, (65536, 64)).cuda()
+
+    def loss(y: torch.Tensor) -> torch.Tensor:  # added up atomically
+        return torch.zeros(16, 64, device="cuda").scatter_add(0, places, y).square().mean()
+
+    graph = rx.capture(model, (words,), loss=loss)
+    measurement = rx.measure(solution_of(checkpoint_all(graph)), model, (words,), loss=loss, repeats=1)
+    assert measurement.equal is not False
+    assert "DIFFER" not in str(measurement)
+
+
 def test_without_memory_for_the_search_the_measurement_says_so(tampered, monkeypatch):
     model, args = network(nn.Identity())
     graph = rx.capture(model, args)

@@ -6,6 +6,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+_ADVICE = "; torch.use_deterministic_algorithms(True) chooses kernels that repeat theirs, where there are such"
+
 
 @dataclass(frozen=True)
 class Beginning:
@@ -48,11 +50,12 @@ class Beginning:
         >>> Beginning(3, "1 mul", "backward", "1", "mul", "net.py:42", repeats=True).text
         "the difference begins at '1 mul' (backward, net.py:42)"
         >>> Beginning(repeats=False, reason="no operation gives what plain PyTorch does not have").text
-        'plain PyTorch gives other results when it runs again; no operation gives what plain PyTorch does not have'
+        'plain PyTorch gives other results when it runs again; no operation gives what plain PyTorch does not have; \
+torch.use_deterministic_algorithms(True) chooses kernels that repeat theirs, where there are such'
         """
         varies = "plain PyTorch gives other results when it runs again; " if self.repeats is False else ""
         if self.operation is None:
-            return varies + self.reason
+            return varies + self.reason + (_ADVICE if varies else "")
         where = ", ".join(filter(None, (self.phase, *self._origin, self.line)))
         named = f"{self.name!r} ({where})"
         begins = f"where {named} is computed again (statement {self.statement})" if self.again else f"at {named}"
@@ -63,7 +66,7 @@ class Beginning:
         if self.others:
             are = "1 more operation begins" if self.others == 1 else f"{self.others:,} more operations begin"
             parts.append(f"{are} a difference of its own" if self.others == 1 else f"{are} differences of their own")
-        return varies + "; ".join(parts)
+        return varies + "; ".join(parts) + (_ADVICE if varies else "")
 
     @property
     def _origin(self) -> tuple[str, ...]:

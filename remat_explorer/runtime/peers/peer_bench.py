@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from remat_explorer.capture.profiling.memory_meter import memory_meter
 from remat_explorer.capture.step.placement import Placed
 from remat_explorer.runtime.comparison import Comparison, Final, compare
+from remat_explorer.runtime.differences.sizes import Difference
 from remat_explorer.runtime.eager import Eager
 from remat_explorer.runtime.peers.contenders import Contender
 from remat_explorer.runtime.starting_point import StartingPoint
@@ -38,6 +39,7 @@ class PeerBench:
     def __init__(self, placed: Placed, training: Eager, resident_bytes: int) -> None:
         self._placed, self._resident = placed, resident_bytes
         self._start = StartingPoint(training, placed.device)
+        self._varying: tuple[Difference, ...] | None = None
 
     def run(self, contender: Contender) -> Ran:
         """One metered run after one that warms up. Results are valid until the next run."""
@@ -54,6 +56,12 @@ class PeerBench:
     def compare(self, ran: Ran, reference: Ran) -> Comparison:
         """How far results are from those of another run; a plan tells only the buffers that it writes."""
         return compare(ran.final, reference.final, dict(self._placed.model.named_buffers()))
+
+    def varying(self, eager: Contender, reference: Ran) -> tuple[Difference, ...]:
+        """How far eager PyTorch is from itself when it runs again; it runs when this is asked for the first time."""
+        if self._varying is None:
+            self._varying = self.compare(self.run(eager), reference).differences
+        return self._varying
 
     def seconds(
         self, contenders: Sequence[Contender], repeats: int, advance: Callable[[], None]

@@ -24,6 +24,7 @@ class PeerMeasurement:
         overhead: that time over eager's.
         gradients_equal, buffers_equal, rng_equal: equal bit for bit to eager's: gradients, buffers, random state after.
         gradient_difference: largest absolute difference from eager's gradients.
+        as_plain_varies: whether results differ, but only those that eager does not repeat either, and by about as much.
         plan: the plan on the uncontracted graph, for a peer that is one.
 
     >>> print(PeerMeasurement("checkpoint-blocks", problem="no blocks"))
@@ -45,6 +46,7 @@ class PeerMeasurement:
     gradient_difference: float | None = None
     problem: str | None = None
     plan: Plan | None = None
+    as_plain_varies: bool = False
 
     @property
     def title(self) -> str:
@@ -65,6 +67,7 @@ class PeerMeasurement:
             "buffers_equal": self.buffers_equal,
             "random_state_equal": self.rng_equal,
             "gradient_difference": self.gradient_difference,
+            "as_plain_varies": self.as_plain_varies,
             "problem": self.problem,
         }
 
@@ -78,11 +81,13 @@ class PeerMeasurement:
         if self.seconds is not None:
             relative = f" ({format_overhead(self.overhead)})" if self.overhead is not None else ""
             parts.append(format_seconds(self.seconds) + relative)
-        if self.gradients_equal is False:
+        if self.gradients_equal is False and self.as_plain_varies:
+            parts.append(f"gradients vary as eager's do, by up to {self.gradient_difference:g}")
+        elif self.gradients_equal is False:
             parts.append(f"gradients DIFFER by up to {self.gradient_difference:g}")
         elif self.gradients_equal:
             parts.append("gradients equal")
         for what, equal in (("buffers", self.buffers_equal), ("random state", self.rng_equal)):
             if equal is not None:
-                parts.append(f"{what} equal" if equal else f"{what} DIFFER")
+                parts.append(f"{what} equal" if equal else f"{what} {'vary' if self.as_plain_varies else 'DIFFER'}")
         return f"{self.title}: {', '.join(parts)}"

@@ -10,6 +10,7 @@ from remat_explorer.capture.joint.explain import first_line
 from remat_explorer.capture.out_of_memory import is_out_of_memory
 from remat_explorer.checker import replay
 from remat_explorer.errors import OutOfMemoryError
+from remat_explorer.runtime.comparison import Comparison
 from remat_explorer.runtime.peers.contenders import Contender
 from remat_explorer.runtime.peers.entries import Entry
 from remat_explorer.runtime.peers.peer_bench import PeerBench, Ran
@@ -38,8 +39,11 @@ def measured_in_turn(
             continue
         if entry is eager:
             reference = ran.copied()
-        measurements[entry] = _measurement(entry, ran, bench, reference)
+        peak, result = ran.peak, None if reference is None else bench.compare(ran, reference)
         del ran  # its gradients would take room from the next one
+        if result is not None and reference is not None and any(one.kind != "buffer" for one in result.differences):
+            result = dataclasses.replace(result, varying=bench.varying(eager, reference))
+        measurements[entry] = _measurement(entry, peak, result)
         progress.advance()
     contenders = [e for e in (eager, *others) if not isinstance(e, PeerMeasurement) and measurements[e].problem is None]
     seconds = bench.seconds(contenders, repeats, progress.advance)
@@ -49,20 +53,20 @@ def measured_in_turn(
     return list(measurements.values())
 
 
-def _measurement(contender: Contender, ran: Ran, bench: PeerBench, reference: Ran | None) -> PeerMeasurement:
-    measurement = PeerMeasurement(contender.name, contender.knob, ran.peak, plan=contender.plan)
+def _measurement(contender: Contender, peak: int, result: Comparison | None) -> PeerMeasurement:
+    measurement = PeerMeasurement(contender.name, contender.knob, peak, plan=contender.plan)
     if (plan := contender.plan) is not None:
         overhead = replay(plan)[0] / plan.graph.total_cost
         measurement = dataclasses.replace(measurement, predicted_peak=plan.peak, predicted_overhead=overhead)
-    if reference is None:  # eager did not run
+    if result is None:  # eager did not run
         return measurement
-    result = bench.compare(ran, reference)
     return dataclasses.replace(
         measurement,
         gradients_equal=result.gradients_equal,
         gradient_difference=result.gradient_difference,
         buffers_equal=result.buffers_equal,
         rng_equal=result.random_state_equal,
+        as_plain_varies=result.as_plain_varies,
     )
 
 
