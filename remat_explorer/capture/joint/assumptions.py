@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from remat_explorer.capture.joint.content import Derivation, Evaluation, Given, Part, derivations_of
+from remat_explorer.capture.joint.content import Derivation, Evaluation, Given, Part, derivations_of, numbers_of
 from remat_explorer.capture.step.autocast import no_autocast
 
 Kind = Literal["value", "size"]
@@ -82,21 +82,46 @@ class Assumptions:
             return self._broken(Evaluation(dict(model.named_buffers()), inputs))
 
     def _broken(self, evaluation: Evaluation) -> str:
+        """The first read that gives something else.
+
+        Numbers on a device are read together, when all of them are computed: until then they are taken for what the
+        plan was made for. What is computed from a number that was not as expected is of no interest.
+        """
+        waiting: list[tuple[Assumption, torch.Tensor]] = []
         for derivation in self._order:
+            readers = self._readers.get(derivation.number, [])
             try:
-                results = evaluation.call(derivation)
+                if readers and (number := evaluation.later(derivation)) is not None:
+                    waiting += [(read, number) for read in readers]
+                    evaluation.assume(derivation, readers[0].expected)
+                    results, readers = [], []
+                else:
+                    results = evaluation.call(derivation)
             except Exception as error:  # whatever an operator says of these inputs
                 read = next(read for read in self.reads if derivation in derivations_of([read.derivation]))
-                return f"nothing can be read out of {self._sources(read)} at {read.where()}: {error}"
-            for read in self._readers.get(derivation.number, ()):
-                found = read.found(results)
-                if not _same(found, read.expected):
-                    return (
-                        f"{_read(found, read.kind)} is read out of {self._sources(read)} at {read.where()}, but the "
-                        f"plan was made for {_read(read.expected, read.kind)}"
-                    )
+                failed = f"nothing can be read out of {self._sources(read)} at {read.where()}: {error}"
+                return self._broken_number(waiting) or failed
+            for read in readers:
+                if other := self._other(read, read.found(results)):
+                    return self._broken_number(waiting) or other
             evaluation.forget(self._over.get(derivation, ()))
-        return ""
+        return self._broken_number(waiting)
+
+    def _broken_number(self, waiting: Sequence[tuple[Assumption, torch.Tensor]]) -> str:
+        """The first of the numbers on a device that is another one, in words, or nothing; all are read at once."""
+        if not waiting:
+            return ""
+        numbers = numbers_of([tensor for _, tensor in waiting])
+        others = (self._other(read, found) for (read, _), found in zip(waiting, numbers, strict=True))
+        return next(filter(None, others), "")
+
+    def _other(self, read: Assumption, found: Any) -> str:
+        if _same(found, read.expected):
+            return ""
+        return (
+            f"{_read(found, read.kind)} is read out of {self._sources(read)} at {read.where()}, but the plan was made "
+            f"for {_read(read.expected, read.kind)}"
+        )
 
     def __str__(self) -> str:
         """The first reads, in words, or nothing."""

@@ -11,6 +11,9 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._mode_utils import no_dispatch
 
+aten = torch.ops.aten
+_NUMBERS = (aten._local_scalar_dense.default, aten.item.default, aten.is_nonzero.default)
+
 
 @dataclass(frozen=True, eq=False)
 class Given:
@@ -147,6 +150,20 @@ class Evaluation:
             self._results[derivation.number] = pytree.tree_leaves(derivation.operator(*args, **kwargs))
         return self._results[derivation.number]
 
+    def later(self, derivation: Derivation) -> torch.Tensor | None:
+        """The tensor of one entry that a derivation reads, if its device would have to be waited for; else None."""
+        if derivation.operator not in _NUMBERS:
+            return None
+        tensor = self._tensor(derivation.leaves[0])
+        if not waits_for(tensor):
+            return None
+        with torch.inference_mode(False), torch.no_grad(), no_dispatch():
+            return tensor.ne(0) if derivation.operator is aten.is_nonzero.default else tensor
+
+    def assume(self, derivation: Derivation, number: Any) -> None:
+        """Take a number for what the derivation reads."""
+        self._results[derivation.number] = [number]
+
     def forget(self, derivations: Iterable[Derivation]) -> None:
         """Let go of results."""
         for derivation in derivations:
@@ -156,3 +173,21 @@ class Evaluation:
         if isinstance(content, Part):
             return self._results[content.derivation.number][content.place]
         return content.tensor(self._buffers, self._inputs)
+
+
+def waits_for(tensor: torch.Tensor) -> bool:
+    """Whether Python has to wait for a device to know what is in a tensor."""
+    return tensor.device.type != "cpu"
+
+
+def numbers_of(tensors: Sequence[torch.Tensor]) -> list[Any]:
+    """The only entry of each tensor as Python has it, with one transfer for all of them.
+
+    >>> numbers_of([torch.tensor([3]), torch.tensor(0.5), torch.tensor(True)])
+    [3, 0.5, True]
+    """
+    with torch.inference_mode(False), torch.no_grad(), no_dispatch():
+        plain = [tensor.detach().resolve_conj().resolve_neg().reshape(1) for tensor in tensors]
+        together = torch.cat([tensor.view(torch.uint8) for tensor in plain]).cpu()
+        parts = together.split([tensor.element_size() for tensor in plain])
+        return [part.clone().view(tensor.dtype).item() for part, tensor in zip(parts, plain, strict=True)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
+from torch.nn import functional
 
 from remat_explorer.capture.alternatives.kernels.flat import CHUNK, chunks, flat
 
@@ -44,7 +45,13 @@ def pack(mask: torch.Tensor, out: torch.Tensor) -> None:
         # the product wraps around and the shift keeps its sign; the lowest byte of the result is right all the same
         words = mask[: 8 * whole].view(torch.int64) * _GATHER
         out[:whole].copy_(words.bitwise_right_shift_(56))
-    if rest := mask[8 * whole :].tolist():
+    last = mask[8 * whole :]
+    if not last.numel():
+        return
+    if last.device.type != "cpu":  # a list would have to wait for the device
+        pack(functional.pad(last, (0, 8 - last.numel())), out[whole:])
+    else:
+        rest = last.tolist()
         out[whole] = sum(weight for weight, bit in zip(_WEIGHTS, rest, strict=False) if bit)
 
 
