@@ -1,4 +1,9 @@
-"""The random number generator of a device, so that a repeated dropout draws the mask that it drew first."""
+"""The random number generator of a device, so that a repeated dropout draws the mask that it drew first.
+
+CUDA's generator is Philox (Salmon et al., SC 2011): a seed, and an offset that each kernel moves on by as much as it
+draws. Both are numbers of the host, which are read and set without waiting for the device. While a CUDA graph is
+captured, they are the graph's, and PyTorch refuses both.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +12,14 @@ import torch
 
 
 def generator_state(device: torch.device) -> np.ndarray:
-    """The state of a device's generator, uint8.
+    """The state of a device's generator: seed and offset on CUDA, uint64 of shape (2,), else uint8.
 
     It is kept outside of torch's allocator: the CPU generator's 5 kB would count as memory of the plan.
     """
-    state = torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
-    return state.numpy().copy()
+    if device.type == "cuda":
+        generator = _philox(device)
+        return np.array([generator.initial_seed(), generator.get_offset()], dtype=np.uint64)
+    return torch.get_rng_state().numpy().copy()
 
 
 def set_generator_state(state: np.ndarray, device: torch.device) -> None:
@@ -26,9 +33,17 @@ def set_generator_state(state: np.ndarray, device: torch.device) -> None:
     True
     """
     if device.type == "cuda":
-        torch.cuda.set_rng_state(torch.from_numpy(state), device)
+        generator, (seed, offset) = _philox(device), state.tolist()
+        if generator.initial_seed() != seed:
+            generator.manual_seed(seed)
+        generator.set_offset(offset)
     else:
         torch.set_rng_state(torch.from_numpy(state))
+
+
+def _philox(device: torch.device) -> torch.Generator:
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return torch.cuda.default_generators[index]
 
 
 class RandomStates:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo.device_interface  # keeps functions of torch.cuda when it is imported: not those of a stand-in
 
 ROUND, SEGMENT = 512, 2 * 2**20
 COUNTS = ("requested_bytes", "allocated_bytes", "reserved_bytes")

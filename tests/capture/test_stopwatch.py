@@ -17,8 +17,7 @@ from remat_explorer.capture.profiling.profiling import everything
 from remat_explorer.capture.profiling.profiling_run import ProfilingRun
 from remat_explorer.capture.profiling.storage_census import StorageCensus
 from remat_explorer.capture.stopwatch import LEAD, CudaLaps, laps_on
-
-GPU = torch.device("cuda", 0)
+from tests.capture.cuda_stand_in import GPU
 
 
 @dataclass
