@@ -26,10 +26,13 @@ class Allocator:
     Attributes:
         process: of the whole process, with everything else that lies on the device.
         plan: what the plan added to each, and the resident bytes: what stands beside a budget.
+        libraries: requested bytes that cuBLAS keeps from its first call on, for each thread: part of the process, and
+            of no plan.
     """
 
     process: AllocatorBytes
     plan: AllocatorBytes
+    libraries: int = 0
 
 
 @dataclass(frozen=True)
@@ -162,9 +165,9 @@ class Measurement:
         """Peaks of the process, and with ``_peak`` those of the plan; None on the CPU."""
         names = [field.name for field in dataclasses.fields(AllocatorBytes)]
         if self.allocator is None:
-            return dict.fromkeys([*names, *(f"{name}_peak" for name in names)])
+            return dict.fromkeys([*names, *(f"{name}_peak" for name in names), "library_workspaces"])
         plan = {f"{name}_peak": size for name, size in dataclasses.asdict(self.allocator.plan).items()}
-        return dataclasses.asdict(self.allocator.process) | plan
+        return dataclasses.asdict(self.allocator.process) | plan | {"library_workspaces": self.allocator.libraries}
 
     def __str__(self) -> str:
         verdict = "within" if self.within_budget else "ABOVE"
@@ -188,5 +191,8 @@ class Measurement:
         if self.missing:
             lines.append(f"not compared: {self.missing}")
         if self.allocator:
-            lines += [f"CUDA, beside the budget: {self.allocator.plan}", f"the whole process: {self.allocator.process}"]
+            lines += [
+                f"CUDA, beside the budget: {self.allocator.plan}",
+                f"the whole process: {self.allocator.process}; cuBLAS keeps {format_bytes(self.allocator.libraries)}",
+            ]
         return "\n".join(lines)

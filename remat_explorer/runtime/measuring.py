@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from remat_explorer.capture.profiling.memory_meter import released_library_workspaces
 from remat_explorer.capture.step.losses import Loss
 from remat_explorer.capture.step.placement import exact_kernels, place
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
@@ -94,6 +96,8 @@ def measure(
             bench.warm_up("checkpoint-all")
         advance()
         seconds = bench.timed(names, repeats, advance)
+        if allocator is not None:  # at the end, when every thread has called the libraries
+            allocator = dataclasses.replace(allocator, libraries=released_library_workspaces(placed.device))
         if done < total:
             advance(total - done)
     if hard_cap:

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from remat_explorer.capture.profiling.memory_meter import AllocatorBytes, CudaMeter, Reading
+import pytest
+import torch
+
+from remat_explorer.capture.profiling.memory_meter import (
+    AllocatorBytes,
+    CudaMeter,
+    Reading,
+    released_library_workspaces,
+)
 from tests.capture.cuda_stand_in import GPU, SEGMENT, StandIn, gpu
 
 __all__ = ["gpu"]
@@ -36,3 +44,26 @@ def test_what_an_earlier_run_has_left_in_the_cache_is_not_reserved_for_this_one(
     with CudaMeter(GPU) as meter, meter.section():
         gpu.free(gpu.take(2 * SEGMENT))
     assert meter.peak.reserved == 2 * SEGMENT
+
+
+def test_what_cublas_keeps_is_counted_as_it_is_given_up(gpu: StandIn, monkeypatch: pytest.MonkeyPatch):
+    gpu.take(1000)
+    kept = [gpu.take(32 * 2**20), gpu.take(2**20)]
+    clear = lambda: [gpu.free(kept.pop()) for _ in range(len(kept))]  # noqa: E731
+    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", clear, raising=False)
+    assert released_library_workspaces(GPU) == 33 * 2**20
+    assert released_library_workspaces(GPU) == 0
+    assert released_library_workspaces(torch.device("cpu")) == 0
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device here")
+def test_on_a_gpu_the_backward_pass_has_a_workspace_of_its_own():
+    released_library_workspaces(GPU)
+    x = torch.ones(512, 512, device=GPU, requires_grad=True)
+    y = (x @ x).sum()
+    alone = released_library_workspaces(GPU)
+    assert alone > 0
+    (x @ x).sum().backward()
+    del y
+    assert released_library_workspaces(GPU) == 2 * alone

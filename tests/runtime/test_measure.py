@@ -81,12 +81,55 @@ def test_the_peaks_of_the_allocator_stand_beside_the_budget_in_text_and_json(net
     found = run(checkpoint_all(graph), model)
     counts = ("requested", "allocated", "reserved")
     assert [found.to_document()[f"{name}{of}"] for name in counts for of in ("", "_peak")] == [None] * 6
-    allocator = Allocator(process=AllocatorBytes(300, 400, 500), plan=AllocatorBytes(30, 40, 50))
+    allocator = Allocator(process=AllocatorBytes(300, 400, 500), plan=AllocatorBytes(30, 40, 50), libraries=64)
     on_cuda = dataclasses.replace(found, allocator=allocator)
     assert [on_cuda.to_document()[name] for name in counts] == [300, 400, 500]
     assert [on_cuda.to_document()[f"{name}_peak"] for name in counts] == [30, 40, 50]
     assert "CUDA, beside the budget: requested 30 B, allocated 40 B, reserved 50 B" in str(on_cuda)
-    assert "the whole process: requested 300 B, allocated 400 B, reserved 500 B" in str(on_cuda)
+    assert on_cuda.to_document()["library_workspaces"] == 64
+    assert "the whole process: requested 300 B, allocated 400 B, reserved 500 B; cuBLAS keeps 64 B" in str(on_cuda)
+
+
+class Kept:
+    """A library that keeps a workspace from its first call on, as cuBLAS does."""
+
+    workspace: torch.Tensor | None = None
+
+
+@torch.library.custom_op("remat_explorer_tests::multiplied", mutates_args=())
+def multiplied(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    if Kept.workspace is None:
+        Kept.workspace = torch.empty(2**20)
+    return x @ y
+
+
+multiplied.register_fake(lambda x, y: x @ y)
+multiplied.register_autograd(
+    lambda ctx, g: (multiplied(g, ctx.saved_tensors[1].t()), multiplied(ctx.saved_tensors[0].t(), g)),
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+)
+
+
+class Multiplying(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(64, 64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return multiplied(multiplied(x, self.weight).tanh(), self.weight).square().mean()
+
+
+def test_a_workspace_that_a_library_keeps_is_there_before_any_meter_starts():
+    model, x = Multiplying(), torch.ones(256, 64)
+    Kept.workspace = None
+    graph = rx.profile(rx.capture(model, (x,)), model, (x,), repeats=1, refresh=True)
+    Kept.workspace = None
+    found = rx.measure(solution_of(checkpoint_all(graph)), model, (x,), repeats=1)
+    assert max(node.default.workspace for node in graph.operations) < 2**20
+    assert found.error == 0
+    Kept.workspace = None
+    for peer in rx.compare_peers(model, (x,), repeats=1, budgets=[1.0]):
+        assert peer.peak is None or peer.peak < graph.resident_bytes + 2**20
 
 
 def test_measuring_leaves_the_model_and_the_random_state_alone(net):

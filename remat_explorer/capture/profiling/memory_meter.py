@@ -177,3 +177,20 @@ class CudaMeter:
         after, peak = (AllocatorBytes.of(statistics, which) for which in ("current", "peak"))
         self.readings.append(Reading(before.requested - start, peak.requested - start, after.requested - start))
         self.peak = self.peak.most(peak)
+
+
+def released_library_workspaces(device: torch.device) -> int:
+    """Let cuBLAS give up the memory that it keeps from its first call on, and count its bytes; 0 on the CPU.
+
+    cuBLAS and cuBLASLt keep one workspace each for every thread and stream that has called them, 32 MiB for cuBLAS on
+    Hopper, or what CUBLAS_WORKSPACE_CONFIG and CUBLASLT_WORKSPACE_SIZE say. A backward pass of autograd is a thread of
+    its own. They come from PyTorch's allocator, and are there again at the next call.
+
+    Source: PyTorch's notes on CUDA semantics, "cuBLAS workspaces".
+    """
+    if device.type != "cuda":
+        return 0
+    torch.cuda.synchronize(device)
+    before = torch.cuda.memory_stats(device)["requested_bytes.all.current"]
+    torch._C._cuda_clearCublasWorkspaces()  # type: ignore[attr-defined]
+    return before - torch.cuda.memory_stats(device)["requested_bytes.all.current"]
