@@ -9,6 +9,8 @@ import pytest
 import torch
 import torch._dynamo.device_interface  # keeps functions of torch.cuda when it is imported: not those of a stand-in
 
+from remat_explorer.capture.profiling import memory_meter
+
 ROUND, SEGMENT = 512, 2 * 2**20
 COUNTS = ("requested_bytes", "allocated_bytes", "reserved_bytes")
 GPU = torch.device("cuda", 0)
@@ -95,6 +97,7 @@ FUNCTIONS = (
 def gpu(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     """The device, in the place of torch's functions."""
     stand_in = StandIn()
+    monkeypatch.setattr(memory_meter, "_EARLIER", {})
     for name in FUNCTIONS:
         monkeypatch.setattr(torch.cuda, name, getattr(stand_in, name))
     return stand_in

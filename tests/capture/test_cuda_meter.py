@@ -9,6 +9,7 @@ from remat_explorer.capture.profiling.memory_meter import (
     AllocatorBytes,
     CudaMeter,
     Reading,
+    peaks_of_process,
     released_library_workspaces,
 )
 from tests.capture.cuda_stand_in import GPU, SEGMENT, StandIn, gpu
@@ -44,6 +45,36 @@ def test_what_an_earlier_run_has_left_in_the_cache_is_not_reserved_for_this_one(
     with CudaMeter(GPU) as meter, meter.section():
         gpu.free(gpu.take(2 * SEGMENT))
     assert meter.peak.reserved == 2 * SEGMENT
+
+
+def metered(gpu: StandIn, size: int) -> None:
+    with CudaMeter(GPU) as meter, meter.section():
+        gpu.free(gpu.take(size))
+
+
+def test_peaks_of_the_process_outlast_meters_that_set_the_statistics_back(gpu: StandIn):
+    gpu.free(gpu.take(8 * SEGMENT))
+    for size in (2 * SEGMENT, SEGMENT):
+        metered(gpu, size)
+    assert gpu.resets == 2
+    assert gpu.memory_stats()["requested_bytes.all.peak"] == SEGMENT
+    assert peaks_of_process(GPU) == AllocatorBytes(8 * SEGMENT, 8 * SEGMENT, 8 * SEGMENT)
+    gpu.free(gpu.take(9 * SEGMENT))
+    assert peaks_of_process(GPU).requested == 9 * SEGMENT
+
+
+def test_what_a_meter_sees_is_a_peak_of_the_process(gpu: StandIn):
+    metered(gpu, 4 * SEGMENT)
+    metered(gpu, SEGMENT)
+    assert peaks_of_process(GPU).requested == 4 * SEGMENT
+
+
+def test_peaks_that_the_person_sets_back_count_anew(gpu: StandIn):
+    gpu.free(gpu.take(8 * SEGMENT))
+    metered(gpu, 2 * SEGMENT)
+    gpu.reset_peak_memory_stats()
+    gpu.free(gpu.take(SEGMENT))
+    assert [peaks_of_process(GPU).requested for _ in range(2)] == [SEGMENT] * 2
 
 
 def test_what_cublas_keeps_is_counted_as_it_is_given_up(gpu: StandIn, monkeypatch: pytest.MonkeyPatch):

@@ -138,11 +138,31 @@ class AllocatorBytes:
         return ", ".join(f"{name} {format_bytes(size)}" for name, size in dataclasses.asdict(self).items())
 
 
+_EARLIER: dict[int, tuple[AllocatorBytes, AllocatorBytes]] = {}  # by device: peaks until a meter ended, and then
+
+
+def peaks_of_process(device: torch.device) -> AllocatorBytes:
+    """Peaks of the process on a CUDA device, which meters keep though they set PyTorch's own statistics back.
+
+    They count from where the person has last called `torch.cuda.reset_peak_memory_stats`, as far as that can be seen.
+    """
+    now = AllocatorBytes.of(torch.cuda.memory_stats(device), "peak")
+    earlier, then = _EARLIER.get(device.index or 0, (now, now))
+    if now.most(then) != now:  # peaks only rise: somebody has set them back since then
+        del _EARLIER[device.index or 0]
+        return now
+    return now.most(earlier)
+
+
 class CudaMeter:
     """Reads the caching allocator's own statistics.
 
     Readings are requested bytes, which storages add up to. Blocks that earlier runs have left in the allocator's cache
     are given back to the driver before it starts: they would count as reserved.
+
+    The highest bytes within a section are told by peak statistics alone, which are set back before each section and
+    cannot be put back: `peaks_of_process` has what they would be. The allocator's history, which needs no such thing,
+    knows no allocated bytes.
 
     Attributes:
         start: of the whole process, when the meter started.
@@ -153,8 +173,10 @@ class CudaMeter:
         self.readings: list[Reading] = []
         self.start = self.peak = AllocatorBytes()
         self._device = device
+        self._earlier = AllocatorBytes()
 
     def __enter__(self) -> CudaMeter:
+        self._earlier = peaks_of_process(self._device)
         gc.collect()
         torch.cuda.synchronize(self._device)
         torch.cuda.empty_cache()
@@ -163,6 +185,8 @@ class CudaMeter:
 
     def __exit__(self, *_: object) -> None:
         torch.cuda.synchronize(self._device)
+        then = AllocatorBytes.of(self._statistics(), "peak")
+        _EARLIER[self._device.index or 0] = self._earlier.most(self.peak).most(then), then
 
     def _statistics(self) -> dict[str, int]:
         return torch.cuda.memory_stats(self._device)
