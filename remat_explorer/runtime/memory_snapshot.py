@@ -28,16 +28,20 @@ def require_cuda(device: torch.device) -> None:
 def recorded(device: torch.device, path: str | Path) -> Iterator[None]:
     """Record the allocations of the body and write them to ``path``, which pytorch.org/memory_viz opens.
 
-    The file is complete or not there: it is written under another name first.
+    The file is complete or not there: it is written under another name first. A recording of the person's goes on, and
+    is what is written.
 
     Raises:
         ExecutionError: as `require_cuda`.
     """
     require_cuda(device)
+    ours = not torch._C._cuda_isHistoryEnabled()  # type: ignore[attr-defined]
     with replacing(path) as temporary:
-        torch.cuda.memory._record_memory_history(max_entries=ENTRIES)
+        if ours:
+            torch.cuda.memory._record_memory_history(max_entries=ENTRIES)
         try:
             yield
             torch.cuda.memory._dump_snapshot(str(temporary))
         finally:
-            torch.cuda.memory._record_memory_history(enabled=None)
+            if ours:
+                torch.cuda.memory._record_memory_history(enabled=None)
