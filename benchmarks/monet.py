@@ -4,12 +4,14 @@ The part "speed" is how soon the joint problem is solved at full size.
 
     python benchmarks/monet.py --minutes 10
     python benchmarks/monet.py --models vgg16 --settings roofline --parts table1 figure6
+    python benchmarks/monet.py --settings cuda --profiled results/monet_paper.json
 
 Settings: "roofline" is MONeT's size with predicted costs, of which the weights alone are allocated; "cpu" are small
 batches, profiled, with schedules that are executed and measured; "cuda" is MONeT's size on a GPU, measured, where there
-is one. A network takes at most the given minutes in each setting. Every part is written when it is done, and not done
-again by the next run; --again does. Limits are of wall time, so the load of the machine stands beside each part. MONeT
-measured on a P100, with other costs and with workspace: not like for like.
+is one, or solved here as a GPU has profiled it (--profiled). A network takes at most the given minutes in each setting.
+Every part is written when it is done, and not done again by the next run; --again does. Limits are of wall time, so the
+load of the machine stands beside each part. MONeT measured on a P100, with other costs and with workspace: not like for
+like.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import argparse
 import json
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 from monet_models import NETWORKS, SETTINGS, WORKSPACE, Case, case_of, unavailable
@@ -48,29 +51,38 @@ def main() -> None:
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS))
     parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
     parser.add_argument("--minutes", type=float, default=10.0, help="of a network in a setting, at most (default: 10)")
+    parser.add_argument("--profiled", type=Path, metavar="FILE", help="of benchmarks/gpu.py: the graphs of cuda")
     parser.add_argument("--again", action="store_true", help="do parts that are done")
     options = parser.parse_args()
     warm_up()
     known = read()
     for setting in options.settings:
-        if word := unavailable(setting):
+        if word := unavailable(setting, options.profiled):
             print(f"{setting} is skipped: {word}", flush=True)
             continue
         for name in options.models:
             entry = known.setdefault(f"{setting}/{name}", {})
             missing = [part for part in options.parts if options.again or part not in entry]
-            run(name, setting, missing, 60 * options.minutes, entry, known)
+            run(name, setting, missing, 60 * options.minutes, entry, known, options.profiled)
     print(*(line for key, entry in known.items() for line in lines(key, entry)), sep="\n")
     publish("monet", COLUMNS, rows(known), known, **facts())
 
 
-def run(name: str, setting: str, parts: list[str], seconds: float, entry: dict[str, Any], known: Any) -> None:
+def run(
+    name: str,
+    setting: str,
+    parts: list[str],
+    seconds: float,
+    entry: dict[str, Any],
+    known: Any,
+    profiled: Path | None = None,
+) -> None:
     """The parts of one network in one setting, each written when it is done."""
     if not parts:
         return
     started = time.monotonic()
     try:
-        case: Case = case_of(name, setting)
+        case: Case = case_of(name, setting, profiled)
     except RematError as error:
         print(f"{setting}/{name} is skipped: {error}", flush=True)
         return

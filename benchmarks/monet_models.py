@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
+from gpu_parts.record import Record
+from gpu_parts.schedules import unpacked
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import remat_explorer as rx
 from remat_explorer.capture_options import KINDS
+from remat_explorer.errors import RematError
 from remat_explorer.graph import Graph
 
 ROOFLINE, CPU, CUDA = SETTINGS = ("roofline", "cpu", "cuda")
@@ -92,17 +96,28 @@ class Case:
     executable: tuple[Any, tuple[torch.Tensor, ...]] | None = None
 
 
-def unavailable(setting: str) -> str:
+def unavailable(setting: str, profiled: Path | None = None) -> str:
     """Why a setting cannot be had on this machine, or ""."""
-    return "no GPU here" if setting == CUDA and not torch.cuda.is_available() else ""
+    missing = setting == CUDA and profiled is None and not torch.cuda.is_available()
+    return "no GPU here" if missing else ""
 
 
-def case_of(name: str, setting: str) -> Case:
+def case_of(name: str, setting: str, profiled: Path | None = None) -> Case:
     """The network in a setting: captured, and where it is to run, profiled.
 
     At full size without a GPU nothing is allocated but the weights: the inputs are FakeTensors.
+
+    Args:
+        name: of `NETWORKS`.
+        setting: of `SETTINGS`.
+        profiled: what benchmarks/gpu.py wrote of its part monet_paper on a GPU, whose graphs are those of "cuda" then.
+
+    Raises:
+        RematError: if it holds no graph of this network.
     """
     network = NETWORKS[name]
+    if setting == CUDA and profiled is not None:
+        return _profiled(network, profiled)
     if setting == ROOFLINE:
         loaded = rx.models.load(name, batch=network.batch)
         with FakeTensorMode(allow_non_fake_inputs=True):
@@ -115,6 +130,14 @@ def case_of(name: str, setting: str) -> Case:
     graph = rx.capture(loaded.module, loaded.args, implementations="all")
     graph = rx.profile(dataclasses.replace(graph, name=name), loaded.module, loaded.args, device=setting)
     return Case(network, setting, graph, _size(loaded), (loaded.module, loaded.args))
+
+
+def _profiled(network: Network, path: Path) -> Case:
+    """The network as a GPU has profiled it; nothing of it can run here."""
+    entry = Record(path).units.get(network.name, {})
+    if "graph" not in entry:
+        raise RematError(f"{str(path)!r} holds no profiled graph of {network.name!r}")
+    return Case(network, CUDA, Graph.from_document(unpacked(entry["graph"])), entry["size"])
 
 
 def _size(loaded: Any) -> str:

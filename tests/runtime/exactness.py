@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -35,6 +36,7 @@ class Exactness:
     Args:
         model, args, kwargs, loss: as for `remat_explorer.capture`.
         outside: makes a loss of what the model returns, for one more road on which autograd goes on by itself.
+        device: where model and inputs lie.
     """
 
     def __init__(
@@ -44,8 +46,9 @@ class Exactness:
         kwargs: dict[str, Any] | None = None,
         loss: Loss | None = None,
         outside: Callable[[Any], torch.Tensor] | None = None,
+        device: torch.device = CPU,
     ) -> None:
-        self.outside = outside
+        self.outside, self.device = outside, device
         self.model, self.args, self.kwargs, self.loss = model, args, kwargs, loss
         self.program = trace(model, args, kwargs, loss)
         self.graph = self.program.graph
@@ -55,11 +58,11 @@ class Exactness:
     @cached_property
     def reference(self) -> Final:
         """Plain PyTorch's results, from `SEED`."""
-        eager = Eager(place(self.model, self.args, self.kwargs, "cpu"), self.loss)
+        eager = Eager(place(self.model, self.args, self.kwargs, str(self.device)), self.loss)
         torch.manual_seed(SEED)
         with exact_kernels():
             outcome = eager.run()
-        return Final(outcome.copied(), [generator_state(CPU)])
+        return Final(outcome.copied(), self._states())
 
     @cached_property
     def reference_outside(self) -> Final:
@@ -67,7 +70,7 @@ class Exactness:
         torch.manual_seed(SEED)
         with exact_kernels():
             outcome = self._differentiated(self.model(*self.args, **(self.kwargs or {})))
-        return Final(outcome, [generator_state(CPU)])
+        return Final(outcome, self._states())
 
     def schedule(self, seed: int, dropped: float, flipped: float) -> Schedule:
         """A random valid schedule; gradients are computed again in it, too."""
@@ -76,8 +79,8 @@ class Exactness:
     def compare(self, schedule: Schedule) -> dict[str, Comparison]:
         """The interpreter, generated code and a training step, each compared with plain PyTorch."""
         plan = Plan.of(schedule)
-        interpreter, generated = Interpreter(plan, self.program, CPU), generate(plan, self.program, CPU)
-        halves = Halves.of(plan, self.program, CPU)
+        interpreter, generated = Interpreter(plan, self.program, self.device), generate(plan, self.program, self.device)
+        halves = Halves.of(plan, self.program, self.device)
         roads: dict[str, Callable[[], StepOutcome]] = {
             "interpreter": lambda: interpreter.run(self.program.bind(self.model, self.tensors)),
             "generated code": lambda: generated.run(self.program.bind(self.model, self.tensors)),
@@ -86,14 +89,17 @@ class Exactness:
         if self.outside is not None:
             roads["loss outside"] = lambda: self._trained_outside(halves)
         found = {}
-        with torch.random.fork_rng(), exact_kernels():
+        with torch.random.fork_rng([self.device] if self.device != CPU else []), exact_kernels():
             for name, run in roads.items():
                 torch.manual_seed(SEED)
                 outcome = run()
-                final = Final(outcome, [generator_state(CPU)])
+                final = Final(outcome, self._states())
                 reference = self.reference_outside if name == "loss outside" else self.reference
                 found[name] = compare(final, reference, self.initial)
         return found
+
+    def _states(self) -> list[np.ndarray]:
+        return [generator_state(device) for device in dict.fromkeys((CPU, self.device))]
 
     def _trained(self, halves: Halves) -> StepOutcome:
         """One step through autograd."""

@@ -24,15 +24,35 @@ LAYER = "2"  # the second convolution: the first has no input gradient
 
 def figure_7(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
     """Every implementation of a convolution with 3 x 3 kernels, measured on this machine."""
+    (before, after), side = CHANNELS[settings], SIDE[settings]
+    graph = profiled_convolution(settings, progress)
+    hear = heard(progress, "convolution")
+    solution = solve(graph, BUDGET, "monet", SECONDS[settings], on_progress=hear, cancelled=cancelled)
+    schedule = solution.schedule or checkpoint_all(graph)
+    operation = convolution_of(graph, LAYER)
+    rows = rows_of(schedule, operation)
+    size = f"{before} to {after} channels at {side} x {side} pixels, batch {BATCH[settings]}"
+    return Outcome(_sentence(size, rows), tuple(rows), lambda: _draw(schedule, operation))
+
+
+def profiled_convolution(settings: Settings, progress: Tell, device: str = "auto") -> Graph:
+    """The graph of two convolutions with every implementation measured, on CUDA where there is one.
+
+    Args:
+        settings: which size.
+        progress: is told how many are measured.
+        device: "auto", "cpu" or "cuda".
+    """
     import torch
     from torch import nn
 
     from remat_explorer.capture import capture, profile
+    from remat_explorer.capture.step.placement import torch_device
 
-    (before, after), side = CHANNELS[settings], SIDE[settings]
+    target, (before, after), side = torch_device(device), CHANNELS[settings], SIDE[settings]
     first, second = nn.Conv2d(before, before, 3, padding=1), nn.Conv2d(before, after, 3, padding=1)
-    module = nn.Sequential(first, nn.ReLU(), second, nn.ReLU())
-    args = (torch.randn(BATCH[settings], before, side, side),)
+    module = nn.Sequential(first, nn.ReLU(), second, nn.ReLU()).to(target)
+    args = (torch.randn(BATCH[settings], before, side, side, device=target),)
 
     def loss(output: torch.Tensor) -> torch.Tensor:
         return output.mean()
@@ -41,14 +61,7 @@ def figure_7(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcom
         progress(f"measuring {done} of {total} implementations")
 
     graph = capture(module, args, loss=loss, implementations=KINDS)
-    graph = profile(graph, module, args, loss=loss, on_progress=tell)
-    hear = heard(progress, "convolution")
-    solution = solve(graph, BUDGET, "monet", SECONDS[settings], on_progress=hear, cancelled=cancelled)
-    schedule = solution.schedule or checkpoint_all(graph)
-    operation = convolution_of(graph, LAYER)
-    rows = rows_of(schedule, operation)
-    size = f"{before} to {after} channels at {side} x {side} pixels, batch {BATCH[settings]}"
-    return Outcome(_sentence(size, rows), tuple(rows), lambda: _draw(schedule, operation))
+    return profile(graph, module, args, loss=loss, device=str(target), on_progress=tell)
 
 
 def convolution_of(graph: Graph, module: str) -> int:

@@ -1,0 +1,169 @@
+"""Predicted against measured: peak (requested, allocated, reserved) and overhead, for each model at four budgets.
+
+The peaks of the allocator are those of one step from an empty cache, so that reserved bytes are the step's own. The
+profiled graph and every schedule go into the file: what predicts reserved bytes can be held against them later.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+import remat_explorer as rx
+from gpu_parts.models import Loaded, load, names
+from gpu_parts.record import STOPPED
+from gpu_parts.schedules import SHARES, Given, Schedules, given, packed, packed_graph
+from gpu_parts.work import Work
+from remat_explorer.capture import trace
+from remat_explorer.capture.operations.program import Program
+from remat_explorer.capture.step.placement import exact_kernels, place, torch_device
+from remat_explorer.capture.step.training_step import TrainingStep
+from remat_explorer.errors import RematError
+from remat_explorer.runtime.generated_step import generate
+from remat_explorer.runtime.measurement import Measurement
+from remat_explorer.solution import Solution
+
+REPEATS = 2
+TIME_LIMIT = 8.0  # seconds for each schedule that is solved here
+SHOWN = 3  # statements that are named where memory is not as predicted
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A profiled model whose schedules are being solved; it is not on the device meanwhile."""
+
+    name: str
+    graph: rx.Graph
+    schedules: dict[str, Future[Any] | Given]
+    seconds: float
+
+
+def run(work: Work) -> None:
+    """Measure model after model; the schedules of the next one are solved meanwhile."""
+    schedules = Schedules(work.bundle, 1.0 if work.tiny else TIME_LIMIT)
+    waiting = work.waiting(names(work.tiny))
+    upcoming: Prepared | None = None
+    while (name := next(waiting, None)) or upcoming:
+        prepared, upcoming = upcoming, None
+        if name:
+            with work.attempt(name):
+                upcoming = prepare(name, work, schedules)
+        if prepared is not None and work.left > 0:
+            with work.attempt(prepared.name):
+                _measure(prepared, work)
+    schedules.close()
+
+
+def prepare(name: str, work: Work, schedules: Schedules) -> Prepared:
+    """Capture and profile a model, and begin to solve."""
+    begun = time.monotonic()
+    loaded = load(name, work.device, work.tiny)
+    graph = rx.profile(
+        loaded.graph(), loaded.module, loaded.args, device=work.device, repeats=REPEATS, on_progress=quiet
+    )
+    del loaded
+    emptied(work.device)
+    prepared = Prepared(name, graph, schedules.of(name, graph), time.monotonic() - begun)
+    print(f"{name}: captured and profiled in {prepared.seconds:.0f} s", flush=True)
+    return prepared
+
+
+def _measure(prepared: Prepared, work: Work) -> None:
+    """Every budget of a model; what is there is written after each."""
+    name, graph = prepared.name, prepared.graph
+    loaded = load(name, work.device, work.tiny)
+    entry: dict[str, Any] = {
+        "size": loaded.size,
+        "operations": graph.n,
+        "graph": packed_graph(graph),
+        "checkpoint_all_peak": graph.summary().peak,
+        "prepare_seconds": round(prepared.seconds, 1),
+        "runs": [],
+    }
+    program = trace(loaded.module, loaded.args, options=graph.options)
+    for share in SHARES:
+        if work.left <= 0 and entry["runs"]:
+            entry[STOPPED] = "not every budget"
+            break
+        entry["runs"].append({"share": share, **_measured(loaded, prepared, share, program, work)})
+        work.keep(name, entry, running=name)
+        last = entry["runs"][-1]
+        print(f"{name} {share}: {last.get('problem') or format(last['error'], '+.3%')}", flush=True)
+    work.keep(name, entry)
+    del loaded, program
+    emptied(work.device)
+
+
+def _measured(loaded: Loaded, prepared: Prepared, share: str, program: Program, work: Work) -> dict[str, Any]:
+    found = given(prepared.schedules[share], prepared.graph)
+    solution = found.solution
+    entry: dict[str, Any] = {"source": found.source, "status": str(solution.status), "budget": solution.budget}
+    if solution.schedule is None:
+        return entry | {"problem": str(solution)}
+    document = solution.to_document()
+    entry |= {"gap": solution.gap, "solve_seconds": solution.seconds}
+    entry["schedule"] = packed({"R": document["R"], "S": document["S"], "strategy": solution.strategy})
+    try:
+        measured = rx.measure(solution, loaded.module, loaded.args, device=work.device, repeats=REPEATS)
+        entry |= measured.to_document() | {"deviations": deviations(measured)}
+        return entry | {"step": allocator_peaks(solution, loaded, program, work.device)}
+    except RematError as error:
+        return entry | {"problem": str(error)}
+
+
+def deviations(measured: Measurement) -> list[dict[str, Any]]:
+    """The statements at which memory differs most from what was predicted."""
+    predicted = measured.predicted.during
+    apart = measured.during - predicted
+    worst = sorted(range(len(apart)), key=lambda i: -abs(int(apart[i])))[:SHOWN]
+    return [
+        {
+            "statement": measured.plan.text(measured.plan.statements[i]),
+            "predicted": int(predicted[i]),
+            "measured": int(measured.during[i]),
+        }
+        for i in worst
+        if apart[i]
+    ]
+
+
+def allocator_peaks(solution: Solution, loaded: Loaded, program: Program, device: str) -> dict[str, int] | None:
+    """Peaks of the allocator in one step of generated code that begins with an empty cache; None on the CPU.
+
+    Before it, the step runs once, since libraries take workspace on their first call. ``before`` are bytes that were
+    there already: parameters, inputs, and that workspace.
+    """
+    if not device.startswith("cuda") or solution.plan is None:
+        return None
+    target = torch_device(device)
+    step = generate(solution.plan, program, target)
+    placed = place(loaded.module, loaded.args, None, device)
+    tensors = TrainingStep(placed.model, placed.args, {}, None).tensors(placed.args, {})
+    kinds = ("requested_bytes", "allocated_bytes", "reserved_bytes")
+    with exact_kernels(), torch.random.fork_rng([target]):
+        step.run(program.bind(placed.model, tensors))
+        emptied(device)
+        statistics = torch.cuda.memory_stats(target)
+        before = {f"{kind}_before": statistics[f"{kind}.all.current"] for kind in kinds}
+        torch.cuda.reset_peak_memory_stats(target)
+        step.run(program.bind(placed.model, tensors))
+        torch.cuda.synchronize(target)
+        statistics = torch.cuda.memory_stats(target)
+    return {kind: statistics[f"{kind}.all.peak"] for kind in kinds} | before
+
+
+def emptied(device: str) -> None:
+    """Give back what nothing holds any more."""
+    gc.collect()
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+
+
+def quiet(done: int, total: int) -> None:
+    """No bar."""

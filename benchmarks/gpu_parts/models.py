@@ -1,0 +1,144 @@
+"""The models of the measurements: the zoo at sizes of several GB, and large ones at tens of GB."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import remat_explorer as rx
+from remat_explorer.graph import Graph
+
+Size = tuple[int, int | None, int | None]  # batch, pixels, tokens
+TINY: Size = (2, 64, 16)
+ZOO: dict[str, Size] = {  # in an order of value: what comes last may be missing
+    "resnet50": (64, 224, None),
+    "vgg16": (64, 224, None),
+    "gpt2": (4, None, 1024),
+    "mobilenet_v1": (160, 224, None),
+    "unet": (12, 416, None),
+    "bert": (8, None, 512),
+    "googlenet": (128, 224, None),
+    "mobilenet_v2": (112, 224, None),
+    "unet_monet": (4, 416, None),
+    "vit": (48, 224, None),
+    "resnet18": (256, 224, None),
+    "densenet121": (48, 224, None),
+    "vgg19": (64, 224, None),
+    "segnet": (12, 416, None),
+    "fcn8": (12, 416, None),
+    "linear32": (16, 224, None),
+    "residual_net": (8192, 32, None),
+    "chain": (2**18, None, None),
+    "mlp": (2**18, None, None),
+    "densenet161": (24, 224, None),
+}
+LARGE: dict[str, tuple[str, Size]] = {  # the model of the zoo, or of `_BUILT`
+    "resnet50 large": ("resnet50", (512, 224, None)),
+    "gpt2 large batch": ("gpt2", (20, None, 1024)),
+    "llama 1B": ("llama", (4, None, 2048)),
+    "vit large batch": ("vit", (320, 224, None)),
+}
+TINY_MODELS = ("mlp", "residual_net", "llama 1B")
+FIRST_ZOO = 6  # models of the zoo that come before the large ones
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """A model that returns its loss, with inputs, on a device.
+
+    Attributes:
+        name: in the tables.
+        size: in words.
+        module, args: what runs.
+        make_args: makes the inputs anew.
+    """
+
+    name: str
+    size: str
+    module: nn.Module
+    make_args: Callable[[], tuple[torch.Tensor, ...]]
+
+    @cached_property
+    def args(self) -> tuple[torch.Tensor, ...]:
+        """The inputs."""
+        return self.make_args()
+
+    def graph(self, **options: Any) -> Graph:
+        """The captured graph, for which inputs need not fit into memory; ``options`` are those of `rx.capture`."""
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            fakes = self.make_args()
+        return rx.capture(self.module, fakes, **options)
+
+
+def names(tiny: bool) -> list[str]:
+    """All models, in an order of value."""
+    zoo = list(ZOO)
+    return list(TINY_MODELS) if tiny else [*zoo[:FIRST_ZOO], *LARGE, *zoo[FIRST_ZOO:]]
+
+
+def load(name: str, device: str, tiny: bool = False) -> Loaded:
+    """A model at its size, on a device; the same weights and inputs at every load."""
+    base, size = LARGE[name] if name in LARGE else (name, ZOO[name])
+    batch, image, sequence = TINY if tiny else size
+    if base in _BUILT:
+        return _BUILT[base](name, batch, sequence or TINY[2] or 1, device, tiny)
+    published = rx.models.published_size(base)
+    image, sequence = (image if published.image else None), (sequence if published.sequence else None)
+    loaded = rx.models.load(base, batch, image, sequence, device=device)
+    words = str(rx.models.Size(loaded.batch, loaded.image, loaded.sequence))
+    return Loaded(name, words, loaded.module, loaded.make_args)
+
+
+class WithLabels(nn.Module):
+    """A language model of transformers that learns to predict its own input."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        return self.model(input_ids=words, labels=words).loss
+
+
+def _llama(name: str, batch: int, tokens: int, device: str, tiny: bool) -> Loaded:
+    """A decoder with the sizes of Llama 3.2 1B and random weights, in bfloat16."""
+    import transformers
+
+    widths: dict[str, Any] = {
+        "hidden_size": 2048,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 16,
+        "vocab_size": 128256,
+    }
+    if tiny:
+        widths: dict[str, Any] = {
+            "hidden_size": 64,
+            "intermediate_size": 128,
+            "num_hidden_layers": 2,
+            "vocab_size": 256,
+        }
+    heads: dict[str, Any] = {"num_attention_heads": 32, "num_key_value_heads": 8}
+    if tiny:
+        heads = {"num_attention_heads": 4, "num_key_value_heads": 1}
+    configuration = transformers.LlamaConfig(
+        **widths, **heads, max_position_embeddings=tokens, tie_word_embeddings=True, use_cache=False
+    )
+    torch.manual_seed(0)
+    with torch.device(device):
+        model: Any = transformers.LlamaForCausalLM(configuration)
+    module = WithLabels(model.to(torch.bfloat16).train())
+
+    def make_args() -> tuple[torch.Tensor, ...]:
+        draw = torch.Generator().manual_seed(0)
+        return (torch.randint(widths["vocab_size"], (batch, tokens), generator=draw).to(device),)
+
+    return Loaded(name, f"batch {batch}, {tokens} tokens", module, make_args)
+
+
+_BUILT = {"llama": _llama}

@@ -1,0 +1,36 @@
+"""Schedules for the bundle: captured without a GPU, priced by the rates of the nearest device, and solved here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gpu_parts.costs import RATES
+from gpu_parts.models import load
+from gpu_parts.schedules import SHARES, file_of, read_bundled, solve_share, write_bundled
+from remat_explorer.graph import Graph
+
+
+def captured(name: str, tiny: bool) -> tuple[Graph, str]:
+    """The graph of a model as it is without a GPU, and the size in words.
+
+    Where a capture for CUDA without a GPU is to be had, its place is here.
+    """
+    loaded = load(name, "cpu", tiny)
+    return loaded.graph(device=RATES), loaded.size
+
+
+def solve_model(bundle: Path, name: str, tiny: bool, time_limit: float) -> str:
+    """Solve what the bundle lacks of a model, write it, and say how it went."""
+    graph, size = captured(name, tiny)
+    known: dict[str, Any] = read_bundled(bundle, name) or {}
+    if known.get("structure") != graph.structure:
+        known = {"model": name, "size": size, "structure": graph.structure, "rates": RATES, "solutions": {}}
+    statuses = []
+    for share in SHARES:
+        if share not in known["solutions"]:
+            found, _ = solve_share(graph, share, time_limit)
+            known["solutions"][share] = found.to_document()
+            write_bundled(file_of(bundle, name), known)
+        statuses.append(f"{share} {known['solutions'][share]['status']}")
+    return f"{graph.n} operations, {', '.join(statuses)}"

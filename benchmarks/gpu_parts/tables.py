@@ -1,0 +1,330 @@
+"""The tables of a folder of results, as Markdown. Loads no torch.
+
+A column is a `Column`: a title, and a function from an entry to a text or a number of bytes. What a later program adds
+to the file, such as predicted reserved bytes, becomes a column by one more line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from report import table
+
+from gpu_parts.catalogue import PARTS
+from gpu_parts.record import PROBLEM, STOPPED, Record
+from gpu_parts.spread import QUANTILES, by_type_rows, spread_rows
+from remat_explorer.quantities import format_bytes, format_overhead, format_seconds
+
+Entry = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its title, and the cell of an entry; what is missing is an empty cell."""
+
+    title: str
+    cell: Callable[[Entry], Any]
+
+    def text(self, entry: Entry) -> str:
+        """The cell in words."""
+        try:
+            found = self.cell(entry)
+        except (KeyError, TypeError, ZeroDivisionError):
+            return ""
+        return "" if found is None else str(found)
+
+
+def tables(found: Mapping[str, Record]) -> str:
+    """Every part that has a file: its table, what was stopped, and what failed."""
+    blocks = []
+    for name, part in PARTS.items():
+        if name not in found:
+            blocks.append(f"## {part.title} (`{name}`)\n\nnot run")
+            continue
+        record = found[name]
+        blocks.append(f"## {part.title} (`{name}`)\n\n{where(record)}\n\n{TABLES[name](record)}{left(record)}")
+    return "\n\n".join(blocks)
+
+
+def where(record: Record) -> str:
+    """Machine and time of a record, on one line."""
+    facts = record.machine
+    parts = [f"{facts.get('device', 'no device')}", f"PyTorch {facts.get('torch', 'unknown')}"]
+    parts += [f"CUDA {facts['cuda']}, cuDNN {facts['cudnn']}"] if "cuda" in facts else []
+    done = len(record.names) - len(record.missing)
+    return f"{', '.join(parts)}; {done} of {len(record.names)} done in {record.seconds:.0f} s."
+
+
+def left(record: Record) -> str:
+    """What was stopped or failed, one line each; nothing is left out in silence."""
+    lines = [record.words] if record.words else []
+    for name, entry in record.units.items():
+        if PROBLEM in entry and entry.get("outcome") is None:
+            lines.append(f"{name}: {shortened(entry[PROBLEM])}")
+        if STOPPED in entry:
+            lines.append(f"{name}: stopped, {entry[STOPPED]}")
+    return "".join(f"\n- {line}" for line in lines)
+
+
+def shortened(words: str, limit: int = 220) -> str:
+    """The first line of an error, not longer than ``limit``."""
+    line = " ".join(words.split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def rows_table(columns: tuple[Column, ...], entries: list[dict[str, Any]]) -> str:
+    """A table of entries; a sentence where there is none."""
+    if not entries:
+        return "nothing was measured"
+    rows = [[column.text(entry).replace("|", "/") for column in columns] for entry in entries]
+    return table([column.title for column in columns], rows)
+
+
+def of_bytes(*path: str) -> Callable[[Entry], Any]:
+    """A number of bytes deep in an entry, in words."""
+    return lambda entry: _optional(_deep(entry, path), format_bytes)
+
+
+def of(*path: str, show: Callable[[Any], Any] = str) -> Callable[[Entry], Any]:
+    """Anything deep in an entry, in words."""
+    return lambda entry: _optional(_deep(entry, path), show)
+
+
+def _deep(entry: Any, path: tuple[str, ...]) -> Any:
+    for key in path:
+        entry = None if entry is None else entry.get(key)
+    return entry
+
+
+def _optional(value: Any, show: Callable[[Any], Any]) -> Any:
+    return None if value is None else show(value)
+
+
+def results(run: Entry) -> str | None:
+    """Whether results are plain PyTorch's, bit for bit."""
+    equal = [run.get(key) for key in ("gradients_equal", "buffers_equal", "random_state_equal")]
+    if None in equal:
+        return None
+    if all(equal) and not run.get("loss_difference"):
+        return "equal"
+    begins = run.get("difference_begins") or {}
+    repeats = "; plain PyTorch differs from itself" if begins.get("repeats") is False else ""
+    return f"differ by {run['gradient_difference']:.2g}{repeats}"
+
+
+def _share(value: float) -> str:
+    return f"{value:+.3%}"
+
+
+MEMORY = (
+    Column("model", of("model")),
+    Column("size", of("size")),
+    Column("budget", of("share")),
+    Column("schedule", of("source")),
+    Column("predicted", of_bytes("predicted_peak")),
+    Column("measured", of_bytes("measured_peak")),
+    Column("error", of("error", show=_share)),
+    Column("without resident", of("dynamic_error", show=_share)),
+    Column("requested", of_bytes("step", "requested_bytes")),
+    Column("allocated", of_bytes("step", "allocated_bytes")),
+    Column("reserved", of_bytes("step", "reserved_bytes")),
+    # Column("reserved, predicted", of_bytes("predicted_reserved")): graph and schedule of each run are in the file
+    Column("cost predicted", of("predicted_overhead", show=format_overhead)),
+    Column("time measured", of("measured_overhead", show=format_overhead)),
+    Column("results", results),
+    Column("plain: peak", of_bytes("eager_peak")),
+    Column("plain: time", of("eager_seconds", show=format_seconds)),
+    Column("note", lambda run: shortened(run.get(PROBLEM) or run.get("missing") or "", 120) or None),
+)
+
+
+def memory(record: Record) -> str:
+    """One row for each model and budget."""
+    rows = [
+        {"model": name, "size": entry.get("size")} | run
+        for name, entry in record.units.items()
+        for run in entry.get("runs", [])
+    ]
+    return rows_table(MEMORY, rows)
+
+
+def marked_tests(record: Record) -> str:
+    """How many tests passed, failed and were skipped, and every failure."""
+    counts: dict[str, int] = {}
+    for entry in record.units.values():
+        outcome = entry.get("outcome", "crashed" if PROBLEM in entry else "stopped")
+        counts[outcome] = counts.get(outcome, 0) + 1
+    failed = [{"test": name} | entry for name, entry in record.units.items() if entry.get("outcome") == "failed"]
+    words = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())) or "no test has run"
+    columns = (Column("test", of("test")), Column("what it says", lambda entry: shortened(entry[PROBLEM][-220:])))
+    return f"{words}\n\n{rows_table(columns, failed)}" if failed else words
+
+
+EXACTNESS = (
+    Column("model", of("model")),
+    Column("setting", of("setting")),
+    Column("results", results),
+    Column("begins", lambda run: shortened((run.get("difference_begins") or {}).get("text", ""), 80) or None),
+    Column("recomputations", of("recomputations")),
+    Column("error of the peak", of("error", show=_share)),
+)
+
+
+def exactness(record: Record) -> str:
+    """One row for each model and setting, and one sentence for each kind of random models."""
+    rows, drawn = [], []
+    for name, entry in record.units.items():
+        what, _, which = name.partition(": ")
+        if "roads" in entry:
+            words = "; ".join(entry["different"]) or "equal"
+            drawn.append({"kind": what, "seed": which, "roads": entry["roads"], "results": shortened(words)})
+        elif "gradients_equal" in entry:
+            rows.append({"model": what, "setting": which} | entry)
+    columns = tuple(Column(title, of(title)) for title in ("kind", "seed", "roads", "results"))
+    return f"{rows_table(EXACTNESS, rows)}\n\n{rows_table(columns, drawn)}"
+
+
+def _ratio(name: str, key: str = "peak") -> Callable[[Entry], Any]:
+    return lambda entry: f"{entry['ways'][name][key] / entry['eager_peak']:.3f}"
+
+
+TABLE_ONE = (
+    Column("network", of("network")),
+    Column("size", of("size")),
+    Column("implementations", of("implementations")),
+    Column("of cuDNN", of("of cuDNN")),
+    Column("eager", of_bytes("eager_peak")),
+    Column("checkmate-d", _ratio("checkmate-d")),
+    Column("checkmate-o", _ratio("checkmate-o")),
+    Column("exact", _ratio("monet, exact")),
+    Column("monet", _ratio("monet")),
+    Column("proven", _ratio("monet", "lower_bound")),
+    Column("MONeT", of("published")),
+    Column("measured peak", of_bytes("ways", "monet", "measured", "peak")),
+    Column("predicted", of_bytes("ways", "monet", "measured", "predicted_peak")),
+    Column("plain: peak", of_bytes("ways", "monet", "measured", "eager_peak")),
+    Column("time", lambda entry: _over(entry["ways"]["monet"]["measured"])),
+)
+POINTS = (
+    Column("network", of("network")),
+    Column("share", of("share")),
+    Column("cost predicted", of("overhead", show=lambda found: f"{found:+.1%}")),
+    Column("time measured", lambda point: _over(point["measured"])),
+    Column("predicted", of_bytes("measured", "predicted_peak")),
+    Column("measured peak", of_bytes("measured", "peak")),
+    Column("plain: peak", of_bytes("measured", "eager_peak")),
+    Column("gradients differ by", of("measured", "gradient_difference", show=lambda found: f"{found:.2g}")),
+    Column("note", lambda point: shortened((point.get("measured") or {}).get("word") or point.get("word") or "", 100)),
+)
+CONVOLUTION = (
+    Column("operation", of("part")),
+    Column("implementation", of("implementation")),
+    Column("kind", of("kind")),
+    Column("time", of("seconds", show=format_seconds)),
+    Column("workspace", of_bytes("workspace")),
+)
+
+
+def _over(measured: Entry) -> str:
+    return format_overhead(measured["seconds"] / measured["eager_seconds"])
+
+
+def monet_paper(record: Record) -> str:
+    """Table 1, the measured points of Figure 3, and the implementations of Figure 7's convolution."""
+    units = record.units.items()
+    networks = [{"network": name} | entry for name, entry in units if "ways" in entry]
+    points = [{"network": name.partition(":")[0]} | p for name, entry in units for p in entry.get("points", [])]
+    rows = [row for entry in record.units.values() for row in entry.get("rows", [])]
+    words = sorted({entry["cudnn"] for entry in record.units.values() if "cudnn" in entry})
+    parts = [
+        f"cuDNN's plans: {'; '.join(words) or 'unknown'}.",
+        f"Table 1: memory at 10 % overhead, of eager's.\n\n{rows_table(TABLE_ONE, networks)}",
+        f"Figure 3, measured (at 60 % Figure 5's schedule).\n\n{rows_table(POINTS, points)}",
+        f"Figure 7.\n\n{rows_table(CONVOLUTION, rows)}",
+    ]
+    return "\n\n".join(parts)
+
+
+def costs(record: Record) -> str:
+    """How far predicted costs are from measured ones, by model and by type of operation."""
+    found = {name: entry for name, entry in record.units.items() if "rows" in entry}
+    return f"{rows_table(SPREAD, spread_rows(found))}\n\n{rows_table(BY_TYPE, by_type_rows(found))}"
+
+
+SPREAD = (
+    Column("model", of("model")),
+    Column("size", of("size")),
+    Column("computations", of("count")),
+    Column("predicted", of("predicted", show=format_seconds)),
+    Column("measured", of("measured", show=format_seconds)),
+    *(Column(f"measured / predicted, {q}", of(q, show=lambda found: f"{found:.2f}")) for q in QUANTILES),
+    Column("time within a factor of 2", of("within", show=lambda found: f"{found:.0%}")),
+    Column("faster one told", of("told", show=lambda found: f"{found:.0%}")),
+)
+BY_TYPE = (
+    Column("operation", of("type")),
+    Column("computations", of("count")),
+    Column("measured", of("measured", show=format_seconds)),
+    Column("measured / predicted", of("ratio", show=lambda found: f"{found:.2f}")),
+)
+WAYS = (
+    Column("model", of("model")),
+    Column("way", of("title")),
+    Column("peak", of_bytes("measured_peak")),
+    Column("predicted", of_bytes("predicted_peak")),
+    Column("time", of("overhead", show=format_overhead)),
+    Column("gradients", lambda peer: {True: "equal", False: "DIFFER"}.get(peer["gradients_equal"])),
+    Column("buffers", lambda peer: {True: "equal", False: "DIFFER"}.get(peer["buffers_equal"])),
+    Column("ours: peak", of_bytes("ours", "measured_peak")),
+    Column("cost predicted", of("ours", "predicted_overhead", show=format_overhead)),
+    Column("time measured", lambda peer: format_overhead(peer["ours"]["seconds"] / peer["ours"]["eager_seconds"])),
+    Column("status", of("ours", "status")),
+    Column("note", lambda peer: shortened(peer.get("problem") or (peer.get("ours") or {}).get("problem") or "", 100)),
+)
+
+
+def pytorch_ways(record: Record) -> str:
+    """One row for each way of each model, and our schedule at its peak."""
+    rows = []
+    for name, entry in record.units.items():
+        for peer in entry.get("peers", []):
+            title = f"{peer['name']} ({peer['knob']})" if peer["knob"] else peer["name"]
+            ours = entry["ours"].get(str(peer["measured_peak"]))
+            rows.append({"model": name, "title": title, "ours": ours} | peer)
+    return rows_table(WAYS, rows)
+
+
+INDUCTOR = (
+    Column("model", of("model")),
+    Column("way", of("way")),
+    Column("predicted", of_bytes("predicted_peak")),
+    Column("peak", of_bytes("peak")),
+    Column("time", of("seconds", show=format_seconds)),
+    Column("convolutions and products", of("calls")),
+    Column("compiled", of("calls_compiled")),
+    Column("compile time", of("compile_seconds", show=format_seconds)),
+    Column("gradients differ by", of("gradient_difference", show=lambda found: f"{found:.2g}")),
+    Column("note", lambda entry: shortened(entry.get(PROBLEM) or "", 100)),
+)
+
+
+def inductor(record: Record) -> str:
+    """One row for each model and way."""
+    rows = []
+    for name, entry in record.units.items():
+        model, _, way = name.partition(": ")
+        rows.append({"model": model, "way": way} | entry)
+    return rows_table(INDUCTOR, rows)
+
+
+TABLES: dict[str, Callable[[Record], str]] = {
+    "marked_tests": marked_tests,
+    "memory": memory,
+    "exactness": exactness,
+    "monet_paper": monet_paper,
+    "costs": costs,
+    "pytorch_ways": pytorch_ways,
+    "inductor": inductor,
+}
