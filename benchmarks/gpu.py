@@ -53,32 +53,38 @@ def main() -> int:
 
 
 def measure(parts: list[Part], options: argparse.Namespace) -> None:
-    """Run the parts in turn until all minutes are over; the search is compiled meanwhile, unless it is."""
-    end = time.monotonic() + 60 * options.minutes
+    """Run the parts; the search is compiled meanwhile, unless it is."""
     compiling = subprocess.Popen([sys.executable, "-m", "remat_explorer.solvers.search.compilation"])
     try:
-        for part in parts:
-            record = Record.of(options.out, part.name)
-            if not options.resume:
-                record.path.unlink(missing_ok=True)
-                record = Record.of(options.out, part.name)
-            require_same(record, asked(options.device, options.tiny))
-            if record.names and not record.missing:
-                print(f"{part.name}: done before", flush=True)
-                continue
-            own = 60 * (part.minutes if options.part_minutes is None else options.part_minutes) - record.seconds
-            seconds = min(own, end - time.monotonic())
-            if seconds <= 0:
-                record.words = f"not {'ended' if record.names else 'begun'}: {over(own)}"
-                record.write()
-                print(f"{part.name}: {record.words}", flush=True)
-                continue
-            print(f"{part.name}: {part.title}, at most {seconds:.0f} s", flush=True)
-            record = run_part(part, record, seconds, lambda part, left: command(part, left, options))
-            print(f"{part.name}: {record.words or 'done'}", flush=True)
+        in_turn(parts, options)
     finally:
         compiling.kill()
         compiling.wait()
+
+
+def in_turn(parts: list[Part], options: argparse.Namespace) -> None:
+    """Run the parts in turn until all minutes are over, those that are done before excepted."""
+    end = time.monotonic() + 60 * options.minutes
+    for part in parts:
+        record = Record.of(options.out, part.name)
+        if not options.resume:
+            record.path.unlink(missing_ok=True)
+            record = Record.of(options.out, part.name)
+        require_same(record, asked(options.device, options.tiny))
+        if record.names and not record.missing:
+            print(f"{part.name}: done before", flush=True)
+            continue
+        own = 60 * (part.minutes if options.part_minutes is None else options.part_minutes) - record.seconds
+        seconds = min(own, end - time.monotonic())
+        if seconds <= 0:
+            whose = "the part's own minutes were over" if own <= 0 else "the minutes of the run were over"
+            record.words = f"not {'ended' if record.names else 'begun'}: {whose}"
+            record.write()
+            print(f"{part.name}: {record.words}", flush=True)
+            continue
+        print(f"{part.name}: {part.title}, at most {seconds:.0f} s", flush=True)
+        record = run_part(part, record, seconds, lambda part, left: command(part, left, options))
+        print(f"{part.name}: {record.words or 'done'}", flush=True)
 
 
 def require_same(record: Record, what: str) -> None:
@@ -88,11 +94,6 @@ def require_same(record: Record, what: str) -> None:
         raise RematError(
             f"{str(record.path)!r} was measured on {known!r}, not {what!r}; name another folder with --out"
         )
-
-
-def over(own: float) -> str:
-    """Whose time is over."""
-    return "the part's own minutes are over" if own <= 0 else "the minutes of this run were over"
 
 
 def command(part: Part, seconds: float, options: argparse.Namespace) -> list[str]:

@@ -67,15 +67,17 @@ def make(options: argparse.Namespace) -> None:
     path = folder / "run_here.sh"
     path.write_text(script(" ".join(asked)), encoding="utf-8")
     path.chmod(0o755)
-    bytes_of = {part.name: size_of(part) for part in sorted(folder.iterdir())}
-    total = sum(bytes_of.values())
-    print(*(f"{name}: {format_bytes(count)}" for name, count in bytes_of.items()), sep="\n")
-    print(f"in all: {format_bytes(total)}")
-    if total > LARGEST:
-        raise RematError(
-            f"the bundle has {format_bytes(total)}, more than {format_bytes(LARGEST)}; give fewer --models"
-        )
+    require_small(folder)
     print(f"there, in the root of the checkout:\n{command(folder)}")
+
+
+def require_small(folder: Path) -> None:
+    """Say how large each part of the bundle is, and refuse one that is too large."""
+    bytes_of = {part.name: size_of(part) for part in sorted(folder.iterdir())}
+    total = format_bytes(sum(bytes_of.values()))
+    print(*(f"{name}: {format_bytes(count)}" for name, count in bytes_of.items()), f"in all: {total}", sep="\n")
+    if sum(bytes_of.values()) > LARGEST:
+        raise RematError(f"the bundle has {total}, more than {format_bytes(LARGEST)}; remove schedules of some models")
 
 
 def command(folder: Path) -> str:

@@ -84,6 +84,7 @@ class Study:
     def measured(self, way: str) -> dict[str, Any]:
         """Peak, time and results of one way."""
         from torch._functorch import config as partitioner
+        from torch._inductor import config as compiler
 
         torch._dynamo.reset()
         counted: list[int] = []
@@ -93,7 +94,7 @@ class Study:
             entry["calls"] = heavy_calls(self.step.module)
         if way == "the plan":
             return entry | self._timed(self._planned(self.step.module))
-        inductor: Any = torch._inductor.config
+        inductor: Any = compiler
         partition: Any = partitioner
         with contextlib.ExitStack() as stack:
             stack.enter_context(inductor.patch(force_disable_caches=True))

@@ -17,7 +17,7 @@ import torch
 import remat_explorer as rx
 from gpu_parts.models import Loaded, load, names
 from gpu_parts.record import STOPPED
-from gpu_parts.schedules import SHARES, Given, Schedules, given, packed, packed_graph
+from gpu_parts.schedules import SHARES, Given, Schedules, Share, given, packed, packed_graph
 from gpu_parts.work import Work
 from remat_explorer.capture import trace
 from remat_explorer.capture.operations.program import Program
@@ -39,7 +39,7 @@ class Prepared:
 
     name: str
     graph: rx.Graph
-    schedules: dict[str, Future[Any] | Given]
+    schedules: dict[Share, Future[Any] | Given]
     seconds: float
 
 
@@ -99,7 +99,7 @@ def _measure(prepared: Prepared, work: Work) -> None:
     emptied(work.device)
 
 
-def _measured(loaded: Loaded, prepared: Prepared, share: str, program: Program, work: Work) -> dict[str, Any]:
+def _measured(loaded: Loaded, prepared: Prepared, share: Share, program: Program, work: Work) -> dict[str, Any]:
     found = given(prepared.schedules[share], prepared.graph)
     solution = found.solution
     entry: dict[str, Any] = {"source": found.source, "status": str(solution.status), "budget": solution.budget}

@@ -110,24 +110,17 @@ def _llama(name: str, batch: int, tokens: int, device: str, tiny: bool) -> Loade
     """A decoder with the sizes of Llama 3.2 1B and random weights, in bfloat16."""
     import transformers
 
-    widths: dict[str, Any] = {
-        "hidden_size": 2048,
-        "intermediate_size": 8192,
-        "num_hidden_layers": 16,
-        "vocab_size": 128256,
-    }
-    if tiny:
-        widths: dict[str, Any] = {
-            "hidden_size": 64,
-            "intermediate_size": 128,
-            "num_hidden_layers": 2,
-            "vocab_size": 256,
-        }
-    heads: dict[str, Any] = {"num_attention_heads": 32, "num_key_value_heads": 8}
-    if tiny:
-        heads = {"num_attention_heads": 4, "num_key_value_heads": 1}
+    width, inner, layers, words, heads, groups = (64, 128, 2, 256, 4, 1) if tiny else (2048, 8192, 16, 128256, 32, 8)
     configuration = transformers.LlamaConfig(
-        **widths, **heads, max_position_embeddings=tokens, tie_word_embeddings=True, use_cache=False
+        hidden_size=width,
+        intermediate_size=inner,
+        num_hidden_layers=layers,
+        vocab_size=words,
+        num_attention_heads=heads,
+        num_key_value_heads=groups,
+        max_position_embeddings=tokens,
+        tie_word_embeddings=True,
+        use_cache=False,
     )
     torch.manual_seed(0)
     with torch.device(device):
@@ -136,7 +129,7 @@ def _llama(name: str, batch: int, tokens: int, device: str, tiny: bool) -> Loade
 
     def make_args() -> tuple[torch.Tensor, ...]:
         draw = torch.Generator().manual_seed(0)
-        return (torch.randint(widths["vocab_size"], (batch, tokens), generator=draw).to(device),)
+        return (torch.randint(words, (batch, tokens), generator=draw).to(device),)
 
     return Loaded(name, f"batch {batch}, {tokens} tokens", module, make_args)
 

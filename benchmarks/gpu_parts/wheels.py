@@ -24,7 +24,7 @@ NEEDED = {  # by the name in constraints.txt: what for
     "nvidia-cudnn-frontend": "cuDNN's plans of convolutions",
 }
 PYTHON = "3.12"
-PLATFORMS = tuple(f"manylinux_2_{minor}_x86_64" for minor in (28, 27, 24, 17)) + ("manylinux2014_x86_64",)
+PLATFORMS = (*(f"manylinux_2_{minor}_x86_64" for minor in (28, 27, 24, 17)), "manylinux2014_x86_64")
 LARGEST = 60 * 2**20  # bytes of a bundle
 
 
@@ -93,7 +93,8 @@ out=${{1:?give the folder of the results}}
 shift
 python=${{PYTHON:-python3}}
 site=${{SITE:-/tmp/remat_explorer_site}}
-"$python" -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade --target "$site" "$bundle"/wheels/*.whl
+options="-q --no-index --no-deps --no-compile --no-cache-dir --upgrade"
+"$python" -m pip install $options --target "$site" "$bundle"/wheels/*.whl
 mkdir -p "$out"
 if [ -d "$bundle/results" ]; then cp -n "$bundle"/results/*.json "$out"/; fi
 export PYTHONPATH="$PWD:$site" PYTHONUNBUFFERED=1

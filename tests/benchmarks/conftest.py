@@ -1,0 +1,15 @@
+"""The modules of benchmarks/, which are no package: they are found by their folder, as when a benchmark runs."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+sys.path.append(str(FOLDER))  # at import: test modules import from there
+
+
+@pytest.fixture(scope="session")
+def folder() -> Path:
+    """The folder of the benchmarks."""
+    return FOLDER
