@@ -1,4 +1,4 @@
-"""The tests that are marked gpu, one unit each: their outcome, and what a failure says."""
+"""The tests marked gpu, one unit each: their outcome, and what a failure says."""
 
 from __future__ import annotations
 
