@@ -30,6 +30,7 @@ from remat_explorer.solution import Solution
 
 REPEATS = 2
 TIME_LIMIT = 8.0  # seconds for each schedule that is solved here
+PATIENCE = 30.0  # seconds for a schedule that is not there yet
 SHOWN = 3  # statements that are named where memory is not as predicted
 
 
@@ -100,7 +101,10 @@ def _measure(prepared: Prepared, work: Work) -> None:
 
 
 def _measured(loaded: Loaded, prepared: Prepared, share: Share, program: Program, work: Work) -> dict[str, Any]:
-    found = given(prepared.schedules[share], prepared.graph)
+    try:
+        found = given(prepared.schedules[share], prepared.graph, min(PATIENCE, work.left))
+    except RematError as error:
+        return {"problem": str(error)}
     solution = found.solution
     entry: dict[str, Any] = {"source": found.source, "status": str(solution.status), "budget": solution.budget}
     if solution.schedule is None:

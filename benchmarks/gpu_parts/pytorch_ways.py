@@ -5,12 +5,13 @@ What each way is, and how it is metered, is in `remat_explorer.runtime.peers`.
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from typing import Any
 
 import remat_explorer as rx
-from gpu_parts.memory import REPEATS, TIME_LIMIT, emptied, quiet
+from gpu_parts.memory import PATIENCE, REPEATS, TIME_LIMIT, emptied, quiet
 from gpu_parts.models import Loaded
-from gpu_parts.schedules import Schedules, given
+from gpu_parts.schedules import Given, Schedules, given
 from gpu_parts.work import Work
 from remat_explorer.errors import RematError
 
@@ -53,17 +54,19 @@ def _compared(name: str, size: tuple[Any, ...], work: Work, schedules: Schedules
     for peak, future in waiting.items():
         if work.left <= 0:
             break
-        entry["ours"][str(peak)] = _measured(given(future, graph).solution, loaded, work)
+        entry["ours"][str(peak)] = _measured(future, graph, loaded, work)
         work.keep(name, entry, running=name)
     emptied(work.device)
     return entry
 
 
-def _measured(solution: rx.Solution, loaded: Loaded, work: Work) -> dict[str, Any]:
-    entry: dict[str, Any] = {"status": str(solution.status), "gap": solution.gap}
-    if solution.schedule is None:
-        return entry
+def _measured(waiting: Future[Any] | Given, graph: rx.Graph, loaded: Loaded, work: Work) -> dict[str, Any]:
+    entry: dict[str, Any] = {}
     try:
+        solution = given(waiting, graph, min(PATIENCE, work.left)).solution
+        entry = {"status": str(solution.status), "gap": solution.gap}
+        if solution.schedule is None:
+            return entry
         found = rx.measure(solution, loaded.module, loaded.args, device=work.device, repeats=REPEATS)
     except RematError as error:
         return entry | {"problem": str(error)}

@@ -22,7 +22,7 @@ from typing import Any
 import remat_explorer as rx
 from remat_explorer.checker import check
 from remat_explorer.documents import unpack_rows
-from remat_explorer.errors import ScheduleError, SolutionError, SolverError
+from remat_explorer.errors import RematError, ScheduleError, SolutionError, SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.graph.file import dump_graph
 from remat_explorer.plan import Plan
@@ -140,11 +140,23 @@ def on_graph(document: dict[str, Any], graph: Graph, budget: int | None = None) 
     return Solution(graph, document["strategy"], Status.FEASIBLE, limit, schedule, None, document["seconds"])
 
 
-def given(waiting: Future[Any] | Given, graph: Graph) -> Given:
-    """A schedule that was there or has been solved meanwhile."""
+def given(waiting: Future[Any] | Given, graph: Graph, seconds: float) -> Given:
+    """A schedule that was there, or has been solved meanwhile.
+
+    Args:
+        waiting: what `Schedules.of` gave.
+        graph: whose schedule it is.
+        seconds: to wait for it, at most.
+
+    Raises:
+        RematError: if it is not there by then.
+    """
     if isinstance(waiting, Given):
         return waiting
-    document, source = waiting.result()
+    try:
+        document, source = waiting.result(max(0.0, seconds))
+    except TimeoutError:
+        raise RematError(f"no schedule was there after {seconds:.0f} s of waiting") from None
     return Given(Solution.from_document(document, graph), source)
 
 

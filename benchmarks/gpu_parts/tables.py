@@ -13,6 +13,7 @@ from typing import Any
 from report import table
 
 from gpu_parts.catalogue import PARTS
+from gpu_parts.layers import layer_rows
 from gpu_parts.record import PROBLEM, STOPPED, Record
 from gpu_parts.spread import QUANTILES, by_type_rows, spread_rows
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds
@@ -130,7 +131,6 @@ MEMORY = (
     Column("requested", of_bytes("step", "requested_bytes")),
     Column("allocated", of_bytes("step", "allocated_bytes")),
     Column("reserved", of_bytes("step", "reserved_bytes")),
-    # Column("reserved, predicted", of_bytes("predicted_reserved")): graph and schedule of each run are in the file
     Column("cost predicted", of("predicted_overhead", show=format_overhead)),
     Column("time measured", of("measured_overhead", show=format_overhead)),
     Column("results", results),
@@ -227,6 +227,14 @@ CONVOLUTION = (
 )
 
 
+LAYERS = (
+    Column("network", of("network")),
+    Column("layer", of("layer")),
+    Column("saved", of_bytes("saved")),
+    Column("overhead, of one pass", of("overhead", show=_share)),
+)
+
+
 def _over(measured: Entry) -> str:
     return format_overhead(measured["seconds"] / measured["eager_seconds"])
 
@@ -242,6 +250,7 @@ def monet_paper(record: Record) -> str:
         f"cuDNN's plans: {'; '.join(words) or 'unknown'}.",
         f"Table 1: memory at 10 % overhead, of eager's.\n\n{rows_table(TABLE_ONE, networks)}",
         f"Figure 3, measured (at 60 % Figure 5's schedule).\n\n{rows_table(POINTS, points)}",
+        f"Figure 5.\n\n{rows_table(LAYERS, layer_rows(record.units))}",
         f"Figure 7.\n\n{rows_table(CONVOLUTION, rows)}",
     ]
     return "\n\n".join(parts)

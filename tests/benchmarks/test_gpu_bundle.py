@@ -7,6 +7,7 @@ import importlib.metadata
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import gpu_bundle
 import pytest
@@ -118,7 +119,7 @@ def test_a_packed_graph_is_the_same_graph() -> None:
 def test_without_a_solver_a_schedule_is_found_and_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
     solve = rx.solve
 
-    def without(graph: Graph, budget: object, strategy: str = "optimal", *rest: object, **options: object):
+    def without(graph: Graph, budget: Any, strategy: str = "optimal", *rest: Any, **options: Any) -> rx.Solution:
         if strategy == "optimal":
             raise SolverError("the solver 'highs' cannot be loaded")
         return solve(graph, budget, strategy, *rest, **options)
