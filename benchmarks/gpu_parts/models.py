@@ -82,6 +82,11 @@ def names(tiny: bool) -> list[str]:
     return list(TINY_MODELS) if tiny else [*zoo[:FIRST_ZOO], *LARGE, *zoo[FIRST_ZOO:]]
 
 
+def is_built(name: str) -> bool:
+    """Whether a model is none of the zoo; such a one can be made of FakeTensors, too."""
+    return name in LARGE and LARGE[name][0] in _BUILT
+
+
 def load(name: str, device: str, tiny: bool = False) -> Loaded:
     """A model at its size, on a device; the same weights and inputs at every load."""
     base, size = LARGE[name] if name in LARGE else (name, ZOO[name])
@@ -124,14 +129,23 @@ def _llama(name: str, batch: int, tokens: int, device: str, tiny: bool) -> Loade
     )
     torch.manual_seed(0)
     with torch.device(device):
-        model: Any = transformers.LlamaForCausalLM(configuration)
-    module = WithLabels(model.to(torch.bfloat16).train())
+        module = WithLabels(_in_bfloat16(lambda: transformers.LlamaForCausalLM(configuration).train()))
 
     def make_args() -> tuple[torch.Tensor, ...]:
         draw = torch.Generator().manual_seed(0)
         return (torch.randint(words, (batch, tokens), generator=draw).to(device),)
 
     return Loaded(name, f"batch {batch}, {tokens} tokens", module, make_args)
+
+
+def _in_bfloat16(make: Callable[[], nn.Module]) -> nn.Module:
+    """A model whose parameters are made in bfloat16; FakeTensors cannot be converted in place."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        return make()
+    finally:
+        torch.set_default_dtype(before)
 
 
 _BUILT = {"llama": _llama}

@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import remat_explorer as rx
 from gpu_parts.costs import RATES
-from gpu_parts.models import load
+from gpu_parts.models import is_built, load
 from gpu_parts.schedules import SHARES, file_of, read_bundled, solve_share, write_bundled
 from remat_explorer.graph import Graph
 
@@ -19,9 +19,13 @@ def captured(name: str, tiny: bool) -> tuple[Graph, str]:
 
     Where a capture for CUDA without a GPU is to be had, its place is here.
     """
-    with FakeTensorMode(allow_non_fake_inputs=True):  # no weight of a large model is allocated
+    if not is_built(name):
         loaded = load(name, "cpu", tiny)
-        return rx.capture(loaded.module, loaded.args, device=RATES), loaded.size
+        return loaded.graph(device=RATES), loaded.size
+    with FakeTensorMode(allow_non_fake_inputs=True):  # gigabytes of weights are not allocated
+        loaded = load(name, "cpu", tiny)
+        inputs = loaded.args
+    return rx.capture(loaded.module, inputs, device=RATES), loaded.size
 
 
 def solve_model(bundle: Path, name: str, tiny: bool, time_limit: float) -> str:
