@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from remat_explorer.cache_folder import cache_folder
 from remat_explorer.graph import Graph
@@ -17,6 +18,9 @@ from remat_explorer.graph import Graph
 # Compiled code stays where it is kept without tests, in this process and those that it starts. numba reads the variable
 # when it is imported.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder()))
+
+settings.register_profile("untimed", parent=settings(), deadline=None)  # an example may be the first to load a solver
+settings.load_profile("untimed")
 
 DATA = Path(__file__).parent / "data"
 

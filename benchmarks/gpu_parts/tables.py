@@ -110,6 +110,8 @@ def results(run: Entry) -> str | None:
         return None
     if all(equal) and not run.get("loss_difference"):
         return "equal"
+    if run.get("as_plain_varies"):
+        return "vary as plain PyTorch's do"
     begins = run.get("difference_begins") or {}
     repeats = "; plain PyTorch differs from itself" if begins.get("repeats") is False else ""
     return f"differ by {run['gradient_difference']:.2g}{repeats}"
