@@ -1,7 +1,8 @@
 """A simulation of PyTorch's CUDA caching allocator, on one stream of one device.
 
-The rules are those of ``c10/cuda/CUDACachingAllocator.cpp`` as of PyTorch 2.13, whose constants
-``c10/core/AllocatorConfig.h`` has. A request is rounded up to 512 bytes. Up to 1 MiB it belongs to the small pool, else
+The rules are those of PyTorch's ``c10/cuda/CUDACachingAllocator.cpp`` in the versions that take sizes from
+``c10/core/AllocatorConfig.h`` (``large_segment_size``), as 2.13 does; older ones differ in nothing that is modelled,
+where they were read. A request is rounded up to 512 bytes. Up to 1 MiB it belongs to the small pool, else
 to the large one. The smallest free block of its pool that is large enough serves it, of several the one with the lowest
 address. Where none is, a segment comes from the driver: of 2 MiB in the small pool; in the large one of 20 MiB for less
 than 10 MiB, and else of the request rounded up to 2 MiB. What is left of a block is split off where it has at least

@@ -178,6 +178,12 @@ def _solver_options(*children: argparse.ArgumentParser) -> None:
             child.add_argument("-o", "--output", metavar="SOLUTION.json", help="write the schedule")
         child.add_argument("--budget", required=True, help='bytes, "1.5 GiB", "60%%" or "smallest"')
         child.add_argument(
+            "--budget-means",
+            choices=("requested", "reserved"),
+            default="requested",
+            help="bytes of tensors and workspace (default), or what PyTorch's allocator on a GPU takes for them",
+        )
+        child.add_argument(
             "--strategy", help="a name that `strategies` lists (default: optimal, or monet to choose implementations)"
         )
         child.add_argument(

@@ -21,20 +21,30 @@ if TYPE_CHECKING:
 
 def solve(options: argparse.Namespace) -> int:
     """Solve, print the answer, and write the schedule where that was asked for."""
+    from remat_explorer.allocator import predict_allocator
+    from remat_explorer.solvers.reserved import RESERVED
+
     require_outputs(options)
     watched = solved(options, find_graph(options))
     solution = watched.solution
     if solution.schedule is None and watched.interrupted:
         return report_interrupted()
-    if solution.schedule is None:
+    if solution.plan is None:
         return report_without_schedule(options, watched)
     lines = [str(solution)]
     if solution.lower_bound is not None and solution.cost is not None:
         lines.append(f"cost {solution.cost:.6g}, lower bound {solution.lower_bound:.6g}, peak {solution.peak} bytes")
+    taken = predict_allocator(solution.plan)
+    if options.budget_means == RESERVED:
+        lines.append(f"{taken} (predicted)")
     lines += remarks(watched)
     if options.output and solution.schedule:
         lines.append(f"written to {options.output}")
-    document = without_matrices(solution) | {"from_cache": watched.from_cache, "interrupted": watched.interrupted}
+    document = without_matrices(solution) | {
+        "from_cache": watched.from_cache,
+        "interrupted": watched.interrupted,
+        "predicted_reserved_on_gpu": taken.peak_reserved,
+    }
     put(options, document, "\n".join(lines))
     return DONE if solution.status is Status.OPTIMAL else NOT_IN_TIME
 
@@ -87,6 +97,8 @@ def report_interrupted() -> int:
 
 def report_without_schedule(options: argparse.Namespace, watched: Watched) -> int:
     """Say what forbids the budget, or what ended the search for a schedule, and the smallest one worth trying."""
+    from remat_explorer.solvers.reserved import RESERVED, explain_unfit
+
     solution = watched.solution
     smallest = rx.minimum_budget(solution.graph)
     infeasible = solution.status is Status.INFEASIBLE
@@ -99,6 +111,8 @@ def report_without_schedule(options: argparse.Namespace, watched: Watched) -> in
     }
     if infeasible:
         reason = smallest.explain_infeasible(solution.strategy, solution.budget)
+    elif options.budget_means == RESERVED:
+        reason = explain_unfit(solution)
     else:
         reason = smallest.explain_unknown(solution.strategy, solution.budget, solution.limit)
     put(options, document, "\n".join([str(solution), reason, *remarks(watched)]))

@@ -46,9 +46,12 @@ def watch(options: argparse.Namespace, graph: Graph) -> Watched:
     """
     from remat_explorer.solvers import SolveJob
     from remat_explorer.solvers.memory.smallest_known import budget_of, with_known
+    from remat_explorer.solvers.reserved import RESERVED, require_meaning
 
     (options.strategy,) = [options.strategy] if options.strategy else chosen_strategies(None, graph)
     chosen = strategy_options(options)
+    if require_meaning(options.budget_means, options.budget) == RESERVED:
+        chosen["budget_means"] = RESERVED
     budget = budget_of(graph, options.budget)
     choices = {"time_limit": options.time_limit, "solver": options.solver, "threads": options.threads}
     started, interrupted = time.monotonic(), False

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from remat_explorer.allocator import predict_allocator
 from remat_explorer.quantities import exact_bytes, format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.report.contents import ReportContents
 from remat_explorer.report.html import facts, paragraph
-from remat_explorer.solution import Status
+from remat_explorer.solution import Solution, Status
 
 
 def summary(contents: ReportContents) -> str:
@@ -84,6 +85,15 @@ def without_schedule(contents: ReportContents) -> str:
     )
 
 
+def _allocator(solution: Solution) -> str:
+    assert solution.plan is not None
+    found = predict_allocator(solution.plan)
+    return (
+        f"predicted: {exact_bytes(found.peak_reserved)} reserved, {exact_bytes(found.peak_allocated)} allocated, "
+        f"fragmentation {format_share(found.fragmentation)}"
+    )
+
+
 def _numbers(contents: ReportContents) -> str:
     solution, schedule = contents.solution, contents.solution.schedule
     assert schedule is not None
@@ -95,6 +105,7 @@ def _numbers(contents: ReportContents) -> str:
             ("strategy", solution.strategy + (f", with {solution.solver}" if solution.solver else "")),
             ("budget", exact_bytes(solution.budget)),
             ("predicted peak", exact_bytes(solution.peak)),
+            ("PyTorch's allocator on a GPU", _allocator(solution)),
             ("keeping everything", exact_bytes(contents.keep_all)),
             ("cost", f"{schedule.cost:.6g} ({format_overhead(schedule.overhead)})"),
             ("lower bound of the cost", "none proven" if bound is None else f"{bound:.6g}"),

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds
 from remat_explorer.report.contents import ReportContents
 from remat_explorer.report.html import facts, paragraph, table
+
+if TYPE_CHECKING:
+    from remat_explorer.runtime.measurement import Measurement
 
 NOT_EXECUTED = "This schedule was not executed: peaks and costs in this report are predictions."
 
@@ -24,6 +29,7 @@ def validation(contents: ReportContents) -> str:
             f"{100 * measured.dynamic_error:+.3f} %",
         ),
         ("peak of the generated code", "", format_bytes(measured.generated_peak), ""),
+        *_reserved(measured),
         ("overhead", format_overhead(measured.predicted_overhead), overhead, ""),
     ]
     verdict = "kept to" if measured.within_budget else "EXCEEDED"
@@ -34,6 +40,15 @@ def validation(contents: ReportContents) -> str:
         ("time of keeping everything", _time(measured.checkpoint_all_seconds)),
     ]
     return table(["", " predicted", " measured", " error"], rows) + facts([*times, *_against(measured)])
+
+
+def _reserved(measured: Measurement) -> list[tuple[str, str, str, str]]:
+    """Reserved bytes: predicted for a GPU, and measured where there was one."""
+    found = measured.allocator
+    predicted = format_bytes(measured.predicted_allocator.peak_reserved)
+    return [
+        ("reserved by PyTorch's allocator on a GPU", predicted, format_bytes(found.plan.reserved) if found else "", "")
+    ]
 
 
 def _against(measured) -> list[tuple[str, str]]:

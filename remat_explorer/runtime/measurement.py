@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from remat_explorer.allocator import AllocatorPrediction, predict_allocator
 from remat_explorer.capture.profiling.memory_meter import AllocatorBytes
 from remat_explorer.documents import write_json
 from remat_explorer.plan import Plan, Timeline
@@ -64,6 +66,7 @@ class Measurement:
         eager: plain PyTorch, taken in turn with both; None where memory does not hold it.
         allocator: None on the CPU.
         missing: why there is no `eager` or no `checkpoint_all_seconds`, or "".
+        resident_tensors: bytes of each of the resident bytes' tensors; None where only their sum is known.
     """
 
     device: str
@@ -80,6 +83,12 @@ class Measurement:
     eager: Reference | None
     allocator: Allocator | None = None
     missing: str = ""
+    resident_tensors: tuple[int, ...] | None = None
+
+    @cached_property
+    def predicted_allocator(self) -> AllocatorPrediction:
+        """What PyTorch's allocator on a GPU would take for the plan alone, on whatever device it was measured."""
+        return predict_allocator(self.plan, resident=self.resident_tensors)
 
     @property
     def predicted(self) -> Timeline:
@@ -158,6 +167,9 @@ class Measurement:
             "eager_peak": self.eager.peak if self.eager else None,
             **(compared.to_document() if compared else dict.fromkeys(COMPARED)),
             **self._allocator_document(),
+            "predicted_allocated_on_gpu": self.predicted_allocator.peak_allocated,
+            "predicted_reserved_on_gpu": self.predicted_allocator.peak_reserved,
+            "predicted_fragmentation_on_gpu": self.predicted_allocator.fragmentation,
             "missing": self.missing,
         }
 
@@ -190,6 +202,7 @@ class Measurement:
             ]
         if self.missing:
             lines.append(f"not compared: {self.missing}")
+        lines.append(f"{self.predicted_allocator} (predicted)")
         if self.allocator:
             lines += [
                 f"CUDA, beside the budget: {self.allocator.plan}",

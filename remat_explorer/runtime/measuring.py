@@ -117,6 +117,7 @@ def measure(
         eager=Reference(reference[0], seconds["eager"], comparison) if reference and comparison else None,
         allocator=allocator,
         missing="; ".join(missing),
+        resident_tensors=bench.resident_tensors(),
     )
 
 

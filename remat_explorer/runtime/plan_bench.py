@@ -10,8 +10,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 
 from remat_explorer.capture.joint.explain import first_line
+from remat_explorer.capture.joint.propagation import storage_key
 from remat_explorer.capture.operations.program import Registers
 from remat_explorer.capture.out_of_memory import is_out_of_memory
 from remat_explorer.capture.profiling.memory_meter import CudaMeter, memory_meter
@@ -69,6 +71,13 @@ class PlanBench:
     def registers(self) -> Registers:
         """What a plan starts from."""
         return self.program.bind(self.placed.model, self.tensors)
+
+    def resident_tensors(self) -> tuple[int, ...] | None:
+        """Bytes of each storage that a plan starts from, then what else is counted; None where these are more."""
+        tensors = [entry for entry in self.registers().values() if isinstance(entry, torch.Tensor)]
+        sizes = {storage_key(tensor): tensor.untyped_storage().nbytes() for tensor in tensors}
+        rest = self.solution.graph.resident_bytes - sum(sizes.values())  # such as the state of an optimizer
+        return None if rest < 0 else tuple(size for size in (*sizes.values(), rest) if size)
 
     def eager_run(self) -> tuple[int, Final]:
         """Peak bytes of plain PyTorch, and what it leaves behind, after one run that warms up.

@@ -9,13 +9,15 @@ from typing import Any
 
 from torch import nn
 
+from remat_explorer.allocator import reserved_of
 from remat_explorer.capture.profiling.profiling import profile
 from remat_explorer.capture.step.losses import Loss
 from remat_explorer.capture.step.training_step import plain_inputs
 from remat_explorer.capture.tracing import trace
 from remat_explorer.capture_options import CaptureOptions
-from remat_explorer.errors import ExecutionError
+from remat_explorer.errors import ExecutionError, SolutionError
 from remat_explorer.graph import Graph
+from remat_explorer.quantities import exact_bytes
 from remat_explorer.runtime.assumptions.inputs import Calling, paths_of
 from remat_explorer.runtime.assumptions.model_state import ModelState
 from remat_explorer.runtime.assumptions.plannable import require_plannable, require_registered
@@ -25,6 +27,7 @@ from remat_explorer.runtime.signature import Signature
 from remat_explorer.solution import Solution, capture_options_of
 from remat_explorer.solvers import minimum_budget, solve
 from remat_explorer.solvers.base import Progress
+from remat_explorer.solvers.reserved import REQUESTED, RESERVED, explain_unfit
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +64,7 @@ class Recipe:
     optimizer: str | None = None
     on_progress: Callable[[Progress], None] | None = None
     cache: bool = False
+    budget_means: str = REQUESTED
 
     def plan(
         self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], within: str | int | float | None = None
@@ -85,7 +89,7 @@ class Recipe:
             solution = self._given(graph, self.solution)
         else:
             solution = self._solved(graph, self.budget if within is None else within)
-        _require_schedule(solution)
+        self._require_schedule(solution)
         assert solution.plan is not None
         state = ModelState(model, program.reads, settled, self.loss)
         halves = Halves.of(solution.plan, program, device)
@@ -102,19 +106,26 @@ class Recipe:
         return CaptureOptions(optimizer=self.optimizer)
 
     def _given(self, graph: Graph, solution: Solution | str | Path) -> Solution:
-        return solution.on(graph) if isinstance(solution, Solution) else Solution.load_schedule(solution, graph)
+        found = solution.on(graph) if isinstance(solution, Solution) else Solution.load_schedule(solution, graph)
+        if self.budget_means == RESERVED and found.schedule and reserved_of(found.schedule) > found.budget:
+            raise SolutionError(
+                f"PyTorch's allocator is predicted to reserve {exact_bytes(reserved_of(found.schedule))} for the "
+                f"solution, above its budget of {exact_bytes(found.budget)}; solve with budget_means={RESERVED!r}"
+            )
+        return found
 
     def _solved(self, graph: Graph, budget: str | int | float | None) -> Solution:
         if budget is None:
             raise ExecutionError('there is nothing to plan with; give budget=..., such as "2 GiB", or solution=...')
-        settings = {"on_progress": self.on_progress, "cache": self.cache}
+        settings = {"on_progress": self.on_progress, "cache": self.cache, "budget_means": self.budget_means}
         return solve(graph, budget, self.strategy, self.time_limit, self.solver, **settings)
 
-
-def _require_schedule(solution: Solution) -> None:
-    if solution.schedule is not None:
-        return
-    smallest = minimum_budget(solution.graph)
-    if solution.status == "infeasible":
-        raise ExecutionError(smallest.explain_infeasible(solution.strategy, solution.budget))
-    raise ExecutionError(smallest.explain_unknown(solution.strategy, solution.budget, solution.limit))
+    def _require_schedule(self, solution: Solution) -> None:
+        if solution.schedule is not None:
+            return
+        smallest = minimum_budget(solution.graph)
+        if solution.status == "infeasible":
+            raise ExecutionError(smallest.explain_infeasible(solution.strategy, solution.budget))
+        if self.budget_means == RESERVED:
+            raise ExecutionError(explain_unfit(solution))
+        raise ExecutionError(smallest.explain_unknown(solution.strategy, solution.budget, solution.limit))

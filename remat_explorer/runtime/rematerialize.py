@@ -18,6 +18,7 @@ from remat_explorer.runtime.recipe import Recipe
 from remat_explorer.runtime.rematerialized import Rematerialization, RematerializedModule, rematerialized
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.base import Progress
+from remat_explorer.solvers.reserved import REQUESTED, require_meaning
 
 
 def rematerialize(
@@ -35,6 +36,7 @@ def rematerialize(
     solver: str = "highs",
     on_progress: Callable[[Progress], None] | None = None,
     cache: bool = False,
+    budget_means: str = REQUESTED,
 ) -> RematerializedModule:
     """A drop-in for ``model`` whose training steps stay within a memory budget, with the gradients of plain PyTorch.
 
@@ -66,6 +68,8 @@ def rematerialize(
         cache: take a kept schedule for the same profile, budget and strategy, if its search was proven or had as much
             time, and keep a new one. It is checked against the graph that is captured and measured here, like any
             other; a profile that was measured anew has other costs, and is solved for anew.
+        budget_means: "requested" or "reserved", as for `remat_explorer.solve`: what tensors have, or what PyTorch's
+            allocator on a GPU is predicted to take for them. A given ``solution`` is then held against its budget.
 
     Raises:
         CaptureError: if the model has no static training graph.
@@ -86,7 +90,8 @@ def rematerialize(
     require_plannable(model)
     _require_constant(loss)
     args, kwargs = tuple(args), dict(kwargs or {})
-    recipe = Recipe(budget, loss, strategy, solution, time_limit, solver, optimizer, on_progress, cache)
+    require_meaning(budget_means, budget)
+    recipe = Recipe(budget, loss, strategy, solution, time_limit, solver, optimizer, on_progress, cache, budget_means)
     planned = recipe.plan(model, args, kwargs)
     return rematerialized(Rematerialization(model, recipe, planned, resolve))
 

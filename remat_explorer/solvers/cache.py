@@ -17,12 +17,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from remat_explorer.allocator import AllocatorSettings, reserved_of
 from remat_explorer.cache_folder import cache_folder, entries, entry_path, remove
 from remat_explorer.documents import read_json, require_format, require_keys, write_json
 from remat_explorer.entry_checks import require_bytes, require_number, require_text
 from remat_explorer.errors import SolutionError
 from remat_explorer.graph import Graph
 from remat_explorer.solution import Solution, Status
+from remat_explorer.solvers.reserved import RESERVED
 
 FORMAT, VERSION = "remat-explorer/cached-solution", 1
 LARGEST = 256 * 2**20  # bytes of all kept solutions together; above that the longest unused go
@@ -64,6 +66,7 @@ class Question:
     @property
     def key(self) -> dict[str, Any]:
         """Everything that two questions must share to have the same answers, given time."""
+        reserved = self.options.get("budget_means") == RESERVED
         return {
             "graph": self.graph.sha256,
             "budget": self.budget,
@@ -71,6 +74,7 @@ class Question:
             "solver": self.solver,
             "options": dict(self.options),
             "package": PACKAGE,
+            **({"allocator": dataclasses.asdict(AllocatorSettings.of_process())} if reserved else {}),
         }
 
     def within(self, seconds: float) -> Question:
@@ -191,6 +195,9 @@ def _read(question: Question) -> _Kept | None:
         solution = Solution.from_document(document["solution"], question.graph)
         if solution.budget != question.budget or solution.strategy != question.strategy:
             raise SolutionError("its solution answers another question")
+        reserved = question.options.get("budget_means") == RESERVED
+        if reserved and solution.schedule and reserved_of(solution.schedule) > solution.budget:
+            raise SolutionError("its schedule reserves more than the budget")
         time_limit = _read_time_limit(document["time_limit"])
         threads = require_number(document["threads"], "the threads of the kept solution", SolutionError)
     except Exception:  # whatever a file can hold

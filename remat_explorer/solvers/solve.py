@@ -17,6 +17,7 @@ from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress
 from remat_explorer.solvers.bounds.common_divisors import cost_step
 from remat_explorer.solvers.cache import Question, keep, load_solution
 from remat_explorer.solvers.memory.smallest_known import budget_of, with_known
+from remat_explorer.solvers.reserved import REQUESTED, RESERVED, require_meaning, within_reserved
 from remat_explorer.solvers.search.compiled_search import load_search
 from remat_explorer.solvers.strategies.registry import STRATEGIES, threads_of
 
@@ -33,6 +34,7 @@ def solve(
     on_progress: Callable[[Progress], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
     cache: bool = False,
+    budget_means: str = REQUESTED,
     **options: Any,
 ) -> Solution:
     """The cheapest schedule of ``graph`` within ``budget`` that a strategy finds in time, checked.
@@ -55,11 +57,15 @@ def solve(
         cancelled: asked between steps; a running MILP is not interrupted (`SolveJob` does that).
         cache: take a kept answer from the user's cache folder if it is as good as a new one, and keep a new one there.
             Its `seconds` are those of the solve that found it; ``on_progress`` hears "found in the cache".
+        budget_means: "requested", the bytes that tensors and workspace have, or "reserved", what PyTorch's allocator
+            on a GPU is predicted to take from the driver for them, with the settings of this process. The second asks
+            for several budgets within the time limit, and never gives a schedule that reserves more. Its bound is that
+            of the first, which nothing that fits can undercut.
         options: of the strategy, such as its knob (`Method.arguments` lists them).
 
     Raises:
-        QuantityError: if the budget cannot be read.
-        UnknownNameError: if there is no such strategy or solver.
+        QuantityError: if the budget cannot be read, or is "smallest" in reserved bytes.
+        UnknownNameError: if there is no such strategy, solver or meaning of a budget.
         ScheduleError: if a schedule of the strategy is wrong, or costs less than its bound: a bug.
         SolverError: if the solver fails, or the graph has operations with several implementations, or optional ones,
             that the strategy does not take, or the strategy is not for this graph, or does not have such an option.
@@ -75,20 +81,30 @@ def solve(
     method.require_arguments(strategy, list(options))
     method.require_graph(strategy, graph)
     backend(solver)
+    require_meaning(budget_means, budget)
     budget_bytes = budget_of(graph, budget)
     report = checked_reports(graph, budget_bytes, on_progress) if on_progress else _ignore
     threads = threads_of(strategy, threads)
-    question = Question(graph, budget_bytes, strategy, solver, time_limit, threads, options)
+    meant = {} if budget_means == REQUESTED else {"budget_means": budget_means}
+    question = Question(graph, budget_bytes, strategy, solver, time_limit, threads, options | meant)
     if cache and (kept := load_solution(question)) is not None:
         report(Progress(0.0, "found in the cache", kept.schedule, kept.lower_bound))
         return kept
-    possible = budget_bytes >= method.smallest_budget(graph)
+    smallest = method.smallest_budget(graph)
+    possible = budget_bytes >= smallest
     if possible:
         method.load()
     if possible and method.compiled_search:
         load_search(report)
     limits = Limits(time_limit, solver, threads, report, cancelled or _never)
-    answer = method(graph, budget_bytes, limits, **options) if possible else Answer(None, infeasible=True)
+    if not possible:
+        answer = Answer(None, infeasible=True)
+    elif budget_means == RESERVED:
+        answer = within_reserved(
+            budget_bytes, limits, lambda asked, part: method(graph, asked, part, **options), smallest
+        )
+    else:
+        answer = method(graph, budget_bytes, limits, **options)
     solution = judge(graph, budget_bytes, strategy, answer, limits.elapsed)
     if isinstance(budget, str) and budget.strip().lower() == SMALLEST:
         solution = with_known(solution)

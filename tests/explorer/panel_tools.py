@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from remat_explorer.allocator import AllocatorSettings, predict_allocator
 from remat_explorer.capture.profiling.memory_meter import AllocatorBytes
 from remat_explorer.explorer.panels.panels import Panels
 from remat_explorer.explorer.state.state import State
@@ -56,6 +57,7 @@ def measurement(state: State, more: int = 0, compared: Comparison = EQUAL) -> An
         seconds=0.2,
         checkpoint_all_seconds=0.125,
         eager=SimpleNamespace(peak=10, seconds=0.1, comparison=compared),
+        predicted_allocator=predict_allocator(plan, AllocatorSettings()),
         allocator=Allocator(AllocatorBytes(100, 200, 300), AllocatorBytes(10, 20, 30)),
         device="cuda",
         missing="",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from html import unescape
 
 import pytest
 
@@ -93,6 +94,7 @@ def test_the_peak_lists_what_is_alive_and_leads_there(panels: Panels, state: Sta
     stage = int(plan.timeline.stage[plan.timeline.peak_statement])
     assert f"4 B at statement {plan.timeline.peak_statement}" in plain(shown)
     assert shown.count('class="row value') == 4  # four bytes of one each
+    assert "PyTorch's allocator on a GPU: 2.00 MiB reserved, 2.00 KiB allocated" in unescape(plain(shown))
     message(panels, "peak", action="go")
     assert state.stage == stage
     assert 'class="row value selected"' in panels.views["peak"].content.html

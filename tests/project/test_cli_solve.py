@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from remat_explorer.cli import main
-from remat_explorer.graph import Graph
+from remat_explorer.graph import Graph, Value
+from remat_explorer.instances import linear
 from remat_explorer.solution import Solution, Status
 from tests.project.shell import hear_interrupts
 
@@ -238,3 +239,37 @@ def test_an_option_without_name_or_value_is_quoted(capsys, chain, option):
         main(["solve", chain, "--budget", "4", "--option", option])
     assert stop.value.code == 64
     assert f"{option!r} is not NAME=VALUE" in capsys.readouterr().err
+
+
+@pytest.fixture
+def wide_chain(tmp_path: Path) -> str:
+    """The chain with values of 11 MiB, each of which takes 12 MiB of PyTorch's allocator."""
+    unit = linear(8)
+    graph = Graph(unit.name, tuple(Value(value.name, 11 << 20) for value in unit.values), unit.operations)
+    graph.save(str(tmp_path / "wide.json"))
+    return str(tmp_path / "wide.json")
+
+
+def test_a_budget_may_mean_reserved_bytes(capsys, wide_chain):
+    arguments = ["solve", wide_chain, "--budget", "55 MiB", "--json"]
+    found = []
+    for means in ("requested", "reserved"):
+        main([*arguments, "--budget-means", means])
+        found.append(json.loads(capsys.readouterr().out))
+    assert [answer["cost"] for answer in found] == [22.0, 26.0]
+    assert [answer["predicted_reserved_on_gpu"] >> 20 for answer in found] == [60, 48]
+    assert [answer["status"] for answer in found] == ["optimal", "feasible"]
+    main(["solve", wide_chain, "--budget", "55 MiB", "--budget-means", "reserved"])
+    assert "PyTorch's allocator on a GPU: 48.0 MiB reserved" in capsys.readouterr().out
+
+
+def test_where_no_schedule_reserves_so_little_that_is_said(capsys, wide_chain):
+    assert main(["solve", wide_chain, "--budget", "35 MiB", "--budget-means", "reserved"]) == 3
+    shown = capsys.readouterr().out
+    assert "the least reserved bytes of a schedule were 36.0 MiB" in shown
+    assert "found no schedule for which PyTorch's allocator reserves at most 35.0 MiB" in shown
+
+
+def test_the_smallest_budget_is_not_one_of_reserved_bytes(capsys, wide_chain):
+    assert main(["solve", wide_chain, "--budget", "smallest", "--budget-means", "reserved"]) == 64
+    assert "is known for requested bytes only" in capsys.readouterr().err

@@ -21,6 +21,7 @@ from remat_explorer.graph.file import dump_graph
 from tests.project.pages import ROOT, blocks, commands, links, named_files, page
 
 PAGES = (
+    "allocator",
     "installation",
     "file-formats",
     "command-line",

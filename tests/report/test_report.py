@@ -132,6 +132,7 @@ def test_an_execution_stands_beside_its_prediction_and_the_program_trains(tmp_pa
     page = path.read_text(encoding="utf-8")
     assert "with the gradients of plain PyTorch bit for bit" in page
     assert "not executed" not in page
+    assert page.count("PyTorch&#x27;s allocator on a GPU") == 2  # predicted with the schedule, and with the execution
 
     contents = ReportContents(solution, origin=origin)
     for what in ("graph", "solution"):

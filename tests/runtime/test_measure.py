@@ -76,6 +76,19 @@ def test_the_summary_says_what_was_predicted_and_measured(net):
     assert found.eager.peak > graph.resident_bytes
 
 
+def test_what_a_gpu_would_reserve_is_predicted_from_every_resident_tensor(net):
+    model, graph = net
+    found = rx.measure(solution_of(checkpoint_all(graph)), model.module, model.args, device="cpu", repeats=1)
+    assert found.resident_tensors is not None
+    assert len(found.resident_tensors) > 5
+    assert sum(found.resident_tensors) == graph.resident_bytes
+    predicted = found.predicted_allocator
+    assert predicted.peak_requested == found.predicted_peak < predicted.peak_allocated <= predicted.peak_reserved
+    assert found.to_document()["predicted_reserved_on_gpu"] == predicted.peak_reserved
+    assert str(found).endswith("(predicted)")
+    assert "PyTorch's allocator on a GPU: " in str(found)
+
+
 def test_the_peaks_of_the_allocator_stand_beside_the_budget_in_text_and_json(net):
     model, graph = net
     found = run(checkpoint_all(graph), model)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from remat_explorer.allocator import AllocatorPrediction, predict_allocator
 from remat_explorer.explanations import Mention, largest_difference
 from remat_explorer.explorer.panels.markup import link, note, table, text
 from remat_explorer.explorer.panels.side_panel import SidePanel
 from remat_explorer.explorer.state.state import State
-from remat_explorer.quantities import format_bytes, format_overhead, format_seconds
+from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 
 BEFORE = "Press Execute: then measured memory, time and gradients stand here beside the prediction."
+
+GPU = "on a GPU"  # whatever device a graph is for
 
 
 class ExecutionPanel(SidePanel):
@@ -37,7 +40,7 @@ def execution_html(state: State) -> str:
         return shortage_html(state)
     if state.measurement is not None:
         return card_html(state.measurement)
-    return note(state.no_execution or BEFORE)
+    return note(state.no_execution or BEFORE) + predicted_allocator_html(state)
 
 
 def shortage_html(state: State) -> str:
@@ -47,6 +50,24 @@ def shortage_html(state: State) -> str:
     return (
         f'<p class="head"><b class="bad">Out of memory</b> on {text(state.device)}.{predicted}</p>'
         f'<p class="reason">{text(reason)}.</p>'
+    )
+
+
+def predicted_allocator_html(state: State) -> str:
+    """What the plan on the screen would take of a GPU, whatever device it is for."""
+    if state.plan is None:
+        return ""
+    words = allocator_text(predict_allocator(state.plan))
+    return table([[GPU, words]], kind="facts")
+
+
+def allocator_text(prediction: AllocatorPrediction) -> str:
+    """The predicted peaks on a GPU, in a few words."""
+    expandable = " · expandable segments" if prediction.settings.expandable_segments else ""
+    fragmentation = format_share(prediction.fragmentation)
+    return (
+        f"PyTorch's allocator, predicted: {format_bytes(prediction.peak_reserved)} reserved · "
+        f"{format_bytes(prediction.peak_allocated)} allocated · fragmentation {fragmentation}{expandable}"
     )
 
 
@@ -77,6 +98,7 @@ def card_html(measurement: Any) -> str:
             f"{format_bytes(measurement.budget)}",
         ],
         *_against_eager(measurement),
+        [GPU, allocator_text(measurement.predicted_allocator)],
         *_allocator(measurement),
         ["largest difference", _largest(measurement)],
         ["device", text(measurement.device)],

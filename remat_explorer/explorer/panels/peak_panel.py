@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from remat_explorer.allocator import predict_allocator
 from remat_explorer.explanations import Memory, Mention, PeakRow, alive_at
 from remat_explorer.explorer.panels.clickable import Click
 from remat_explorer.explorer.panels.markup import button, data, link, note, sentence, text
@@ -21,7 +22,8 @@ class PeakPanel(SidePanel):
         plan = self.state.plan
         if plan is None:
             return note("Load a model: then this lists what is in memory at the peak.")
-        return memory_html(alive_at(plan), self.state.value)
+        allocator = f'<p class="quiet">{text(str(predict_allocator(plan)))} (predicted).</p>'
+        return memory_html(alive_at(plan), self.state.value, allocator)
 
     def clicked(self, click: Click) -> None:
         if click.action == "go" and self.state.plan is not None:
@@ -31,8 +33,8 @@ class PeakPanel(SidePanel):
         select(self.state, click)
 
 
-def memory_html(memory: Memory, selected: int = -1) -> str:
-    """The heading, and a bar by bytes for each row."""
+def memory_html(memory: Memory, selected: int = -1, beside: str = "") -> str:
+    """The heading, what stands beside it, and a bar by bytes for each row."""
     largest = max((row.bytes for row in memory.rows), default=1) or 1
     rows = "".join(_row_html(row, memory.stage, row.bytes / largest, selected) for row in memory.rows[:SHOWN])
     hidden = memory.rows[SHOWN:]
@@ -44,7 +46,7 @@ def memory_html(memory: Memory, selected: int = -1) -> str:
     go = button("Go to the peak", "go", "Select the stage of the peak, and the largest value in memory there")
     return (
         f'<p class="head"><b>{format_bytes(memory.total)}</b> at statement {memory.statement}, '
-        f"{text(memory.text)}, {where} {go}</p>"
+        f"{text(memory.text)}, {where} {go}</p>{beside}"
         f'<div class="bars roving">{rows}</div>{more}'
     )
 
