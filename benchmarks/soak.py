@@ -31,7 +31,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,8 @@ PARTS = ("solves", "measures", "cycles", "app")
 COLUMNS = ("part", "repetitions", "minutes", "memory, first tenth", "at the end", "growth", "left over", "failures")
 ALLOWED = 20e6  # bytes
 SHARES = ("95%", "80%", "65%", "50%")
+IDLE = '.remat-status[data-busy=""]'
+BUSY = '.remat-status:not([data-busy=""])'
 FOUND = r"http://127\.0\.0\.1:\d+/\?token=\w{20,}"
 
 
@@ -186,10 +188,27 @@ def served(folder: Path) -> Iterator[tuple[str, psutil.Process]]:
             raise SystemExit(f"{len(orphans)} processes of the app outlived it")
 
 
+def press(page: Any, name: str, needed: bool = True) -> None:
+    """Click a button of the controls once it is enabled; one that is not needed is left alone after half a second."""
+    from playwright.sync_api import TimeoutError as TimedOut
+
+    with nullcontext() if needed else suppress(TimedOut):
+        page.locator(".remat-controls").get_by_role("button", name=name).click(timeout=60_000 if needed else 500)
+
+
+def settle(page: Any) -> None:
+    """Wait until the page says that it is busy, which may be over before it was seen, and then that it no longer is."""
+    from playwright.sync_api import TimeoutError as TimedOut
+
+    with suppress(TimedOut):
+        page.wait_for_selector(BUSY, timeout=2_000)
+    page.wait_for_selector(IDLE, timeout=120_000)
+
+
 def visit(page: Any, draw: random.Random) -> None:
     """A person's minute: another model, budgets, a search that is cancelled, one that is not, stages."""
     page.locator(".remat-controls select").first.select_option(draw.choice(["mlp", "residual_net", "chain"]))
-    page.wait_for_selector('.remat-status[data-busy=""]', timeout=120_000)
+    page.wait_for_selector(IDLE, timeout=120_000)
     slider = page.locator(".remat-budget input[type=range]").first.bounding_box()
     height = slider["y"] + slider["height"] / 2
     for _ in range(3):
@@ -198,18 +217,14 @@ def visit(page: Any, draw: random.Random) -> None:
         page.mouse.move(slider["x"] + draw.uniform(0.3, 0.9) * slider["width"], height, steps=8)
         page.mouse.up()
         page.wait_for_timeout(500)
-    controls = page.locator(".remat-controls")
-    controls.get_by_role("button", name="Solve").click()
+    press(page, "Solve")
     page.wait_for_timeout(int(1000 * draw.random()))
-    cancel = controls.get_by_role("button", name="Cancel")
-    if cancel.is_enabled():
-        cancel.click()
-    page.wait_for_selector('.remat-status[data-busy=""]', timeout=60_000)
-    for button in ("Solve", "Execute"):
-        control = controls.get_by_role("button", name=button)
-        if control.is_enabled():
-            control.click()
-            page.wait_for_selector('.remat-status[data-busy=""]', timeout=120_000)
+    press(page, "Cancel", needed=False)  # the search may have ended
+    page.wait_for_selector(IDLE, timeout=60_000)
+    press(page, "Solve")
+    settle(page)
+    press(page, "Execute", needed=False)  # no schedule may fit
+    settle(page)
     page.locator(".remat-matrices").first.focus()
     for key in ("ArrowDown", "PageDown", "ArrowRight", "ArrowUp", "PageUp"):
         page.keyboard.press(key)
@@ -224,7 +239,7 @@ def app(options: argparse.Namespace) -> dict[str, Any]:
     from tests.browser.lab import browse
 
     chromium = find_chromium() or sys.exit("no browser was found")
-    draw, failures, memory, heaps, visits = random.Random(2), [], [], [], 0
+    draw, failures, memory, heaps, visits, early = random.Random(2), [], [], [], 0, 0
     begun = time.monotonic()
     with (
         tempfile.TemporaryDirectory() as place,
@@ -236,25 +251,26 @@ def app(options: argparse.Namespace) -> dict[str, Any]:
         while (minutes := (time.monotonic() - begun) / 60) < options.minutes or not memory:
             if visits % 10 == 0:
                 page.goto(address)
-                page.wait_for_selector('.remat-status[data-busy=""]', timeout=120_000)
+                page.wait_for_selector(IDLE, timeout=120_000)
             try:
                 visit(page, draw)
             except Exception as error:  # counted, and the page is loaded anew
                 failures.append(f"{minutes:.0f} min: {type(error).__name__}: {str(error)[:300]}")
                 page.goto(address)
             visits += 1
+            early = early or len(family.children(recursive=True))  # a kernel, and its process that waits for a solve
             if len(memory) <= 20 * minutes / options.minutes:
                 session.send("HeapProfiler.collectGarbage")
                 memory.append(own_memory(family))
                 heaps.append(session.send("Runtime.getHeapUsage")["usedSize"])
         failures += page.failures + [f"asked the outside for {leak}" for leak in page.leaks]
-        kernels = len(family.children(recursive=True))
+        more = len(family.children(recursive=True)) - early
     return {
         "repetitions": visits,
         "seconds": time.monotonic() - begun,
         "memory": memory,
         "heap": heaps,
-        "left": {"children": kernels - 1} if kernels > 1 else {},
+        "left": {"children": more} if more > 0 else {},
         "failures": failures,
     }
 
