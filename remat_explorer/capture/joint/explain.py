@@ -185,8 +185,13 @@ place, such as ReLU(inplace=False)
             f"forward writes in place to input tensor {changed.idx}, which must last for every repetition; use the "
             "operation that is not in place, such as ReLU(inplace=False)"
         )
+    return does_more(type(meaning).__name__)
+
+
+def does_more(what: str) -> CaptureError:
+    """The error for ``what``, a call or a result that serves something else than the outputs of the graph."""
     return CaptureError(
-        f"forward does more than compute its outputs ({type(meaning).__name__}), such as raising errors for some data; "
+        f"forward does more than compute its outputs ({what}), such as raising errors for some data; "
         "use operations without side effects, such as torch.linalg.solve_ex for torch.linalg.solve"
     )
 

@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 
 from remat_explorer.capture.joint.assumptions import Assumption, Kind
 from remat_explorer.capture.joint.content import RANDOM, Content, Contents, Derivation, Evaluation, Part, Unknown
+from remat_explorer.capture.joint.explain import does_more
 from remat_explorer.capture.joint.kernel_layouts import kernel_layouts
 from remat_explorer.capture.joint.known_sizes import SIZED
 from remat_explorer.capture.joint.sized_results import SIZED_RESULTS, sized_by_content
@@ -109,6 +110,8 @@ class Knowledge:
         kwargs = dict(kwargs or {})
         if not isinstance(func, torch._ops.OpOverload):
             return self._plain(func, types, args, kwargs)
+        if func is aten._linalg_check_errors.default:  # in some versions nothing in the graph tells of it
+            raise does_more(str(func))
         contents = pytree.tree_map_only(torch.Tensor, self._content, (tuple(args), kwargs))
         unknown = next((leaf for leaf in pytree.tree_leaves(contents) if isinstance(leaf, Unknown)), None)
         if func in _READS:

@@ -29,7 +29,7 @@ class GateLayouts(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         tracing = get_proxy_mode()
         if func is aten.sigmoid_.default and tracing is not None and _layout_matters(args[0]):
-            made = next(reversed(tracing.tracer.graph.nodes))
+            made = next(iter(reversed(tracing.tracer.graph.nodes)))
             assert made.target is aten.sigmoid.default, made
             made.meta[LAYOUT] = args[0].stride()
         return result
