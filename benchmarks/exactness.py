@@ -2,32 +2,37 @@
 
     python benchmarks/exactness.py
     python benchmarks/exactness.py --models 100 --schedules 3 --kinds "batch norm,recurrent" --threads 2
+    python benchmarks/exactness.py --more     (after Ctrl-C, which keeps what is done)
 
 Every schedule is valid and recomputes at random, gradients included. The roads are the interpreter, generated code,
 a training step through autograd, and for some models a step whose loss is outside; outputs, gradients, buffers and the
 random state afterwards are compared bit for bit. A case is one model with one schedule. Its budget is the peak that is
 predicted after a profile; it is kept to if no statement of the interpreter needs more. A model that cannot be captured
 is refused, with all its cases. Every failure is kept with its kind, the seed of its model, and those of its schedule.
+Results of more than one thread have a file of their own.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import os
+import signal
 import sys
 import tempfile
 import time
 import warnings
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from report import publish
+from report import RESULTS, publish
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import remat_explorer as rx
@@ -52,43 +57,55 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="of torch in each process (default: 1)")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="(default: one for each core)")
     parser.add_argument("--kinds", type=lambda text: text.split(","), default=list(RANDOM_KINDS))
+    parser.add_argument("--more", action="store_true", help="keep the models of the last run with these options")
     options = parser.parse_args()
     if unknown := set(options.kinds) - set(RANDOM_KINDS):
         parser.error(f"unknown kinds {sorted(unknown)}; known: {', '.join(RANDOM_KINDS)}")
-    tasks = [(options.kinds[i % len(options.kinds)], options.seed + i) for i in range(options.models)]
-    counts: dict[str, Counter[str]] = {kind: Counter() for kind in options.kinds}
-    failures: list[dict[str, Any]] = []
-    begin = time.perf_counter()
-    with tempfile.TemporaryDirectory() as profiles:
-        ready = partial(prepare, options.threads, profiles)
-        spawn = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(options.processes, spawn, ready) as pool:
-            waiting = [pool.submit(study, kind, seed, options.schedules) for kind, seed in tasks]
-            for done, future in enumerate(as_completed(waiting), start=1):
-                kind, counted, failed = future.result()
-                counts[kind].update(counted)
-                failures += failed
-                if done % 50 == 0:
-                    print(f"{done} of {len(tasks)} models", file=sys.stderr, flush=True)
+    name = "exactness" if options.threads == 1 else f"exactness_{options.threads}_threads"
+    drawn = {"schedules": options.schedules, "seed": options.seed, "kinds": options.kinds}
+    details: dict[str, Any] = {"drawn": drawn, "seconds": 0.0, "counts": {}, "models": [], "failures": []}
+    if options.more:
+        details = json.loads((RESULTS / f"{name}.json").read_text())["details"]
+        if details["drawn"] != drawn:
+            parser.error(f"results/{name}.json is of {details['drawn']}; ask for the same")
+    kept = set(details["models"])
+    seeds = [seed for seed in range(options.seed, options.seed + options.models) if seed not in kept]
+    with tempfile.TemporaryDirectory() as profiles, suppress(KeyboardInterrupt):
+        study_all(seeds, options, profiles, details)
+    counts = {kind: Counter(details["counts"].get(kind, {})) for kind in options.kinds}
     counts["all"] = sum(counts.values(), Counter())
     rows = [[kind, *(f"{counted[column]:,}" for column in COLUMNS[1:])] for kind, counted in counts.items()]
-    failures.sort(key=lambda failure: (failure["kind"], failure["model"]))
-    details = {
-        "schedules": options.schedules,
-        "seed": options.seed,
-        "seconds": time.perf_counter() - begin,
-        "recomputations": counts["all"]["recomputations"],
-        "of gradients": counts["all"]["of gradients"],
-        "failures": failures,
-    }
-    for failure in failures:
+    details["failures"].sort(key=lambda failure: (failure["kind"], failure["model"]))
+    details["models"].sort()
+    for failure in details["failures"]:
         print(f"{failure['kind']}, model {failure['model']}: {failure['what']}: {failure['words']}", file=sys.stderr)
-    publish("exactness", COLUMNS, rows, details, threads=options.threads, processes=options.processes)
+    publish(name, COLUMNS, rows, details, threads=options.threads, processes=options.processes)
     raise SystemExit(1 if any(counts["all"][what] for what in ("differ", "failed")) else 0)
 
 
+def study_all(seeds: list[int], options: argparse.Namespace, profiles: str, details: dict[str, Any]) -> None:
+    """Study the models of ``seeds`` in processes; ``details`` has at each moment what is done."""
+    begin, before = time.perf_counter(), details["seconds"]
+    ready = partial(prepare, options.threads, profiles)
+    pool = ProcessPoolExecutor(options.processes, multiprocessing.get_context("spawn"), ready)
+    tasks = [(options.kinds[(seed - options.seed) % len(options.kinds)], seed) for seed in seeds]
+    waiting = {pool.submit(study, kind, seed, options.schedules): seed for kind, seed in tasks}
+    try:
+        for future in as_completed(waiting):
+            kind, counted, failed = future.result()
+            details["counts"][kind] = dict(Counter(details["counts"].get(kind, {})) + counted)
+            details["failures"] += failed
+            details["models"].append(waiting[future])
+            details["seconds"] = before + time.perf_counter() - begin
+            if len(details["models"]) % 50 == 0:
+                print(f"{len(details['models'])} of {options.models} models", file=sys.stderr, flush=True)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
 def prepare(threads: int, profiles: str) -> None:
-    """What each process begins with: its threads, and a folder for profiles that nobody needs later."""
+    """What each process begins with: threads, a folder for profiles that nobody needs later, no ear for Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(threads)
     os.environ[ENVIRONMENT] = profiles
     warnings.simplefilter("ignore")
