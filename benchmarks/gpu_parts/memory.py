@@ -1,7 +1,7 @@
 """Predicted against measured: peak (requested, allocated, reserved) and overhead, for each model at four budgets.
 
 The peaks of the allocator are those of one step from an empty cache, so that reserved bytes are the step's own. The
-profiled graph and every schedule go into the file: what predicts reserved bytes can be held against them later.
+profiled graph and every schedule go into the file: other predictions can be held against them later.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 import remat_explorer as rx
 from gpu_parts.models import Loaded, load, names
 from gpu_parts.record import STOPPED
 from gpu_parts.schedules import SHARES, Given, Schedules, Share, given, packed, packed_graph
 from gpu_parts.work import Work
+from remat_explorer.allocator import predict_allocator
 from remat_explorer.capture import trace
 from remat_explorer.capture.operations.program import Program
 from remat_explorer.capture.step.placement import exact_kernels, place, torch_device
@@ -115,6 +117,7 @@ def _measured(loaded: Loaded, prepared: Prepared, share: Share, program: Program
     try:
         measured = rx.measure(solution, loaded.module, loaded.args, device=work.device, repeats=REPEATS)
         entry |= measured.to_document() | {"deviations": deviations(measured)}
+        entry["predicted_step"] = predicted_peaks(solution, loaded)
         return entry | {"step": allocator_peaks(solution, loaded, program, work.device)}
     except RematError as error:
         return entry | {"problem": str(error)}
@@ -134,6 +137,15 @@ def deviations(measured: Measurement) -> list[dict[str, Any]]:
         for i in worst
         if apart[i]
     ]
+
+
+def predicted_peaks(solution: Solution, loaded: Loaded) -> dict[str, int]:
+    """What the simulated allocator says of a step, with a block for each parameter, buffer and input."""
+    assert solution.plan is not None
+    tensors = (*loaded.module.parameters(), *loaded.module.buffers(), *pytree.tree_leaves(loaded.args))
+    storages = {t.untyped_storage()._cdata: t.untyped_storage() for t in tensors if isinstance(t, torch.Tensor)}
+    found = predict_allocator(solution.plan, resident=[storage.nbytes() for storage in storages.values()])
+    return {"allocated_bytes": found.peak_allocated, "reserved_bytes": found.peak_reserved}
 
 
 def allocator_peaks(solution: Solution, loaded: Loaded, program: Program, device: str) -> dict[str, int] | None:

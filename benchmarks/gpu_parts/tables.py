@@ -1,40 +1,19 @@
 """The tables of a folder of results, as Markdown. Loads no torch.
 
-A column is a `Column`: a title, and a function from an entry to a text or a number of bytes. What a later program adds
-to the file, such as predicted reserved bytes, becomes a column by one more line.
+What a later program adds to the file becomes a column by one more line.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from report import table
-
 from gpu_parts.catalogue import PARTS
+from gpu_parts.columns import Column, Entry, of, of_bytes, results, rows_table, share, shortened
 from gpu_parts.layers import layer_rows
 from gpu_parts.record import PROBLEM, STOPPED, Record
 from gpu_parts.spread import QUANTILES, by_type_rows, spread_rows
-from remat_explorer.quantities import format_bytes, format_overhead, format_seconds
-
-Entry = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column: its title, and the cell of an entry; what is missing is an empty cell."""
-
-    title: str
-    cell: Callable[[Entry], Any]
-
-    def text(self, entry: Entry) -> str:
-        """The cell in words."""
-        try:
-            found = self.cell(entry)
-        except (KeyError, TypeError, ZeroDivisionError):
-            return ""
-        return "" if found is None else str(found)
+from remat_explorer.quantities import format_overhead, format_seconds
 
 
 def tables(found: Mapping[str, Record]) -> str:
@@ -69,58 +48,6 @@ def left(record: Record) -> str:
     return "".join(f"\n- {line}" for line in lines)
 
 
-def shortened(words: str, limit: int = 220) -> str:
-    """The first line of an error, not longer than ``limit``."""
-    line = " ".join(words.split())
-    return line if len(line) <= limit else f"{line[: limit - 1]}…"
-
-
-def rows_table(columns: tuple[Column, ...], entries: list[dict[str, Any]]) -> str:
-    """A table of entries; a sentence where there is none."""
-    if not entries:
-        return "nothing was measured"
-    rows = [[column.text(entry).replace("|", "/") for column in columns] for entry in entries]
-    return table([column.title for column in columns], rows)
-
-
-def of_bytes(*path: str) -> Callable[[Entry], Any]:
-    """A number of bytes deep in an entry, in words."""
-    return lambda entry: _optional(_deep(entry, path), format_bytes)
-
-
-def of(*path: str, show: Callable[[Any], Any] = str) -> Callable[[Entry], Any]:
-    """Anything deep in an entry, in words."""
-    return lambda entry: _optional(_deep(entry, path), show)
-
-
-def _deep(entry: Any, path: tuple[str, ...]) -> Any:
-    for key in path:
-        entry = None if entry is None else entry.get(key)
-    return entry
-
-
-def _optional(value: Any, show: Callable[[Any], Any]) -> Any:
-    return None if value is None else show(value)
-
-
-def results(run: Entry) -> str | None:
-    """Whether results are plain PyTorch's, bit for bit."""
-    equal = [run.get(key) for key in ("gradients_equal", "buffers_equal", "random_state_equal")]
-    if None in equal:
-        return None
-    if all(equal) and not run.get("loss_difference"):
-        return "equal"
-    if run.get("as_plain_varies"):
-        return "vary as plain PyTorch's do"
-    begins = run.get("difference_begins") or {}
-    repeats = "; plain PyTorch differs from itself" if begins.get("repeats") is False else ""
-    return f"differ by {run['gradient_difference']:.2g}{repeats}"
-
-
-def _share(value: float) -> str:
-    return f"{value:+.3%}"
-
-
 MEMORY = (
     Column("model", of("model")),
     Column("size", of("size")),
@@ -128,11 +55,13 @@ MEMORY = (
     Column("schedule", of("source")),
     Column("predicted", of_bytes("predicted_peak")),
     Column("measured", of_bytes("measured_peak")),
-    Column("error", of("error", show=_share)),
-    Column("without resident", of("dynamic_error", show=_share)),
+    Column("error", of("error", show=share)),
+    Column("without resident", of("dynamic_error", show=share)),
     Column("requested", of_bytes("step", "requested_bytes")),
     Column("allocated", of_bytes("step", "allocated_bytes")),
+    Column("allocated, predicted", of_bytes("predicted_step", "allocated_bytes")),
     Column("reserved", of_bytes("step", "reserved_bytes")),
+    Column("reserved, predicted", of_bytes("predicted_step", "reserved_bytes")),
     Column("cost predicted", of("predicted_overhead", show=format_overhead)),
     Column("time measured", of("measured_overhead", show=format_overhead)),
     Column("results", results),
@@ -170,7 +99,7 @@ EXACTNESS = (
     Column("results", results),
     Column("begins", lambda run: shortened((run.get("difference_begins") or {}).get("text", ""), 80) or None),
     Column("recomputations", of("recomputations")),
-    Column("error of the peak", of("error", show=_share)),
+    Column("error of the peak", of("error", show=share)),
 )
 
 
@@ -233,7 +162,7 @@ LAYERS = (
     Column("network", of("network")),
     Column("layer", of("layer")),
     Column("saved", of_bytes("saved")),
-    Column("overhead, of one pass", of("overhead", show=_share)),
+    Column("overhead, of one pass", of("overhead", show=share)),
 )
 
 
