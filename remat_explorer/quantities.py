@@ -116,14 +116,19 @@ def format_seconds(seconds: float) -> str:
 
     >>> format_seconds(0.0042), format_seconds(3.25), format_seconds(754), format_seconds(math.inf)
     ('4.2 ms', '3.2 s', '12 min 34 s', '∞ s')
+
+    What would round up to the next unit is written in it.
+
+    >>> format_seconds(0.0009996), format_seconds(0.9996), format_seconds(119.97)
+    ('1 ms', '1.0 s', '2 min 0 s')
     """
     if math.isinf(seconds):
         return "∞ s"
-    if seconds < 1e-3:
+    if seconds < 999.5e-6:
         return f"{seconds * 1e6:.3g} µs"
-    if seconds < 1:
+    if seconds < 999.5e-3:
         return f"{seconds * 1e3:.3g} ms"
-    if seconds < 120:
+    if seconds < 119.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s"

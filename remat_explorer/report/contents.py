@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from remat_explorer.graph import Graph
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import Frontier, MinimumBudget, checkpoint_all_peak, minimum_budget
+from remat_explorer.solvers.sweeps.joining import joined
 
 if TYPE_CHECKING:
     from remat_explorer.runtime.measurement import Measurement
@@ -43,7 +44,7 @@ class ReportContents:
     Attributes:
         solution: what the report is about, with or without a schedule.
         measurement: of that solution, executed.
-        frontier: the trade-off curve of its graph.
+        frontier: the trade-off curve of its graph, as a sweep gave it.
         history: steps of the solve, each with seconds, cost and lower_bound.
         other: a solution to compare with.
         origin: where the graph comes from.
@@ -65,6 +66,17 @@ class ReportContents:
     def name(self) -> str:
         """The model's name, for titles and file names."""
         return self.graph.name
+
+    @cached_property
+    def curve(self) -> Frontier | None:
+        """The trade-off curve with the solution on it, and with what its bound proves for the other points.
+
+        A solution of a graph with choices may be that of some implementations only, and joins no curve of others.
+        """
+        frontier, solution = self.frontier, self.solution
+        if frontier is None or frontier.graph is not solution.graph or solution.graph.has_choices:
+            return frontier
+        return joined(solution.graph, frontier, [solution])
 
     @cached_property
     def keep_all(self) -> int:

@@ -44,7 +44,7 @@ def timeline(contents: ReportContents) -> str:
 
 def curve(contents: ReportContents) -> str:
     """The trade-off curve, where one is known."""
-    frontier, solution, measurement = contents.frontier, contents.solution, contents.measurement
+    frontier, solution, measurement = contents.curve, contents.solution, contents.measurement
     if frontier is None:
         return ""
     words = "Memory against overhead: filled points are proven to be optimal, open ones have a gap."

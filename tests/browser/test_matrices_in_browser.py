@@ -31,6 +31,13 @@ COLOURS = """(number) => {
     return [...colours];
 }"""
 SHOWN = f"([number, sought]) => sought.every((colour) => ({COLOURS})(number).includes(colour))"
+# JupyterLab hides the page while it changes the theme: here callbacks of one frame hide it, would draw it, and show it.
+DARK_WHILE_HIDDEN = """() => {
+    const place = document.querySelector('.remat-matrices').parentElement;
+    requestAnimationFrame(() => { place.style.display = 'none'; });
+    document.body.dataset.jpThemeLight = 'false';
+    queueMicrotask(() => requestAnimationFrame(() => { place.style.display = ''; }));
+}"""
 
 ZOOM = "() => document.querySelector('.remat-matrices').dataset.zoom"
 
@@ -220,3 +227,12 @@ def test_in_a_narrow_notebook_the_stage_slider_keeps_its_room(page: Any) -> None
             assert row.evaluate("row => row.scrollWidth - row.clientWidth") <= 1
     finally:
         page.set_viewport_size(wide)
+
+
+def test_a_theme_that_changes_while_the_page_is_hidden_for_less_than_a_frame_is_drawn(page: Any) -> None:
+    light = page.evaluate(COLOURS, 0)
+    page.evaluate(DARK_WHILE_HIDDEN)
+    await_attribute(page, "theme", "dark")
+    page.wait_for_function(f"(light) => !light.every((colour) => ({COLOURS})(0).includes(colour))", arg=light)
+    page.evaluate("() => { document.body.dataset.jpThemeLight = 'true'; }")
+    page.wait_for_function(SHOWN, arg=[0, light])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import ipywidgets as w
@@ -11,6 +12,7 @@ import pytest
 
 import remat_explorer as rx
 from remat_explorer.errors import SolutionError, UnknownNameError
+from remat_explorer.explorer.controls.budget_view import BudgetView
 from remat_explorer.explorer.controls.controls import Controls
 from remat_explorer.explorer.work.sources import Sources
 from tests.explorer.driven import driver_of, settled
@@ -148,3 +150,39 @@ explorer.close()
 def test_the_screen_does_not_wait_for_torch() -> None:
     done = subprocess.run([sys.executable, "-c", WATCHED], capture_output=True, text=True, timeout=600)
     assert done.stdout.split() == ["True", "False"], done.stderr
+
+
+@pytest.mark.parametrize(("name", "wrong", "said"), [("batch", "1e99", "batch size"), ("time_limit", "soon", "limit")])
+def test_an_entry_that_is_no_number_is_refused_until_one_is_taken(chain: Any, name: str, wrong: str, said: str) -> None:
+    field = controls_of(chain)._fields[name][1]
+    status, shown = chain.state.status, field.value
+    field.value = wrong
+    assert chain.state.tone == "error"
+    assert f"{wrong!r} is not a" in chain.state.status
+    assert said in chain.state.status
+    assert field.value == shown
+    chain.state.device = "cpu"
+    controls_of(chain)._fields["time_limit"][1].value = "30"
+    assert chain.state.time_limit == 30
+    assert (chain.state.status, chain.state.tone) == (status, "plain")
+
+
+def test_two_refusals_one_after_the_other_go_together(chain: Any) -> None:
+    field = controls_of(chain)._fields["time_limit"][1]
+    status = chain.state.status
+    for wrong in ("soon", "later"):
+        field.value = wrong
+    assert "'later'" in chain.state.status
+    field.value = "30"
+    assert chain.state.status == status
+
+
+def test_a_budget_without_a_unit_is_asked_back_where_it_would_be_nothing(chain: Any) -> None:
+    chain.state.smallest = replace(chain.state.smallest, lower_bound=1 << 20)
+    view, budget = BudgetView(chain.state, lambda count: None), chain.state.budget
+    view.field.value = "60"
+    assert chain.state.budget == budget
+    assert '\'60\' alone is bytes, and nothing fits below 1.00 MiB; write "60%" or "60 MiB"' in chain.state.status
+    view.field.value = "60%"
+    assert chain.state.budget == 6
+    assert chain.state.tone != "error"

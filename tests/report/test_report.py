@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 import remat_explorer as rx
+from remat_explorer.figures.tradeoffs.tradeoff import tradeoff
 from remat_explorer.graph import Graph
 from remat_explorer.report import Origin
 from remat_explorer.report.contents import ReportContents
@@ -27,6 +28,8 @@ from remat_explorer.report.validation import validation
 from remat_explorer.runtime.comparison import Comparison
 from remat_explorer.runtime.differences.beginning import Beginning
 from remat_explorer.runtime.differences.sizes import Difference
+from remat_explorer.solution import Status
+from remat_explorer.solvers import Frontier
 from tests.figures.choices import chain_with_choices
 
 LIMIT = 8_000_000  # bytes
@@ -169,3 +172,15 @@ def test_differences_of_two_figures_lead_from_one_to_the_other() -> None:
             holder = holder[key]
         holder[path[-1]] = value
     assert patched == new
+
+
+def test_the_curve_of_the_report_shows_what_its_solution_proves(chain: Any) -> None:
+    unproven = dataclasses.replace(chain, status=Status.FEASIBLE, lower_bound=None)
+    swept = Frontier(chain.graph, (unproven,))
+    curve = ReportContents(chain, frontier=swept).curve
+    assert curve is not None
+    assert [_markers(found) for found in (swept, curve)] == [("circle-open",), ("circle",)]
+
+
+def _markers(frontier: Frontier) -> tuple[str, ...]:
+    return next(trace.marker.symbol for trace in tradeoff(frontier).data if trace.name == "optimal")

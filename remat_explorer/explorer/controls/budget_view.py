@@ -11,11 +11,12 @@ import anywidget
 import ipywidgets as w
 import traitlets as t
 
-from remat_explorer.errors import QuantityError
+from remat_explorer.errors import QuantityError, shown
 from remat_explorer.explorer.state.state import State
 from remat_explorer.quantities import format_bytes
 
 HERE = Path(__file__).parent
+LARGE = 1000  # bytes: nobody means a budget below it where nothing fits into it
 BEYOND = 1.05  # the slider ends a little above checkpoint-all
 
 
@@ -102,7 +103,32 @@ class BudgetView:
         if change["new"] == self._shown:
             return
         try:
+            require_unit(change["new"], self._state)
             self._state.set_budget(change["new"])
+            self._state.accept()
         except QuantityError as error:
-            self._state.say(str(error), "error")
+            self._state.refuse(str(error))
         self._draw()
+
+
+def require_unit(text: str, state: State) -> None:
+    """Ask back where a number without a unit is too little in bytes, and may have been meant as a share.
+
+    Raises:
+        QuantityError: if so; the message says what can be written.
+
+    >>> from dataclasses import replace
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.solvers import minimum_budget
+    >>> state = State(smallest=replace(minimum_budget(linear(8)), lower_bound=4000))
+    >>> require_unit("60", state)
+    Traceback (most recent call last):
+        ...
+    remat_explorer.errors.QuantityError: '60' alone is bytes, and nothing fits below 3.91 KiB; write "60%" or "60 MiB"
+    """
+    digits, least = text.strip(), state.smallest.lower_bound if state.smallest else 0
+    if least >= LARGE and digits.replace(".", "", 1).isdecimal() and len(digits) < 6 and float(digits) < LARGE:
+        raise QuantityError(
+            f'{shown(text)} alone is bytes, and nothing fits below {format_bytes(least)}; write "{digits}%" or '
+            f'"{digits} MiB"'
+        )

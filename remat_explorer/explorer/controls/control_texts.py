@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from remat_explorer.errors import QuantityError
+from remat_explorer.errors import QuantityError, shown
 from remat_explorer.explorer.state.state import State
 
+MOST_EXAMPLES = 100_000
+MOST_SECONDS = 1_000_000
 TOOLTIPS = {
     "model": "What to explore: a model of the zoo, your own, or a file of this folder that defines make_model",
     "refresh": "Look for model files again, and load the chosen model again as it is now",
-    "batch": "Examples in a batch; activations grow with it",
+    "batch": "Examples in a batch; activations grow with it; empty for a size to begin with",
     "image": 'Pixels: "64", or height and width: "416x608"; empty for a size to begin with',
     "device": "Where costs are measured and schedules are executed",
     "measured_costs": "Time each operation on the device, or estimate it from published rates",
@@ -71,8 +73,60 @@ def parse_image(text: str) -> int | tuple[int, int] | None:
     except ValueError:
         pixels = [0]
     if len(pixels) > 2 or any(side < 1 for side in pixels):
-        raise QuantityError(f'{text!r} is not an image size; write pixels: "64", or height and width: "416x608"')
+        raise QuantityError(f'{shown(text)} is not an image size; write pixels: "64", or height and width: "416x608"')
     return None if not pixels else pixels[0] if len(pixels) == 1 else (pixels[0], pixels[1])
+
+
+def batch_text(batch: int) -> str:
+    """A batch size as the field shows it; nothing where the model's own is taken.
+
+    >>> batch_text(32), batch_text(0)
+    ('32', '')
+    """
+    return str(batch or "")
+
+
+def parse_batch(text: str) -> int:
+    """A batch size from the field; nothing for a size to begin with.
+
+    Raises:
+        QuantityError: if it is not a whole number from 1 to `MOST_EXAMPLES`.
+
+    >>> parse_batch(" 32"), parse_batch("")
+    (32, 0)
+    >>> parse_batch("1e99")
+    Traceback (most recent call last):
+        ...
+    remat_explorer.errors.QuantityError: '1e99' is not a batch size; write a whole number from 1 to 100000
+    """
+    digits = text.strip()
+    if not digits:
+        return 0
+    if not (digits.isdecimal() and len(digits) <= 6 and 1 <= int(digits) <= MOST_EXAMPLES):
+        raise QuantityError(f"{shown(text)} is not a batch size; write a whole number from 1 to {MOST_EXAMPLES}")
+    return int(digits)
+
+
+def parse_limit(text: str) -> float:
+    """A time limit from the field, in seconds.
+
+    Raises:
+        QuantityError: if it is not a number from 0 to `MOST_SECONDS`.
+
+    >>> parse_limit("2.5")
+    2.5
+    >>> parse_limit("1 min")
+    Traceback (most recent call last):
+        ...
+    remat_explorer.errors.QuantityError: '1 min' is not a time limit; write seconds from 0 to 1000000: "60"
+    """
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= MOST_SECONDS:
+        raise QuantityError(f'{shown(text)} is not a time limit; write seconds from 0 to {MOST_SECONDS}: "60"')
+    return seconds
 
 
 def devices(state: State) -> list[str]:

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import ipywidgets as w
 
 from remat_explorer.errors import QuantityError, SolverError
-from remat_explorer.explorer.controls.control_texts import TOOLTIPS, button_reasons, devices, image_text, parse_image
+from remat_explorer.explorer.controls.control_texts import (
+    TOOLTIPS,
+    batch_text,
+    button_reasons,
+    devices,
+    image_text,
+    parse_batch,
+    parse_image,
+    parse_limit,
+)
 from remat_explorer.explorer.state.state import State
 from remat_explorer.solvers import BACKENDS, STRATEGIES
 from remat_explorer.solvers.options import default_options, read_options, write_options
 from remat_explorer.solvers.table_one import row
 
 WAYS = ("none", "exact", "all", "chosen")
+READ: dict[str, Callable[[str], Any]] = {"batch": parse_batch, "image": parse_image, "time_limit": parse_limit}
+WRITTEN: dict[str, Callable[[Any], str]] = {
+    "batch": batch_text,
+    "image": image_text,
+    "options": write_options,
+    "time_limit": "{:g}".format,
+}
 COSTS = (("measured", True), ("estimated", False))
 
 
@@ -42,7 +59,7 @@ class Controls:
         number = {"continuous_update": False}
         self._fields: dict[str, tuple[str, Any, int]] = {
             "model": ("Model", w.Dropdown(options=_with(models.names(), state.model)), 106),
-            "batch": ("Batch", w.BoundedIntText(min=0, max=100_000, **number), 54),
+            "batch": ("Batch", w.Text(placeholder="none", **number), 54),
             "image": ("Image", w.Text(placeholder="none", **number), 60),
             "device": ("Device", w.Dropdown(options=devices(state)), 60),
             "measured_costs": ("Costs", w.Dropdown(options=COSTS), 90),
@@ -50,7 +67,7 @@ class Controls:
             "strategy": ("Strategy", w.Dropdown(options=_with(list(STRATEGIES), state.strategy)), 112),
             "options": ("Options", w.Text(**number), 62),
             "solver": ("Solver", w.Dropdown(options=_with(list(BACKENDS), state.solver)), 66),
-            "time_limit": ("Limit (s)", w.BoundedFloatText(min=0, max=1e6, **number), 54),
+            "time_limit": ("Limit (s)", w.Text(**number), 54),
         }
         for name, (_, field, _) in self._fields.items():
             field.tooltip = TOOLTIPS[name]
@@ -74,9 +91,9 @@ class Controls:
 
     def _bind(self, name: str, field: Any) -> None:
         state = self._state
-        _show(field, getattr(state, name))
+        _show(name, field, getattr(state, name))
         field.observe(lambda change: self._take(name, field, change["new"]), "value")
-        state.observe(lambda change: _show(field, change["new"]), name)
+        state.observe(lambda change: _show(name, field, change["new"]), name)
 
     def _take(self, name: str, field: Any, entered: Any) -> None:
         """What was entered goes to the state; what cannot be read is said, and the field shows the state again."""
@@ -86,16 +103,17 @@ class Controls:
         if entered == "chosen":  # begin with what may be chosen now
             entered = state.implementations if isinstance(state.implementations, tuple) else state.kinds
         if isinstance(field, w.Text):
-            if entered == _text(getattr(state, name)):
+            if entered == WRITTEN[name](getattr(state, name)):
                 return
             try:
-                entered = parse_image(entered) if name == "image" else self._read_options(entered)
+                entered = READ[name](entered) if name in READ else self._read_options(entered)
             except (QuantityError, SolverError) as error:
-                state.say(str(error), "error")
-                _show(field, getattr(state, name))
+                state.refuse(str(error))
+                _show(name, field, getattr(state, name))
                 return
+        state.accept()
         setattr(state, name, entered)
-        _show(field, getattr(state, name))
+        _show(name, field, getattr(state, name))
 
     def _read_options(self, text: str) -> dict[str, Any]:
         strategy = self._state.strategy
@@ -158,16 +176,11 @@ def _labelled(text: str, field: Any, width: int) -> w.VBox:
     return w.VBox([label, field], layout=w.Layout(margin="0 6px 0 0", flex="0 0 auto"))
 
 
-def _show(field: Any, value: Any) -> None:
+def _show(name: str, field: Any, value: Any) -> None:
     """Scripts may choose what the list does not have, such as "cuda:1"."""
     options = getattr(field, "options", None)
     if options is not None and tuple(options) == WAYS and not isinstance(value, str):
         value = "chosen"
     if options and isinstance(value, str) and value not in options:
         field.options = [*options, value]
-    shown: Any = _text(value) if isinstance(field, w.Text) else value
-    field.value = shown
-
-
-def _text(value: Any) -> str:
-    return write_options(value) if isinstance(value, dict) else image_text(value)
+    field.value = WRITTEN[name](value) if isinstance(field, w.Text) else value

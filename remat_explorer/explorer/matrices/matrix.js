@@ -104,7 +104,13 @@ function render({ model, el }) {
     });
   }
 
-  // Where the page is hidden, as JupyterLab does for a moment when its theme changes, its size will change again.
+  // Where the page is hidden, as JupyterLab does for a moment when its theme changes, it is drawn once it is seen: it
+  // may come back at the same size, of which no observer of sizes would tell.
+  const seen = new IntersectionObserver((entries) => {
+    if (!entries.some((entry) => entry.isIntersecting)) return;
+    seen.disconnect();
+    redraw();
+  });
   function redraw() {
     if (framed) return;
     framed = true;
@@ -112,6 +118,7 @@ function render({ model, el }) {
       framed = false;
       measure();
       if (isOnScreen()) draw();
+      else seen.observe(root);
     });
   }
 
@@ -167,6 +174,7 @@ function render({ model, el }) {
   redraw();
   return () => {
     sizes.disconnect();
+    seen.disconnect();
     themes.disconnect();
   };
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from remat_explorer.errors import QuantityError, UnknownNameError
 from remat_explorer.explorer.state import searching, zooming
 from remat_explorer.explorer.state.answers import Answers
 from remat_explorer.explorer.state.implementations import NONE, allowed_kinds, read_implementations
+from remat_explorer.explorer.state.status import Status
 from remat_explorer.figures.memory.memory_stack import Stacking
 from remat_explorer.figures.palette import Theme
 from remat_explorer.graph import Graph
@@ -41,7 +41,7 @@ def optional(kind: type, help: str) -> Any:
     return t.Instance(kind, allow_none=True, help=help)
 
 
-class State(t.HasTraits):
+class State(Status):
     """Everything that can change while someone explores, each under one name.
 
     >>> import remat_explorer as rx
@@ -114,23 +114,15 @@ class State(t.HasTraits):
     improving = t.Bool(False, help="Whether the schedule on the screen is being improved in the background.")
     playing = t.Bool(False, help="Whether the stages are played one after the other.")
     progress = t.Float(None, allow_none=True, help="Share of the work done, 0 to 1, or None when unknown.")
-    status = t.Unicode("Ready.", help="What the explorer is doing, or what came of it.")
-    tone = t.Enum(("plain", "good", "warning", "error"), "plain", help="How the status is meant.")
     theme: t.Enum[Theme] = t.Enum(("light", "dark"), "light", help="Ground of the page, as the browser reports it.")
 
     def __init__(self, **settings: Any) -> None:
         for name in settings:
             if not self.has_trait(name):
                 raise UnknownNameError("setting", name, self.trait_names())
-        self.lock = threading.RLock()
         self._answers: Answers | None = None
         self.usual_strategy = ""  # what was chosen before a graph with choices asked for "monet"
         super().__init__(**settings)
-
-    def notify_change(self, change: Any) -> None:
-        """Tell the observers, one change at a time: workers and clicks change the state from different threads."""
-        with self.lock:
-            super().notify_change(change)
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
@@ -155,12 +147,6 @@ class State(t.HasTraits):
         if self._answers is None or self._answers.graph is not self.graph:
             self._answers = Answers(self.graph)
         return self._answers
-
-    def say(self, status: str, tone: str = "plain") -> None:
-        """Put a sentence into the status line."""
-        with self.lock:
-            self.tone = tone
-            self.status = status
 
     def set_budget(self, text: str | int | float) -> None:
         """Set the budget from bytes, "1.5 GiB", "60%" of the checkpoint-all peak, or "smallest".

@@ -21,7 +21,7 @@ def show_known(state: State, budget: int | None = None) -> Solution | None:
         The solution, or None if none is known.
 
     >>> import remat_explorer as rx
-    >>> from remat_explorer.explorer.state.frontiers import joined
+    >>> from remat_explorer.solvers.sweeps.joining import joined
     >>> chain = rx.linear(8)
     >>> state = State(graph=chain, frontier=joined(chain, None, [rx.solve(chain, 4)]))
     >>> show_known(state, 5).cost

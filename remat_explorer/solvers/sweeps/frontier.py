@@ -12,6 +12,8 @@ from remat_explorer.errors import SolutionError
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
 from remat_explorer.solution import Solution
+from remat_explorer.solvers.base import PROVEN
+from remat_explorer.solvers.checkpoint_all import least_cost
 from remat_explorer.solvers.memory.smallest_known import budget_of
 from remat_explorer.solvers.sweeps.frontier_file import parse_sweep, sweep_document
 from remat_explorer.solvers.sweeps.own_points import OwnPoint
@@ -86,7 +88,8 @@ class Frontier:
     def best(self, budget: str | int | float) -> Solution | None:
         """The cheapest schedule within ``budget``, whichever point found it, or None if none of them fits.
 
-        Its lower bound is the best that was proven for this budget or a larger one.
+        Its lower bound is the best that was proven for this budget or a larger one; a schedule that computes everything
+        once, as cheaply as can be, needs no proof.
 
         Raises:
             QuantityError: if the budget cannot be read.
@@ -96,6 +99,9 @@ class Frontier:
         if cheapest is None or cheapest.schedule is None:
             return None
         bound = bound_at(budget_bytes, self.solutions) if cheapest.schedule.is_frontier_advancing else None
+        least = least_cost(self.graph)
+        if cheapest.schedule.cost <= least * (1 + PROVEN):
+            bound = least
         return assessed(cheapest, budget_bytes, cheapest.schedule, bound)
 
     def save(self, path: str | Path) -> Path:

@@ -64,8 +64,6 @@ def test_the_best_within_any_budget_comes_with_a_bound_that_is_valid_there(front
     assert (best.budget, best.cost, best.lower_bound, str(best.status)) == (7, 21, 17, "feasible")
     assert (frontier.best("100%").cost, frontier.best("100%").status) == (17, Status.OPTIMAL)
     assert frontier.best(3) is None
-    beyond = frontier.best(11)
-    assert (beyond.cost, beyond.lower_bound) == (17, None)
     with pytest.raises(QuantityError, match="'much'"):
         frontier.best("much")
 
@@ -144,3 +142,10 @@ def test_schedules_survive_as_what_they_run(random_graph):
                 assert again.violation() is None
                 assert again.cost == schedule.cost
                 assert again.U.max() <= schedule.U.max()
+
+
+def test_what_computes_everything_once_is_optimal_above_every_point(frontier):
+    above = frontier.best(20)
+    assert (above.status, above.cost, above.lower_bound, above.budget) == (Status.OPTIMAL, 17, 17, 20)
+    small = Frontier(frontier.graph, (solve(frontier.graph, 4),))
+    assert small.best(20).lower_bound is None  # 26 is more than 17, of which nothing is known here
