@@ -183,4 +183,5 @@ def test_the_curve_of_the_report_shows_what_its_solution_proves(chain: Any) -> N
 
 
 def _markers(frontier: Frontier) -> tuple[str, ...]:
-    return next(trace.marker.symbol for trace in tradeoff(frontier).data if trace.name == "optimal")
+    traces: Any = tradeoff(frontier).data
+    return next(trace.marker.symbol for trace in traces if trace.name == "optimal")

@@ -146,6 +146,9 @@ def test_schedules_survive_as_what_they_run(random_graph):
 
 def test_what_computes_everything_once_is_optimal_above_every_point(frontier):
     above = frontier.best(20)
+    assert above is not None
     assert (above.status, above.cost, above.lower_bound, above.budget) == (Status.OPTIMAL, 17, 17, 20)
     small = Frontier(frontier.graph, (solve(frontier.graph, 4),))
-    assert small.best(20).lower_bound is None  # 26 is more than 17, of which nothing is known here
+    best = small.best(20)
+    assert best is not None
+    assert best.lower_bound is None  # 26 is more than 17, of which nothing is known here
