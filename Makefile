@@ -27,8 +27,9 @@ QUICK := $(addprefix tests/, core explanations figures capture/test_costs.py cap
 explore: setup
 	$(BIN)/remat-explorer lab notebooks/01_explorer.ipynb --port $(PORT) $(if $(NO_BROWSER),--no-browser)
 
+# Style and types are those of the PyTorch in constraints.txt; other versions declare other types.
 test: $(VENV)/interpreted
-	$(MAKE) --jobs=2 --output-sync=target setup check
+	$(MAKE) --jobs=2 --output-sync=target setup $(if $(TORCH),,check)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 quick: $(VENV)/installed
