@@ -16,19 +16,21 @@ if TYPE_CHECKING:
 Path = tuple[str | int, ...]
 
 
-def drawing(identity: str, draw: Callable[[Theme], Figure], label: str) -> str:
+def drawing(identity: str, draw: Callable[[Theme], Figure], label: str, broad: bool = False) -> str:
     """A place for a figure, and its data in both themes.
 
     Args:
         identity: of the place, unique in the page.
         draw: makes the figure for a theme.
         label: what the figure shows, for those who do not see it.
+        broad: whether it needs more width than a phone has, and is moved under its frame there.
     """
     light, dark = (json.loads(str(_without_template(draw(theme)).to_json())) for theme in ("light", "dark"))
     entry = {"light": light, "dark": [[list(path), value] for path, value in differences(light, dark)]}
     height = light["layout"].get("height", 400)
     said = escape(label)
     place = f'<div class="figure" id="{identity}" role="img" aria-label="{said}" style="min-height:{height}px"></div>'
+    place = f'<div class="frame{" broad" if broad else ""}">{place}</div>'
     return place + data(f"{identity}-data", entry)
 
 

@@ -22,7 +22,9 @@ def implementations(contents: ReportContents) -> str:
     if not used:
         return paragraph("Every operation runs in PyTorch's own implementation, though others could be chosen.")
     words = "Besides when to compute, the solver chose how: what is not grey runs in another way than PyTorch's own."
-    picture = drawing("ways", partial(implementation_images, schedule), "R in the colours of implementations")
+    picture = drawing(
+        "ways", partial(implementation_images, schedule), "R in the colours of implementations", broad=True
+    )
     under = '<p id="way" class="under" aria-live="polite">&nbsp;</p>'
     return paragraph(words) + picture + under + table(HEADS, map(_row, used))
 

@@ -16,7 +16,7 @@ from remat_explorer.report.peak import peak
 from remat_explorer.report.schedule import comparison, curve, matrices, model, search, timeline
 from remat_explorer.report.setup import setup
 from remat_explorer.report.statements import statements
-from remat_explorer.report.summary import summary
+from remat_explorer.report.summary import numbers, summary
 from remat_explorer.report.usage import usage
 from remat_explorer.report.validation import validation
 from remat_explorer.solution import Solution
@@ -30,12 +30,13 @@ HERE = Path(__file__).parent
 # A section is a function from the contents to HTML, or to "" where it has nothing to show.
 SECTIONS: tuple[tuple[str, Callable[[ReportContents], str]], ...] = (
     ("Summary", summary),
-    ("Set-up", setup),
-    ("Validation", validation),
-    ("Schedule", matrices),
-    ("Implementations", implementations),
     ("Memory", timeline),
     ("Trade-off", curve),
+    ("Schedule", matrices),
+    ("Implementations", implementations),
+    ("Numbers", numbers),
+    ("Validation", validation),
+    ("Set-up", setup),
     ("Model", model),
     ("Comparison", comparison),
     ("Search", search),

@@ -25,7 +25,9 @@ def matrices(contents: ReportContents) -> str:
         "Row t is stage t, in which operation t runs for the first time. R says what else runs in the stage, S which "
         "values are in memory when it begins, and U how much memory is in use while each operation runs."
     )
-    picture = drawing("matrices", partial(schedule_images, schedule), "The matrices R, S and U of the schedule")
+    picture = drawing(
+        "matrices", partial(schedule_images, schedule), "The matrices R, S and U of the schedule", broad=True
+    )
     return paragraph(words) + picture + '<p id="cell" class="under" aria-live="polite">&nbsp;</p>'
 
 
@@ -62,7 +64,9 @@ def model(contents: ReportContents) -> str:
     words = "The forward pass runs along one rail and the backward pass along the other; boxes grow with their bytes."
     if stage is not None:
         words += f" Coloured is what stage {stage}, where the peak lies, computes and keeps."
-    picture = drawing("network", lambda theme: model_graph(graph, schedule, stage, theme), "The graph of the model")
+    picture = drawing(
+        "network", lambda theme: model_graph(graph, schedule, stage, theme), "The graph of the model", broad=True
+    )
     return paragraph(words) + picture + drawing("breakdown", partial(memory_breakdown, [graph]), "Parts of the memory")
 
 
@@ -71,7 +75,7 @@ def comparison(contents: ReportContents) -> str:
     solution, other = contents.solution, contents.other
     if other is None or other.schedule is None or solution.schedule is None:
         return ""
-    return drawing("two-schedules", lambda theme: compare(solution, other, theme), "Two schedules")
+    return drawing("two-schedules", lambda theme: compare(solution, other, theme), "Two schedules", broad=True)
 
 
 def search(contents: ReportContents) -> str:

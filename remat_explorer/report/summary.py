@@ -1,4 +1,4 @@
-"""The first section: what was asked, what was found, and how good that is, in words."""
+"""What was asked, what was found, and how good that is: the first section in words, a later one in numbers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from remat_explorer.solution import Solution, Status
 
 
 def summary(contents: ReportContents) -> str:
-    """A few sentences, and the numbers behind them."""
+    """A few sentences."""
     if contents.solution.schedule is None:
         return paragraph(without_schedule(contents))
-    return "".join(map(paragraph, sentences(contents))) + _numbers(contents)
+    return "".join(map(paragraph, sentences(contents)))
 
 
 def sentences(contents: ReportContents) -> list[str]:
@@ -94,11 +94,15 @@ def _allocator(solution: Solution) -> str:
     )
 
 
-def _numbers(contents: ReportContents) -> str:
+def numbers(contents: ReportContents) -> str:
+    """The numbers behind the sentences; nothing where there is no schedule."""
     solution, schedule = contents.solution, contents.solution.schedule
-    assert schedule is not None
+    if schedule is None:
+        return ""
     assert solution.peak is not None
     bound = solution.lower_bound
+    # a graph of which no more is known may count costs in anything; what was captured has seconds
+    written = "{:.6g} in the graph's unit".format if contents.origin.kind == "graph" else format_seconds
     return facts(
         [
             ("status", str(solution.status)),
@@ -107,8 +111,8 @@ def _numbers(contents: ReportContents) -> str:
             ("predicted peak", exact_bytes(solution.peak)),
             ("PyTorch's allocator on a GPU", _allocator(solution)),
             ("keeping everything", exact_bytes(contents.keep_all)),
-            ("cost", f"{schedule.cost:.6g} ({format_overhead(schedule.overhead)})"),
-            ("lower bound of the cost", "none proven" if bound is None else f"{bound:.6g}"),
+            ("cost", f"{written(schedule.cost)} ({format_overhead(schedule.overhead)})"),
+            ("lower bound of the cost", "none proven" if bound is None else written(bound)),
             ("gap", "unknown" if solution.gap is None else format_share(solution.gap)),
             ("recomputations", str(schedule.recomputations)),
             ("solved in", format_seconds(solution.seconds)),

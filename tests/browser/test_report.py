@@ -122,6 +122,36 @@ def test_the_page_follows_the_theme_and_prints_on_light_ground(report: tuple[Any
     assert page.failures == []
 
 
+PHONE = {"width": 390, "height": 844}
+WIDTHS = """() => Object.fromEntries([...document.querySelectorAll('.figure')].map((place) => [place.id, {
+    plot: place._fullLayout._size.w,
+    title: place.querySelector('.gtitle')?.getBBox().width ?? 0,
+    whole: place.getBoundingClientRect().width,
+}]))"""
+
+
+def test_on_a_phone_a_picture_comes_at_once_and_figures_have_room(page: Any, tmp_path: Path) -> None:
+    graph = rx.linear(8)
+    frontier = rx.sweep(graph, budgets=3)
+    path = rx.report(rx.solve(graph, budget=4), tmp_path / "report.html", frontier=frontier, other=rx.solve(graph, 6))
+    before = page.viewport_size
+    page.set_viewport_size(PHONE)
+    try:
+        open_report(page, path)
+        assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+        assert page.locator("#timeline").bounding_box()["y"] < PHONE["height"]
+        widths = page.evaluate(WIDTHS)
+        assert {"timeline", "curve", "matrices", "network", "two-schedules"} <= set(widths)
+        for name, width in widths.items():
+            assert width["plot"] > 250, name
+            assert width["title"] <= width["whole"], name
+        page.set_viewport_size({"width": 1280, "height": 800})  # turned, or moved to a desk
+        page.wait_for_function("() => !document.getElementById('curve')._fullLayout.title.text.includes('<br>')")
+        assert page.failures == []
+    finally:
+        page.set_viewport_size(before)
+
+
 def test_names_do_nothing_and_no_script_runs_that_is_not_the_reports(page: Any, tmp_path: Path) -> None:
     solution = rx.solve(hostile(rx.linear(8)), budget=4)
     open_report(page, rx.report(solution, tmp_path / "hostile.html"))

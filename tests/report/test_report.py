@@ -23,6 +23,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.report import Origin
 from remat_explorer.report.contents import ReportContents
 from remat_explorer.report.drawing import differences
+from remat_explorer.report.summary import numbers
 from remat_explorer.report.usage import program
 from remat_explorer.report.validation import validation
 from remat_explorer.runtime.comparison import Comparison
@@ -172,6 +173,13 @@ def test_differences_of_two_figures_lead_from_one_to_the_other() -> None:
             holder = holder[key]
         holder[path[-1]] = value
     assert patched == new
+
+
+def test_costs_have_the_unit_that_is_known(chain: Any) -> None:
+    assert "<td>26 in the graph's unit (+52.9 %)</td>" in numbers(ReportContents(chain)).replace("&#x27;", "'")
+    captured = ReportContents(chain, origin=Origin("zoo", "chain"))
+    assert "<td>26.0 s (+52.9 %)</td>" in numbers(captured)
+    assert "<td>26.0 s</td>" in numbers(captured)  # the bound, which proves it
 
 
 def test_the_curve_of_the_report_shows_what_its_solution_proves(chain: Any) -> None:
