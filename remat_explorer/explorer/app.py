@@ -15,6 +15,7 @@ from remat_explorer.explorer.controls.scrubber import Scrubber
 from remat_explorer.explorer.controls.status_line import StatusLine
 from remat_explorer.explorer.controls.tour import Tour, TourView
 from remat_explorer.explorer.export.export_view import ExportView
+from remat_explorer.explorer.kernel_watch import KernelWatch
 from remat_explorer.explorer.matrices.matrices import MatrixView
 from remat_explorer.explorer.model_graph.model_view import ModelView
 from remat_explorer.explorer.panels.case_view import CaseView
@@ -125,7 +126,20 @@ class Explorer(Driver, w.VBox):
         tour = TourView(state, self._tour).widget
         style = w.HTML(f"<style>{STYLE.read_text()}</style>", layout=w.Layout(display="none"))
         below = w.HBox([plots, panels], layout=w.Layout(width="100%", flex_flow="row wrap"))
-        rows = [style, controls, budget_row, tour, said, scrubber, ways, matrix, model_graph, case, below]
+        rows = [
+            style,
+            KernelWatch(),
+            controls,
+            budget_row,
+            tour,
+            said,
+            scrubber,
+            ways,
+            matrix,
+            model_graph,
+            case,
+            below,
+        ]
         w.VBox.__init__(self, rows)
         self.add_class("remat-explorer")
         state.observe(self._make_room, "graph")

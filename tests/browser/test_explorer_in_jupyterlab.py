@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.browser.explorer_page import ON_SCREEN, await_idle, click, show, stage, status
-from tests.browser.lab import save
+from tests.browser.lab import run_cell, save
 
 pytestmark = pytest.mark.browser
 
@@ -31,6 +31,11 @@ MEASURED = """() => {
     const trace = document.querySelector('.js-plotly-plot')?._fullData?.find((trace) => trace.name === 'measured');
     return trace && trace.visible === true && trace.y?.length > 10 && Math.max(...trace.y) > 0
 }"""
+BROKEN = """() => [...document.querySelectorAll('.remat-explorer, .remat-explorer *')].filter(
+    (widget) => !['none', 'normal'].includes(getComputedStyle(widget, '::before').content)
+        && widget.classList.contains('jupyter-widgets-disconnected')
+).length"""
+RESTART = "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
 
 
 def choose_tab(page: Any, name: str) -> None:
@@ -127,5 +132,26 @@ def test_cancel_stops_a_long_solve_at_once_and_the_interface_lives_on(lab: tuple
     page.locator(".remat-matrices").focus()
     page.keyboard.press("Home")
     page.wait_for_selector(".remat-plan tr.selected:has-text('t=0')")
+    assert page.leaks == []
+    assert page.failures == []
+
+
+def test_a_kernel_that_was_restarted_is_told_once_until_the_cell_runs_again(lab: tuple[str, Path], page: Any) -> None:
+    show(page, lab, "restart.ipynb", 'rx.Explorer("mlp", batch=64)')
+    height = page.locator(".remat-controls").bounding_box()["height"]
+    banner = page.locator(".remat-gone")
+    assert banner.inner_text() == ""
+    page.evaluate(RESTART)
+    page.wait_for_selector(".remat-gone:has-text('run the cell again')", timeout=30_000)
+    assert page.locator(".remat-explorer.jupyter-widgets-disconnected").count() == 1
+    assert page.evaluate(BROKEN) == 0
+    assert page.locator(".remat-controls").bounding_box()["height"] == height
+    page.locator(".remat-matrices").evaluate("matrices => matrices.focus()")
+    assert page.evaluate("document.activeElement.closest('.remat-explorer') === null")
+    solve = page.locator(".remat-controls").get_by_role("button", name="Solve").bounding_box()
+    page.mouse.click(solve["x"] + 5, solve["y"] + 5)  # raised "Cannot send"
+    run_cell(page, 0)
+    page.wait_for_function(ON_SCREEN, timeout=90_000)
+    assert page.locator(".remat-gone").inner_text() == ""
     assert page.leaks == []
     assert page.failures == []
