@@ -14,8 +14,8 @@ from remat_explorer.explorer.controls.implementations_view import Implementation
 from remat_explorer.explorer.controls.scrubber import Scrubber
 from remat_explorer.explorer.controls.status_line import StatusLine
 from remat_explorer.explorer.controls.tour import Tour, TourView
+from remat_explorer.explorer.explorer_page import ExplorerPage
 from remat_explorer.explorer.export.export_view import ExportView
-from remat_explorer.explorer.kernel_watch import KernelWatch
 from remat_explorer.explorer.matrices.matrices import MatrixView
 from remat_explorer.explorer.model_graph.model_view import ModelView
 from remat_explorer.explorer.panels.case_view import CaseView
@@ -128,7 +128,7 @@ class Explorer(Driver, w.VBox):
         below = w.HBox([plots, panels], layout=w.Layout(width="100%", flex_flow="row wrap"))
         rows = [
             style,
-            KernelWatch(),
+            ExplorerPage(),
             controls,
             budget_row,
             tour,

@@ -29,7 +29,7 @@ def drawing(identity: str, draw: Callable[[Theme], Figure], label: str, broad: b
     entry = {"light": light, "dark": [[list(path), value] for path, value in differences(light, dark)]}
     height = light["layout"].get("height", 400)
     said = escape(label)
-    place = f'<div class="figure" id="{identity}" role="img" aria-label="{said}" style="min-height:{height}px"></div>'
+    place = f'<div class="figure" id="{identity}" role="group" aria-label="{said}" style="min-height:{height}px"></div>'
     place = f'<div class="frame{" broad" if broad else ""}">{place}</div>'
     return place + data(f"{identity}-data", entry)
 

@@ -18,7 +18,8 @@ def statements(contents: ReportContents) -> str:
     return (
         paragraph(words)
         + '<details id="plan"><summary>Show the statements</summary><label>Search <input type="search" '
-        'placeholder="recompute, a name, stage 12"></label> <span class="under"></span><div class="wide tall">'
+        'placeholder="recompute, a name, stage 12"></label> <span class="under"></span>'
+        '<div class="wide tall" tabindex="0" role="region" aria-label="Statements">'
         '<table><thead><tr><th class="number">#</th><th class="number">stage</th><th>statement</th>'
         '<th class="number">memory</th></tr></thead><tbody></tbody></table></div></details>'
         + data("plan-data", rows(plan))

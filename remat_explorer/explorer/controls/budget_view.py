@@ -51,13 +51,15 @@ class BudgetView:
         self._state, self._preview = state, preview
         self.slider = BudgetSlider(layout=w.Layout(flex="1 1 0", min_width="0"))
         self.field = w.Text(
+            description="Budget",
+            style={"description_width": "initial"},
             continuous_update=False,
-            layout=w.Layout(width="96px"),
+            layout=w.Layout(width="148px", flex="0 0 auto"),
             tooltip='Bytes, "1.5 GiB", "60%" of the checkpoint-all peak, or "smallest"',
         )
         self._share = w.Label(layout=w.Layout(width="176px"))
         self._share.tooltip = "Share of the memory that keeping everything takes"
-        self.widget = w.HBox([w.Label("Budget"), self.field, self._share, self.slider])
+        self.widget = w.HBox([self.field, self._share, self.slider])
         self.widget.add_class("remat-budget-row")
         self.slider.observe(lambda change: setattr(state, "budget", int(change["new"])), "value")
         self.slider.observe(self._drag, "moving")

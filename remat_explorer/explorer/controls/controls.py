@@ -63,7 +63,7 @@ class Controls:
             "image": ("Image", w.Text(placeholder="none", **number), 60),
             "device": ("Device", w.Dropdown(options=devices(state)), 60),
             "measured_costs": ("Costs", w.Dropdown(options=COSTS), 90),
-            "implementations": ("Implementations", w.Dropdown(options=WAYS), 82),
+            "implementations": ("Implementations", w.Dropdown(options=WAYS), 92),
             "strategy": ("Strategy", w.Dropdown(options=_with(list(STRATEGIES), state.strategy)), 112),
             "options": ("Options", w.Text(**number), 62),
             "solver": ("Solver", w.Dropdown(options=_with(list(BACKENDS), state.solver)), 66),
@@ -170,10 +170,11 @@ def _with(names: list[str], chosen: str) -> list[str]:
     return names if chosen in names else [chosen, *names]
 
 
-def _labelled(text: str, field: Any, width: int) -> w.VBox:
-    field.layout = w.Layout(width=f"{width}px", margin="0")
-    label = w.Label(text, layout=w.Layout(height="17px", margin="0"))
-    return w.VBox([label, field], layout=w.Layout(margin="0 6px 0 0", flex="0 0 auto"))
+def _labelled(text: str, field: Any, width: int) -> Any:
+    """The field under its name."""
+    field.description = text
+    field.layout = w.Layout(width=f"{width}px", height="auto", margin="0 6px 0 0", flex="0 0 auto")
+    return field.add_class("remat-named")
 
 
 def _show(name: str, field: Any, value: Any) -> None:

@@ -37,7 +37,7 @@ class ComparePanel(SidePanel):
 
     def __init__(self, state: State) -> None:
         super().__init__(state)
-        row = w.HBox([w.Label("Solution file"), *(self._by_path() if state.permissions.paths else self._by_upload())])
+        row = w.HBox(self._by_path() if state.permissions.paths else self._by_upload())
         row.add_class("remat-open")
         self.widget: Any = w.VBox([self.content, row], layout=w.Layout(height="100%"))
         self.widget.add_class("remat-compare")
@@ -45,6 +45,8 @@ class ComparePanel(SidePanel):
 
     def _by_path(self) -> list[Any]:
         self.path = w.Text(
+            description="Solution file",
+            style={"description_width": "initial"},
             placeholder="solution.json",
             continuous_update=False,
             layout=w.Layout(flex="1 1 0", width="auto", min_width="0"),
@@ -59,7 +61,7 @@ class ComparePanel(SidePanel):
             description="Open as B", accept=".json", multiple=False, tooltip="Compare with a solution file of yours"
         )
         self.upload.observe(self._uploaded, "value")
-        return [self.upload]
+        return [w.Label("Solution file"), self.upload]
 
     def _uploaded(self, change: Any) -> None:
         for file in change["new"]:

@@ -1,0 +1,52 @@
+// What ipywidgets leaves on the page of a kernel that has ended looks alive, and raises an error at each click.
+// Here it is told in words, and takes no clicks and keys until a kernel answers again.
+const WORDS = "The kernel was restarted or has ended: run the cell again.";
+
+function kernelTold(explorer, el, banner) {
+  const ended = explorer.classList.contains("jupyter-widgets-disconnected");
+  banner.textContent = ended ? WORDS : "";
+  for (const row of explorer.children) row.inert = ended && !row.contains(el);
+}
+
+// Attributes are set only where they differ: each change calls this again.
+function set(element, name, value) {
+  if (element && element.getAttribute(name) !== value) element.setAttribute(name, value);
+}
+
+function named(explorer) {
+  set(explorer.querySelector(".remat-scrubber .noUi-handle"), "aria-label", "Stage");
+  const tabs = explorer.querySelector(".remat-tabs .widget-toggle-buttons");
+  if (!tabs) return;
+  set(tabs, "role", "tablist");
+  set(tabs, "aria-label", "Panels");
+  for (const button of tabs.querySelectorAll("button")) {
+    set(button, "role", "tab");
+    set(button, "aria-selected", String(button.classList.contains("mod-active")));
+  }
+}
+
+function render({ model, el }) {
+  const banner = document.createElement("div");
+  banner.className = "remat-gone";
+  banner.setAttribute("role", "alert");
+  el.append(banner);
+  let explorer = null;
+  const changes = new MutationObserver(() => named(explorer));
+  // the explorer's own view hears of its kernel beside this one, before or after
+  const told = () => setTimeout(() => explorer && kernelTold(explorer, el, banner));
+  model.on("comm_live_update", told);
+  const waiting = setInterval(() => {
+    explorer = el.closest(".remat-explorer");
+    if (!explorer) return;
+    clearInterval(waiting);
+    named(explorer);
+    changes.observe(explorer, { subtree: true, childList: true, attributes: true, attributeFilter: ["class"] });
+  }, 100);
+  return () => {
+    model.off("comm_live_update", told);
+    clearInterval(waiting);
+    changes.disconnect();
+  };
+}
+
+export default { render };
