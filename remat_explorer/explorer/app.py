@@ -143,12 +143,17 @@ class Explorer(Driver, w.VBox):
         w.VBox.__init__(self, rows)
         self.add_class("remat-explorer")
         state.observe(self._make_room, "graph")
+        state.observe(self._dim, "stale")
         self._make_room()
 
     def _make_room(self, change: Any = None) -> None:
         """Where there are choices of implementations, the picture leaves a row to them."""
         graph = self.state.graph
         (self.add_class if graph is not None and graph.has_choices else self.remove_class)("remat-with-choices")
+
+    def _dim(self, change: Any) -> None:
+        """The picture of another model than the chosen one is dimmed; the status line says whose it is."""
+        (self.add_class if change["new"] else self.remove_class)("remat-stale")
 
     def close(self) -> None:
         """Take the explorer from the page, and end its work."""

@@ -8,13 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 import remat_explorer as rx
 from remat_explorer.errors import QuantityError, UnknownNameError
 from remat_explorer.explorer.controls.control_texts import parse_image
+from remat_explorer.explorer.controls.status_line import status_html
 from remat_explorer.explorer.work import loading
 from remat_explorer.solvers import STRATEGIES
 from remat_explorer.solvers.jobs import worker_process as process
+
+STEPS = 20_000
+_BEGUN, _STEPS = threading.Event(), []  # no attributes of the model: a step that changes those is refused
 
 
 def settled(explorer: Any) -> Any:
@@ -40,6 +46,60 @@ def test_loading_shows_checkpoint_all_and_the_marks(chain: Any) -> None:
     assert state.smallest.lower_bound <= state.smallest.known_feasible <= state.budget <= state.checkpoint_all_peak
     assert state.schedule is not None
     assert state.busy == ""
+
+
+class Endless(nn.Module):
+    """A forward pass that takes minutes to trace."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.layer(x)
+        for step in range(STEPS):
+            x = x.sin()
+            _BEGUN.set()
+            _STEPS.append(step)
+        return x.sum()
+
+
+def test_another_choice_does_not_wait_for_a_capture_that_nobody_wants_any_more() -> None:
+    explorer = rx.Explorer(Endless(), (torch.ones(1, 2),), sweep=False, improve=False)
+    assert _BEGUN.wait(60)
+    explorer.state.model = "mlp"
+    settled(explorer)
+    assert explorer.state.graph is not None
+    assert explorer.state.graph.name == "mlp"
+    assert 0 < len(_STEPS) < STEPS
+
+
+def test_graph_and_schedule_are_there_before_the_search_is_compiled(monkeypatch: Any) -> None:
+    shown = []
+
+    def compiling(report: Any) -> None:
+        shown.append((explorer.state.graph is not None, explorer.state.solution.strategy, explorer.state.busy))
+
+    begin = threading.Event()
+    monkeypatch.setattr(loading, "load_search", lambda report: (begin.wait(60), compiling(report)))
+    explorer = rx.Explorer("mlp", sweep=False, improve=False)
+    begin.set()
+    settled(explorer)
+    assert shown == [(True, "checkpoint-all", "loading")]
+
+
+def test_the_picture_of_the_model_before_is_dimmed_and_named_until_it_goes() -> None:
+    explorer = settled(rx.Explorer("mlp", sweep=False, improve=False))
+    state, seen = explorer.state, []
+
+    def look(change: Any) -> None:
+        dimmed = "remat-stale" in explorer._dom_classes
+        seen.append((change["new"], dimmed, "The picture is still that of mlp." in status_html(state)))
+
+    state.observe(look, "stale")
+    state.model = "chain"
+    settled(explorer)
+    assert seen == [(True, True, True), (False, False, False)]
 
 
 def test_solving_shows_the_optimum_and_says_so(chain: Any) -> None:

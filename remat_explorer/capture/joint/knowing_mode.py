@@ -16,6 +16,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
+from remat_explorer.capture.abandoning import go_on
 from remat_explorer.capture.joint.assumptions import Assumption, Kind
 from remat_explorer.capture.joint.content import RANDOM, Content, Contents, Derivation, Evaluation, Part, Unknown
 from remat_explorer.capture.joint.explain import does_more
@@ -107,6 +108,7 @@ class Knowledge:
     def _dispatch(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        go_on()
         kwargs = dict(kwargs or {})
         if not isinstance(func, torch._ops.OpOverload):
             return self._plain(func, types, args, kwargs)

@@ -13,6 +13,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
+from remat_explorer.capture.abandoning import go_on
 from remat_explorer.capture.joint.recurrent_layers import kernel_of
 from remat_explorer.errors import CaptureError
 
@@ -63,6 +64,7 @@ def run_node(node: Node, values: Mapping[Node, Any]) -> Any:
     Raises:
         CaptureError: if that is no tensor.
     """
+    go_on()
     args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
     value = kernel_of(node)(*args, **kwargs)
     if not tensors_of(value):

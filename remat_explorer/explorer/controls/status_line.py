@@ -17,7 +17,7 @@ class StatusLine:
     def __init__(self, state: State) -> None:
         self._state = state
         self.widget = w.HTML(layout=w.Layout(width="100%", height="36px", margin="0"))
-        state.observe(self._draw, ["status", "tone", "busy", "elapsed", "progress"])
+        state.observe(self._draw, ["status", "tone", "busy", "elapsed", "progress", "stale"])
         self._draw()
 
     def _draw(self, change: Any = None) -> None:
@@ -39,9 +39,12 @@ def status_html(state: State) -> str:
         )
         if state.progress is not None:
             bar = f'<progress max="1" value="{state.progress:.3f}"></progress>'
-    text = html.escape(state.status)
+    words = state.status
+    if state.stale and state.graph is not None:
+        words += f" The picture is still that of {state.graph.name}."
+    text = html.escape(words)
     tone = "busy" if state.busy else state.tone
     return (
         f'<div class="remat-status {tone}" role="status" data-busy="{state.busy}"><span class="icon">{icon}</span>'
-        f'{clock}{bar}<span class="text" title="{html.escape(state.status, quote=True)}">{text}</span></div>'
+        f'{clock}{bar}<span class="text" title="{html.escape(words, quote=True)}">{text}</span></div>'
     )

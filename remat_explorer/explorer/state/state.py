@@ -112,6 +112,7 @@ class State(Status):
     elapsed = t.Float(0.0, help="Seconds that the work under way has taken.")
     sweeping = t.Float(None, allow_none=True, help="Share of the background sweep that is done; None when none runs.")
     improving = t.Bool(False, help="Whether the schedule on the screen is being improved in the background.")
+    stale = t.Bool(False, help="Whether the screen still shows another model than the chosen one.")
     playing = t.Bool(False, help="Whether the stages are played one after the other.")
     progress = t.Float(None, allow_none=True, help="Share of the work done, 0 to 1, or None when unknown.")
     theme: t.Enum[Theme] = t.Enum(("light", "dark"), "light", help="Ground of the page, as the browser reports it.")

@@ -125,12 +125,21 @@ def load(
         budget: what `State.set_budget` takes; None for the state's, where that makes sense, else one to begin with.
         quick: seconds for the first schedule; None for as long as one waits without having asked for it.
     """
+    from remat_explorer.capture.abandoning import Abandoned, abandonable
+
+    state.stale = state.graph is not None
     state.say(f"Loading {state.model}: capturing the training graph…")
-    loaded = source(state)
+    try:
+        with abandonable(cancelled.is_set):
+            loaded = source(state)
+    except Abandoned:
+        state.say(f"Cancelled before {state.model} was captured.", "warning")
+        return None
     if cancelled.is_set():
         state.say(f"Cancelled before {state.model} was captured.", "warning")
         return None
     graph, note = loaded.graph, ""
+    _show_kept(state, loaded, graph)
     if loaded.inputs is not None and state.measured_costs:
         graph, note = _with_measured_costs(state, graph, loaded.inputs, cancelled)
     _accept(state, loaded, graph)
@@ -205,6 +214,18 @@ def _with_measured_costs(state: State, graph: Graph, inputs: Inputs, cancelled: 
         return graph, f" {reason}: costs are estimates, and peaks leave out workspace."
     finally:
         state.progress = None
+
+
+def _show_kept(state: State, loaded: Loaded, graph: Graph) -> None:
+    """What is known at once is shown at once: the graph, and the schedule that keeps everything."""
+    clear(state)
+    keep_all = solve(graph, budget="100%", strategy="checkpoint-all")
+    assert keep_all.peak is not None
+    choose_strategy(state, graph)
+    state.smallest, state.checkpoint_all_peak = None, keep_all.peak
+    state.graph, state.inputs, state.no_execution = graph, loaded.inputs, reason_not_to_run(state, loaded, graph)
+    show_schedule(state, keep_all.schedule, keep_all)
+    state.stale = False
 
 
 def _accept(state: State, loaded: Loaded, graph: Graph) -> None:
