@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from pathlib import Path
@@ -78,7 +79,8 @@ def test_graph_and_schedule_are_there_before_the_search_is_compiled(monkeypatch:
     shown = []
 
     def compiling(report: Any) -> None:
-        shown.append((explorer.state.graph is not None, explorer.state.solution.strategy, explorer.state.busy))
+        state = explorer.state
+        shown.append((state.graph is not None, state.solution and state.solution.strategy, state.busy))
 
     begin = threading.Event()
     monkeypatch.setattr(loading, "load_search", lambda report: (begin.wait(60), compiling(report)))
@@ -86,6 +88,20 @@ def test_graph_and_schedule_are_there_before_the_search_is_compiled(monkeypatch:
     begin.set()
     settled(explorer)
     assert shown == [(True, "checkpoint-all", "loading")]
+
+
+def test_measuring_counts_its_runs(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path))
+    monkeypatch.setattr(loading, "BETWEEN", 0.0)
+    said = []
+    explorer = rx.Explorer("mlp", sweep=False, improve=False)
+    explorer.state.observe(lambda change: said.append(change["new"]), "status")
+    settled(explorer)
+    assert explorer.state.graph is not None
+    counts = [line for line in said if "runs…" in line]
+    assert len(counts) >= explorer.state.graph.n
+    done, total = re.findall(r"(\d+) of (\d+) runs…", counts[-1])[0]
+    assert done == total
 
 
 def test_the_picture_of_the_model_before_is_dimmed_and_named_until_it_goes() -> None:

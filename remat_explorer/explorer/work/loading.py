@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,6 +27,7 @@ from remat_explorer.solvers.strategies.registry import default_strategy
 
 QUICK = 1.0  # seconds for the first schedule within the budget
 CHOOSING = 4.0  # the same for a graph with choices of implementations
+BETWEEN = 0.1  # seconds between two counts of what is measured
 BEGIN_SHARE = 0.3  # of the way from the smallest feasible budget to checkpoint-all: where the curve is worth a look
 
 
@@ -193,10 +195,15 @@ def _with_measured_costs(state: State, graph: Graph, inputs: Inputs, cancelled: 
             f" Costs are estimates, without workspace: measuring needs {format_bytes(needed)}, and "
             f"{format_bytes(free)} are free."
         )
-    state.say(f"Loading {state.model}: measuring {graph.n} operations on {state.device}…")
+    words, told = f"Loading {state.model}: measuring {graph.n} operations on {state.device}", 0.0
+    state.say(f"{words}…")
 
     def advance(done: int, total: int) -> None:
-        state.progress = done / total if total else None
+        nonlocal told
+        if time.monotonic() - told >= BETWEEN:
+            told = time.monotonic()
+            state.progress = done / total if total else None
+            state.say(f"{words}: {done} of {total} runs…")
 
     try:
         return profile(
