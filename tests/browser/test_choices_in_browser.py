@@ -55,7 +55,7 @@ def test_kinds_are_toggled_and_colour_the_matrix(lab: tuple[str, Path], page: An
     page.wait_for_function(f"(colour) => ({COLOURS})().includes(colour)", arg=LIGHT["masks"])
     page.get_by_role("button", name="Layers", exact=True).click()
     page.wait_for_function("() => document.querySelectorAll('.remat-panel.case svg').length === 3", timeout=20_000)
-    page.get_by_role("button", name="Ways", exact=True).click()
+    page.get_by_role("tab", name="Ways", exact=True).click()
     page.wait_for_selector(".remat-panel.ways", timeout=20_000)
     assert page.locator(".remat-explorer").bounding_box()["height"] <= 710
     assert page.failures == []

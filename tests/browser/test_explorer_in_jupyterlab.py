@@ -36,10 +36,11 @@ BROKEN = """() => [...document.querySelectorAll('.remat-explorer, .remat-explore
         && widget.classList.contains('jupyter-widgets-disconnected')
 ).length"""
 RESTART = "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
+ANSWERS = "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'idle'"
 
 
 def choose_tab(page: Any, name: str) -> None:
-    page.locator(".remat-tabs").get_by_role("button", name=name, exact=True).click()
+    page.locator(".remat-tabs").get_by_role("tab", name=name, exact=True).click()
 
 
 def use_the_panels(page: Any) -> None:
@@ -150,6 +151,7 @@ def test_a_kernel_that_was_restarted_is_told_once_until_the_cell_runs_again(lab:
     assert page.evaluate("document.activeElement.closest('.remat-explorer') === null")
     solve = page.locator(".remat-controls").get_by_role("button", name="Solve").bounding_box()
     page.mouse.click(solve["x"] + 5, solve["y"] + 5)  # raised "Cannot send"
+    page.wait_for_function(ANSWERS, timeout=60_000)
     run_cell(page, 0)
     page.wait_for_function(ON_SCREEN, timeout=90_000)
     assert page.locator(".remat-gone").inner_text() == ""

@@ -34,7 +34,8 @@ function render({ model, el }) {
   }
 
   function ask() {
-    if (behind()) {
+    const ended = el.closest(".jupyter-widgets-disconnected"); // no kernel that could send it again
+    if (behind() && !ended) {
       patience *= 2;
       model.send({ missed: model.get("revision") });
     }
