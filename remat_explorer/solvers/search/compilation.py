@@ -16,7 +16,7 @@ from remat_explorer.solvers.search.cut_paths import shortest_paths
 from remat_explorer.solvers.search.exact_search import search_exactly
 from remat_explorer.solvers.search.flat_graph import FlatGraph
 from remat_explorer.solvers.search.local_search import LocalSearch
-from remat_explorer.solvers.search.machine_code import entries, folder
+from remat_explorer.machine_code import entries, folder
 from remat_explorer.solvers.search.point_memory import fill_memory
 
 COMPILING = "compiling the search (once on a machine)"

@@ -21,7 +21,7 @@ from remat_explorer.solvers.jobs.solve_job import GRACE, STARTING
 from remat_explorer.solvers.jobs.worker_process import WorkerProcess
 from remat_explorer.solvers.search import compilation
 from remat_explorer.solvers.search.compilation import COMPILING, warm_up
-from remat_explorer.solvers.search.machine_code import entries
+from remat_explorer.machine_code import entries
 from remat_explorer.solvers.strategies.registry import STRATEGIES
 from remat_explorer.solvers.sweeps.sweep_tasks import make_ready
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from remat_explorer.solvers.search import machine_code
+from remat_explorer import machine_code
 
 DECORATORS = {"entry", "counting_nothing"}
 SOURCES = sorted(machine_code.SOURCES.glob("*.py"))
@@ -77,7 +77,7 @@ def test_a_constant_from_another_folder_is_seen(use: str):
 
 def test_a_file_of_the_working_directory_does_not_say_where_machine_code_is_read_from(tmp_path: Path) -> None:
     (tmp_path / ".numba_config.yaml").write_text(f"cache_dir: {tmp_path}\n")
-    code = "from remat_explorer.solvers.search.machine_code import folder; print(folder())"
+    code = "from remat_explorer.machine_code import folder; print(folder())"
     environment = {key: text for key, text in os.environ.items() if key != "NUMBA_CACHE_DIR"}
     environment |= {"PYTHONPATH": str(machine_code.SOURCES.parents[2]), "REMAT_EXPLORER_CACHE": "/somewhere"}
     command = [sys.executable, "-P", "-c", code]

@@ -24,7 +24,8 @@ import numba
 import platformdirs
 from numba import config, njit
 
-SOURCES = Path(__file__).parent
+PACKAGE = Path(__file__).parent
+SOURCES = PACKAGE / "solvers" / "search", PACKAGE / "offsets"  # folders of compiled code
 OPTIONS: dict[str, Any] = {"nogil": True, "_nrt": False}
 WITHOUT_WRAPPERS: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # faster to compile
 CACHE_DIR = "CACHE_DIR"  # numba's name for NUMBA_CACHE_DIR in its configuration
@@ -71,4 +72,4 @@ def folder() -> Path:
 
 
 def _sources() -> list[Path]:
-    return sorted(SOURCES.glob("*.py"))
+    return sorted(path for folder in SOURCES for path in folder.glob("*.py"))
