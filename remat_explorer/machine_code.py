@@ -1,13 +1,13 @@
-"""How the planner's functions are compiled, and where the machine code is kept.
+"""How the functions of the searches are compiled, and where the machine code is kept.
 
 numba counts references to arrays whenever one is taken out of a tuple, with atomic instructions that take longer than
 the work of a flip. Functions that allocate nothing need no counting; numba's option for that begins with an underscore,
 so it is named here alone. Results are the same with it and without.
 
 numba notices a change of the file of a function that it has compiled, but not of the files of the functions that this
-one calls. All of them lie in this folder, so the folder of the machine code is named after the contents of every file
-here. It is named, too, after what numba itself compares: its version, and the place and time of the files. So code that
-lies there is code that is used.
+one calls. All of them lie in the folders of `SOURCES`, so the folder of the machine code is named after the contents of
+every file there. It is named, too, after what numba itself compares: its version, and the place and time of the files.
+So code that lies there is code that is used.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def folder() -> Path:
     """Where machine code is kept: the folder in NUMBA_CACHE_DIR or REMAT_EXPLORER_CACHE, or the user's cache folder."""
     files = _sources()
     times = [(path.name, path.stat().st_mtime) for path in files]
-    compared = numba.__version__, sys.implementation.cache_tag, str(SOURCES), times
+    compared = numba.__version__, sys.implementation.cache_tag, str(PACKAGE), times
     contents = hashlib.sha256(repr(compared).encode() + b"".join(path.read_bytes() for path in files)).hexdigest()
     # not numba's own setting, which a file .numba_config.yaml of the working directory can give: code is run from there
     chosen = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("REMAT_EXPLORER_CACHE")

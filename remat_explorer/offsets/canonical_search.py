@@ -7,7 +7,7 @@ placement that made it a part. Not tried are a placement above room for a whole 
 it, and others in place of one that nothing will lie over. A placement is refused where the rectangles of a section that
 are left, each above its lowest offset, do not fit any more.
 
-Source: Moffitt, MiniMalloc (ASPLOS 2023), which bounds the height of a section by the least of those offsets, not by all.
+Source: Moffitt, MiniMalloc (ASPLOS 2023), which bounds a section by the least of those offsets, not by all of them.
 """
 
 from __future__ import annotations

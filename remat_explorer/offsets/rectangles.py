@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from remat_explorer.errors import ScheduleError, shown
-from remat_explorer.plan import Compute, Free, Plan
+from remat_explorer.plan import Free, Plan
 from remat_explorer.quantities import MOST_BYTES
 
 
@@ -21,12 +21,14 @@ class Rectangles:
         begin, end: lifetime of each in statements, half-open, int64 of shape (rectangles,).
         size: bytes of each, int64 of shape (rectangles,).
         values: the values that each holds, one after another; none for resident bytes and workspace.
+        since: the statements from which on it holds each of them.
     """
 
     begin: np.ndarray
     end: np.ndarray
     size: np.ndarray
     values: tuple[tuple[int, ...], ...]
+    since: tuple[tuple[int, ...], ...]
 
     @staticmethod
     def of(plan: Plan) -> Rectangles:
@@ -48,12 +50,14 @@ class Rectangles:
         last = max(len(plan.statements), 1)
         rows: list[tuple[int, int, int]] = []  # begin, end, bytes
         values: list[tuple[int, ...]] = []
+        since: list[tuple[int, ...]] = []
         held: dict[int, int] = {}  # the rectangle of each value in memory
 
         def add(begin: int, end: int, size: int, *inside: int) -> None:
             if size:
                 rows.append((begin, end, size))
                 values.append(inside)
+                since.append((begin,) * len(inside))
 
         add(0, last, graph.resident_bytes)
         for i, statement in enumerate(plan.statements):
@@ -70,6 +74,7 @@ class Rectangles:
                 if heir is not None and statement.overwrites in held:
                     held[heir] = held.pop(statement.overwrites)
                     values[held[heir]] += (heir,)
+                    since[held[heir]] += (i,)
             for v in way.outputs:
                 if v == heir or not bytes_of[v]:
                     continue
@@ -81,7 +86,7 @@ class Rectangles:
                 else:
                     held[v] = len(rows)
                     add(i, last, bytes_of[v], v)
-        return Rectangles(*np.array(rows, dtype=np.int64).reshape(-1, 3).T.copy(), tuple(values))
+        return Rectangles(*np.array(rows, dtype=np.int64).reshape(-1, 3).T.copy(), tuple(values), tuple(since))
 
     @staticmethod
     def from_rows(rows: Sequence[tuple[int, int, int]]) -> Rectangles:
@@ -100,7 +105,8 @@ class Rectangles:
                     "beginning below its end, and a number of bytes"
                 )
         columns = np.array([row for row in rows if row[2]], dtype=np.int64).reshape(-1, 3).T.copy()
-        return Rectangles(*columns, ((),) * columns.shape[1])
+        nothing = ((),) * columns.shape[1]
+        return Rectangles(*columns, nothing, nothing)
 
     def __len__(self) -> int:
         return len(self.size)
@@ -117,9 +123,3 @@ class Rectangles:
         times = np.concatenate([self.end, self.begin])
         changes = np.concatenate([-size, size])
         return int(np.cumsum(changes[np.argsort(times, kind="stable")]).max())  # what ends goes before what begins
-
-
-def is_recomputed(plan: Plan, rectangle_begin: int) -> bool:
-    """Whether the statement at which a rectangle begins computes an operation again."""
-    statement = plan.statements[rectangle_begin] if plan.statements else None
-    return isinstance(statement, Compute) and not statement.first
