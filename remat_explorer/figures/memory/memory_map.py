@@ -131,25 +131,22 @@ def _pieces(plan: Plan, arena: Arena) -> Iterator[Piece]:
         place = f"{size} from {format_bytes(int(arena.offsets[r]))} on"
         if not values and r == 0 and plan.graph.resident_bytes:
             yield Piece(r, begin, end, "resident", f"resident bytes<br>{place}, over the whole plan")
-            continue
-        if not values:
+        elif not values:
             statement = in_figure(plan.text(plan.statements[begin]))
-            yield Piece(r, begin, end, _kind(plan, begin, end, True), f"workspace<br>{place}<br>{begin}: {statement}")
-        for v, first, last in zip(values, since, (*since[1:], end), strict=True):
+            yield Piece(r, begin, end, "temporaries", f"workspace<br>{place}<br>statement {begin}: {statement}")
+        for v, first, last in zip(values, since, (*since, end)[1:], strict=True):
             statement = plan.statements[first]
             again = isinstance(statement, Compute) and not statement.first
             text = (
                 f"<b>{in_figure(plan.graph.values[v].name)}</b><br>{place}<br>statements {first} to {last}, "
                 f"{'computed again' if again else 'computed for the first time'}"
             )
-            yield Piece(r, first, last, _kind(plan, first, last, False), text)
+            yield Piece(r, first, last, _kind(plan, first, last), text)
 
 
-def _kind(plan: Plan, begin: int, end: int, workspace: bool) -> str:
-    """The kind of what a statement makes and holds up to another, as the memory timeline has it."""
+def _kind(plan: Plan, begin: int, end: int) -> str:
+    """The kind of a value that one statement computes and another ends, as the memory timeline has it."""
     statement = plan.statements[begin]
-    if workspace:
-        return "temporaries"
     if isinstance(statement, Compute) and plan.graph.operations[statement.operation].phase == "backward":
         return "gradients"
     later = end >= len(plan.statements) or plan.statements[end].stage > statement.stage
