@@ -4,13 +4,14 @@
     python benchmarks/offsets.py --graphs unet vgg16
 
 The folder holds the eleven instances A to K with 1048576 bytes of room, as https://github.com/google/minimalloc has
-them (Moffitt, MiniMalloc, ASPLOS 2023); none is in this repository. Sizes are to the byte there, and the search ends
-with an arena within the room. Target: all are solved.
+them (Moffitt, MiniMalloc, ASPLOS 2023); none is in this repository. Sizes are to the byte there. First the search ends
+with an arena within the room. Target: all are solved. Where fewer bytes than that live at a time, a second search is
+for the least arena. Target: at most 1 % above the most bytes at a time.
 
 Schedules are those of checkpoint-all, and of the strategy "optimal" at several budgets, as a share of what keeping
 everything takes; where none is known for a budget, that is said. Offsets are multiples of 512 bytes. Target: the arena
 is at most 1 % above the most bytes at a time, and by the bound at most 1 % above the least. What misses a target is
-marked "!". Seconds are those on the clock; the search is compiled before.
+marked "!". Time limits are on the clock, seconds those of this process; the search is compiled before.
 """
 
 from __future__ import annotations
@@ -49,9 +50,12 @@ def main() -> None:
     warm_up()
     rows, details = [], []
     for name in INSTANCES if options.folder else "":
-        arena, seconds = timed(read(options.folder / f"{name}.{ROOM}.csv"), 1, options.time_limit, ROOM)
-        missed = arena.size > ROOM
-        add(rows, details, name, f"room of {ROOM}", arena, seconds, missed)
+        rectangles = read(options.folder / f"{name}.{ROOM}.csv")
+        arena, seconds = timed(rectangles, 1, options.time_limit, ROOM)
+        add(rows, details, name, f"room of {ROOM}", arena, seconds, arena.size > ROOM)
+        if rectangles.peak < ROOM:
+            arena, seconds = timed(rectangles, 1, options.time_limit, 0)
+            add(rows, details, name, "least arena", arena, seconds, arena.excess > CLOSE)
     for path in sorted([*DATA.glob("graphs/keras_*.json"), *DATA.glob("captured/*.json")]):
         if options.graphs is None or path.stem in options.graphs:
             graph = rx.Graph.load(str(path))
@@ -84,10 +88,10 @@ def plans(graph: rx.Graph, budgets: list[str], time_limit: float) -> list[tuple[
 
 
 def timed(rectangles: Rectangles, alignment: int, time_limit: float, enough: int) -> tuple[Arena, float]:
-    """An arena, and the seconds that it took to be found."""
-    begun = time.perf_counter()
+    """An arena, and the processor's seconds that it took to be found."""
+    begun = time.process_time()
     arena = place_rectangles(rectangles, alignment, time_limit, enough=enough)
-    return arena, time.perf_counter() - begun
+    return arena, time.process_time() - begun
 
 
 def add(

@@ -86,7 +86,8 @@ class Rectangles:
                 else:
                     held[v] = len(rows)
                     add(i, last, bytes_of[v], v)
-        return Rectangles(*np.array(rows, dtype=np.int64).reshape(-1, 3).T.copy(), tuple(values), tuple(since))
+        begins, ends, sizes = np.array(rows, dtype=np.int64).reshape(-1, 3).T.copy()
+        return Rectangles(begins, ends, sizes, tuple(values), tuple(since))
 
     @staticmethod
     def from_rows(rows: Sequence[tuple[int, int, int]]) -> Rectangles:
@@ -104,9 +105,9 @@ class Rectangles:
                     f"a rectangle from {shown(begin)} to {shown(end)} of {shown(size)} bytes is none; expected a "
                     "beginning below its end, and a number of bytes"
                 )
-        columns = np.array([row for row in rows if row[2]], dtype=np.int64).reshape(-1, 3).T.copy()
-        nothing = ((),) * columns.shape[1]
-        return Rectangles(*columns, nothing, nothing)
+        begins, ends, sizes = np.array([row for row in rows if row[2]], dtype=np.int64).reshape(-1, 3).T.copy()
+        nothing = ((),) * len(sizes)
+        return Rectangles(begins, ends, sizes, nothing, nothing)
 
     def __len__(self) -> int:
         return len(self.size)
