@@ -42,7 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, help="with A.1048576.csv to K.1048576.csv; without it they are left out")
     parser.add_argument("--time-limit", type=float, default=60.0, help="seconds for each instance (default: 60)")
-    parser.add_argument("--plan-time-limit", type=float, default=1.0, help="seconds for each schedule (default: 1)")
+    parser.add_argument("--plan-time-limit", type=float, default=10.0, help="seconds for each schedule (default: 10)")
     parser.add_argument("--solve-time-limit", type=float, default=5.0, help="seconds to find a schedule (default: 5)")
     parser.add_argument("--budgets", nargs="+", default=["80%", "60%", "smallest"])
     parser.add_argument("--graphs", nargs="+", help="names of graphs (default: all)")

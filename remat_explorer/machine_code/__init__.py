@@ -24,7 +24,7 @@ import numba
 import platformdirs
 from numba import config, njit
 
-PACKAGE = Path(__file__).parent
+PACKAGE = Path(__file__).parents[1]
 SOURCES = PACKAGE / "solvers" / "search", PACKAGE / "offsets"  # folders of compiled code
 OPTIONS: dict[str, Any] = {"nogil": True, "_nrt": False}
 WITHOUT_WRAPPERS: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # faster to compile
