@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 def solve(options: argparse.Namespace) -> int:
     """Solve, print the answer, and write the schedule where that was asked for."""
     from remat_explorer.allocator import predict_allocator
+    from remat_explorer.offsets import predict_pool
     from remat_explorer.solvers.reserved import RESERVED
 
     require_outputs(options)
@@ -34,9 +35,9 @@ def solve(options: argparse.Namespace) -> int:
     lines = [str(solution)]
     if solution.lower_bound is not None and solution.cost is not None:
         lines.append(f"cost {solution.cost:.6g}, lower bound {solution.lower_bound:.6g}, peak {solution.peak} bytes")
-    taken = predict_allocator(solution.plan)
+    taken, pool = predict_allocator(solution.plan), predict_pool(solution.plan)
     if options.budget_means == RESERVED:
-        lines.append(f"{taken} (predicted)")
+        lines += [f"{taken} (predicted)", f"{pool} (predicted)"]
     lines += remarks(watched)
     if options.output and solution.schedule:
         lines.append(f"written to {options.output}")
@@ -44,6 +45,7 @@ def solve(options: argparse.Namespace) -> int:
         "from_cache": watched.from_cache,
         "interrupted": watched.interrupted,
         "predicted_reserved_on_gpu": taken.peak_reserved,
+        "predicted_pool_on_gpu": pool.to_document(),
     }
     put(options, document, "\n".join(lines))
     return DONE if solution.status is Status.OPTIMAL else NOT_IN_TIME

@@ -15,6 +15,7 @@ from remat_explorer.figures.compare import compare
 from remat_explorer.figures.convolution_algorithms import convolution_algorithms
 from remat_explorer.figures.memory.features_against_parameters import features_against_parameters
 from remat_explorer.figures.memory.memory_breakdown import memory_breakdown
+from remat_explorer.figures.memory.memory_map import memory_map
 from remat_explorer.figures.memory.memory_timeline import memory_timeline
 from remat_explorer.figures.networks.case_study import case_study
 from remat_explorer.figures.networks.model_graph import model_graph
@@ -39,6 +40,7 @@ __all__ = [
     "features_against_parameters",
     "memory_breakdown",
     "memory_heatmap",
+    "memory_map",
     "memory_timeline",
     "model_graph",
     "rounding_scatter",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from remat_explorer.allocator import predict_allocator
+from remat_explorer.offsets import predict_pool
 from remat_explorer.quantities import exact_bytes, format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.report.contents import ReportContents
 from remat_explorer.report.html import facts, paragraph
@@ -94,6 +95,13 @@ def _allocator(solution: Solution) -> str:
     )
 
 
+def _pool(solution: Solution) -> str:
+    assert solution.plan is not None
+    found = predict_pool(solution.plan)
+    bound = "no offsets need less" if found.optimal else f"none needs less than {exact_bytes(found.bound)}"
+    return f"predicted: {exact_bytes(found.size)}, proven that {bound}"
+
+
 def numbers(contents: ReportContents) -> str:
     """The numbers behind the sentences; nothing where there is no schedule."""
     solution, schedule = contents.solution, contents.solution.schedule
@@ -110,6 +118,7 @@ def numbers(contents: ReportContents) -> str:
             ("budget", exact_bytes(solution.budget)),
             ("predicted peak", exact_bytes(solution.peak)),
             ("PyTorch's allocator on a GPU", _allocator(solution)),
+            ("a pool of one block on a GPU", _pool(solution)),
             ("keeping everything", exact_bytes(contents.keep_all)),
             ("cost", f"{written(schedule.cost)} ({format_overhead(schedule.overhead)})"),
             ("lower bound of the cost", "none proven" if bound is None else written(bound)),

@@ -13,6 +13,7 @@ import numpy as np
 from remat_explorer.allocator import AllocatorPrediction, predict_allocator
 from remat_explorer.capture.profiling.memory_meter import AllocatorBytes
 from remat_explorer.documents import write_json
+from remat_explorer.offsets import predict_pool
 from remat_explorer.plan import Plan, Timeline
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds
 from remat_explorer.runtime.comparison import Comparison
@@ -170,6 +171,7 @@ class Measurement:
             "predicted_allocated_on_gpu": self.predicted_allocator.peak_allocated,
             "predicted_reserved_on_gpu": self.predicted_allocator.peak_reserved,
             "predicted_fragmentation_on_gpu": self.predicted_allocator.fragmentation,
+            "predicted_pool_on_gpu": predict_pool(self.plan).to_document(),
             "missing": self.missing,
         }
 
@@ -202,7 +204,7 @@ class Measurement:
             ]
         if self.missing:
             lines.append(f"not compared: {self.missing}")
-        lines.append(f"{self.predicted_allocator} (predicted)")
+        lines += [f"{self.predicted_allocator} (predicted)", f"{predict_pool(self.plan)} (predicted)"]
         if self.allocator:
             lines += [
                 f"CUDA, beside the budget: {self.allocator.plan}",

@@ -258,9 +258,12 @@ def test_a_budget_may_mean_reserved_bytes(capsys, wide_chain):
         found.append(json.loads(capsys.readouterr().out))
     assert [answer["cost"] for answer in found] == [22.0, 26.0]
     assert [answer["predicted_reserved_on_gpu"] >> 20 for answer in found] == [60, 48]
+    assert [answer["predicted_pool_on_gpu"]["size"] >> 20 for answer in found] == [55, 44]
     assert [answer["status"] for answer in found] == ["optimal", "feasible"]
     main(["solve", wide_chain, "--budget", "55 MiB", "--budget-means", "reserved"])
-    assert "PyTorch's allocator on a GPU: 48.0 MiB reserved" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "PyTorch's allocator on a GPU: 48.0 MiB reserved" in shown
+    assert "a pool of one block: 44.0 MiB, proven least (predicted)" in shown
 
 
 def test_where_no_schedule_reserves_so_little_that_is_said(capsys, wide_chain):

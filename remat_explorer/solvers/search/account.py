@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from remat_explorer.machine_code import counting_nothing
 from remat_explorer.solvers.search.flips import STALE
-from remat_explorer.solvers.search.machine_code import counting_nothing
 
 
 @counting_nothing

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 
+from remat_explorer.machine_code import counting_nothing, entry
 from remat_explorer.solvers.search.account import excess, replay
 from remat_explorer.solvers.search.flips import AGAIN, LOGGED, load, tidy, undo
-from remat_explorer.solvers.search.machine_code import counting_nothing, entry
 from remat_explorer.solvers.search.moves import evict_some, exchange, keep, move, relieve, uniform
 
 HOT, COLD, WEIGHT, BEST = 0, 1, 2, 3  # entries of settings

@@ -1,4 +1,4 @@
-"""The planner's functions, compiled ahead: no search need wait for the compiler.
+"""All compiled functions, those of offsets included, compiled ahead: no search need wait for the compiler.
 
 ``python -m remat_explorer.solvers.search.compilation`` does it, about twenty seconds, unless that is done.
 """
@@ -11,12 +11,13 @@ from functools import cache
 import numpy as np
 
 from remat_explorer.instances import linear
+from remat_explorer.machine_code import entries, folder
+from remat_explorer.offsets.placement import load_offset_search
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.search.cut_paths import shortest_paths
 from remat_explorer.solvers.search.exact_search import search_exactly
 from remat_explorer.solvers.search.flat_graph import FlatGraph
 from remat_explorer.solvers.search.local_search import LocalSearch
-from remat_explorer.solvers.search.machine_code import entries, folder
 from remat_explorer.solvers.search.point_memory import fill_memory
 
 COMPILING = "compiling the search (once on a machine)"
@@ -58,6 +59,7 @@ def _search_once() -> None:
     ends = np.zeros(groups, dtype=np.int64)
     shortest_paths(flat, R, S, np.zeros((n + 1, n)), stages, 0, n, cost, through, np.empty(groups), ends)
     search_exactly(condensed, 3)
+    load_offset_search()
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from remat_explorer.machine_code import entry
 from remat_explorer.solvers.search.flat_graph import FlatGraph
-from remat_explorer.solvers.search.machine_code import entry
 
 
 @entry

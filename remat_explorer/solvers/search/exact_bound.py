@@ -8,8 +8,8 @@ with fractions, filled in the order of cost for each byte.
 
 from __future__ import annotations
 
+from remat_explorer.machine_code import counting_nothing
 from remat_explorer.solvers.search.exact_sets import again_cost, contains, holds, put
-from remat_explorer.solvers.search.machine_code import counting_nothing
 
 
 @counting_nothing

@@ -7,11 +7,11 @@ once. In a stage operations run in ascending order, so a run that would skip wha
 
 from __future__ import annotations
 
+from remat_explorer.machine_code import counting_nothing
 from remat_explorer.solvers.search.exact_bound import left_to_pay
 from remat_explorer.solvers.search.exact_sets import contains, first_missing, holds, lock, put, take
 from remat_explorer.solvers.search.exact_space import AFTER, HELD, LIMIT, LOCKED, MOST_WORK, WORK
 from remat_explorer.solvers.search.exact_states import reach
-from remat_explorer.solvers.search.machine_code import counting_nothing
 
 
 @counting_nothing

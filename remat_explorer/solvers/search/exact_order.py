@@ -5,12 +5,12 @@ A* (Hart, Nilsson and Raphael, 1968): no state is expanded before one from which
 
 from __future__ import annotations
 
+from remat_explorer.machine_code import counting_nothing, entry
 from remat_explorer.solvers.search.exact_bound import find_moments
 from remat_explorer.solvers.search.exact_moves import expand
 from remat_explorer.solvers.search.exact_sets import fill
 from remat_explorer.solvers.search.exact_space import AFTER, DEPTH, GOAL, LIMIT, UNIT, WAITING
 from remat_explorer.solvers.search.exact_states import next_state, reach
-from remat_explorer.solvers.search.machine_code import counting_nothing, entry
 
 
 @entry

@@ -6,8 +6,8 @@ import math
 
 from numba.cpython.unsafe.numbers import leading_zeros
 
+from remat_explorer.machine_code import counting_nothing
 from remat_explorer.solvers.search.exact_space import WANTED
-from remat_explorer.solvers.search.machine_code import counting_nothing
 
 
 @counting_nothing

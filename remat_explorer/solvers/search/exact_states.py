@@ -7,8 +7,8 @@ can have.
 
 from __future__ import annotations
 
+from remat_explorer.machine_code import counting_nothing
 from remat_explorer.solvers.search.exact_space import DEPTH, GOAL, LIMIT, STATES, UNIT, WAITING
-from remat_explorer.solvers.search.machine_code import counting_nothing
 
 
 @counting_nothing

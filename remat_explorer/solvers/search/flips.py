@@ -11,7 +11,7 @@ marked as stale and replayed.
 
 from __future__ import annotations
 
-from remat_explorer.solvers.search.machine_code import counting_nothing
+from remat_explorer.machine_code import counting_nothing
 
 AGAIN, LOGGED, STALE = 0, 1, 2  # entries of FlipState.numbers
 

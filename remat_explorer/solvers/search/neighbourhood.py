@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from remat_explorer.solvers.search.machine_code import counting_nothing
+from remat_explorer.machine_code import counting_nothing
 
 ALREADY_DUE, SHARED = 0.01, 0.1  # what is left of the costs when the operation must run again for another value anyway
 LEAST_COST = 1e-30  # instead of 0, whose logarithm is not finite

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from remat_explorer.solvers.search.machine_code import counting_nothing
+from remat_explorer.machine_code import counting_nothing
 from remat_explorer.solvers.search.neighbourhood import cost_logarithm, evict
 
 DESCENDANT = math.log(0.3)  # on the score of a value that is useful only if a live descendant is evicted later

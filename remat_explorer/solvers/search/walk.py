@@ -8,7 +8,7 @@ that an operation may overwrite, and that the stage does not read again, can be 
 
 from __future__ import annotations
 
-from remat_explorer.solvers.search.machine_code import counting_nothing, entry
+from remat_explorer.machine_code import counting_nothing, entry
 from remat_explorer.solvers.search.neighbourhood import bring_back, clear
 from remat_explorer.solvers.search.shortage import make_room
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from remat_explorer.instances import linear
+from remat_explorer.machine_code import entries
 from remat_explorer.solvers import SolveJob, max_batch, max_image, minimum_budget, solve
 from remat_explorer.solvers.base import Progress
 from remat_explorer.solvers.batches.batch_scaling import scale_batch
@@ -21,7 +22,6 @@ from remat_explorer.solvers.jobs.solve_job import GRACE, STARTING
 from remat_explorer.solvers.jobs.worker_process import WorkerProcess
 from remat_explorer.solvers.search import compilation
 from remat_explorer.solvers.search.compilation import COMPILING, warm_up
-from remat_explorer.solvers.search.machine_code import entries
 from remat_explorer.solvers.strategies.registry import STRATEGIES
 from remat_explorer.solvers.sweeps.sweep_tasks import make_ready
 

@@ -167,7 +167,7 @@ def test_importing_the_solvers_does_not_import_the_compiler():
 
 
 def test_machine_code_is_kept_where_the_user_wants_it(tmp_path):
-    code = "from remat_explorer.solvers.search.machine_code import folder; print(folder())"
+    code = "from remat_explorer.machine_code import folder; print(folder())"
     for name in ("NUMBA_CACHE_DIR", "REMAT_EXPLORER_CACHE"):
         environment = {key: value for key, value in os.environ.items() if key != "NUMBA_CACHE_DIR"}
         environment[name] = str(tmp_path)

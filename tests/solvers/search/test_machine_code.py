@@ -11,22 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from remat_explorer.solvers.search import machine_code
+from remat_explorer import machine_code
 
 DECORATORS = {"entry", "counting_nothing"}
-SOURCES = sorted(machine_code.SOURCES.glob("*.py"))
+SOURCES = sorted(path for folder in machine_code.SOURCES for path in folder.glob("*.py"))
+ROOMS = ("remat_explorer.solvers.search.", "remat_explorer.offsets.")
 
 
 @pytest.fixture
 def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the folder of compiled functions, which the machine code is named after."""
-    copied = Path(shutil.copytree(machine_code.SOURCES, tmp_path / "search"))
-    monkeypatch.setattr(machine_code, "SOURCES", copied)
+    """A copy of a folder of compiled functions, which the machine code is named after, beside the others."""
+    copied = Path(shutil.copytree(machine_code.SOURCES[0], tmp_path / "search"))
+    monkeypatch.setattr(machine_code, "SOURCES", (copied, *machine_code.SOURCES[1:]))
     return copied
 
 
 def taken_from_elsewhere(source: str) -> set[str]:
-    """Modules of the package, outside the folder, from which compiled functions or constants of a file take a name."""
+    """Modules of the package, outside the folders, from which compiled functions or constants of a file take a name."""
     tree = ast.parse(source)
     imports = [statement for statement in ast.walk(tree) if isinstance(statement, ast.ImportFrom)]
     origin = {name.asname or name.name: str(statement.module) for statement in imports for name in statement.names}
@@ -38,7 +39,7 @@ def taken_from_elsewhere(source: str) -> set[str]:
             read += node.body
     used = {name.id for part in read for name in ast.walk(part) if isinstance(name, ast.Name)}
     modules = {origin[name] for name in used & origin.keys()}
-    return {m for m in modules if m.startswith("remat_explorer") and not m.startswith("remat_explorer.solvers.search.")}
+    return {module for module in modules if module.startswith("remat_explorer") and not module.startswith(ROOMS)}
 
 
 def test_a_new_compiled_source_changes_the_folder_of_the_machine_code(copied):
@@ -77,9 +78,9 @@ def test_a_constant_from_another_folder_is_seen(use: str):
 
 def test_a_file_of_the_working_directory_does_not_say_where_machine_code_is_read_from(tmp_path: Path) -> None:
     (tmp_path / ".numba_config.yaml").write_text(f"cache_dir: {tmp_path}\n")
-    code = "from remat_explorer.solvers.search.machine_code import folder; print(folder())"
+    code = "from remat_explorer.machine_code import folder; print(folder())"
     environment = {key: text for key, text in os.environ.items() if key != "NUMBA_CACHE_DIR"}
-    environment |= {"PYTHONPATH": str(machine_code.SOURCES.parents[2]), "REMAT_EXPLORER_CACHE": "/somewhere"}
+    environment |= {"PYTHONPATH": str(machine_code.PACKAGE.parent), "REMAT_EXPLORER_CACHE": "/somewhere"}
     command = [sys.executable, "-P", "-c", code]
     ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     assert ran.stdout.startswith("/somewhere/compiled/")

@@ -1,13 +1,13 @@
-"""How the planner's functions are compiled, and where the machine code is kept.
+"""How the functions of the searches are compiled, and where the machine code is kept.
 
 numba counts references to arrays whenever one is taken out of a tuple, with atomic instructions that take longer than
 the work of a flip. Functions that allocate nothing need no counting; numba's option for that begins with an underscore,
 so it is named here alone. Results are the same with it and without.
 
 numba notices a change of the file of a function that it has compiled, but not of the files of the functions that this
-one calls. All of them lie in this folder, so the folder of the machine code is named after the contents of every file
-here. It is named, too, after what numba itself compares: its version, and the place and time of the files. So code that
-lies there is code that is used.
+one calls. All of them lie in the folders of `SOURCES`, so the folder of the machine code is named after the contents of
+every file there. It is named, too, after what numba itself compares: its version, and the place and time of the files.
+So code that lies there is code that is used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ import numba
 import platformdirs
 from numba import config, njit
 
-SOURCES = Path(__file__).parent
+PACKAGE = Path(__file__).parents[1]
+SOURCES = PACKAGE / "solvers" / "search", PACKAGE / "offsets"  # folders of compiled code
 OPTIONS: dict[str, Any] = {"nogil": True, "_nrt": False}
 WITHOUT_WRAPPERS: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # faster to compile
 CACHE_DIR = "CACHE_DIR"  # numba's name for NUMBA_CACHE_DIR in its configuration
@@ -62,7 +63,7 @@ def folder() -> Path:
     """Where machine code is kept: the folder in NUMBA_CACHE_DIR or REMAT_EXPLORER_CACHE, or the user's cache folder."""
     files = _sources()
     times = [(path.name, path.stat().st_mtime) for path in files]
-    compared = numba.__version__, sys.implementation.cache_tag, str(SOURCES), times
+    compared = numba.__version__, sys.implementation.cache_tag, str(PACKAGE), times
     contents = hashlib.sha256(repr(compared).encode() + b"".join(path.read_bytes() for path in files)).hexdigest()
     # not numba's own setting, which a file .numba_config.yaml of the working directory can give: code is run from there
     chosen = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("REMAT_EXPLORER_CACHE")
@@ -71,4 +72,4 @@ def folder() -> Path:
 
 
 def _sources() -> list[Path]:
-    return sorted(SOURCES.glob("*.py"))
+    return sorted(path for folder in SOURCES for path in folder.glob("*.py"))

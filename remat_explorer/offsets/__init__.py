@@ -1,0 +1,19 @@
+"""Offsets: where each value of a plan lies in one block of memory, its arena.
+
+This is dynamic storage allocation: a value is a rectangle, as long as it is in memory and as high as its bytes are
+many. No two overlap, and the arena is to be as low as it can be; the most bytes at a time are a bound.
+
+- `rectangles`: those of a plan
+- `first_fit`, `orders`: one after another, each at the lowest offset with room; compiled
+- `canonical_search`, `search_state`: offsets within a capacity, or the proof that there are none; compiled
+- `component`: both, for rectangles that are connected in time
+- `placement`: the search for all, with a clock
+- `arena`: what it finds
+- `check`: what every arena passes before anyone sees it
+"""
+
+from remat_explorer.offsets.arena import Arena
+from remat_explorer.offsets.placement import place, place_rectangles, predict_pool
+from remat_explorer.offsets.rectangles import Rectangles
+
+__all__ = ["Arena", "Rectangles", "place", "place_rectangles", "predict_pool"]

@@ -1,0 +1,98 @@
+"""The rectangles of a plan: lifetimes and sizes derived by hand, and the plan's own timeline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from remat_explorer.errors import ScheduleError
+from remat_explorer.graph import Graph, Value, operation
+from remat_explorer.graph.parts import Operation
+from remat_explorer.instances import linear
+from remat_explorer.offsets import Rectangles
+from remat_explorer.plan import Compute, Plan
+from remat_explorer.solvers import solve
+from remat_explorer.solvers.checkpoint_all import checkpoint_all
+
+CAPTURED = Path(__file__).parents[1] / "data" / "captured"
+
+
+def graph_of(sizes: list[int], operations: list[Operation], resident: int = 0, persistent: int | None = None) -> Graph:
+    """Values of these sizes, one of which may be persistent."""
+    values = tuple(Value(f"v{i}", size, i == persistent) for i, size in enumerate(sizes))
+    return Graph("drawn by hand", values, tuple(operations), resident_bytes=resident)
+
+
+def rows_of(plan: Plan) -> list[tuple[int, int, int, tuple[int, ...]]]:
+    found = Rectangles.of(plan)
+    return list(zip(found.begin.tolist(), found.end.tolist(), found.size.tolist(), found.values, strict=True))
+
+
+def test_resident_bytes_last_for_the_whole_plan_and_workspace_for_one_statement() -> None:
+    steps = [operation("f", "forward", [], [0], 1.0, workspace=7), operation("g", "forward", [0], [1], 1.0)]
+    plan = Plan.from_sequence(graph_of([3, 5], steps, resident=11), [(0, 0, 1), (1, 1, 1)])
+    # f, g, free v0, free v1
+    assert rows_of(plan) == [(0, 4, 11, ()), (0, 1, 7, ()), (0, 2, 3, (0,)), (1, 3, 5, (1,))]
+
+
+def test_an_output_that_overwrites_takes_over_the_rectangle() -> None:
+    steps = [operation("f", "forward", [], [0], 1.0), operation("g", "forward", [0], [1], 1.0, overwrites=0)]
+    plan = Plan.from_sequence(graph_of([4, 4], steps), [(0, 0, 1), (1, 1, 1)])
+    assert rows_of(plan) == [(0, 2, 4, (0, 1))]  # f, g in place of v0, free v1
+    assert Rectangles.of(plan).since == ((0, 1),)
+
+
+def test_a_value_that_is_computed_again_is_another_rectangle() -> None:
+    steps = [operation("f", "forward", [], [0], 1.0), operation("g", "forward", [0], [1], 1.0)]
+    steps += [operation("h", "backward", [0, 1], [2], 1.0)]
+    plan = Plan.from_sequence(graph_of([4, 2, 1], steps), [(0, 0, 1), (1, 1, 1), (2, 0, 1), (2, 2, 1)])
+    # f, g, free v0, f again, h, free v0, free v1, free v2
+    assert rows_of(plan) == [(0, 2, 4, (0,)), (1, 6, 2, (1,)), (3, 5, 4, (0,)), (4, 7, 1, (2,))]
+
+
+def test_a_persistent_value_stays_and_what_is_dropped_lasts_for_its_statement() -> None:
+    steps = [operation("f", "forward", [], [0, 1], 1.0), operation("g", "forward", [1], [2], 1.0)]
+    plan = Plan.from_sequence(graph_of([4, 2, 1], steps, persistent=0), [(0, 0, 1), (1, 0, 1), (1, 1, 1)])
+    assert isinstance(plan.statements[2], Compute)
+    assert plan.statements[2].drops == (0,)
+    # f, free v1, f again, g, free v1, free v2: the first v0 stays
+    assert rows_of(plan) == [(0, 6, 4, (0,)), (0, 1, 2, (1,)), (2, 3, 4, (0,)), (2, 4, 2, (1,)), (3, 5, 1, (2,))]
+
+
+def test_empty_values_and_empty_plans_have_no_rectangles() -> None:
+    steps = [operation("f", "forward", [], [0], 1.0), operation("g", "forward", [0], [1], 1.0, overwrites=0)]
+    graph = graph_of([0, 0], steps)
+    assert rows_of(Plan.from_sequence(graph, [(0, 0, 1), (1, 1, 1)])) == []
+    assert rows_of(Plan(graph, ())) == []
+    assert rows_of(Plan(graph_of([0, 0], steps, resident=5), ())) == [(0, 1, 5, ())]
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v1", "unet", "gpt2"])
+def test_what_lives_at_each_statement_is_what_the_timeline_has(name: str) -> None:
+    graph = Graph.load(str(CAPTURED / f"{name}.json"))
+    for plan in (Plan.of(checkpoint_all(graph)), solve(graph, "90%", strategy="ap-sqrt-n").plan):
+        assert plan is not None
+        found, statements = Rectangles.of(plan), np.arange(len(plan.statements))
+        alive = (found.begin[:, None] <= statements) & (statements < found.end[:, None])
+        computed = [i for i, statement in enumerate(plan.statements) if isinstance(statement, Compute)]
+        assert np.array_equal((found.size @ alive)[computed], plan.timeline.during[computed])
+        assert found.peak == plan.peak
+
+
+def test_a_plan_that_computes_what_is_in_memory_is_refused() -> None:
+    chain = linear(1)
+    with pytest.raises(ScheduleError, match="statement 1 computes 'v0', which is still in memory"):
+        Rectangles.of(Plan(chain, (Compute(0, 0, 1, True), Compute(1, 0, 1, False))))
+
+
+@pytest.mark.parametrize("row", [(3, 3, 1), (4, 2, 1), (0, 1, -1)])
+def test_a_rectangle_without_a_lifetime_or_with_negative_bytes_is_refused(row: tuple[int, int, int]) -> None:
+    with pytest.raises(ScheduleError, match=f"a rectangle from {row[0]} to {row[1]} of {row[2]} bytes is none"):
+        Rectangles.from_rows([(0, 1, 1), row])
+
+
+def test_empty_rectangles_are_left_out() -> None:
+    assert len(Rectangles.from_rows([(0, 2, 0), (1, 2, 3)])) == 1
+    assert Rectangles.from_rows([]).peak == 0
