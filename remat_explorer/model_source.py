@@ -57,7 +57,7 @@ def capture_source(source: Source, costs: str | None = None, options: CaptureOpt
 
     with FakeTensorMode(allow_non_fake_inputs=True):
         args = source.make_args()
-    chosen = dataclasses.asdict(options or CaptureOptions()) | {"kernels": source.kernels}
-    device = costs or source.kernels or "cpu"
+    device, chosen = costs or source.kernels or "cpu", dataclasses.asdict(options or CaptureOptions())
+    chosen["kernels"] = source.kernels
     graph = capture(source.module, args, source.kwargs, source.loss, device=device, **chosen)
     return graph if source.name is None else dataclasses.replace(graph, name=source.name)

@@ -88,7 +88,7 @@ def test_training_with_wide_heads_is_not_for_flash_attention_where_shared_memory
 def test_dropout_in_sixteenths_alone_is_for_cudnn_where_pytorch_asks_for_it(monkeypatch):
     assert kernel(H100, dtype=BRAIN, dropout=0.125) == "cudnn"
     for version, kind in (("2.11.0", "cudnn"), ("2.13.0", "flash")):
-        monkeypatch.setattr(attention.torch, "__version__", torch.torch_version.TorchVersion(version))
+        monkeypatch.setattr(attention.torch, "__version__", version)
         assert kernel(H100, dtype=BRAIN, dropout=0.1) == kind
 
 
@@ -105,8 +105,8 @@ def test_groups_of_heads_share_keys_only_where_that_is_asked_for():
 
 
 def test_three_dimensions_and_rows_with_gaps_are_for_math():
-    assert chosen_kernel(Call(A100, *[tensor()[0]] * 3)) == "math"
-    assert chosen_kernel(Call(A100, *[tensor().transpose(2, 3)] * 3)) == "math"
+    for x in (tensor()[0], tensor().transpose(2, 3)):
+        assert chosen_kernel(Call(A100, x, x, x)) == "math"
 
 
 def test_what_a_person_has_switched_off_is_not_taken():
@@ -114,6 +114,12 @@ def test_what_a_person_has_switched_off_is_not_taken():
         assert kernel(H100, dtype=BRAIN) == "efficient"
     with sdpa_kernel([SDPBackend.FLASH_ATTENTION]), pytest.raises(CaptureError, match="no kernel of attention"):
         kernel(H100)
+
+
+def test_the_order_that_a_person_has_set_is_kept():
+    with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.FLASH_ATTENTION], set_priority=True):
+        assert kernel(A100, dtype=BRAIN) == "efficient"
+    assert kernel(A100, dtype=BRAIN) == "flash"
 
 
 class Attention(nn.Module):

@@ -58,8 +58,8 @@ def convolutions() -> nn.Sequential:
 
 
 def in_last(model: nn.Module, x: torch.Tensor) -> Case:
-    last: Any = torch.channels_last
-    return Case(model.to(memory_format=last), (x.to(memory_format=last),))
+    anything: Any = model  # types of torch know no memory format for models
+    return Case(anything.to(memory_format=torch.channels_last), (x.to(memory_format=torch.channels_last),))
 
 
 class Recorded(TorchDispatchMode):

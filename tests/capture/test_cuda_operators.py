@@ -122,14 +122,11 @@ def test_a_convolution_and_max_pooling_have_the_bytes_that_they_have_on_the_cpu(
 
 @pytest.mark.parametrize(("dtype", "copies"), [(torch.float32, 0), (torch.float64, 1)])
 def test_channels_stay_last_in_a_convolution_but_not_in_double_precision(dtype, copies):
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3, groups=4)).to(
-        dtype=dtype, memory_format=torch.channels_last
-    )
-
     class Wants(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.inside = model
+            inside: Any = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3, groups=4))
+            self.inside = inside.to(dtype=dtype, memory_format=torch.channels_last)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.inside(x).contiguous(memory_format=torch.channels_last).exp()

@@ -157,10 +157,11 @@ def test_kernels_that_no_device_has_are_refused(kernels):
 
 
 def test_what_only_the_device_knows_is_refused_with_the_reason():
-    for setting, reason in (
+    undecided: list[tuple[dict[str, Any], str]] = [
         ({"implementations": "exact"}, "alternative implementations"),
         ({"fake": False}, "runs every"),
-    ):
+    ]
+    for setting, reason in undecided:
         with pytest.raises(CaptureError, match=f"cannot be made without a device so: .*{reason}"):
             rx.capture(network(), (X,), loss=mean, kernels="cuda", **setting)
     with torch.autocast("cpu"), pytest.raises(CaptureError, match=r"autocast is on.*model\.bfloat16"):

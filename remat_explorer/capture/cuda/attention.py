@@ -20,6 +20,8 @@ from remat_explorer.errors import CaptureError
 
 aten = torch.ops.aten
 HALF = (torch.float16, torch.bfloat16)
+KINDS = {0: "math", 1: "flash", 2: "efficient", 3: "cudnn"}  # by the numbers of `torch.nn.attention.SDPBackend`
+USUAL = ["flash", "efficient", "math", "cudnn"]  # PyTorch's own order, where no person has set another
 ALIGNED = 8  # entries: flash attention's widths, and rows of the mask of efficient attention
 CUDNN_PREFERRED = 91500  # cuDNN's versions above it; older ones fail for some lengths
 SIXTEENTHS = (2, 12)  # PyTorch that gives cuDNN no other shares to drop (pull request 174245)
@@ -70,8 +72,8 @@ def chosen_kernel(call: Call) -> str:
         "math": switches.math_sdp_enabled,
     }
     fits = {"cudnn": _fits_cudnn, "flash": _fits_flash, "efficient": _fits_efficient, "math": lambda call: True}
-    order = ["flash", "efficient", "math", "cudnn"]
-    if _prefers_cudnn(call.capability):
+    order = [KINDS[number] for number in torch._C._get_sdp_priority_order() if number in KINDS]
+    if order == USUAL and _prefers_cudnn(call.capability):
         order = ["cudnn", *order[:-1]]
     for kind in order:
         if allowed[kind]() and fits[kind](call):
@@ -118,6 +120,11 @@ def _prefers_cudnn(capability: tuple[int, int]) -> bool:
     return capability[0] in (9, 10) and (version is None or version > CUDNN_PREFERRED)
 
 
+def _pytorch() -> tuple[int, ...]:
+    """PyTorch's version, its first two numbers."""
+    return tuple(map(int, torch.__version__.split(".")[:2]))
+
+
 def _fits_cudnn(call: Call) -> bool:
     widths = call.query.shape[-1], call.value.shape[-1]
     return (
@@ -128,7 +135,7 @@ def _fits_cudnn(call: Call) -> bool:
         and _fits_mask(call)
         and all(width % 8 == 0 for width in widths)
         and (max(widths) <= 128 or (widths == (192, 128) and call.capability[0] in (9, 10)))
-        and (call.dropout * 16 == int(call.dropout * 16) or torch.__version__ < SIXTEENTHS)
+        and (call.dropout * 16 == int(call.dropout * 16) or _pytorch() < SIXTEENTHS)
         and call.key.shape[2] != 1
         and not (call.dropout and call.query.shape[2] == 1)
     )

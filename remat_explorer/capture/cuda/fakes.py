@@ -79,9 +79,9 @@ def _laid_out_by_cudnn(result: Any, source: torch.Tensor, weight: torch.Tensor) 
 
     Source: PyTorch 2.13, ``aten/src/ATen/native/ConvUtils.h``, `cudnn_conv_suggest_memory_format`.
     """
-    form = LAST.get(weight.dim())
-    last = form is not None and form in (suggest_memory_format(source), suggest_memory_format(weight))
-    wanted = form if last and torch.float64 not in (source.dtype, weight.dtype) else torch.contiguous_format
+    wanted, form = torch.contiguous_format, LAST.get(weight.dim(), torch.contiguous_format)
+    if torch.float64 not in (source.dtype, weight.dtype) and form in map(suggest_memory_format, (source, weight)):
+        wanted = form
     bias_gradient = 2
 
     def layout(place: int, tensor: Any) -> Any:
