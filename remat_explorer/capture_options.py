@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ KINDS = {  # of alternative implementations: whether the kind is bit-equal to Py
     "chunks": False,  # convolutions of a few samples at a time
     "algorithms": False,  # convolutions and attention by other kernels, or with channels last in memory
 }
+CUDA = "cuda"  # whose kernels a graph is made for, without a device: of the one that costs are of, or of Ampere
 
 
 @dataclass(frozen=True)
@@ -34,9 +36,11 @@ class CaptureOptions:
         optimizer: whose state counts as resident, a key of `OPTIMIZERS`, or None for none.
         fake: whether shapes and storages are those of FakeTensors, not of a run.
         implementations: kinds of alternative implementations that operations have, keys of `KINDS` in their order.
+        kernels: the compute capability for whose kernels a graph was made without a device, such as "sm_90", or
+            `CUDA` where it is still to be chosen; None for the kernels of the device where the model lay.
 
     Raises:
-        UnknownNameError: if there is no such optimizer, or kind.
+        UnknownNameError: if there is no such optimizer, kind, or capability.
 
     >>> CaptureOptions(optimizer="adma")
     Traceback (most recent call last):
@@ -49,11 +53,29 @@ class CaptureOptions:
     optimizer: str | None = None
     fake: bool = True
     implementations: tuple[str, ...] = ()
+    kernels: str | None = None
 
     def __post_init__(self) -> None:
         if self.optimizer is not None and self.optimizer not in OPTIMIZERS:
             raise UnknownNameError("optimizer", str(self.optimizer), OPTIMIZERS)
+        if self.kernels not in (None, CUDA):
+            capability_of(str(self.kernels))
         object.__setattr__(self, "implementations", kinds_of(self.implementations))
+
+
+def capability_of(kernels: str) -> tuple[int, int]:
+    """The compute capability that is written so.
+
+    Raises:
+        UnknownNameError: if none is.
+
+    >>> capability_of("sm_90"), capability_of("sm_120")
+    ((9, 0), (12, 0))
+    """
+    match = re.fullmatch(r"sm_([1-9]\d?)(\d)", kernels)
+    if match is None:
+        raise UnknownNameError("compute capability", kernels, [CUDA, "sm_80", "sm_90"])
+    return int(match[1]), int(match[2])
 
 
 def kinds_of(implementations: str | Iterable[str] | None) -> tuple[str, ...]:

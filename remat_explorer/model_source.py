@@ -27,6 +27,7 @@ class Source:
         loss: from the model's output to a scalar; None as for `remat_explorer.capture`.
         name: what to call its graph; None for the name of the model's class.
         sizes: batch, image and sequence of the inputs, as far as they are known.
+        kernels: whose kernels are meant, as `remat_explorer.capture` takes them.
     """
 
     module: nn.Module
@@ -35,14 +36,15 @@ class Source:
     loss: Callable[[Any], torch.Tensor] | None = None
     name: str | None = None
     sizes: Mapping[str, Any] = field(default_factory=dict)
+    kernels: str | None = None
 
 
-def capture_source(source: Source, costs: str = "cpu", options: CaptureOptions | None = None) -> Graph:
+def capture_source(source: Source, costs: str | None = None, options: CaptureOptions | None = None) -> Graph:
     """The training graph of a model, by the one call of `capture` that all commands share.
 
     Args:
         source: what to capture; no memory is taken for inputs that it can make under FakeTensorMode.
-        costs: the device whose published rates give the costs.
+        costs: the device whose published rates give the costs; None for the CPU, or for CUDA where that is meant.
         options: what to join and split, and whose optimizer state counts.
 
     Raises:
@@ -55,6 +57,7 @@ def capture_source(source: Source, costs: str = "cpu", options: CaptureOptions |
 
     with FakeTensorMode(allow_non_fake_inputs=True):
         args = source.make_args()
-    chosen = dataclasses.asdict(options or CaptureOptions())
-    graph = capture(source.module, args, source.kwargs, source.loss, device=costs, **chosen)
+    device, chosen = costs or source.kernels or "cpu", dataclasses.asdict(options or CaptureOptions())
+    chosen["kernels"] = source.kernels
+    graph = capture(source.module, args, source.kwargs, source.loss, device=device, **chosen)
     return graph if source.name is None else dataclasses.replace(graph, name=source.name)

@@ -12,13 +12,17 @@ from typing import Any
 from torch import nn
 
 from remat_explorer.callable_module import make_callable
+from remat_explorer.capture.cuda.target import target_of
+from remat_explorer.capture.operations.devices import find_device
 from remat_explorer.capture.profiling.profiling import profile
 from remat_explorer.capture.step.losses import Loss
+from remat_explorer.capture.step.nesting import tensors_in
 from remat_explorer.capture.tracing import trace
-from remat_explorer.capture_options import CaptureOptions, kinds_of
+from remat_explorer.capture_options import CUDA, CaptureOptions, kinds_of
 from remat_explorer.graph import Graph
 
 __all__ = ["capture", "profile", "trace"]
+RATES_OF_CUDA = "A100"  # published rates for costs where only CUDA is named: the first of Ampere
 
 
 def capture(
@@ -33,6 +37,7 @@ def capture(
     split_convolution_backward: bool = True,
     fake: bool = True,
     implementations: str | Iterable[str] | None = None,
+    kernels: str | None = None,
 ) -> Graph:
     """The training graph of ``model``: forward, loss and backward, without allocating a tensor.
 
@@ -49,7 +54,7 @@ def capture(
             are given labels; else the loss is computed elsewhere: the outputs stay in memory, and so do the gradients
             from which backward starts, one for each output that has one.
         device: whose published rates give the costs in seconds, a key of
-            `remat_explorer.capture.operations.devices.DEVICES`.
+            `remat_explorer.capture.operations.devices.DEVICES`; "cuda" for the kernels of CUDA with those of an A100.
         optimizer: "sgd", "momentum" or "adam" adds that optimizer's state to the resident bytes, so that a budget
             means everything on the device; None leaves it out.
         contract: join operations where no schedule worth having is lost
@@ -59,10 +64,14 @@ def capture(
             memory, for operators of your own whose fake kernel says something else than the true one.
         implementations: other ways to compute operations, among which a strategy may choose: "exact" for those whose
             results are equal bit for bit, "all", or kinds, keys of `remat_explorer.capture_options.KINDS`.
+        kernels: "cuda" for the operations and bytes that CUDA's kernels have, by PyTorch's rules and without a device:
+            on the GPU of ``device``, or on any of Ampere or newer where that is no GPU; or a compute capability, such
+            as "sm_90". FakeTensors on CUDA mean "cuda" where there is no device. None for the kernels of where the
+            model lies. Such a graph is solved and studied here, and runs on the device.
 
     Raises:
         CaptureError: if the model cannot be captured as a static graph; the message says why.
-        UnknownNameError: if the device is not in the table, or there is no such kind of implementations.
+        UnknownNameError: if the device is not in the table, or there is no such kind of implementations or kernels.
 
     >>> import torch
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
@@ -71,8 +80,14 @@ def capture(
     ['0 linear + relu', '2 linear']
     """
     kinds = kinds_of(implementations)
-    options = CaptureOptions(contract, split_convolution_backward, optimizer, fake, kinds)
-    return trace(model, args, kwargs, loss, device, options).graph
+    costs, kernels = (RATES_OF_CUDA, kernels or CUDA) if device == CUDA else (device, kernels)
+    capability = None if device == CUDA else find_device(costs).capability
+    state = [*model.parameters(), *model.buffers()] if isinstance(model, nn.Module) else []
+    tensors = [*state, *tensors_in((args, kwargs))]
+    target = target_of(kernels, tensors, capability)
+    meant = None if target is None else str(target)
+    options = CaptureOptions(contract, split_convolution_backward, optimizer, fake, kinds, meant)
+    return trace(model, args, kwargs, loss, costs, options, target).graph
 
 
 make_callable(__name__, capture)

@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule
 
 from remat_explorer.capture.alternatives.registry import add_alternatives
+from remat_explorer.capture.cuda.target import CudaTarget
 from remat_explorer.capture.joint.assumptions import Assumptions
 from remat_explorer.capture.joint.cleaning import clean, results_of
 from remat_explorer.capture.joint.explain import explain_result, explained
@@ -37,6 +38,7 @@ from remat_explorer.capture.operations.devices import find_device
 from remat_explorer.capture.operations.naming import MODULE_PATH, SOURCE_LINE
 from remat_explorer.capture.operations.program import Body, Input, Program, Registers, Result, bind_inputs
 from remat_explorer.capture.operations.storages import OperationDraft, Storages, find_storages
+from remat_explorer.capture.step.autocast import Autocast
 from remat_explorer.capture.step.checks import require_capturable
 from remat_explorer.capture.step.losses import Loss
 from remat_explorer.capture.step.nesting import named_inputs
@@ -56,16 +58,20 @@ def trace(
     loss: Loss | None = None,
     device: str = "cpu",
     options: CaptureOptions | None = None,
+    target: CudaTarget | None = None,
 ) -> Program:
     """The program of one training step of ``model``: its graph, and how to run it.
 
-    Arguments and errors are those of `remat_explorer.capture`.
+    Arguments and errors are those of `remat_explorer.capture`; ``target`` is the device that the graph is made for
+    without one, and such a program runs nowhere.
     """
     options = options or CaptureOptions()
-    require_capturable(model, args, kwargs)
+    require_capturable(model, args, kwargs, target is not None)
+    if target is not None:
+        _require_decidable(options)
     step = TrainingStep(model, args, kwargs, loss)
     tensors = step.tensors(args, kwargs)
-    joint = trace_joint(step, tensors)
+    joint = trace_joint(step, tensors, target)
     for node, path in joint.paths.items():
         node.meta[MODULE_PATH], node.meta[SOURCE_LINE] = path, joint.lines[node]
     clean(joint.module, options)
@@ -105,6 +111,22 @@ def trace(
         step.reads,
         step.changes,
     )
+
+
+def _require_decidable(options: CaptureOptions) -> None:
+    """Refuse what nobody knows without the device."""
+    undecided = None
+    if options.implementations:
+        undecided = "which alternative implementations there are depends on what is installed beside the device"
+    elif not options.fake:
+        undecided = "fake=False runs every operator"
+    elif Autocast.ambient().types:
+        undecided = (
+            "autocast is on, which casts other operations on CUDA than on the CPU; take a model in half precision, "
+            "such as model.bfloat16()"
+        )
+    if undecided:
+        raise CaptureError(f"a graph for CUDA cannot be made without a device so: {undecided}; or capture on a device")
 
 
 def _content(module: GraphModule, model: nn.Module) -> Callable[[Any], torch.Tensor | None]:

@@ -14,7 +14,8 @@ from remat_explorer.quantities import format_bytes
 def capture(options: argparse.Namespace) -> int:
     """Capture a model and write its graph file."""
     require_outputs(options)
-    graph = capture_source(find_source(options), options.costs or "cpu", capture_options(options))
+    graph = capture_source(find_source(options, options.device, runs=False), options.costs, capture_options(options))
+    kernels = graph.options.kernels if graph.options else None
     graph.save(options.output)
     document = {
         "graph": graph.name,
@@ -23,10 +24,14 @@ def capture(options: argparse.Namespace) -> int:
         "resident_bytes": graph.resident_bytes,
         "sha256": graph.sha256,
         "output": options.output,
+        **({"kernels": kernels} if kernels else {}),
     }
     text = (
         f"{graph.name}: {graph.n} operations, {len(graph.values)} values, "
         f"{format_bytes(graph.resident_bytes)} resident; written to {options.output}"
     )
+    if kernels:
+        which = kernels if options.costs else f"{kernels} (Ampere; --costs names another GPU)"
+        text += f"\nno CUDA device is here: operations and bytes are those of {which}, by PyTorch's rules"
     put(options, document, text)
     return DONE

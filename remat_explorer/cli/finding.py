@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from remat_explorer.capture_options import CaptureOptions, kinds_of
+from remat_explorer.capture_options import CUDA, CaptureOptions, kinds_of
 from remat_explorer.errors import ModelError
 from remat_explorer.graph import Graph
 from remat_explorer.model_file import is_model_file, load_model_file
@@ -28,18 +29,18 @@ def find_graph(options: argparse.Namespace) -> Graph:
         _refuse(options, (*SIZES, "costs", *CHOICES), "a graph file has its sizes and costs already")
         _refuse(options, ("implementations",), f"a graph file has its implementations already; {AMONG_THEM}")
         return Graph.load(options.model)
-    return capture_source(find_source(options), options.costs or "cpu", capture_options(options))
+    return capture_source(find_source(options), options.costs, capture_options(options))
 
 
-def find_source(options: argparse.Namespace, device: str = "cpu") -> Source:
-    """The model of ``options.model``, on ``device``.
+def find_source(options: argparse.Namespace, device: str = "cpu", runs: bool = True) -> Source:
+    """The model of ``options.model``, on ``device``; if it ``runs`` nowhere, CUDA need not be there.
 
     Raises:
         RematError: if it cannot be found, or an option does not apply to it.
     """
     if is_model_file(options.model):
         _refuse(options, SIZES, "the function of a file chooses its own inputs")
-        return _placed(load_model_file(options.model), device)
+        return _placed(load_model_file(options.model), device, runs)
     if is_graph_file(options.model):
         raise ModelError(
             f"{options.model!r} is a graph file, which has no model to run or capture; "
@@ -47,9 +48,11 @@ def find_source(options: argparse.Namespace, device: str = "cpu") -> Source:
         )
     from remat_explorer import models
 
+    if runs:
+        _require_device(device)
     loaded = models.load(options.model, options.batch, options.image, options.sequence, device)
     sizes = {name: getattr(loaded, name) for name in SIZES}
-    return Source(loaded.module, loaded.make_args, name=loaded.name, sizes=sizes)
+    return Source(loaded.module, loaded.make_args, name=loaded.name, sizes=sizes, kernels=loaded.kernels)
 
 
 def capture_options(options: argparse.Namespace) -> CaptureOptions:
@@ -95,9 +98,17 @@ def is_graph_file(text: str) -> bool:
     return not is_model_file(text) and (text.endswith(".json") or os.path.sep in text or Path(text).is_file())
 
 
-def _placed(source: Source, device: str) -> Source:
-    from remat_explorer.capture.step.placement import place
+def _require_device(device: str) -> None:
+    from remat_explorer.capture.step.placement import torch_device
 
+    torch_device(device)
+
+
+def _placed(source: Source, device: str, runs: bool) -> Source:
+    from remat_explorer.capture.step.placement import is_absent_cuda, place
+
+    if not runs and is_absent_cuda(device):
+        return dataclasses.replace(source, kernels=CUDA)
     placed = place(source.module, source.make_args(), source.kwargs, device)
     return Source(placed.model, lambda: placed.args, placed.kwargs, source.loss)
 

@@ -34,6 +34,7 @@ EXAMPLES = """examples:
   remat-explorer strategies
   remat-explorer capture vgg16 --batch 32 -o vgg16.json
   remat-explorer capture vgg16 --costs A100 --optimizer adam -o vgg16.json
+  remat-explorer capture gpt2 --device cuda --costs H100 -o gpt2.json
   remat-explorer capture path/to/file.py:make_model -o graph.json
   remat-explorer show vgg16.json --top 5
   remat-explorer solve vgg16.json --budget 60% -o schedule.json
@@ -116,6 +117,8 @@ def make_parser() -> argparse.ArgumentParser:
     _lab_options(command("lab", lab, "Open JupyterLab on the explorer."))
     _model_options(to_capture, to_show, to_solve, to_sweep, to_ablate, to_enlarge, to_bound, to_run, to_report)
     to_capture.add_argument("-o", "--output", required=True, metavar="GRAPH.json")
+    whose = "whose kernels: cpu (default), cuda (a device need not be there), or auto"
+    to_capture.add_argument("--device", default="cpu", help=whose)
     to_show.add_argument("--top", type=count, default=10, metavar="N", help="rows of each list (default: 10)")
     _cost_options(to_capture, to_show, to_solve, to_sweep, to_ablate, to_enlarge, to_bound, to_report)
     _capture_options(to_capture, to_show, to_solve, to_sweep, to_ablate, to_enlarge, to_bound, to_run, to_report)

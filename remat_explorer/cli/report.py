@@ -70,7 +70,7 @@ def _found(options: argparse.Namespace) -> tuple[Source | None, Graph]:
         return None, find_graph(options)
     device = options.device if options.execute else "cpu"
     source = find_source(options, device)  # of a graph file it says that there is nothing to execute
-    graph = capture_source(source, options.costs or "cpu", capture_options(options))
+    graph = capture_source(source, options.costs, capture_options(options))
     if options.execute:
         progress, refresh = _counting(options, "profiling operation"), options.refresh
         graph = rx.profile(graph, *_inputs(source), device=device, on_progress=progress, refresh=refresh)

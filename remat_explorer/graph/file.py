@@ -28,6 +28,7 @@ from remat_explorer.operation_details import Details
 FORMAT, VERSION = "remat-explorer/graph", 1
 _GRAPH = ("format", "version", "name", "resident_bytes", "values", "operations")
 _OPTIONS = tuple(field.name for field in dataclasses.fields(CaptureOptions))
+_CHOSEN = ("implementations", "kernels")  # options that are there only where they say something
 _VALUE = ("name", "bytes", "persistent")
 _OPERATION = ("name", "phase", "implementations")
 _IMPLEMENTATION = ("name", "inputs", "outputs", "cost", "workspace")
@@ -103,23 +104,25 @@ def save_graph(graph: Contents, path: str | Path) -> Path:
 
 
 def options_document(options: CaptureOptions) -> dict[str, Any]:
-    """The capture options as a graph or solution file has them: without "implementations" where there are none."""
+    """The capture options as a graph or solution file has them: without those of `_CHOSEN` that say nothing."""
     document = dataclasses.asdict(options)
-    if not document["implementations"]:
-        del document["implementations"]
-    return document
+    return {key: entry for key, entry in document.items() if entry or key not in _CHOSEN}
 
 
 def parse_options(entry: Any, error: type[RematError]) -> CaptureOptions:
     """The capture options of a graph or solution file; ``error`` is raised where they are none."""
-    chosen = isinstance(entry, dict) and "implementations" in entry
-    require_keys(entry, [key for key in _OPTIONS if chosen or key != "implementations"], '"capture"', error)
-    kinds = entry["implementations"] if chosen else []
-    if chosen and not (isinstance(kinds, list) and kinds and all(isinstance(kind, str) for kind in kinds)):
+    chosen = [key for key in _CHOSEN if isinstance(entry, dict) and key in entry]
+    require_keys(entry, [key for key in _OPTIONS if key in chosen or key not in _CHOSEN], '"capture"', error)
+    kinds = entry.get("implementations", [])
+    if "implementations" in chosen and not (
+        isinstance(kinds, list) and kinds and all(isinstance(kind, str) for kind in kinds)
+    ):
         raise error(f'"capture" has implementations that are no list of kinds: {quote(entry)}')
     for key in ("contract", "split_convolution_backward", "fake"):
         if not isinstance(entry[key], bool):
             raise error(f'"capture" has {key} that is not true or false: {quote(entry)}')
+    if "kernels" in chosen and not isinstance(entry["kernels"], str):
+        raise error(f'"capture" has kernels that are no string: {quote(entry)}')
     if not isinstance(entry["optimizer"], str | None):
         raise error(f'"capture" has an optimizer that is neither a string nor null: {quote(entry)}')
     try:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from remat_explorer.capture.step.placement import torch_device
+from remat_explorer.capture.step.placement import is_absent_cuda, torch_device
+from remat_explorer.capture_options import CUDA
 from remat_explorer.errors import UnknownNameError
 from remat_explorer.models.entry import Entry
 from remat_explorer.models.loaded_model import LoadedModel, WithLoss
@@ -42,6 +43,7 @@ def load(
     image: Pixels | None = None,
     sequence: int | None = None,
     device: str = "cpu",
+    costs: str | None = None,
 ) -> LoadedModel:
     """A model of the zoo, with inputs.
 
@@ -50,7 +52,10 @@ def load(
         batch: examples in a batch, at least 1; None for the published number.
         image: pixels, one number or (height, width); None for the published size.
         sequence: tokens of an example, at most as many as the model knows positions; None for that many.
-        device: where weights and inputs lie: "cpu", "cuda", or "auto" for CUDA where there is one.
+        device: where weights and inputs lie: "cpu", "cuda", or "auto" for CUDA where there is one. For "cuda" without
+            a device they are on the meta device, shapes without content, and the graph is that of CUDA's kernels.
+        costs: the device whose published rates give the costs of the graph, as ``device`` of `remat_explorer.capture`;
+            None for "cpu", or for CUDA without a device "cuda".
 
     Raises:
         UnknownNameError: if there is no such model.
@@ -59,9 +64,12 @@ def load(
 
     >>> load("mlp", batch=4).graph.n
     34
+    >>> load("mlp", batch=4, device="cuda", costs="H100").graph.n
+    34
     """
     entry = _entry(name)
-    size, target = entry.sizes.choose(name, batch, image, sequence), torch_device(device)
+    size, absent = entry.sizes.choose(name, batch, image, sequence), is_absent_cuda(device)
+    target = torch.device("meta") if absent else torch_device(device)
     with torch.random.fork_rng([]):
         torch.default_generator.manual_seed(SEED)
         module = WithLoss(entry.build(size), entry.task.loss).to(target).train()
@@ -69,7 +77,8 @@ def load(
     def make_args() -> tuple[torch.Tensor, ...]:
         return tuple(tensor.to(target) for tensor in entry.task.make(size, torch.Generator().manual_seed(SEED)))
 
-    return LoadedModel(name, module, size.batch, size.image, size.sequence, make_args)
+    kernels, costs = CUDA if absent else None, costs or (CUDA if absent else "cpu")
+    return LoadedModel(name, module, size.batch, size.image, size.sequence, make_args, costs, kernels)
 
 
 def _entry(name: str) -> Entry:

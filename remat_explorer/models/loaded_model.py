@@ -29,6 +29,7 @@ class LoadedModel:
         image: height and width in pixels, or None where inputs are no images.
         sequence: tokens of an example, or None where inputs are no sequences.
         make_args: makes the inputs; nothing is allocated before `args` is asked for.
+        costs, kernels: as `remat_explorer.capture` takes ``device`` and ``kernels``, for `graph`.
     """
 
     name: str
@@ -37,6 +38,8 @@ class LoadedModel:
     image: tuple[int, int] | None
     sequence: int | None
     make_args: Inputs
+    costs: str = "cpu"
+    kernels: str | None = None
 
     @cached_property
     def args(self) -> tuple[torch.Tensor, ...]:
@@ -45,10 +48,14 @@ class LoadedModel:
 
     @cached_property
     def graph(self) -> Graph:
-        """The captured training graph, under the model's name; the inputs need not fit into memory for it."""
+        """The captured training graph, under the model's name; the inputs need not fit into memory for it.
+
+        Where the model was loaded for CUDA without a device, it is that of CUDA's kernels.
+        """
         with FakeTensorMode(allow_non_fake_inputs=True):
             fakes = self.make_args()
-        return dataclasses.replace(capture(self.module, fakes), name=self.name)
+        graph = capture(self.module, fakes, device=self.costs, kernels=self.kernels)
+        return dataclasses.replace(graph, name=self.name)
 
 
 class WithLoss(nn.Module):

@@ -213,6 +213,8 @@ def test_a_cuda_tensor_without_cuda_is_refused():
     with FakeTensorMode() as mode:
         elsewhere = FakeTensor(mode, torch.empty(4, 8, device="meta"), torch.device("cuda:0"))
     with pytest.raises(CaptureError, match="input 0 is on cuda:0, but torch finds no CUDA device here"):
+        rx.rematerialize(linear(), (elsewhere,), budget="100%")
+    with pytest.raises(CaptureError, match="input 0 is on cuda:0, but the model is on cpu"):
         rx.capture(linear(), (elsewhere,))
 
 

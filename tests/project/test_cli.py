@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.cli import main
@@ -14,6 +15,8 @@ from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
 from remat_explorer.solution import Solution
 from tests.project.shell import run
+
+NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is here")
 
 
 @pytest.mark.parametrize("strategy", ["checkmate-ilp", "optimal"])
@@ -143,6 +146,35 @@ def test_capture_takes_costs_from_the_named_device(capsys, tmp_path):
         assert run(capsys, "capture", "mlp", "--batch", "8", "--costs", device, "-o", target)[0] == 0
         costs[device] = Graph.load(target).total_cost
     assert costs["a100"] != costs["cpu"]
+
+
+@NO_GPU
+def test_capture_for_cuda_needs_no_device(capsys, tmp_path):
+    target = tmp_path / "graph.json"
+    given = ["capture", "residual_net", "--batch", "2", "--image", "32", "--device", "cuda", "-o", str(target)]
+    code, out, _ = run(capsys, *given, "--costs", "H100")
+    assert code == 0
+    assert "those of sm_90, by PyTorch's rules" in out
+    code, out, _ = run(capsys, *given, "--json")
+    assert (code, json.loads(out)["kernels"]) == (0, "sm_80")
+    assert run(capsys, "solve", str(target), "--budget", "100%", "--strategy", "checkpoint-all")[0] == 0
+
+
+@NO_GPU
+def test_a_model_of_a_file_is_captured_for_cuda_without_a_device_and_does_not_run_there(capsys, tmp_path):
+    (tmp_path / "net.py").write_text(
+        "import torch\n"
+        "def make():\n"
+        "    return torch.nn.LSTM(4, 4), (torch.ones(3, 2, 4),), {}, lambda output: output[0].sum()\n"
+    )
+    model, target = f"{tmp_path / 'net.py'}:make", tmp_path / "graph.json"
+    assert run(capsys, "capture", model, "--device", "cuda", "-o", str(target))[0] == 0
+    names = [node.name for node in Graph.load(target).operations if node.phase == "forward"]
+    assert sum("lstm_cell" in name for name in names) == 3
+    for executed in (model, "mlp"):
+        code, _, err = run(capsys, "run", executed, "--budget", "90%", "--device", "cuda")
+        assert code == 64
+        assert "torch finds no CUDA device here" in err
 
 
 def test_capture_passes_its_options_on(capsys, tmp_path):

@@ -21,6 +21,8 @@ from torch._functorch._aot_autograd.descriptors import BufferAOTInput, ParamAOTI
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Node
 
+from remat_explorer.capture.cuda.answers import as_on_cuda
+from remat_explorer.capture.cuda.target import CudaTarget
 from remat_explorer.capture.joint.assumptions import Assumption
 from remat_explorer.capture.joint.content import Content, Evaluation, Given, Unknown
 from remat_explorer.capture.joint.draws_of_python import DrawsOfPython
@@ -58,25 +60,33 @@ class Joint:
     reads: tuple[Assumption, ...]
 
 
-def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...]) -> Joint:
+def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: CudaTarget | None = None) -> Joint:
     """The functional forward and backward graph of a training step.
 
     Tensors without content, FakeTensors and those on the meta device, stand for tensors on the device of the others,
     or on the CPU. A model that cannot be traced directly is exported first and traced then.
 
+    Args:
+        step: the step.
+        tensors: its inputs.
+        target: a CUDA device that is not there, whose operations the graph shall have; None for those of the device
+            where the tensors lie.
+
     Raises:
         CaptureError: if neither works; the message says what the direct trace met, and where.
     """
-    knowledge = Knowledge(Evaluation(dict(step.model.named_buffers()), tensors))
-    fake = _faker(knowledge, step, tensors)
+    knowledge = Knowledge(Evaluation(dict(step.model.named_buffers()), tensors), on_cuda=target is not None)
+    fake = _faker(knowledge, step, tensors, target)
     step.hold(lambda tensor: tensor if isinstance(tensor, nn.Parameter) and not _is_empty(tensor) else fake(tensor))
     fakes = tuple(fake(tensor) for tensor in tensors)
+    if target is not None:
+        step.surroundings = as_on_cuda
     devices = sorted({t.device.index or 0 for t in step.parameters() if t.device.type == "cuda"})
     paths, lines = ModulePaths(step.model), SourceLines()
     with (
         _ONE_AT_A_TIME,
         torch.random.fork_rng(devices),
-        _tracing(),
+        _tracing(target),
         step.reads.recording(),
         DrawsOfPython() as draws,
     ):
@@ -128,8 +138,13 @@ def _is_empty(tensor: torch.Tensor) -> bool:
     return isinstance(tensor, FakeTensor) or tensor.device.type == "meta"
 
 
-def _faker(knowledge: Knowledge, step: TrainingStep, tensors: tuple[torch.Tensor, ...]) -> Any:
-    """A function from tensors to FakeTensors, the same for the same tensor; of each it is known what it contains."""
+def _faker(
+    knowledge: Knowledge, step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: CudaTarget | None
+) -> Any:
+    """A function from tensors to FakeTensors, the same for the same tensor; of each it is known what it contains.
+
+    Those of a CUDA device that is not there are on the CPU: `remat_explorer.capture.cuda.fakes` says why.
+    """
     everything = [*step.parameters(), *step.buffers(), *tensors]
     home = next((t.device for t in everything if t.device.type != "meta"), torch.device("cpu"))
     given: dict[int, Content | Unknown] = {}
@@ -142,6 +157,7 @@ def _faker(knowledge: Knowledge, step: TrainingStep, tensors: tuple[torch.Tensor
             return made[id(tensor)]
         if _is_empty(tensor):
             device = home if tensor.device.type == "meta" else tensor.device
+            device = torch.device("cpu") if target else device
             with knowledge.mode:
                 empty = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
             made[id(tensor)] = knowledge.know(empty, Unknown("inputs or buffers that have a shape but no content"))
@@ -173,14 +189,14 @@ def _use_names_of_the_model(graph: GraphModule, names: dict[str, str]) -> None:
 
 
 @contextlib.contextmanager
-def _tracing() -> Iterator[None]:
+def _tracing(target: CudaTarget | None) -> Iterator[None]:
     """What tracing needs, whatever the caller has switched on; torch does not log errors that are explained here."""
     loggers = [logging.getLogger(name) for name in LOUD]
     before = [logger.disabled for logger in loggers]
     for logger in loggers:
         logger.disabled = True
     try:
-        with torch.inference_mode(False), no_autocast(), kernels_of_plain_pytorch(), casts_are_kept():
+        with torch.inference_mode(False), no_autocast(), kernels_of_plain_pytorch(target), casts_are_kept():
             yield
     finally:
         for logger, disabled in zip(loggers, before, strict=True):

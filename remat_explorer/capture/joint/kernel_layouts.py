@@ -17,6 +17,8 @@ from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
+from remat_explorer.capture.cuda.fakes import SeenOnCuda
+from remat_explorer.capture.cuda.recurrent import FUSED_CELLS
 from remat_explorer.capture.joint.recurrent_layers import RECURRENT_LAYERS
 
 aten = torch.ops.aten
@@ -25,10 +27,13 @@ NO_REDUCTION = 0  # of a loss: one entry for each of the input
 Layout = Callable[[torch.Tensor, Sequence[Any]], torch.Tensor]  # from a result and the arguments
 
 
-def kernel_layouts() -> FakeTensorMode:
+def kernel_layouts(on_cuda: bool = False) -> FakeTensorMode:
     """A mode for FakeTensors that knows what kernels give, and lets real tensors in, such as parameters.
 
     It is no class of its own, since torch looks up what higher-order operators do by the class of a mode.
+
+    Args:
+        on_cuda: whether the tensors stand for those of a CUDA device that is not there.
 
     >>> with kernel_layouts():
     ...     y = torch.nn.functional.mse_loss(torch.ones(8, 8), torch.ones(8, 8))
@@ -36,15 +41,15 @@ def kernel_layouts() -> FakeTensorMode:
     (torch.Size([]), 256)
     """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    predicted = mode.dispatch
+    predicted = SeenOnCuda(mode.dispatch) if on_cuda else mode.dispatch
 
     def dispatch(func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
-        if func in RECURRENT_LAYERS:
+        if func in _WRITTEN:
             with mode:
-                return RECURRENT_LAYERS[func](*args, **(kwargs or {}))
+                return _WRITTEN[func](*args, **(kwargs or {}))
         result = predicted(func, types, args, kwargs or {})
         layout = _LAYOUTS.get(func)
-        if layout is None and func in _LAYOUTS_ON_CPU and args[0].device.type == "cpu":
+        if layout is None and func in _LAYOUTS_ON_CPU and args[0].device.type == "cpu" and not on_cuda:
             layout = _LAYOUTS_ON_CPU[func]
         if layout is None:
             return result
@@ -129,6 +134,7 @@ def _in_storage_of(size: int, like: torch.Tensor) -> torch.Tensor:
     return made.as_strided_(like.shape, like.stride(), like.storage_offset())
 
 
+_WRITTEN = {**RECURRENT_LAYERS, **FUSED_CELLS}
 _LAYOUTS: dict[OpOverload, Layout] = {
     aten.mse_loss.default: _reduced_in_place(2, 0, 1),
     aten.smooth_l1_loss.default: _reduced_in_place(2, 0, 1),

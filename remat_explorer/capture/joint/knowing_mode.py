@@ -56,6 +56,7 @@ class Knowledge:
 
     Args:
         evaluation: computes contents for the inputs that were given.
+        on_cuda: whether tensors stand for those of a CUDA device that is not there.
 
     Attributes:
         mode: the FakeTensorMode to trace with.
@@ -63,11 +64,11 @@ class Knowledge:
         refused: why the last read was refused, or None.
     """
 
-    def __init__(self, evaluation: Evaluation) -> None:
+    def __init__(self, evaluation: Evaluation, on_cuda: bool = False) -> None:
         self._evaluation, self.contents = evaluation, Contents()
         self._read: dict[tuple[Any, str], Assumption] = {}
         self.refused: Unknown | None = None
-        self.mode = kernel_layouts()
+        self.mode = kernel_layouts(on_cuda)
         self._plain = self.mode.dispatch
         self.mode.dispatch = self._dispatch  # type: ignore[method-assign]
 

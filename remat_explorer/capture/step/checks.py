@@ -20,11 +20,14 @@ from remat_explorer.errors import CaptureError
 Check = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], str | None]
 
 
-def require_capturable(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> None:
+def require_capturable(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None, without_device: bool = False
+) -> None:
     """Refuse what no trace can succeed with, before it ends in an error that names something else.
 
     Args:
         model, args, kwargs: as for `remat_explorer.capture`.
+        without_device: whether tensors may be on a CUDA device that is not there.
 
     Raises:
         CaptureError: what was met, in which module or input, and what to do.
@@ -40,6 +43,8 @@ yet; call the model once with real inputs, which gives lazy modules their shapes
     if not isinstance(args, tuple | list):
         raise CaptureError(f"the inputs are a {type(args).__name__}; pass a tuple of them, such as (x,)")
     for check in CHECKS:
+        if without_device and check is _devices_are_there:
+            continue
         if complaint := check(model, tuple(args), dict(kwargs or {})):
             raise CaptureError(f"{type(model).__name__} cannot be captured: {complaint}")
 
@@ -111,13 +116,21 @@ def _tensors_are_dense(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str
     return None
 
 
+def _devices_are_there(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    if torch.cuda.is_available():
+        return None
+    for name, tensor in [*((_place(model, name), t) for name, t in _state(model)), *named_inputs(args, kwargs)]:
+        if tensor.device.type == "cuda":
+            return (
+                f"{name} is on {tensor.device}, but torch finds no CUDA device here; capture it on the CPU, or its "
+                'graph for CUDA without a device, with rx.capture(..., kernels="cuda")'
+            )
+    return None
+
+
 def _devices_agree(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
     """Meta tensors stand for tensors on any device, and a CPU scalar goes with every device."""
     homes = dict.fromkeys(t.device for _, t in _state(model) if t.device.type != "meta")
-    everything = [*((_place(model, name), t) for name, t in _state(model)), *named_inputs(args, kwargs)]
-    for name, tensor in everything:
-        if tensor.device.type == "cuda" and not torch.cuda.is_available():
-            return f"{name} is on {tensor.device}, but torch finds no CUDA device here; capture it on the CPU"
     for name, tensor in named_inputs(args, kwargs):
         anywhere = tensor.device.type == "meta" or (tensor.device.type == "cpu" and tensor.dim() == 0)
         if homes and tensor.device not in homes and not anywhere:
@@ -155,6 +168,7 @@ CHECKS: tuple[Check, ...] = (
     _is_trainable,
     _gradients_are_dense,
     _tensors_are_dense,
+    _devices_are_there,
     _devices_agree,
     _takes_these_inputs,
 )

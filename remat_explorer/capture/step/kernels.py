@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch._C import DispatchKey
 
+from remat_explorer.capture.cuda.operators import composites
+from remat_explorer.capture.cuda.target import CudaTarget
 from remat_explorer.capture.step.gates import GateLayouts
 
 aten = torch.ops.aten
@@ -19,23 +21,27 @@ _KEYS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 
 
 @contextlib.contextmanager
-def kernels_of_plain_pytorch() -> Iterator[None]:
+def kernels_of_plain_pytorch(target: CudaTarget | None = None) -> Iterator[None]:
     """Trace with the kernels that plain PyTorch takes, where torch replaces them by Python code while it traces.
+
+    Args:
+        target: the CUDA device whose kernels are meant, where it is not there; None for those of where tensors lie.
 
     That code gives other last digits for interpolation and margin losses, makes twenty operations of one, and forgets
     the dropout between the layers of recurrent networks (torch 2.13).
     """
     replaced = [op for op in _overloads() if any(key in op.py_kernels for key in _KEYS)]
-    dropout = aten.dropout.default
-    saved = {op: dict(op.py_kernels) for op in (*replaced, dropout)}
+    others = {aten.dropout.default: partial(_dropout, target), **(composites(target) if target else {})}
+    saved = {op: dict(op.py_kernels) for op in (*replaced, *others)}
     for op in replaced:
         for key in _KEYS:
             op.py_kernels.pop(key, None)
         if op.overloadpacket.__name__ in _RECURRENT:
             op.py_kernels.update(dict.fromkeys(_KEYS, partial(_recurrent_layer, op)))
         op._dispatch_cache.clear()
-    dropout.py_kernels.update(dict.fromkeys(_KEYS, _dropout))
-    dropout._dispatch_cache.clear()
+    for op, kernel in others.items():
+        op.py_kernels.update(dict.fromkeys(_KEYS, kernel))
+        op._dispatch_cache.clear()
     try:
         yield
     finally:
@@ -45,7 +51,7 @@ def kernels_of_plain_pytorch() -> Iterator[None]:
             op._dispatch_cache.clear()
 
 
-def _dropout(input: torch.Tensor, p: float, train: bool | None) -> torch.Tensor:
+def _dropout(target: CudaTarget | None, input: torch.Tensor, p: float, train: bool | None) -> torch.Tensor:
     """Dropout by a mask of one byte an entry, wherever that gives the numbers of plain PyTorch.
 
     On the CPU, plain PyTorch rounds the scale to the input's type before it multiplies. In full precision the product
@@ -53,7 +59,8 @@ def _dropout(input: torch.Tensor, p: float, train: bool | None) -> torch.Tensor:
     """
     if not train or p == 0:
         return input
-    if input.device.type != "cpu" or input.dtype not in (torch.bfloat16, torch.float16) or p == 1:
+    on_cuda = target is not None or input.device.type != "cpu"
+    if on_cuda or input.dtype not in (torch.bfloat16, torch.float16) or p == 1:
         return aten.native_dropout(input, p, train)[0]
     mask = aten.native_dropout(input.detach(), p, train)[1]  # bernoulli_ loses the order of draws when it is traced
     return input * mask.to(input.dtype).div_(1 - p)

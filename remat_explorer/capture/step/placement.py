@@ -44,10 +44,22 @@ def torch_device(name: str) -> torch.device:
     if target.type not in ("cpu", "cuda"):
         raise ExecutionError(f'memory cannot be measured on {name!r}; give "auto", "cpu" or "cuda"')
     if target.type == "cuda" and not torch.cuda.is_available():
-        raise ExecutionError(f'{name!r} was asked for, but torch finds no CUDA device here; give "cpu"')
+        raise ExecutionError(
+            f'{name!r} was asked for, but torch finds no CUDA device here; give "cpu". Without one a graph for CUDA '
+            'can be captured, solved and studied (kernels="cuda"), not run or measured'
+        )
     if target.type == "cuda" and target.index is None:
         target = torch.device("cuda", torch.cuda.current_device())
     return target
+
+
+def is_absent_cuda(name: str) -> bool:
+    """Whether a CUDA device is named, and torch finds none.
+
+    >>> is_absent_cuda("cpu")
+    False
+    """
+    return name.partition(":")[0] == "cuda" and not torch.cuda.is_available()
 
 
 def home_of(model: nn.Module, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> torch.device:
@@ -124,6 +136,8 @@ def require_same_structure(expected: Graph, captured: Graph, device: torch.devic
         ExecutionError: naming the first operation or value in which they differ.
     """
     hint = f"capture the model again, with the same inputs, on {device}, where it runs here"
+    if expected.options is not None and expected.options.kernels is not None:
+        hint += f" (it was made without a device, for CUDA's kernels of {expected.options.kernels})"
     if str(read):
         hint += f" (what it computes follows from what was read out of the inputs; here {read})"
     if (expected.n, len(expected.values)) != (captured.n, len(captured.values)):

@@ -51,6 +51,7 @@ class TrainingStep(nn.Module):
         returned: how the results lie in what the model returns; known once the step has run.
         reads: which attributes the model was asked for, where that was recorded.
         changes: which attributes the model has changed in the last pass that was traced.
+        surroundings: what the model runs in, beside autocast.
 
     >>> layer = nn.Linear(2, 2, bias=False)
     >>> step = TrainingStep(nn.Sequential(layer, layer), (torch.ones(1, 2),))
@@ -78,6 +79,7 @@ class TrainingStep(nn.Module):
         self.returned: Returned | None = None
         self.reads = Reads(model)
         self.changes: Changes = {}
+        self.surroundings: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
 
     @property
     def model(self) -> nn.Module:
@@ -145,7 +147,7 @@ class TrainingStep(nn.Module):
         with self._autocast.on(), _without_compilation(), torch.enable_grad():
             watch_parameters(model)
             loss, given = self._parts[1], [*tensors, *model.parameters(), *model.buffers()]
-            with self.reads.calling():
+            with self.reads.calling(), self.surroundings():
                 output = model(*args, **kwargs)
                 results, self.returned = results_of_output(output, loss, given)
             return results

@@ -1,0 +1,1 @@
+"""What PyTorch would run on a CUDA device, decided without one."""
