@@ -31,7 +31,6 @@ NETWORKS = {"vgg16": "vgg16", "unet": "unet_monet", "resnet50": "resnet50"}  # t
 NETWORKS |= {"googlenet": "googlenet", "mobilenet_v2": "mobilenet_v2"}
 MODE = "inplace_conv_normal"  # each convolution with every algorithm, and backward passes as PyTorch has them
 Key = tuple[Any, ...]  # a type and shapes
-BACKWARD = "_ip_grad"
 SIMPLE: dict[Any, tuple[str, int | None]] = {  # the type, and the argument whose shape tells it apart; None: the result
     aten.relu: ("relu", None),
     aten.threshold_backward: ("relu gradient", None),
@@ -122,28 +121,37 @@ def _published(document: Mapping[str, Any]) -> Iterator[tuple[Key, float]]:
         return [document["batch"] if size == -1 else size for size in node["shape"]]
 
     for node in nodes:
-        times = mode["workspace_compute"][node["id"]]
-        ms = min((t for t in times if t >= 0), default=0.0) if node["id"] in mode["convolutions"] else times[0]
         forward = nodes[node["of"]] if "of" in node else node
-        gradient, plain = node["kind"] == "backward", forward["op"].removeprefix("aten::")
-        name = THEIRS.get(plain, plain)
-        other: list[int] = []
-        if plain in ("_convolution", "addmm"):
-            other = filters[forward["id"]]
-            weight = node["op"].endswith("_param_grad")
-            if gradient and not weight and not node["gradients_of_inputs"]:
-                continue  # nobody asks for the gradient of the images
-            whole = plain == "_convolution" and forward["id"] not in split
-            name = "linear" if plain == "addmm" else "depthwise convolution" if whole else "convolution"
-            if gradient:
-                name += " gradients" if whole else " weight gradient" if weight else " input gradient"
-        elif plain in ("flatten", "loss::loss"):
-            continue
-        elif gradient:
-            name += " gradient"
-        if "pooling" in name:
-            other = shape(nodes[forward["inputs"][0]])
-        yield (name, shape(forward), other), ms
+        kind = _type_of(node, forward, forward["id"] in split)
+        if kind is not None:
+            other = filters[forward["id"]] if "convolution" in kind or "linear" in kind else []
+            other = shape(nodes[forward["inputs"][0]]) if "pooling" in kind else other
+            times = mode["workspace_compute"][node["id"]]
+            fastest = min((t for t in times if t >= 0), default=0.0)
+            yield (kind, shape(forward), other), fastest if node["id"] in mode["convolutions"] else times[0]
+
+
+def _type_of(node: Mapping[str, Any], forward: Mapping[str, Any], split: bool) -> str | None:
+    """The type of a published operation in words; None of views, losses, and the gradient of images.
+
+    Args:
+        node: the operation.
+        forward: that of the forward pass, which is the same or the one that it is a gradient of.
+        split: whether the gradient of parameters is an operation of its own; of a depthwise convolution it is not.
+    """
+    gradient, plain = node["kind"] == "backward", forward["op"].removeprefix("aten::")
+    if plain in ("flatten", "loss::loss"):
+        return None
+    if plain not in ("_convolution", "addmm"):
+        return THEIRS.get(plain, plain) + " gradient" * gradient
+    if plain == "_convolution" and not split:
+        return "depthwise convolution" + " gradients" * gradient
+    kind = "linear" if plain == "addmm" else "convolution"
+    if not gradient:
+        return kind
+    if node["op"].endswith("_param_grad"):
+        return f"{kind} weight gradient"
+    return f"{kind} input gradient" if node["gradients_of_inputs"] else None
 
 
 def networks(table: Path = TABLE, names: Any = tuple(NETWORKS)) -> Iterator[Network]:

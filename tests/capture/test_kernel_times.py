@@ -55,7 +55,7 @@ def test_twice_the_bytes_take_longer_and_none_takes_a_launch(kind: Type, name: s
 @pytest.mark.parametrize("size", ["batch", "channels", "filters"])
 @pytest.mark.parametrize("part", PARTS)
 def test_a_larger_convolution_never_takes_less(part: Part, size: str, name: str) -> None:
-    times = [of_convolution(part, name, **{size: number}) for number in range(1, 200, 7)]
+    times = [of_convolution(part, name, "float32", **{size: number}) for number in range(1, 200, 7)]
     assert times == sorted(times)
     assert times[-1] > 2 * times[0] > 0
 
@@ -126,13 +126,14 @@ def test_float32_convolutions_run_in_tf32_and_float32_products_do_not_as_pytorch
     )
 
 
-@pytest.mark.parametrize(("name", "faster"), [("P100", 1.5), ("A100", 2.5)])
+@pytest.mark.parametrize(("name", "faster"), [("P100", 1.0), ("A100", 2.0), ("V100", 2.0)])
 def test_a_captured_network_in_half_precision_costs_less(name: str, faster: float) -> None:
     totals = []
     for dtype in (torch.float32, torch.float16):
         with FakeTensorMode():
-            layers = [nn.Conv2d(512, 512, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(512 * 256, 64)]
-            module, x = nn.Sequential(*layers).to(dtype), torch.empty(128, 512, 16, 16, dtype=dtype)
+            convolution = nn.Conv2d(512, 512, 3, padding=1, dtype=dtype)
+            module = nn.Sequential(convolution, nn.ReLU(), nn.Flatten(), nn.Linear(512 * 256, 64, dtype=dtype))
+            x = torch.empty(128, 512, 16, 16, dtype=dtype)
         totals.append(rx.capture(module, (x,), loss=lambda y: y.float().sum(), device=name).total_cost)
     assert totals[0] / totals[1] > faster
 

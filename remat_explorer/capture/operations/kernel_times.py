@@ -12,6 +12,7 @@ from remat_explorer.capture.operations.devices import Device
 from remat_explorer.capture.operations.work import Convolution, Work
 
 TILE = 64  # rows of a matrix product that a block of threads computes at once, and half of the columns
+SLICE = 8  # multiplications for each entry that it does before it loads the next factors
 WINOGRAD_LAUNCHES = 4  # source, filters, products, result
 WINOGRAD_IMAGES = 16  # images that Winograd's algorithm with stored transforms takes at once
 
@@ -120,8 +121,8 @@ def _fused_winograd_time(work: Work, asked: Convolution, device: Device, shares:
 
 
 def _product_time(rows: int, columns: int, depth: int, rate: float, wide: int = 2 * TILE) -> float:
-    """A matrix product in whole tiles: what is missing of the last ones is computed for nothing."""
-    return 2 * _up(rows, TILE if rows > TILE // 2 else TILE // 2) * _up(columns, wide) * depth / rate
+    """A matrix product in whole tiles and slices: what is missing of the last ones is computed for nothing."""
+    return 2 * _up(rows, TILE if rows > TILE // 2 else TILE // 2) * _up(columns, wide) * _up(depth, SLICE) / rate
 
 
 def _up(number: int, step: int) -> int:

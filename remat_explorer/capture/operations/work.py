@@ -163,7 +163,8 @@ def convolutions_of(call: Node, fakes: Mapping[Node, Any]) -> list[Convolution]:
     weight, source = (fakes[call.args[place]] for place in ((2, 1) if backward else (1, 0)))  # type: ignore[index]
     result = fakes[call.args[0]] if backward else fakes[call]  # type: ignore[index]
     to_input, to_weight, to_bias = wanted_gradients(call) if backward else (False, False, False)
-    parts: list[Part] = ["input"] * to_input + ["weight"] * (to_weight or to_bias) if backward else ["forward"]
+    wanted: dict[Part, bool] = {"forward": not backward, "input": to_input, "weight": to_weight or to_bias}
+    parts = [part for part, asked in wanted.items() if asked]
     if arguments.transposed:
         source, result = result, source
         other: dict[Part, Part] = {"forward": "input", "input": "forward", "weight": "weight"}
