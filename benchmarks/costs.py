@@ -7,8 +7,9 @@
 Compared are the plain roofline and the kernels of `remat_explorer.capture.operations.kernel_times`. "Left out" are the
 kernels with shares fitted to the four other networks. For the order of schedules, schedules of two kinds within several
 budgets are priced by measured and by predicted times: those found by a search, and those of a greedy run (DTR) on costs
-that are wrong at random. What was not measured costs the same in both. "Worse" is by how much a schedule searched for by
-predicted costs exceeds one searched for by measured ones, at most; searches that end at the time limit differ by themselves.
+that are wrong at random. What was not measured costs the same in both. "Worse" is by how much, at most, a schedule
+searched for by predicted costs exceeds one searched for by measured ones; searches that end at the time limit differ
+by themselves.
 
 Targets: the total of each network within 15 %, left out too; Kendall's tau of schedules at least 0.95.
 """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import compress
 from typing import Any, Literal
 
 import torch
@@ -36,7 +35,6 @@ TYPES: dict[Any, Type] = {
     aten.cudnn_batch_norm_backward: "normalization",
     aten.batch_norm_backward: "normalization",
 }
-PARTS: tuple[Part, ...] = ("forward", "input", "weight")
 TRANSPOSED: dict[Part, Part] = {"forward": "input", "input": "forward", "weight": "weight"}
 FACTORS = {aten.mm: 0, aten.addmm: 1}  # the position of the first factor
 
@@ -166,7 +164,11 @@ def convolutions_of(call: Node, fakes: Mapping[Node, Any]) -> list[Convolution]:
     weight, source = (fakes[call.args[place]] for place in ((2, 1) if backward else (1, 0)))  # type: ignore[index]
     result = fakes[call.args[0]] if backward else fakes[call]  # type: ignore[index]
     to_input, to_weight, to_bias = wanted_gradients(call) if backward else (False, False, False)
-    parts = list(compress(PARTS, (not backward, to_input, to_weight or to_bias)))
+    parts: list[Part] = [] if backward else ["forward"]
+    if to_input:
+        parts.append("input")
+    if to_weight or to_bias:
+        parts.append("weight")
     if arguments.transposed:
         source, result = result, source
         parts = [TRANSPOSED[part] for part in parts]
