@@ -21,6 +21,7 @@ from remat_explorer.capture.operations.work import Convolution, Type, Work, work
 aten = torch.ops.aten
 PARTS = get_args(Part)
 MOVING = [kind for kind in get_args(Type) if kind != "convolution"]
+VIEWS = (aten.expand.default, aten.view.default)
 NAMES = [gpu.name for gpu in GPUS]
 
 
@@ -141,9 +142,12 @@ def test_a_captured_network_in_half_precision_costs_less(name: str, faster: floa
 @pytest.mark.parametrize("name", [name for name, device in DEVICES.items() if not device.kernels])
 def test_a_roofline_by_name_is_the_plain_one_of_published_rates(name: str) -> None:
     module, x = nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU()), torch.ones(2, 4, 8, 8)
-    program = trace(module, (x,), loss=lambda y: y.sum(), device=name)
-    assert not find_device(name).tensor
+    device, program = find_device(name), trace(module, (x,), loss=lambda y: y.sum(), device=name)
+    assert not device.tensor
+    compared = 0
     for body, node in zip(program.bodies, program.graph.operations, strict=True):
-        calls = [call.node for call in body.calls if call.node.target is not aten.view.default]
-        if all(call in program.fakes for call in calls) and len(calls) == 1:
-            assert node.default.cost == roofline(calls, program.fakes, find_device(name))
+        calls = [call.node for call in body.calls]
+        if not any(call.target in VIEWS for call in calls):
+            assert node.default.cost == roofline(calls, program.fakes, device)
+            compared += 1
+    assert compared >= 2
