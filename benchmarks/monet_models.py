@@ -23,7 +23,7 @@ from remat_explorer.errors import RematError
 from remat_explorer.graph import Graph
 
 ROOFLINE, CPU, CUDA = SETTINGS = ("roofline", "cpu", "cuda")
-DEVICE = "P100"
+DEVICE = "P100-roofline"
 KINDS_OF_ROOFLINE = tuple(kind for kind in KINDS if kind != "algorithms")
 WORKSPACE = {
     ROOFLINE: (

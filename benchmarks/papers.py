@@ -8,7 +8,7 @@ Each outcome is written to results/papers.json when it is there, so an interrupt
 another benchmark measures are taken from its results where those are complete (`--anew` runs them here): Table 2 from
 approximation.py, MONeT's Table 1 and Figures 3, 4 and 6 from monet.py.
 
-Costs are FLOPs on Checkmate's own graphs, else the published rates of a V100 or a P100: no profile of these is to be
+Costs are FLOPs on Checkmate's own graphs, else a roofline of a V100 or a P100: no profile of these is to be
 had. MONeT's Figure 7 is measured on this machine.
 """
 

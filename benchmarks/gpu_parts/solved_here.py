@@ -8,7 +8,7 @@ from typing import Any
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import remat_explorer as rx
-from gpu_parts.costs import RATES
+from gpu_parts.costs import PRICED, RATES
 from gpu_parts.models import is_built, load
 from gpu_parts.schedules import SHARES, file_of, read_bundled, solve_share, write_bundled
 from remat_explorer.graph import Graph
@@ -32,8 +32,8 @@ def solve_model(bundle: Path, name: str, tiny: bool, time_limit: float) -> str:
     """Solve what the bundle lacks of a model, write it, and say how it went."""
     graph, size = captured(name, tiny)
     known: dict[str, Any] = read_bundled(bundle, name) or {}
-    if known.get("structure") != graph.structure:
-        known = {"model": name, "size": size, "structure": graph.structure, "rates": RATES, "solutions": {}}
+    if (known.get("structure"), known.get("rates")) != (graph.structure, PRICED):
+        known = {"model": name, "size": size, "structure": graph.structure, "rates": PRICED, "solutions": {}}
     statuses = []
     for share in SHARES:
         if share not in known["solutions"]:

@@ -151,7 +151,8 @@ def _model_options(*children: argparse.ArgumentParser) -> None:
 
 def _cost_options(*children: argparse.ArgumentParser) -> None:
     for child in children:
-        child.add_argument("--costs", metavar="DEVICE", help="whose published rates give costs: cpu, A100, … (cpu)")
+        of_costs = "whose published rates give costs: cpu, A100, A100-roofline, … (cpu)"
+        child.add_argument("--costs", metavar="DEVICE", help=of_costs)
 
 
 def _capture_options(*children: argparse.ArgumentParser) -> None:

@@ -2,7 +2,7 @@
 
 Checkmate's layer-level graphs come as files: costs are FLOPs, a convolution with its ReLU is one node, the backward
 pass of a layer costs twice its forward pass, and bytes and costs are those of one example. Captured graphs have the
-operators of PyTorch, with costs from published rates of the papers' GPUs, since none of these is at hand.
+operators of PyTorch, with costs by a roofline of the papers' GPUs, since none of these is at hand.
 """
 
 from __future__ import annotations

@@ -6,12 +6,11 @@ import operator
 
 from torch.fx import Node
 
-from remat_explorer.capture.operations.costs import roofline
 from remat_explorer.capture.operations.details import details_of
 from remat_explorer.capture.operations.devices import Device
 from remat_explorer.capture.operations.in_place import takeover_of
 from remat_explorer.capture.operations.naming import LABEL, operation_name, unique
-from remat_explorer.capture.operations.predicted_costs import predicted_cost
+from remat_explorer.capture.operations.predicted_costs import predicted_cost, predicted_time
 from remat_explorer.capture.operations.program import Result
 from remat_explorer.capture.operations.reads_and_writes import overwritten_by, reads_of, writes_of
 from remat_explorer.capture.operations.storages import OperationDraft, StorageDraft, Storages
@@ -79,7 +78,7 @@ def _operation(draft: OperationDraft, title: str, storages: Storages, number: Nu
     default = Implementation(
         tuple(sorted(number[storage] for storage in draft.reads)),
         tuple(sorted(number[storage] for storage in draft.writes)),
-        roofline(draft.calls, storages.fakes, device),
+        predicted_time(draft.calls, storages.fakes, device),
         max(0, draft.discarded),
         overwrites=None if takeover is None else number[takeover.storage],
     )

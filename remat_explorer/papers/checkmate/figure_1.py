@@ -21,7 +21,7 @@ GB = 10**9
 def figure_1(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
     """The network at its published size in both settings; full ones only give the solver more time."""
     progress("capturing linear32")
-    graph = captured_graph("linear32", "V100")
+    graph = captured_graph("linear32", "V100-roofline")
     most = checkpoint_all_peak(graph)
     hear = heard(progress, "9 GB")
     best = solve(graph, BUDGET, time_limit=SECONDS[settings], on_progress=hear, cancelled=cancelled)

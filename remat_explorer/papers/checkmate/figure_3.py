@@ -27,7 +27,7 @@ def figure_3(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcom
         if cancelled():
             break
         progress(f"capturing {name}")
-        graph = captured_graph(name, "V100", batch)
+        graph = captured_graph(name, "V100-roofline", batch)
         graphs.append(graph)
         summary = graph.summary()
         total = summary.resident_bytes + summary.gradient_bytes + summary.feature_bytes + summary.workspace_bytes

@@ -1,7 +1,7 @@
 """The networks of MONeT's evaluation, with all implementations of their operations, and what their items share.
 
-Full sizes are the paper's: batches that fill about 15 GB in PyTorch on a P100, whose published rates give the costs.
-Nothing of them is allocated. The small one is a residual network for
+Full sizes are the paper's: batches that fill about 15 GB in PyTorch on a P100; a roofline of its published
+rates gives the costs. Nothing of them is allocated. The small one is a residual network for
 images of 32 pixels.
 
 Source: Shah et al., Memory Optimization for Deep Networks (ICLR 2021), section 5 and table 1.
@@ -21,7 +21,7 @@ from remat_explorer.papers.networks import captured_graph
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-DEVICE = "P100"
+DEVICE = "P100-roofline"
 NETWORKS: dict[Settings, dict[str, int]] = {  # by the zoo's name, with the batch
     "small": {"residual_net": 1024},
     "full": {"resnet50": 184, "googlenet": 320, "unet_monet": 11, "vgg16": 176, "mobilenet_v2": 272},
