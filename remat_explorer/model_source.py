@@ -51,11 +51,10 @@ def capture_source(source: Source, costs: str | None = None, options: CaptureOpt
         CaptureError: if it is no static training graph.
         UnknownNameError: if no rates of such a device are known.
     """
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
     from remat_explorer.capture import capture
+    from remat_explorer.capture.fake_mode import fake_tensor_mode
 
-    with FakeTensorMode(allow_non_fake_inputs=True):
+    with fake_tensor_mode():
         args = source.make_args()
     device, chosen = costs or source.kernels or "cpu", dataclasses.asdict(options or CaptureOptions())
     chosen["kernels"] = source.kernels

@@ -9,9 +9,9 @@ from functools import cached_property
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from remat_explorer.capture import capture
+from remat_explorer.capture.fake_mode import fake_tensor_mode
 from remat_explorer.graph import Graph
 from remat_explorer.models.tasks import Loss
 
@@ -52,7 +52,7 @@ class LoadedModel:
 
         Where the model was loaded for CUDA without a device, it is that of CUDA's kernels.
         """
-        with FakeTensorMode(allow_non_fake_inputs=True):
+        with fake_tensor_mode():
             fakes = self.make_args()
         graph = capture(self.module, fakes, device=self.costs, kernels=self.kernels)
         return dataclasses.replace(graph, name=self.name)

@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from remat_explorer.capture.cuda.fakes import SeenOnCuda
 from remat_explorer.capture.cuda.recurrent import FUSED_CELLS
+from remat_explorer.capture.fake_mode import fake_tensor_mode
 from remat_explorer.capture.joint.recurrent_layers import RECURRENT_LAYERS
 
 aten = torch.ops.aten
@@ -40,7 +41,7 @@ def kernel_layouts(on_cuda: bool = False) -> FakeTensorMode:
     >>> y.shape, y.untyped_storage().nbytes()
     (torch.Size([]), 256)
     """
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    mode = fake_tensor_mode()
     predicted = SeenOnCuda(mode.dispatch) if on_cuda else mode.dispatch
 
     def dispatch(func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:

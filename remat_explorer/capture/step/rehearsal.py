@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from remat_explorer.capture.fake_mode import fake_tensor_mode
 from remat_explorer.capture.step.attributes import Attributes, Changes, Place
 from remat_explorer.capture.step.borrowed import borrowed
 from remat_explorer.capture.step.contents import Content
@@ -53,7 +54,7 @@ def rehearse(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], lo
     ([('1', 'steps')], [('1', 'ones')])
     """
     step = TrainingStep(model, args, kwargs, loss)
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    mode = fake_tensor_mode()
     own = dict((*step.named_parameters(), *step.named_buffers()))
     step.hold(lambda tensor: mode.from_tensor(tensor) if isinstance(tensor, nn.Parameter) else tensor.clone())
     held = dict((*step.named_parameters(), *step.named_buffers()))
