@@ -8,9 +8,9 @@ The folder gets wheels of the packages that such a machine lacks, in the version
 wheel; schedules that were solved here; and run_here.sh, which installs the wheels beside Python's packages and runs
 benchmarks/gpu.py. What it prints last is the command line for that machine, in the root of the checkout.
 
-Graphs are captured here. A schedule belongs to the structure of its graph, so one that was solved here is used there
-only if the model has the same graph there, with the same version of PyTorch best; the rest is solved there, and the
-table says which. An interrupted run goes on where it was.
+Graphs are captured here, with the kernels of an H100 where the run is on CUDA. A schedule belongs to the structure of
+its graph, so one that was solved here is used there only if the model has the same graph there, with the same version
+of PyTorch best; the rest is solved there, and the table says which. An interrupted run goes on where it was.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def solve_all(options: argparse.Namespace) -> None:
 
     for name in names(options.tiny) if options.models is None else options.models:
         begun = time.monotonic()
-        said = solve_model(options.folder, name, options.tiny, options.time_limit)
+        said = solve_model(options.folder, name, options.tiny, options.time_limit, options.device)
         print(f"{name}: {said}, {time.monotonic() - begun:.0f} s", flush=True)
 
 

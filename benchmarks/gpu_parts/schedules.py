@@ -1,8 +1,7 @@
 """Schedules for a profiled graph: solved before, where the graph has the same structure, or else solved here.
 
-A schedule belongs to the structure of its graph. A graph that was captured without a GPU has another structure where
-CUDA has other operators (batch normalization by cuDNN, other kernels of attention). Every schedule says where it is
-from.
+A schedule belongs to the structure of its graph. A graph that was made without the GPU has another structure where
+PyTorch's choice of kernels is another there. Every schedule says where it is from.
 """
 
 from __future__ import annotations

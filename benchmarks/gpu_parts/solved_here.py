@@ -14,23 +14,21 @@ from gpu_parts.schedules import SHARES, file_of, read_bundled, solve_share, writ
 from remat_explorer.graph import Graph
 
 
-def captured(name: str, tiny: bool) -> tuple[Graph, str]:
-    """The graph of a model as it is without a GPU, and the size in words.
-
-    Where a capture for CUDA without a GPU is to be had, its place is here.
-    """
+def captured(name: str, tiny: bool, device: str) -> tuple[Graph, str]:
+    """The graph of a model with the kernels of the device where it will run, and the size in words."""
+    kernels = "cuda" if device == "cuda" else None
     if not is_built(name):
         loaded = load(name, "cpu", tiny)
-        return loaded.graph(device=RATES), loaded.size
+        return loaded.graph(device=RATES, kernels=kernels), loaded.size
     with FakeTensorMode(allow_non_fake_inputs=True):  # gigabytes of weights are not allocated
         loaded = load(name, "cpu", tiny)
         inputs = loaded.args
-    return rx.capture(loaded.module, inputs, device=RATES), loaded.size
+    return rx.capture(loaded.module, inputs, device=RATES, kernels=kernels), loaded.size
 
 
-def solve_model(bundle: Path, name: str, tiny: bool, time_limit: float) -> str:
+def solve_model(bundle: Path, name: str, tiny: bool, time_limit: float, device: str) -> str:
     """Solve what the bundle lacks of a model, write it, and say how it went."""
-    graph, size = captured(name, tiny)
+    graph, size = captured(name, tiny, device)
     known: dict[str, Any] = read_bundled(bundle, name) or {}
     if (known.get("structure"), known.get("rates")) != (graph.structure, PRICED):
         known = {"model": name, "size": size, "structure": graph.structure, "rates": PRICED, "solutions": {}}

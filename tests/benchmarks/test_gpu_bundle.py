@@ -13,6 +13,7 @@ import gpu_bundle
 import pytest
 from gpu_parts import schedules, wheels
 from gpu_parts.schedules import FROM_BUNDLE, Given, Schedules, on_graph, packed_graph, unpacked
+from gpu_parts.solved_here import captured
 
 import remat_explorer as rx
 from remat_explorer.errors import RematError, SolverError
@@ -109,6 +110,12 @@ def test_a_schedule_of_the_bundle_without_a_budget_is_at_its_own_peak(bundle: Pa
     measured = with_workspace(rx.linear(8), 5)
     found = on_graph(document, measured)
     assert found.budget == found.peak == all_kept(measured).peak
+
+
+def test_graphs_of_the_bundle_have_the_kernels_of_the_device_that_runs_them() -> None:
+    for_gpu, for_cpu = (captured("llama 1B", tiny=True, device=device)[0] for device in ("cuda", "cpu"))
+    assert (for_gpu.options.kernels, for_cpu.options.kernels) == ("sm_90", None)
+    assert for_gpu.structure != for_cpu.structure  # attention in half precision
 
 
 def test_a_packed_graph_is_the_same_graph() -> None:
