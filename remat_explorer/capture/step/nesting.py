@@ -49,7 +49,12 @@ def tensors_in(nested: Any) -> list[torch.Tensor]:
     [tensor(1), tensor(2)]
     """
     tensors: list[torch.Tensor] = []
-    map_tensors(tensors.append, nested)
+
+    def take(tensor: torch.Tensor) -> torch.Tensor:
+        tensors.append(tensor)
+        return tensor  # a PackedSequence is made of tensors only
+
+    map_tensors(take, nested)
     return tensors
 
 
