@@ -36,6 +36,15 @@ def test_the_weight_gradient_of_a_grouped_convolution_takes_what_the_forward_pas
     assert flops(backward, fakes) == 2 * (2 * 8 * 6 * 6) * (8 // groups) * 9
 
 
+@pytest.mark.parametrize("heads", [1, 2, 4])
+def test_attention_with_grouped_queries_takes_what_all_its_queries_take(heads):
+    graph = torch.fx.Graph()
+    shapes = ((2, 4, 6, 8), (2, heads, 10, 8), (2, heads, 10, 8))
+    tensors = {graph.placeholder(name): torch.ones(shape) for name, shape in zip("qkv", shapes, strict=True)}
+    node = graph.call_function(aten._scaled_dot_product_flash_attention.default, tuple(tensors))
+    assert flops(node, {**tensors, node: torch.ones(2, 4, 6, 8)}) == 2 * 2 * (2 * 4 * 6 * 10 * 8)
+
+
 def test_what_a_gradient_needs_but_the_shape_of_is_not_moved():
     x, y = 2 * 8 * 6 * 6, 2 * 8 * 3 * 3  # entries before and after pooling
     pool, fakes = call(nn.Sequential(nn.Conv2d(8, 8, 1), nn.MaxPool2d(2)), torch.ones(2, 8, 6, 6), MAX_POOL_BACKWARD)

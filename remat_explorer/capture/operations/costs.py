@@ -21,6 +21,11 @@ SHAPE_ONLY: dict[Any, int] = {  # arguments of which a kernel needs the shape an
     aten.avg_pool2d_backward: 1,
     aten._adaptive_avg_pool2d_backward: 1,
 }
+ATTENTION = {
+    packet
+    for packet in flop_registry
+    if str(packet).startswith("aten._scaled_dot_product_") and "_overrideable" not in str(packet)
+}
 LAYERS: dict[Any, int] = {  # recurrent ones: how often each weight meets each row of input or state
     aten.mkldnn_rnn_layer: 1,
     aten.mkldnn_rnn_layer_backward: 2,
@@ -31,7 +36,8 @@ def flops(node: Node, fakes: Mapping[Node, Any]) -> int:
     """Floating-point operations of one call, a multiplication and an addition counted as two.
 
     Source: the formulas of `torch.utils.flop_counter`. Its weight gradient of a grouped convolution is wrong by the
-    number of groups; there, each gradient takes what the forward pass takes.
+    number of groups; there, each gradient takes what the forward pass takes. Those of attention in PyTorch 2.11 know no
+    groups of queries; heads of keys and values count here as often as they are used.
     """
     packet = getattr(node.target, "overloadpacket", None)
     if packet in LAYERS:
@@ -45,7 +51,21 @@ def flops(node: Node, fakes: Mapping[Node, Any]) -> int:
         gradient, source, weight, *_ = args
         forward = flop_registry[aten.convolution](source, weight, None, *convolution, out_val=gradient)
         return int(forward) * sum(wanted_gradients(node)[:2])
+    if packet in ATTENTION:
+        args = (*_with_equal_heads(args[:4]), *args[4:])
     return int(flop_registry[packet](*args, **kwargs, out_val=fakes[node]))
+
+
+def _with_equal_heads(arguments: Iterable[Any]) -> list[Any]:
+    """The shapes of queries, keys, values and gradients, with as many heads for all as there are queries."""
+    given = list(arguments)
+    heads = max(t.shape[1] for t in given if isinstance(t, torch.Tensor))
+    return [
+        torch.empty(t.shape[0], heads, *t.shape[2:], device="meta")
+        if isinstance(t, torch.Tensor) and t.dim() == 4
+        else t
+        for t in given
+    ]
 
 
 def bytes_moved(node: Node, fakes: Mapping[Node, Any]) -> int:
