@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,11 +21,7 @@ SHAPE_ONLY: dict[Any, int] = {  # arguments of which a kernel needs the shape an
     aten.avg_pool2d_backward: 1,
     aten._adaptive_avg_pool2d_backward: 1,
 }
-ATTENTION = {
-    packet
-    for packet in flop_registry
-    if str(packet).startswith("aten._scaled_dot_product_") and "_overrideable" not in str(packet)
-}
+ATTENTION = {packet for packet in flop_registry if "_scaled_dot_product_" in str(packet)}
 LAYERS: dict[Any, int] = {  # recurrent ones: how often each weight meets each row of input or state
     aten.mkldnn_rnn_layer: 1,
     aten.mkldnn_rnn_layer_backward: 2,
@@ -56,16 +52,12 @@ def flops(node: Node, fakes: Mapping[Node, Any]) -> int:
     return int(flop_registry[packet](*args, **kwargs, out_val=fakes[node]))
 
 
-def _with_equal_heads(arguments: Iterable[Any]) -> list[Any]:
+def _with_equal_heads(arguments: Sequence[Any]) -> list[Any]:
     """The shapes of queries, keys, values and gradients, with as many heads for all as there are queries."""
-    given = list(arguments)
-    heads = max(t.shape[1] for t in given if isinstance(t, torch.Tensor))
-    return [
-        torch.empty(t.shape[0], heads, *t.shape[2:], device="meta")
-        if isinstance(t, torch.Tensor) and t.dim() == 4
-        else t
-        for t in given
-    ]
+    shapes = [tuple(t.shape) if isinstance(t, torch.Tensor) and t.dim() == 4 else () for t in arguments]
+    heads = max(shape[1] for shape in shapes if shape)
+    equal = (torch.empty(shape[0], heads, *shape[2:], device="meta") if shape else None for shape in shapes)
+    return [given if made is None else made for given, made in zip(arguments, equal, strict=True)]
 
 
 def bytes_moved(node: Node, fakes: Mapping[Node, Any]) -> int:

@@ -63,8 +63,8 @@ def _time_of_way(way: CapturedImplementation, moved: int, fakes: Mapping[Node, A
     works = works_of(way.main, fakes)
     seconds = launches * device.launch
     for work in works:
-        asked = replace(work.moving(moved / len(works)), flops=work.flops * again)
-        chunk = asked.portion(way.portion) if asked.convolution is not None else asked
-        times = 1 / way.portion if asked.convolution is not None else 1
-        seconds += (kernel_time(chunk, device) - device.launch) * times
+        asked, times = replace(work.moving(moved / len(works)), flops=work.flops * again), 1.0
+        if asked.convolution is not None:
+            asked, times = asked.portion(way.portion), 1 / way.portion
+        seconds += (kernel_time(asked, device) - device.launch) * times
     return seconds

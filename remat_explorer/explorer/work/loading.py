@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -133,13 +134,10 @@ def load(
 
     state.stale = state.graph is not None
     state.say(f"Loading {state.model}: capturing the training graph…")
-    try:
-        with abandonable(cancelled.is_set):
-            loaded = source(state)
-    except Abandoned:
-        state.say(f"Cancelled before {state.model} was captured.", "warning")
-        return None
-    if cancelled.is_set():
+    loaded = None
+    with suppress(Abandoned), abandonable(cancelled.is_set):
+        loaded = source(state)
+    if loaded is None or cancelled.is_set():
         state.say(f"Cancelled before {state.model} was captured.", "warning")
         return None
     graph, note = loaded.graph, ""
