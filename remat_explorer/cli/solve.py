@@ -35,18 +35,18 @@ def solve(options: argparse.Namespace) -> int:
     lines = [str(solution)]
     if solution.lower_bound is not None and solution.cost is not None:
         lines.append(f"cost {solution.cost:.6g}, lower bound {solution.lower_bound:.6g}, peak {solution.peak} bytes")
-    taken, pool = predict_allocator(solution.plan), predict_pool(solution.plan)
-    if options.budget_means == RESERVED:
-        lines += [f"{taken} (predicted)", f"{pool} (predicted)"]
+    document = without_matrices(solution) | {"from_cache": watched.from_cache, "interrupted": watched.interrupted}
+    if options.json or options.budget_means == RESERVED:  # not for those who see neither: the pool is searched for
+        taken, pool = predict_allocator(solution.plan), predict_pool(solution.plan)
+        document |= {
+            "predicted_reserved_on_gpu": taken.peak_reserved,
+            "predicted_pool_on_gpu": pool.to_document(),
+        }
+        if options.budget_means == RESERVED:
+            lines += [f"{taken} (predicted)", f"{pool} (predicted)"]
     lines += remarks(watched)
     if options.output and solution.schedule:
         lines.append(f"written to {options.output}")
-    document = without_matrices(solution) | {
-        "from_cache": watched.from_cache,
-        "interrupted": watched.interrupted,
-        "predicted_reserved_on_gpu": taken.peak_reserved,
-        "predicted_pool_on_gpu": pool.to_document(),
-    }
     put(options, document, "\n".join(lines))
     return DONE if solution.status is Status.OPTIMAL else NOT_IN_TIME
 

@@ -61,19 +61,13 @@ def lstm(
     states: Sequence[torch.Tensor],
     parameters: Sequence[torch.Tensor],
     has_biases: bool,
-    layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
+    *settings: Any,
 ) -> State:
-    """`torch.lstm`: output, last hidden and last cell states."""
+    """`torch.lstm`: output, last hidden and last cell states; ``settings`` are those of `_layers`."""
     hidden, cell = states
-    x = x.transpose(0, 1) if batch_first else x
     weights = _weights(parameters, has_biases, projects=hidden.shape[2] != cell.shape[2])
     first = list(zip(hidden.unbind(0), cell.unbind(0), strict=True))
-    output, *last = _layers(lstm_cell, x, first, weights, layers, dropout if train else 0.0, bidirectional)
-    return output.transpose(0, 1) if batch_first else output, *last
+    return _layers(lstm_cell, x, first, weights, *settings)
 
 
 def one_state(
@@ -82,18 +76,12 @@ def one_state(
     hidden: torch.Tensor,
     parameters: Sequence[torch.Tensor],
     has_biases: bool,
-    layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
+    *settings: Any,
 ) -> State:
-    """`torch.gru`, `torch.rnn_tanh` and `torch.rnn_relu`: output and last hidden states."""
-    x = x.transpose(0, 1) if batch_first else x
+    """`torch.gru`, `torch.rnn_tanh` and `torch.rnn_relu`: output and last hidden states, as `lstm`."""
     weights = _weights(parameters, has_biases)
     first = [(state,) for state in hidden.unbind(0)]
-    output, *last = _layers(cell, x, first, weights, layers, dropout if train else 0.0, bidirectional)
-    return output.transpose(0, 1) if batch_first else output, *last
+    return _layers(cell, x, first, weights, *settings)
 
 
 def _weights(parameters: Sequence[torch.Tensor], has_biases: bool, projects: bool = False) -> list[Weights]:
@@ -113,9 +101,12 @@ def _layers(
     weights: Sequence[Weights],
     layers: int,
     dropout: float,
+    train: bool,
     bidirectional: bool,
+    batch_first: bool,
 ) -> State:
-    """Output of the last layer, the steps first, and for each kind of state the last ones, stacked."""
+    """Output of the last layer, and for each kind of state the last ones, stacked."""
+    x = x.transpose(0, 1) if batch_first else x
     last: list[State] = []
     directions = 2 if bidirectional else 1
     for layer in range(layers):
@@ -129,10 +120,10 @@ def _layers(
             outputs.append(torch.stack(given[::-1] if direction else given, 0))
             last.append(state)
         x = torch.cat(outputs, outputs[0].dim() - 1) if bidirectional else outputs[0]
-        if dropout and layer < layers - 1:
+        if dropout and train and layer < layers - 1:
             x = torch.dropout(x, dropout, True)
     stacked = [torch.stack(kind, 0) for kind in reversed(list(zip(*last, strict=True)))]  # cells come first
-    return x, *reversed(stacked)
+    return x.transpose(0, 1) if batch_first else x, *reversed(stacked)
 
 
 def _one_lstm_step(x: torch.Tensor, states: Sequence[torch.Tensor], *weights: torch.Tensor | None) -> State:
