@@ -141,10 +141,10 @@ def load(
         state.say(f"Cancelled before {state.model} was captured.", "warning")
         return None
     graph, note = loaded.graph, ""
-    _show_kept(state, loaded, graph)
+    kept = _show_kept(state, loaded, graph)
     if loaded.inputs is not None and state.measured_costs:
         graph, note = _with_measured_costs(state, graph, loaded.inputs, cancelled)
-    _accept(state, loaded, graph)
+    _find_marks(state, kept if graph is kept.graph else _show_kept(state, loaded, graph))
     unread = ""
     try:
         if budget is not None:
@@ -223,7 +223,7 @@ def _with_measured_costs(state: State, graph: Graph, inputs: Inputs, cancelled: 
         state.progress = None
 
 
-def _show_kept(state: State, loaded: Loaded, graph: Graph) -> None:
+def _show_kept(state: State, loaded: Loaded, graph: Graph) -> Solution:
     """What is known at once is shown at once: the graph, and the schedule that keeps everything."""
     clear(state)
     keep_all = solve(graph, budget="100%", strategy="checkpoint-all")
@@ -233,18 +233,16 @@ def _show_kept(state: State, loaded: Loaded, graph: Graph) -> None:
     state.graph, state.inputs, state.no_execution = graph, loaded.inputs, reason_not_to_run(state, loaded, graph)
     show_schedule(state, keep_all.schedule, keep_all)
     state.stale = False
+    return keep_all
 
 
-def _accept(state: State, loaded: Loaded, graph: Graph) -> None:
+def _find_marks(state: State, keep_all: Solution) -> None:
+    """The marks of the budget, which take longer: the smallest one, and what is known without a solve."""
+    graph = keep_all.graph
     load_search(lambda progress: state.say(f"Loading {state.model}: {progress.doing}…"))
     state.say(f"Loading {state.model}: looking for the smallest budget…")
-    smallest = minimum_budget(graph)
-    keep_all = solve(graph, budget="100%", strategy="checkpoint-all")
+    state.smallest = smallest = minimum_budget(graph)
     assert keep_all.peak is not None
-    clear(state)
-    choose_strategy(state, graph)
-    state.graph, state.inputs, state.no_execution = graph, loaded.inputs, reason_not_to_run(state, loaded, graph)
-    state.smallest, state.checkpoint_all_peak = smallest, keep_all.peak
     least, most = smallest.known_feasible, keep_all.peak
     usual = default_strategy(graph)
     if graph.has_choices:  # an implementation may be cheaper than the default, so that nothing is proven yet
