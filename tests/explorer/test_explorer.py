@@ -160,10 +160,9 @@ def test_the_next_solve_has_a_process_that_waits_for_it() -> None:
     explorer.state.strategy = "checkmate-ilp"  # which has no answer in the cache yet
     explorer.solve()
     settled(explorer)
-    solved = process._waiting
-    assert solved is not None
-    assert solved is not loaded
-    assert solved.process.poll() is None
+    waiting = process._waiting
+    assert waiting is not None
+    assert waiting.process.poll() is None
 
 
 def test_an_infeasible_budget_is_explained_and_keeps_the_schedule_on_the_screen(chain: Any) -> None:

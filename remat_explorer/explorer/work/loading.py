@@ -153,7 +153,6 @@ def load(
         unread = str(error)
     usual = CHOOSING if graph.has_choices else QUICK
     _answer_quickly(state, graph, cancelled, usual if quick is None else quick)
-    prepare()
     state.say(
         f"Loaded {state.model}: {graph.n} operations, {len(graph.values)} values, checkpoint-all needs "
         f"{format_bytes(state.checkpoint_all_peak)}, of which {format_bytes(graph.resident_bytes)} always stay.{note} "
@@ -240,6 +239,7 @@ def _find_marks(state: State, keep_all: Solution) -> None:
     """The marks of the budget, which take longer: the smallest one, and what is known without a solve."""
     graph = keep_all.graph
     load_search(lambda progress: state.say(f"Loading {state.model}: {progress.doing}…"))
+    prepare()  # from here on there is nothing to compile, and until somebody presses Solve it has loaded
     state.say(f"Loading {state.model}: looking for the smallest budget…")
     state.smallest = smallest = minimum_budget(graph)
     assert keep_all.peak is not None

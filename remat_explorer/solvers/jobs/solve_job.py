@@ -20,8 +20,10 @@ from remat_explorer.solvers.solve import judge
 from remat_explorer.solvers.strategies.registry import threads_of
 
 GRACE = 0.75  # seconds that a worker may take beyond its time limit before it is ended
+LOOK = 0.02  # seconds between two looks at whether the worker that waits has loaded everything
 STARTING = 60.0  # seconds that a worker may take to begin
 COMPILING = 600.0  # the same once it has said that it compiles first
+SLOW = "the solver process did not begin within {}"
 KEPT = "the best schedule found until then is kept"
 
 
@@ -95,7 +97,7 @@ class SolveJob:
             "options": question.options,
         }
         job._worker = take_worker()
-        threading.Thread(target=job._run, args=(job._worker, json.dumps(request)), daemon=True).start()
+        threading.Thread(target=job._run, args=(json.dumps(request),), daemon=True).start()
         return job
 
     @staticmethod
@@ -133,8 +135,8 @@ class SolveJob:
             if self._finished.is_set():
                 return
             self._cancelled = True
-        if self._worker is not None:
-            self._worker.kill()
+            if self._worker is not None:
+                self._worker.kill()
         self._finished.wait(5)
 
     def solution(self) -> Solution:
@@ -150,24 +152,49 @@ class SolveJob:
         assert self._solution is not None
         return self._solution
 
-    def _run(self, worker: WorkerProcess, request: str) -> None:
+    def _run(self, request: str) -> None:
         """Thread: send the request, read messages until the answer or the worker's end, and settle the answer."""
-        failure = ""
+        failure, ending = "", ""
         try:
-            failure = self._converse(worker, request)
+            if (worker := self._worker or self._wait_for_worker()) is not None:
+                try:
+                    failure = self._converse(worker, request)
+                finally:
+                    ending = worker.close()
+        except SolverError as error:
+            failure = str(error)
         finally:
             try:
-                self._settle(failure, worker.close())
+                self._settle(failure, ending)
             except Exception as error:  # who waits for this job must not wait for ever
                 self._error = f"the answer of the solver process could not be used: {error}"
             self._finished.set()
+
+    def _wait_for_worker(self) -> WorkerProcess | None:
+        """A worker, once there is one; None if nobody waits for the answer any more.
+
+        Raises:
+            SolverError: if the process cannot be started, or none is ready in time.
+        """
+        ends = time.monotonic() + STARTING
+        while not self._cancelled:
+            if time.monotonic() > ends:
+                raise SolverError(SLOW.format(format_seconds(STARTING)))
+            worker = take_worker()
+            if worker is not None:
+                with self._lock:
+                    self._worker = worker
+                    if self._cancelled:
+                        worker.kill()
+                return worker
+            time.sleep(LOOK)
+        return None
 
     def _converse(self, worker: WorkerProcess, request: str) -> str:
         """Read what the worker says until its answer or its end; returns why it failed, if it said so."""
         assert worker.process.stdout is not None
         limit = self._question.time_limit
-        slow = "the solver process did not begin within {}"
-        deadline = self._end_after(STARTING, slow.format(format_seconds(STARTING)))
+        deadline = self._end_after(STARTING, SLOW.format(format_seconds(STARTING)))
         try:
             worker.ask(request)
             for line in worker.process.stdout:
@@ -182,7 +209,7 @@ class SolveJob:
                 elif "progress" in message:
                     if not self._began:
                         deadline.cancel()
-                        deadline = self._end_after(COMPILING, slow.format(format_seconds(COMPILING)))
+                        deadline = self._end_after(COMPILING, SLOW.format(format_seconds(COMPILING)))
                     self._hear(message["progress"])
                 elif "solution" in message:
                     self._solution = Solution.from_document(message["solution"], self.graph)

@@ -4,7 +4,8 @@ One JSON object comes in on the first line of standard input: the graph file's d
 JSON lines go out: that the search must be compiled first, where that is so; that the solve begins, and its clock with
 it; progress, with a schedule whenever a better one is known; and at last a solution or an error. The process ends when
 its standard input ends, that is, when its parent goes away. With the argument ``ahead`` it loads python-mip and the
-compiled search while it waits for its request.
+compiled search while it waits for its request. A number behind that is the descriptor of a socket on which it can be
+asked to fork other workers (`remat_explorer.solvers.jobs.forking`) until it gets a request of its own.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import sys
 import threading
 from typing import Any, TextIO
@@ -22,6 +24,7 @@ from remat_explorer.errors import RematError, SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Progress
+from remat_explorer.solvers.jobs.forking import COMPILES, fork_until_asked
 from remat_explorer.solvers.messages import pack_progress
 from remat_explorer.solvers.search.compiled_search import load_search
 from remat_explorer.solvers.solve import solve
@@ -33,13 +36,10 @@ REQUEST = ("graph", "budget", "strategy", "time_limit", "solver", "threads", "op
 def main() -> int:
     """Read the request, solve, and write what happens; the exit code is 0 if a solution was written."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what becomes of what was found
-    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whatever a back end prints does not reach the channel
-    if "ahead" in sys.argv:
-        with contextlib.suppress(Exception):  # what is wrong with it is said by the solve that needs it
-            import mip  # noqa: F401, half of the start-up time
-
-            load_search(lambda progress: _write(channel, {"progress": pack_progress(progress, False)}))
+    channel = _channel()
+    if "ahead" in sys.argv and _wait_ahead(channel, *(int(number) for number in sys.argv[2:])):
+        channel.close()
+        channel = _channel()
     line = sys.stdin.readline()
     if not line:
         return 0  # started ahead, and never asked anything
@@ -68,6 +68,34 @@ def main() -> int:
         _write(channel, {"error": str(error) or type(error).__name__})
         return 1
     return 0
+
+
+def _wait_ahead(channel: TextIO, descriptor: int | None = None) -> bool:
+    """Load everything and wait for a request; whether this is a worker that was forked meanwhile.
+
+    Args:
+        channel: for messages.
+        descriptor: of the socket on which it can be asked to fork, if any.
+    """
+    requests = None if descriptor is None else socket.socket(fileno=descriptor)
+
+    def tell(progress: Progress) -> None:
+        _write(channel, {"progress": pack_progress(progress, False)})
+        if requests is not None:
+            requests.sendall(COMPILES)
+
+    with contextlib.suppress(Exception):  # what is wrong with it is said by the solve that needs it
+        import mip.highs  # noqa: F401, half of the start-up time
+
+        load_search(tell)
+    return requests is not None and fork_until_asked(requests)
+
+
+def _channel() -> TextIO:
+    """Standard output for messages alone: whatever a back end prints does not reach it."""
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return channel
 
 
 def _write(channel: TextIO, message: dict[str, Any]) -> None:

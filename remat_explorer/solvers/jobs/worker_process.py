@@ -1,4 +1,4 @@
-"""The worker process of a solve: started, with one that waits kept ahead where that was asked for."""
+"""The worker process of a solve: started, or forked from one that waits where that was asked for."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
@@ -14,6 +15,7 @@ from typing import IO
 
 from remat_explorer.errors import SolverError
 from remat_explorer.python_process import python_command, python_path
+from remat_explorer.solvers.jobs.forking import CAN_FORK, COMPILES, LOADED, ForkedProcess
 
 ENDING = 5.0  # seconds that a process may take to end once it closed its output
 MEANINGS = {"SIGKILL": ", as the system does when memory runs out", "SIGSEGV": ", a fault in the back end"}
@@ -27,19 +29,43 @@ class WorkerProcess:
     parent: that one decides what becomes of the schedule found so far.
 
     Args:
-        ahead: whether it has time, while it waits, to load what only a later step of a solve needs.
+        ahead: whether it has time, while it waits, to load what only a later step of a solve needs; where the system
+            allows it, other workers can then be forked from it.
         module: what it runs: reads lines of JSON from its standard input, and writes lines of JSON.
+        parent: a worker that was started ahead and `forks`, to be forked from.
 
     Raises:
         SolverError: if the process cannot be started.
     """
 
-    def __init__(self, ahead: bool = False, module: str = "remat_explorer.solvers.jobs.worker") -> None:
+    def __init__(
+        self,
+        ahead: bool = False,
+        module: str = "remat_explorer.solvers.jobs.worker",
+        parent: WorkerProcess | None = None,
+    ) -> None:
         self.environment = _environment()
         self._errors = _file_for_errors()
+        self._requests: socket.socket | None = None
+        self._said: bytes | None = None
         try:
-            self.process = subprocess.Popen(
-                python_command("-m", module, *(["ahead"] if ahead else [])),
+            if parent is not None:
+                self.process: subprocess.Popen[str] | ForkedProcess = self._forked(parent)
+            else:
+                self.process = self._started(module, ahead)
+        except OSError as error:
+            raise SolverError(f"the solver process could not be started: {error}") from None
+
+    def _started(self, module: str, ahead: bool) -> subprocess.Popen[str]:
+        arguments, passed = ["ahead"] if ahead else [], []
+        if ahead and CAN_FORK:
+            self._requests, theirs = socket.socketpair()
+            arguments, passed = ["ahead", str(theirs.fileno())], [theirs]
+        with contextlib.ExitStack() as given:
+            for end in passed:
+                given.enter_context(end)
+            return subprocess.Popen(
+                python_command("-m", module, *arguments),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors or subprocess.DEVNULL,
@@ -47,9 +73,24 @@ class WorkerProcess:
                 encoding="utf-8",
                 env=self.environment,
                 process_group=0,
+                pass_fds=[end.fileno() for end in passed],
             )
-        except OSError as error:
-            raise SolverError(f"the solver process could not be started: {error}") from None
+
+    def _forked(self, parent: WorkerProcess) -> ForkedProcess:
+        assert parent._requests is not None
+        with contextlib.ExitStack() as opened:
+            errors = self._errors or opened.enter_context(open(os.devnull, "w"))
+            return ForkedProcess(parent._requests, errors.fileno())
+
+    @property
+    def forks(self) -> bool | None:
+        """Whether workers can be forked from it now; None while it loads, before it compiles if it must."""
+        if self._requests is None:
+            return False
+        with contextlib.suppress(BlockingIOError):
+            said = self._requests.recv(8, socket.MSG_DONTWAIT)
+            self._said = said[-1:] if said else COMPILES  # nothing: it has ended
+        return None if self._said is None else self._said == LOADED
 
     def ask(self, line: str) -> None:
         """Send the request; a process that died meanwhile is noticed by who reads its answers."""
@@ -69,7 +110,7 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             self.process.kill()
             code = self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout):
+        for stream in (self.process.stdin, self.process.stdout, self._requests):
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
@@ -103,18 +144,28 @@ def prepare_worker() -> None:
             _waiting = WorkerProcess(ahead=True)
 
 
-def take_worker() -> WorkerProcess:
-    """The worker that was started ahead, if it still fits, or a new one.
+def take_worker() -> WorkerProcess | None:
+    """A worker: forked from the one that waits, that one itself if it compiles, or a new one if it does not fit.
+
+    Returns:
+        None while the one that waits loads: ask again.
 
     Raises:
         SolverError: if the process cannot be started.
     """
     global _waiting
     with _lock:
-        ahead, _waiting = _waiting, None
+        ahead = _waiting
+        if ahead is not None and _fits(ahead):
+            if ahead.forks is None:
+                return None
+            if not ahead.forks:
+                _waiting = None
+                return ahead
+            with contextlib.suppress(SolverError):  # it does not answer
+                return WorkerProcess(parent=ahead)
+        _waiting = None
     if ahead is not None:
-        if _fits(ahead):
-            return ahead
         _end(ahead)
     return WorkerProcess()
 

@@ -219,53 +219,6 @@ def test_a_report_that_is_worse_than_what_is_known_changes_nothing():
     assert (merged.schedule, merged.lower_bound, merged.doing) == (best.schedule, best.lower_bound, "looking back")
 
 
-def test_a_worker_started_ahead_serves_the_next_job_and_only_that(monkeypatch):
-    SolveJob.prepare()
-    SolveJob.prepare()
-    ahead = process._waiting
-    assert ahead is not None
-    job = SolveJob.start(linear(8), 4)
-    assert job._worker is ahead
-    assert job.wait(60)
-    assert job.solution().cost == 26.0
-    assert process._waiting is None
-
-
-def test_a_worker_that_does_not_fit_any_more_is_replaced_by_the_next_one_started_ahead(monkeypatch):
-    SolveJob.prepare()
-    stale = process._waiting
-    assert stale is not None
-    monkeypatch.setenv("OMP_NUM_THREADS", "1234")
-    SolveJob.prepare()
-    ahead = process._waiting
-    assert ahead is not None
-    assert ahead is not stale
-    assert stale.process.poll() is not None
-    job = SolveJob.start(linear(8), 4)
-    assert job._worker is ahead
-    assert job.wait(60)
-
-
-def test_a_worker_started_ahead_that_died_or_has_another_environment_is_not_used(monkeypatch):
-    SolveJob.prepare()
-    ahead = process._waiting
-    assert ahead is not None
-    monkeypatch.setenv("OMP_NUM_THREADS", "1234")
-    job = SolveJob.start(linear(8), 4)
-    assert job._worker is not ahead
-    assert ahead.process.poll() is not None
-    assert job.wait(60)
-    SolveJob.prepare()
-    ahead = process._waiting
-    assert ahead is not None
-    ahead.kill()
-    ahead.process.wait()
-    job = SolveJob.start(linear(8), 5)
-    assert job._worker is not ahead
-    assert job.wait(60)
-    assert job.solution().cost == 22.0
-
-
 def test_a_worker_started_ahead_ends_quietly_with_its_parent():
     worker = process.WorkerProcess()
     assert worker.process.stdin is not None
