@@ -37,8 +37,8 @@ def open_lab(notebook: str | None, port: int, browser: bool = True) -> NoReturn:
     paths = [str(QUIET), *filter(None, [os.environ.get("JUPYTER_CONFIG_PATH")])]
     environment = {**os.environ, "JUPYTER_CONFIG_PATH": os.pathsep.join(paths)}
     command = lab_command(path, port, browser)
-    os.chdir(QUIET)  # Voila, as an extension of the server, would run a file voila.py of the working directory
-    become(command, environment)
+    # In a folder of ours: Voila, as an extension of the server, would run a file voila.py of the working directory.
+    become(command, environment, QUIET)
 
 
 def lab_command(path: Path, port: int, browser: bool) -> list[str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NoReturn
 
 
@@ -33,12 +35,18 @@ def python_path(*folders: str, environment: Mapping[str, str] | None = None) -> 
     return os.pathsep.join([*folders, *filter(None, inherited.split(os.pathsep))])
 
 
-def become(command: list[str], environment: Mapping[str, str]) -> NoReturn:
+def become(command: list[str], environment: Mapping[str, str], folder: str | Path = ".") -> NoReturn:
     """Run a command in place of this process: signals for this one then reach it, and its exit code is this one's.
+
+    Args:
+        command: what to run.
+        environment: of the command.
+        folder: the command's working directory; this process keeps its own if the command cannot be started.
 
     Raises:
         OSError: if the command cannot be started.
     """
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    os.execve(command[0], command, dict(environment))
+    with contextlib.chdir(folder):
+        os.execve(command[0], command, dict(environment))

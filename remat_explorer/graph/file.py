@@ -168,7 +168,7 @@ def _operation(entry: Any, where: str, value_count: int) -> Operation:
             Implementation(
                 tuple(item["inputs"]),
                 tuple(item["outputs"]),
-                item["cost"],
+                float(item["cost"]),
                 item["workspace"],
                 require_text(item["name"], f"the name of an implementation of {where}", GraphError),
                 item.get("overwrites"),

@@ -54,6 +54,13 @@ def test_a_cost_of_1_and_a_cost_of_1_0_are_the_same_graph(document):
     assert Graph.from_document(document).sha256 == linear(3).sha256
 
 
+def test_an_integer_cost_that_no_float_has_is_the_nearest_one(document):
+    document["operations"][1]["implementations"][0]["cost"] = 2**53 + 1
+    graph = Graph.from_document(document)
+    assert graph.operations[1].default.cost == 2.0**53
+    assert Graph.from_document(json.loads(dump_graph(graph))) == graph
+
+
 def test_a_cycle_is_refused_and_the_operations_are_named(document):
     document["operations"][0]["implementations"][0]["inputs"] = [2]
     assert "operation 'v0' (number 0) reads 'v2', which 'v2' (number 2) produces: a cycle" in refused(document)

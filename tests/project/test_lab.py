@@ -1,11 +1,13 @@
 """`remat-explorer lab`: which notebook it opens, and how."""
 
 import json
+import os
 import sys
+from pathlib import Path
 
 import pytest
 
-from remat_explorer.lab import lab_command
+from remat_explorer.lab import lab_command, open_lab
 from tests.project.shell import run
 
 
@@ -14,9 +16,8 @@ def launched(monkeypatch, tmp_path):
     """The command lines that would have been run, in an empty working directory."""
     commands: list[list[str]] = []
 
-    def become(command, environment):
+    def become(command, environment, folder):
         commands.append(command)
-        monkeypatch.chdir(tmp_path)
         raise SystemExit(0)
 
     monkeypatch.chdir(tmp_path)
@@ -51,6 +52,17 @@ def test_a_notebook_elsewhere_is_served_from_its_own_folder(tmp_path, monkeypatc
     command = lab_command(other, 8888, browser=True)
     assert f"--ServerApp.root_dir={tmp_path.parent.resolve()}" in command
     assert "--LabApp.default_url=/lab/tree/my%20notes.ipynb" in command
+
+
+def test_a_server_that_cannot_be_started_leaves_the_working_directory_as_it_was(monkeypatch, tmp_path):
+    def refuse(*arguments):
+        raise OSError("no such program")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "execve", refuse)
+    with pytest.raises(OSError, match="no such program"):
+        open_lab(None, 8888)
+    assert Path.cwd() == tmp_path
 
 
 def test_a_notebook_that_is_not_there_leaves_with_64(launched, capsys):
