@@ -69,7 +69,7 @@ WATCH = """() => {
     const tips = new MutationObserver(() => window.drawn.hover.push(now()));
     tips.observe(document.querySelector('.remat-tip'), {childList: true});
     document.querySelector('.js-plotly-plot').on('plotly_hover', () => window.drawn.plots.push(now()));
-    for (const [method, kind] of [['strokeRect', 'cursor'], ['drawImage', 'matrix'], ['putImageData', 'matrix']]) {
+    for (const [method, kind] of [['strokeRect', 'cursor'], ['putImageData', 'matrix']]) {
         const plain = prototype[method];
         prototype[method] = function (...given) {
             const result = plain.apply(this, given);

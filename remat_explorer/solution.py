@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,17 @@ class Solution:
     def save(self, path: str | Path) -> Path:
         """Write the solution file atomically."""
         return write_json(path, self.to_document())
+
+    def save_page(self, path: str | Path) -> Path:
+        """Write one HTML file in which the schedule can be explored without Python, beside keeping everything.
+
+        `Frontier.save_page` does the same for a whole trade-off curve.
+
+        Raises:
+            FileError: if the file cannot be written.
+        """
+        page = importlib.import_module("remat_explorer.explorer.live_page")  # faces are loaded when one asks for them
+        return page.write_live_page(self, path)
 
     @staticmethod
     def load(path: str | Path, graph: Graph) -> Solution:

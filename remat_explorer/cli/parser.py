@@ -249,7 +249,9 @@ def _report_options(child: argparse.ArgumentParser) -> None:
     child.add_argument("--execute", action="store_true", help="measure costs, execute the schedule, and validate it")
     _execution_options(child)
     child.add_argument("--sweep", nargs="?", type=count, const=12, default=0, metavar="N", help=points)
-    child.add_argument("--open", action="store_true", help="open the report in a browser")
+    alive = "a page in which the curve of --sweep is explored without Python, in place of the report"
+    child.add_argument("--interactive", action="store_true", help=alive)
+    child.add_argument("--open", action="store_true", help="open it in a browser")
 
 
 def _execution_options(child: argparse.ArgumentParser) -> None:

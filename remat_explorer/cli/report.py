@@ -42,14 +42,17 @@ def report(options: argparse.Namespace) -> int:
             measured = _executed(options, source, solution)
         if options.sweep:
             frontier = _swept(options, graph)
-    path = rx.report(
-        solution,
-        options.output,
-        measurement=measured,
-        frontier=frontier,
-        history=watched.history,
-        source=_origin(options, source),
-    )
+    if options.interactive:
+        path = _write_page(options, solution, frontier)
+    else:
+        path = rx.report(
+            solution,
+            options.output,
+            measurement=measured,
+            frontier=frontier,
+            history=watched.history,
+            source=_origin(options, source),
+        )
     document = without_matrices(solution) | {
         "report": str(path),
         "measurement": measured.to_document() if measured else None,
@@ -99,6 +102,17 @@ def _swept(options: argparse.Namespace, graph: Graph) -> Frontier:
         run.cancel()
     say(options, "")
     return run.frontier()
+
+
+def _write_page(options: argparse.Namespace, solution: rx.Solution, frontier: Frontier | None) -> Path:
+    """The live page of the curve with the solution on it, or of the solution alone."""
+    from remat_explorer.explorer.live_page import write_live_page
+    from remat_explorer.report.contents import ReportContents
+
+    curve = ReportContents(solution, frontier=frontier).curve or solution
+    path = write_live_page(curve, options.output, on_progress=_counting(options, "writing the page: point"))
+    say(options, "")
+    return path
 
 
 def _origin(options: argparse.Namespace, source: Source | None) -> Origin:

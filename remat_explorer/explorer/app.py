@@ -105,9 +105,11 @@ class Explorer(Driver, w.VBox):
             state.device = sources.device
         self._tour = Tour(state, wanted=sources.nothing_chosen)
         matrices = MatrixView(state)  # hears first: where the cursor is has to be seen at once
+        budget_view = BudgetView(state, self.preview)
+        self._link = w.jsdlink((budget_view.slider, "dragged"), (matrices.widget, "dragged"))  # by the page alone
         self._views = (
             Controls(state, self, sources),
-            BudgetView(state, self.preview),
+            budget_view,
             StatusLine(state),
             Scrubber(state),
             matrices,
@@ -159,6 +161,7 @@ class Explorer(Driver, w.VBox):
         """Take the explorer from the page, and end its work."""
         if "state" in vars(self):  # not where the arguments were refused
             self.stop()
+            self._link.close()
         w.VBox.close(self)
 
     def export(self, kind: str, path: str | Path | None = None) -> Path:

@@ -31,6 +31,14 @@ UNNAMED = """() => [...document.querySelectorAll(
     const hint = control.title || control.closest('[title]');
     return !name && !hint;
 }).map((control) => control.outerHTML.slice(0, 200))"""
+# Drags the budget to a share of the slider: whether the matrices were drawn at once, before the kernel could answer.
+DRAGGED = """(share) => {
+    const [slider, root] = ['.remat-budget input', '.remat-matrices'].map((part) => document.querySelector(part));
+    const drawn = root.dataset.drawn;
+    slider.value = Number(slider.min) + share * (slider.max - slider.min);
+    slider.dispatchEvent(new Event('input', {bubbles: true}));
+    return Number(root.dataset.drawn) > Number(drawn);
+}"""
 FOCUSED = "() => document.activeElement.innerText || document.activeElement.ariaLabel || document.activeElement.title"
 
 
@@ -63,6 +71,11 @@ def test_another_model_a_dragged_budget_and_a_point_of_the_curve(lab: tuple[str,
     page.mouse.up()
     assert drawn(page) > before
 
+    await_idle(page)
+    page.wait_for_function(f"() => ({DRAGGED})(0.9)", timeout=60_000)  # the curve has come to the page
+    assert page.evaluate(DRAGGED, 0.05)
+    assert page.evaluate(DRAGGED, 0.95)
+    page.locator(".remat-budget input").evaluate("slider => slider.dispatchEvent(new Event('change', {bubbles: true}))")
     await_idle(page)
     page.locator(".remat-plots").evaluate("plots => plots.scrollIntoView({block: 'end'})")
     page.wait_for_timeout(300)

@@ -102,10 +102,12 @@ function render({ model, el }) {
     root.dataset.value = slider.value;
     slider.setAttribute("aria-valuetext", formatBytes(Number(slider.value)));
     wished = Number(slider.value);
-    plan();
+    model.set("dragged", wished); // the page draws it
+    plan(); // and the kernel is told
   });
   slider.addEventListener("change", () => {
     wished = null; // the budget is set, which shows its schedule, too
+    model.set("dragged", 0);
     send(Number(slider.value));
   });
   model.on("change:answered", answered);

@@ -23,8 +23,9 @@ BEYOND = 1.05  # the slider ends a little above checkpoint-all
 class BudgetSlider(anywidget.AnyWidget):
     """A range with clickable marks; all traits are bytes.
 
-    ``moving`` follows the thumb while it is dragged. The browser sends its next position only when ``answered`` says
-    that the last one is on the screen, so positions never queue up.
+    ``dragged`` is where the thumb is while it is dragged, else 0, for other widgets of the page. ``moving`` follows it:
+    the browser sends its next position only when ``answered`` says that the last one is on the screen, so positions
+    never queue up.
     """
 
     _esm = (HERE.parent / "quantities.js").read_text() + (HERE / "budget.js").read_text()
@@ -34,6 +35,7 @@ class BudgetSlider(anywidget.AnyWidget):
     known = t.Float(0).tag(sync=True)
     checkpoint_all = t.Float(0).tag(sync=True)
     value = t.Float(0).tag(sync=True)
+    dragged = t.Float(0).tag(sync=True)
     moving = t.Float(0).tag(sync=True)
     answered = t.Float(0).tag(sync=True)
     ticks = t.List(t.Float()).tag(sync=True)
@@ -78,22 +80,17 @@ class BudgetView:
             self.slider.answered = change["new"]  # after what the preview sent: messages arrive in order
 
     def _tick(self, change: Any = None) -> None:
-        frontier, smallest = self._state.frontier, self._state.smallest
-        peaks = {point.peak for point in frontier.nondominated()} if frontier is not None else set()
-        ticks = sorted(float(peak) for peak in peaks if peak is not None)
-        feasible = [smallest.known_feasible] if smallest else []
+        traits = slider_range(self._state)
         with self.slider.hold_sync():
-            self.slider.ticks = ticks
-            self.slider.known = min([*feasible, *ticks[:1]], default=0)  # a solve may have found less
+            self.slider.ticks, self.slider.known = traits["ticks"], traits["known"]
 
     def _draw(self, change: Any = None) -> None:
-        state, smallest = self._state, self._state.smallest
+        traits = slider_range(self._state)
         with self.slider.hold_sync():
-            self.slider.low = smallest.lower_bound if smallest else 0
-            self.slider.high = max(math.ceil(state.checkpoint_all_peak * BEYOND), state.budget)
-            self.slider.checkpoint_all = state.checkpoint_all_peak
-            self.slider.value = state.budget
-        self._show(state.budget)
+            for name in ("low", "high", "checkpoint_all"):
+                setattr(self.slider, name, traits[name])
+            self.slider.value = self._state.budget
+        self._show(self._state.budget)
 
     def _show(self, budget: float) -> None:
         self._shown = format_bytes(budget) if budget else ""
@@ -111,6 +108,27 @@ class BudgetView:
         except QuantityError as error:
             self._state.refuse(str(error))
         self._draw()
+
+
+def slider_range(state: State) -> dict[str, Any]:
+    """The ends and the marks of the slider, as `BudgetSlider` has them.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.solvers import minimum_budget
+    >>> slider_range(State(smallest=minimum_budget(linear(8)), checkpoint_all_peak=10))
+    {'low': 3, 'high': 11, 'known': 3, 'checkpoint_all': 10, 'ticks': []}
+    """
+    frontier, smallest = state.frontier, state.smallest
+    peaks = {point.peak for point in frontier.nondominated()} if frontier is not None else set()
+    ticks = sorted(float(peak) for peak in peaks if peak is not None)
+    feasible = [smallest.known_feasible] if smallest else []
+    return {
+        "low": smallest.lower_bound if smallest else 0,
+        "high": max(math.ceil(state.checkpoint_all_peak * BEYOND), state.budget),
+        "known": min([*feasible, *ticks[:1]], default=0),  # a solve may have found less
+        "checkpoint_all": state.checkpoint_all_peak,
+        "ticks": ticks,
+    }
 
 
 def require_unit(text: str, state: State) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from remat_explorer.errors import RematError, UnknownNameError
+from remat_explorer.explorer.live_page import write_live_page
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.begin_sizes import BEGIN
 from remat_explorer.quantities import format_bytes
@@ -87,6 +88,11 @@ def _write_sweep(state: State, path: Path) -> None:
         state.frontier.save(path)
 
 
+def _write_page(state: State, path: Path) -> None:
+    if state.frontier is not None:
+        write_live_page(state.frontier, path)
+
+
 def _write_trace(state: State, path: Path) -> None:
     if state.measurement is not None:
         state.measurement.save_trace(path)
@@ -120,6 +126,7 @@ def _write_snapshot(state: State, path: Path) -> None:
 
 EXPORTS: dict[str, Export] = {
     "report": Export("Report (HTML)", "report.html", _no_answer, _write_report, slow=True),
+    "page": Export("Live page (HTML)", "explorer.html", _no_frontier, _write_page, slow=True),
     "solution": Export("Solution (JSON)", "solution.json", _no_answer, _write_solution),
     "graph": Export("Graph (JSON)", "graph.json", _no_graph, _write_graph),
     "sweep": Export("Trade-off curve (JSON)", "sweep.json", _no_frontier, _write_sweep),

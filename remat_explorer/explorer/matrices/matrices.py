@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Any
 
 import anywidget
 import traitlets as t
 
-from remat_explorer.explorer.matrices.matrix_cells import MatrixCells, difference_planes, kind_colours, labels
+from remat_explorer.explorer.matrices.matrix_cells import Frame, MatrixCells, difference_planes, kind_colours, labels
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.state.zooming import follow
 from remat_explorer.figures.palette import DARK, LIGHT
@@ -20,7 +20,7 @@ from remat_explorer.schedule import Schedule
 HERE = Path(__file__).parent
 SCRIPTS = (  # in the order in which they build on one another
     "../quantities",
-    *(f"matrix_{part}" for part in ("cells", "panels", "raster", "axes", "zoom", "parts", "input")),
+    *(f"matrix_{part}" for part in ("cells", "frames", "panels", "raster", "axes", "zoom", "parts", "input")),
     "matrix",
 )
 BOTH_WAYS = ("stage", "value", "zoom", "playing")  # traits that the browser changes too
@@ -33,6 +33,8 @@ class Matrices(anywidget.AnyWidget):
         rows: stages on the screen, of both schedules when two are compared.
         runs, R, S, U, largest: the attributes of `MatrixCells`.
         compared_computed, compared_kept: what `difference_planes` says; empty when nothing is compared.
+        frames: of the trade-off curve, by peak: the fields of `Frame`; empty while the curve is not known.
+        dragged: the budget under the thumb, whose frame is shown; 0 when nothing is dragged.
         found: operations that are marked.
         zoom: first and last stage, first and last operation on the screen; empty is everything.
         colouring: whether the colours of R tell kinds of computation or of implementation.
@@ -49,6 +51,8 @@ class Matrices(anywidget.AnyWidget):
     largest = t.Float(0).tag(sync=True)
     compared_computed = t.Bytes(b"").tag(sync=True)
     compared_kept = t.Bytes(b"").tag(sync=True)
+    frames = t.List([]).tag(sync=True)
+    dragged = t.Float(0).tag(sync=True)
     resident = t.Float(0).tag(sync=True)
     budget = t.Float(0).tag(sync=True)
     operations = t.List([]).tag(sync=True)
@@ -71,11 +75,13 @@ class MatrixView:
         self._state = state
         self.widget = Matrices()
         self._named: Graph | None = None
+        self._frames: dict[Schedule, Frame] = {}  # of the curve, by peak
         self._drawn: tuple[Schedule | None, Schedule | None] = (None, None)
         state.observe(self._draw, ["schedule", "other"])
         state.observe(self._move, ["stage", "value", "budget", "zoom", "found", "playing"])
         state.observe(self._follow, ["stage", "value"])
         state.observe(self._switch, ["picture", "colouring"])
+        state.observe(self._keep_curve, ["frontier", "sweeping"])
         self.widget.observe(self._take, BOTH_WAYS)
         self.widget.observe(lambda change: setattr(state, "theme", change["new"]), "theme")
         self.widget.on_msg(self._asked)
@@ -110,6 +116,17 @@ class MatrixView:
             widget.compared_computed, widget.compared_kept, widget.rows = b"", b"", schedule.stages
         else:
             widget.compared_computed, widget.compared_kept, widget.rows = difference_planes(schedule, other)
+
+    def _keep_curve(self, change: Any) -> None:
+        """The page gets the curve once it is known, so that it can show it by itself while the budget is dragged."""
+        state = self._state
+        if state.frontier is not None and state.sweeping is not None:
+            return  # there will be more of it
+        points = state.frontier.scheduled() if state.frontier is not None else []
+        kept = {schedule: self._frames.get(schedule) or Frame.of(schedule, peak) for schedule, peak in points}
+        if kept.keys() != self._frames.keys():
+            self._frames = kept
+            self.widget.frames = [list(astuple(frame)) for frame in kept.values()]
 
     def _compared(self) -> Schedule | None:
         """The other schedule, where it is one of the same graph."""

@@ -1,10 +1,14 @@
 // R, S and U on canvases with one cursor. Hover never asks the kernel; clicks and keys set `stage`, `value`, `zoom`.
 const CELLS = ["runs", "R", "S", "U", "compared_computed", "compared_kept", "rows", "operations", "values", "kinds"];
+const PATIENCE = 1000; // milliseconds for the kernel to show what was let go
 const SHOWN = ["zoom", "found", "budget", "largest", "resident", "colouring"];
 
-function render({ model, el }) {
+function render({ model: kept, el }) {
   const { root, views, tip, live, buttons } = build();
   el.append(root);
+  let frame = null; // of the trade-off curve, shown in place of what the kernel has sent
+  const model = { ...bound(kept), get: (name) => frame?.[name] ?? kept.get(name) };
+  const curve = frameStore(kept);
   let data = unpack(model);
   let part = partOf(data, model.get("zoom"));
   let shown = panels(model, data, part);
@@ -92,6 +96,8 @@ function render({ model, el }) {
   let [unpacked, waiting, framed] = [true, false, false];
   // Several traits arrive in one message: draw once, when all of them are there.
   function changed(cells) {
+    if (cells && frame && kept.get("dragged")) return; // what is dragged is newer
+    if (cells) frame = null;
     unpacked = unpacked && !cells;
     if (waiting) return;
     waiting = true;
@@ -120,6 +126,19 @@ function render({ model, el }) {
       if (isOnScreen()) draw();
       else seen.observe(root);
     });
+  }
+
+  // A budget that is dragged: its schedule is drawn at once. When it is let go, the kernel shows the same, or a better one.
+  function drag() {
+    const budget = kept.get("dragged");
+    if (!budget && frame) setTimeout(() => kept.get("dragged") || changed(true), PATIENCE);
+    const next = budget ? curve.within(budget) : null;
+    if (next === null || next === frame) return;
+    if (data.rows > 0) views.forEach((view) => leaveBehind(view.cells));
+    frame = next;
+    data = unpack(model);
+    if (isOnScreen()) draw();
+    else redraw();
   }
 
   function checkTheme() {
@@ -165,6 +184,8 @@ function render({ model, el }) {
 
   for (const name of CELLS) model.on(`change:${name}`, () => changed(true));
   for (const name of SHOWN) model.on(`change:${name}`, () => changed(false));
+  model.on("change:frames", curve.load);
+  model.on("change:dragged", drag);
   for (const name of ["stage", "value"]) model.on(`change:${name}`, () => waiting || drawCursor());
   const sizes = new ResizeObserver(() => redraw());
   for (const view of views) sizes.observe(view.frame);
@@ -172,6 +193,7 @@ function render({ model, el }) {
   themes.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name", "class"] });
   checkTheme();
   redraw();
+  curve.load().then(drag);
   return () => {
     sizes.disconnect();
     seen.disconnect();

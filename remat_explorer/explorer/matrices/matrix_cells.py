@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,6 +63,38 @@ class MatrixCells:
             U=levels.astype("<u2").tobytes(),
             largest=largest,
         )
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A schedule of the trade-off curve, as small as it gets: the page draws it without asking for it.
+
+    Attributes:
+        peak: bytes; it is shown for budgets from here on.
+        rows: stages.
+        largest: the attribute of `MatrixCells`.
+        lengths: of runs, R, S and U in bytes.
+        packed: these, one behind the other, as a zlib stream.
+    """
+
+    peak: int
+    rows: int
+    largest: float
+    lengths: tuple[int, int, int, int]
+    packed: bytes
+
+    @staticmethod
+    def of(schedule: Schedule, peak: int) -> Frame:
+        """The frame of a schedule with that peak.
+
+        >>> from remat_explorer.instances import linear
+        >>> Frame.of(Schedule(linear(1), np.eye(3), np.tril(np.ones((3, 3)), -1)), 3).lengths
+        (3, 3, 3, 12)
+        """
+        cells = MatrixCells.of(schedule)
+        parts = (cells.runs, cells.R, cells.S, cells.U)
+        runs, R, S, U = map(len, parts)
+        return Frame(peak, schedule.stages, cells.largest, (runs, R, S, U), zlib.compress(b"".join(parts)))
 
 
 def difference_planes(first: Schedule, second: Schedule) -> tuple[bytes, bytes, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from remat_explorer.explanations import Explanation, Life, Mention, explain_operation, explain_value, summarize_stage
 from remat_explorer.explanations.choices import explain_choice
-from remat_explorer.explorer.panels.markup import link, note, sentence, table, text
+from remat_explorer.explorer.panels.markup import filled, link, note, place, sentence, table_rows, text
 from remat_explorer.explorer.panels.side_panel import SidePanel, shown_stage
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes
@@ -13,6 +13,8 @@ from remat_explorer.schedule import Schedule
 SHOWN = 8  # names in a list
 SPANS = 3  # versions that are named
 READS = 24  # reads that are marked in the strip of a life
+OF_SCHEDULE = ("strip", "writer", "runs")  # places of `value_template` that depend on the schedule
+OF_REASON = ("reason", "choice")  # and on how the value stands in a stage
 
 
 class ExplainPanel(SidePanel):
@@ -37,38 +39,64 @@ class ExplainPanel(SidePanel):
 
 def explanation_html(schedule: Schedule, plan: Plan, explanation: Explanation) -> str:
     """A value in a stage: why, when it is in memory, and the operation that writes it."""
+    value, stage = explanation.value, explanation.stage
+    of_value = (schedule_parts(schedule, plan, value, explanation.lives), reason_parts(schedule, explanation))
+    parts = dict(zip(OF_SCHEDULE + OF_REASON, sum(of_value, ()), strict=True))
+    return filled(value_template(schedule, value), parts | stage_parts(schedule, plan, stage))
+
+
+def value_template(schedule: Schedule, value: int) -> str:
+    """What is said of a value in any schedule of a graph, with places for the rest.
+
+    Args:
+        schedule: any one.
+        value: the value.
+    """
     graph = schedule.graph
-    value, producer = graph.values[explanation.value], int(graph.producer[explanation.value])
-    writer = explain_operation(schedule, producer)
+    writer = explain_operation(schedule, int(graph.producer[value]))
     shapes = dict(zip(writer.outputs, writer.shapes, strict=False))  # of what the default implementation writes
-    shape = shapes.get(explanation.value, "")
-    size = " · ".join([format_bytes(value.bytes), *([text(shape)] if shape else [])])
-    stage = explanation.stage
-    lines = [
-        f'<p class="quiet">Stage {stage} {text(summarize_stage(schedule, plan, stage).sentence)}</p>',
-        f'<p class="head"><b>{text(value.name)}</b> <span class="quiet">{size} · in stage {stage}</span></p>',
-        f'<p class="reason {explanation.kind.name.lower()}">{sentence(explanation.words)}</p>',
-        life_strip(plan, explanation.lives, stage),
-    ]
+    shape = shapes.get(value, "")
+    size = " · ".join([format_bytes(graph.values[value].bytes), *([text(shape)] if shape else [])])
+    name, stage = text(graph.values[value].name), place("stage")
     origin = [writer.module, writer.operator, f"{writer.phase} pass", writer.line]
-    readers = [Mention(graph.operations[k].name, _first(graph.outputs(k))) for k in graph.readers[explanation.value]]
-    lines.append(
-        table(
-            [
-                ["written by", _name(writer.name, _first(writer.outputs), writer.stages)],
-                ["", text(" · ".join(part for part in origin if part))],
-                ["", text(writer.sentence)],
-                *_choice(schedule, producer, explanation.stage),
-                [
-                    "it reads",
-                    _names([Mention(graph.values[v].name, v) for v in writer.inputs], "parameters and inputs only"),
-                ],
-                ["read by", _names(readers, "no operation")],
-            ],
-            kind="facts",
-        )
+    inputs = [Mention(graph.values[v].name, v) for v in writer.inputs]
+    readers = [Mention(graph.operations[k].name, _first(graph.outputs(k))) for k in graph.readers[value]]
+    written = [
+        ["written by", place("writer")],
+        ["", text(" · ".join(part for part in origin if part))],
+        ["", place("runs")],
+    ]
+    read = [
+        ["it reads", _names(inputs, "parameters and inputs only")],
+        ["read by", _names(readers, "no operation")],
+    ]
+    return (
+        f'<p class="quiet">Stage {stage} {place("sentence")}</p>'
+        f'<p class="head"><b>{name}</b> <span class="quiet">{size} · in stage {stage}</span></p>{place("reason")}'
+        f'{place("strip")}<table class="facts">{table_rows(written)}{place("choice")}{table_rows(read)}</table>'
     )
-    return "".join(lines)
+
+
+def stage_parts(schedule: Schedule, plan: Plan, stage: int) -> dict[str, str]:
+    """What depends on the stage alone: its number, what it does, and where the cursor of a life's strip is."""
+    stages, total = plan.timeline.stage, len(plan.statements)
+    begin, end = (int(statement) for statement in stages.searchsorted((stage, stage + 1)))
+    said = text(summarize_stage(schedule, plan, stage).sentence)
+    return {"stage": str(stage), "sentence": said, "begin": str(begin), "width": f"{max(end - begin, total / 200):g}"}
+
+
+def schedule_parts(schedule: Schedule, plan: Plan, value: int, lives: tuple[Life, ...]) -> tuple[str, ...]:
+    """What depends on the schedule, not on the stage, in the order of `OF_SCHEDULE`."""
+    writer = explain_operation(schedule, int(schedule.graph.producer[value]))
+    name = _name(writer.name, _first(writer.outputs), writer.stages)
+    return life_strip(plan, lives), name, text(writer.sentence)
+
+
+def reason_parts(schedule: Schedule, explanation: Explanation) -> tuple[str, ...]:
+    """What depends on how the value stands in a stage, in the order of `OF_REASON`."""
+    reason = f'<p class="reason {explanation.kind.name.lower()}">{sentence(explanation.words)}</p>'
+    producer = int(schedule.graph.producer[explanation.value])
+    return reason, table_rows(_choice(schedule, producer, explanation.stage))
 
 
 def _choice(schedule: Schedule, operation: int, stage: int) -> list[list[str]]:
@@ -79,14 +107,12 @@ def _choice(schedule: Schedule, operation: int, stage: int) -> list[list[str]]:
     return [[f"by, in stage {choice.stage}", f"<b>{text(choice.name)}</b>: {text(choice.sentence)}"]]
 
 
-def life_strip(plan: Plan, lives: tuple[Life, ...], stage: int) -> str:
-    """When the value is in memory, along the statements of the plan, with its reads and the selected stage."""
+def life_strip(plan: Plan, lives: tuple[Life, ...]) -> str:
+    """When the value is in memory, along the statements of the plan, with its reads and places for the cursor."""
     if not lives:
         return ""
-    stages, total = plan.timeline.stage, len(plan.statements)
-    begin, end = (int(place) for place in stages.searchsorted((stage, stage + 1)))
-    cursor = max(end - begin, total / 200)
-    bars = [f'<rect class="cursor" x="{begin}" y="0" width="{cursor:g}" height="16"/>']
+    total = len(plan.statements)
+    bars = [f'<rect class="cursor" x="{place("begin")}" y="0" width="{place("width")}" height="16"/>']
     for life in lives:
         width = max(life.last - life.first + 1, total / 300)
         bars.append(

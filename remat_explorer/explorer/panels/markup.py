@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 
 from remat_explorer.explanations import Mention, Words
 from remat_explorer.figures.palette import Theme, palette
 
 COLOURS = ("forward", "backward", "recompute", "kept", "resident", "gradients", "measured", "budget", "cursor", "grid")
+PLACE = re.compile("\ue000(\\w+)\ue001")  # characters that no text of a model has a use for
 
 
 def text(content: object) -> str:
@@ -63,8 +65,28 @@ def table(rows: Iterable[Iterable[str]], head: Iterable[str] = (), kind: str = "
     '<table class=""><tr><td>peak</td><td>3 B</td></tr></table>'
     """
     top = "".join(f"<th>{cell}</th>" for cell in head)
-    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-    return f'<table class="{kind}">' + (f"<tr>{top}</tr>" if top else "") + f"{body}</table>"
+    return f'<table class="{kind}">' + (f"<tr>{top}</tr>" if top else "") + f"{table_rows(rows)}</table>"
+
+
+def table_rows(rows: Iterable[Iterable[str]]) -> str:
+    """Rows of a table; cells are HTML already."""
+    return "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+
+
+def place(name: str) -> str:
+    """A place in HTML that is written once for several schedules or stages; `filled` fills it."""
+    return f"\ue000{name}\ue001"
+
+
+def filled(template: str, parts: Mapping[str, str]) -> str:
+    """HTML with its places filled; what fills them may have places, too.
+
+    >>> filled(f"{place('size')} in {place('where')}", {"size": "3 B", "where": f"stage {place('t')}", "t": "2"})
+    '3 B in stage 2'
+    """
+    while PLACE.search(template):
+        template = PLACE.sub(lambda found: parts[found[1]], template)
+    return template
 
 
 def note(content: str) -> str:

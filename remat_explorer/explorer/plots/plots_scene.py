@@ -79,6 +79,11 @@ class PlotsScene:
         """Where a stage is on the timeline that is drawn."""
         return self._layers.span(stage) if self._layers else (0.0, 0.0)
 
+    @property
+    def places(self) -> int:
+        """How many places of the timeline can be pointed at."""
+        return len(self._hits.x) if self._hits else 0
+
     def pointed(self, place: int) -> tuple[int, int]:
         """Stage and value, or -1, of a place on the timeline."""
         assert self._layers is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ from remat_explorer.documents import read_json, write_json
 from remat_explorer.errors import SolutionError
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
+from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.base import PROVEN
 from remat_explorer.solvers.checkpoint_all import least_cost
@@ -85,6 +87,10 @@ class Frontier:
                 chosen.append(point)
         return tuple(chosen)
 
+    def scheduled(self) -> list[tuple[Schedule, int]]:
+        """Schedule and peak in bytes of the `nondominated` points."""
+        return [(s.schedule, s.peak) for s in self.nondominated() if s.schedule is not None and s.peak is not None]
+
     def best(self, budget: str | int | float) -> Solution | None:
         """The cheapest schedule within ``budget``, whichever point found it, or None if none of them fits.
 
@@ -107,6 +113,15 @@ class Frontier:
     def save(self, path: str | Path) -> Path:
         """Write the sweep file atomically."""
         return write_json(path, self.to_document())
+
+    def save_page(self, path: str | Path) -> Path:
+        """Write one HTML file in which the curve can be explored without Python and without a network.
+
+        Raises:
+            FileError: if the file cannot be written.
+        """
+        page = importlib.import_module("remat_explorer.explorer.live_page")  # faces are loaded when one asks for them
+        return page.write_live_page(self, path)
 
     @staticmethod
     def load(path: str | Path, graph: Graph) -> Frontier:

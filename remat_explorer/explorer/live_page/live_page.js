@@ -1,0 +1,238 @@
+// The explorer without a kernel. The widgets' own modules draw; here each of them gets a model, and what the kernel does
+// between them is done: where the budget or the stage changes in one, the others follow.
+const SETTLE = 60; // milliseconds without a move before the figure is drawn, which takes as long
+const PLAYED = 250; // milliseconds of a stage
+const PLACE = /\ue000(\w+)\ue001/g;
+
+const at = (id) => document.getElementById(id);
+const bytesOf64 = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+
+async function inflated(id) {
+  const stream = new Blob([bytesOf64(at(id).textContent)]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Response(stream).text();
+}
+
+// Documents in the page are unpacked when they are first needed.
+const documents = new Map();
+function opened(id) {
+  if (!documents.has(id)) documents.set(id, inflated(id).then(JSON.parse));
+  return documents.get(id);
+}
+
+// plotly is packed, too; the page's policy knows it by its hash.
+async function loadPlotly() {
+  const script = document.createElement("script");
+  script.textContent = await inflated("plotly");
+  document.head.append(script);
+}
+
+// A widget's model, as far as its module uses it; `heard` gets what would be sent to the kernel.
+function modelWith(traits, heard = () => {}) {
+  const hearers = {};
+  return {
+    get: (name) => traits[name],
+    set(name, value) {
+      if (traits[name] === value) return;
+      traits[name] = value;
+      for (const hear of hearers[`change:${name}`] ?? []) hear();
+    },
+    on: (event, hear) => (hearers[event] ??= []).push(hear),
+    save_changes() {},
+    send: heard,
+  };
+}
+
+// Traits as they are in the page: {bytes: base64} stands for bytes.
+function withBytes(entry) {
+  if (Array.isArray(entry)) return entry.map(withBytes);
+  if (entry === null || typeof entry !== "object") return entry;
+  if (typeof entry.bytes === "string") return new DataView(bytesOf64(entry.bytes).buffer);
+  return Object.fromEntries(Object.entries(entry).map(([name, part]) => [name, withBytes(part)]));
+}
+
+function filled(template, parts) {
+  while (template.search(PLACE) >= 0) template = template.replace(PLACE, (_, name) => parts[name]);
+  return template;
+}
+
+// Where the address says to look: #budget=60%&stage=55&value=12; null for what it does not say.
+function addressed(whole) {
+  const wanted = new URLSearchParams(location.hash.slice(1).replaceAll("%&", "%25&").replace(/%$/, "%25"));
+  const budget = wanted.get("budget") ?? "";
+  const bytes = budget.endsWith("%") ? (whole * Number(budget.slice(0, -1))) / 100 : Number(budget);
+  const count = (name) => (/^\d+$/.test(wanted.get(name) ?? "") ? Number(wanted.get(name)) : null);
+  return { budget: bytes > 0 ? bytes : null, stage: count("stage"), value: count("value") };
+}
+
+// A figure in the colours of a theme, with the budget's lines where the budget is.
+function figureOf({ figure, dark, units }, lines, budget, theme, place) {
+  const shown = structuredClone(figure);
+  for (const [path, value] of theme === "dark" ? dark : []) {
+    const holder = path.slice(0, -1).reduce((part, key) => part[key], shown);
+    holder[path.at(-1)] = value;
+  }
+  for (const [axis, line] of Object.entries(lines)) shown.data[line][axis] = [budget, budget].map((count) => count / units[axis]);
+  return { data: shown.data, layout: { ...shown.layout, width: place.clientWidth, height: place.clientHeight } };
+}
+
+async function begin() {
+  const overview = withBytes(await opened("overview"));
+  const { steps, templates, places, budget: range } = overview;
+  const darkness = matchMedia("(prefers-color-scheme: dark)");
+  const theme = () => (darkness.matches ? "dark" : "light");
+  const here = { budget: 0, point: -1, stage: 0, value: 0, playing: false };
+  const plotly = loadPlotly();
+  let [clock, settling, drawn] = [0, 0, ""];
+
+  const look = { stage: 0, value: 0, theme: theme() };
+  const empty = Object.fromEntries([...PARTS, "compared_computed", "compared_kept"].map((name) => [name, NOTHING]));
+  const matrices = modelWith({ ...overview.matrices, ...empty, ...look, rows: 0, zoom: [], budget: 0, dragged: 0, playing: false });
+  const graph = modelWith({ ...overview.model, ...look, R: NOTHING, S: NOTHING, stages: 0 });
+  const slider = modelWith({ ...range, value: 0, moving: 0, answered: 0, dragged: 0 });
+  const band = modelWith({ start: 0, end: 0, colour: "", revision: 0 }, clicked);
+  const panel = modelWith({ html: "", label: "The selected value, in words" }, ({ value, stage }) => select(stage, value));
+  const bar = modelWith({ stage: 0, stages: 1, playing: false, sentence: "" });
+  const frames = frameStore(matrices);
+  const stages = () => (here.point < 0 ? 1 : overview.matrices.frames[here.point][1]);
+
+  function select(stage, value) {
+    const inside = (count, most) => Math.max(0, Math.min(most - 1, count));
+    here.stage = inside(stage ?? here.stage, stages());
+    here.value = inside(value ?? here.value, templates.length);
+    for (const model of [matrices, graph, bar]) model.set("stage", here.stage);
+    for (const model of [matrices, graph]) model.set("value", here.value);
+    show();
+  }
+
+  // The best schedule for a budget: its matrices at once, the rest when the budget rests.
+  function setBudget(count) {
+    here.budget = Math.round(Math.max(range.low, Math.min(range.high, count)));
+    const step = steps[lastWithin(steps, here.budget)];
+    const share = ((100 * here.budget) / range.checkpoint_all).toFixed(1);
+    at("budget-said").textContent = `${formatBytes(here.budget)} · ${share} % of checkpoint-all`;
+    at("said").textContent = step ? `Best known within ${formatBytes(here.budget)}: ${step[2]}` : overview.unknown;
+    at("said").dataset.tone = step ? "plain" : "warning";
+    if (step) here.point = step[1];
+    bar.set("stages", stages());
+    slider.set("value", here.budget);
+    for (const name of ["budget", "dragged"]) matrices.set(name, here.budget);
+    clearTimeout(settling);
+    settling = setTimeout(() => select(null, null), SETTLE);
+  }
+
+  async function show() {
+    const { point, stage, value, budget } = here;
+    if (point < 0) return;
+    const [one, chunk] = await Promise.all([opened(`point-${point}`), opened(`values-${Math.floor(value / overview.chunk)}`)]);
+    const isLate = () => point !== here.point || stage !== here.stage || value !== here.value || budget !== here.budget;
+    if (isLate()) return; // somebody went on meanwhile
+    explain(one, chunk[value % overview.chunk][point]);
+    showBits(frames.within(budget));
+    await drawFigure(one);
+    if (isLate()) return;
+    ["start", "end"].forEach((name, i) => band.set(name, one.spans[stage][i]));
+    remember();
+    document.body.dataset.shown = `${point} ${stage} ${value}`;
+  }
+
+  function explain(one, [ofSchedule, reasons]) {
+    const reason = reasons[lastWithin(reasons, here.stage)];
+    const names = [...places.schedule, ...places.reason];
+    const parts = Object.fromEntries([...ofSchedule, ...reason.slice(1)].map((part, i) => [names[i], part]));
+    const said = filled(templates[here.value], { ...parts, ...one.stages[here.stage] });
+    const style = overview.colours[theme()];
+    panel.set("html", `<div class="remat-panel explain" data-scroll="${here.value}" style="${style}">${said}</div>`);
+    bar.set("sentence", one.stages[here.stage].sentence);
+  }
+
+  function showBits(frame) {
+    if (frame === null || graph.get("R") === frame.runs) return;
+    graph.set("stages", frame.rows);
+    graph.set("S", frame.S);
+    graph.set("R", frame.runs);
+  }
+
+  async function drawFigure(one) {
+    const place = at("figure");
+    const wanted = `${here.point} ${here.budget} ${theme()} ${place.clientWidth} ${place.clientHeight}`;
+    if (drawn === wanted) return;
+    drawn = wanted;
+    const { data, layout } = figureOf(one, overview.lines, here.budget, theme(), place);
+    await plotly;
+    await Plotly.react(place, data, layout, { displayModeBar: false });
+    at("legend").innerHTML = overview.legend[theme()];
+    band.set("colour", overview.matrices.palettes[theme()].cursor);
+  }
+
+  async function clicked({ trace, point }) {
+    if (trace === overview.timeline) {
+      const [stage, value] = (await opened(`point-${here.point}`)).hits[point];
+      select(stage, value >= 0 ? value : null);
+    } else if (overview.points[trace]) setBudget(overview.points[trace][point]);
+  }
+
+  function play(on) {
+    clearInterval(clock);
+    here.playing = on;
+    for (const model of [matrices, bar]) model.set("playing", on);
+    if (!on) return;
+    if (here.stage === stages() - 1) select(0, null);
+    clock = setInterval(() => {
+      select(here.stage + 1, null);
+      if (here.stage === stages() - 1) play(false);
+    }, PLAYED);
+  }
+
+  function remember() {
+    const share = ((100 * here.budget) / range.checkpoint_all).toFixed(3);
+    history.replaceState(null, "", `#budget=${share}%25&stage=${here.stage}&value=${here.value}`);
+  }
+
+  function lookThere() {
+    const { budget, stage, value } = addressed(range.checkpoint_all);
+    setBudget(budget ?? (here.budget || steps[Math.floor(steps.length / 3)][0]));
+    select(stage, value);
+  }
+
+  function retheme() {
+    document.body.className = `remat-explorer ${theme()}`;
+    for (const model of [matrices, graph]) model.set("theme", theme());
+    show();
+  }
+
+  function showPicture(name) {
+    for (const other of ["matrices", "model"]) {
+      at(other).hidden = other !== name;
+      at(`show-${other}`).setAttribute("aria-pressed", String(other === name));
+    }
+  }
+
+  slider.on("change:dragged", () => slider.get("dragged") && setBudget(slider.get("dragged")));
+  slider.on("change:moving", () => slider.set("answered", slider.get("moving")));
+  slider.on("change:value", () => slider.get("value") === here.budget || setBudget(slider.get("value")));
+  for (const [name, follow] of Object.entries({
+    stage: (model) => model.get("stage") === here.stage || select(model.get("stage"), null),
+    value: (model) => model.get("value") === here.value || select(null, model.get("value")),
+    playing: (model) => model.get("playing") === here.playing || play(model.get("playing")),
+  }))
+    for (const model of [matrices, graph, bar]) model.on(`change:${name}`, () => follow(model));
+  for (const name of ["matrices", "model"]) at(`show-${name}`).addEventListener("click", () => showPicture(name));
+  at("copy").addEventListener("click", async () => {
+    await navigator.clipboard.writeText(location.href);
+    at("copy").textContent = "Copied";
+  });
+  darkness.addEventListener("change", retheme);
+  addEventListener("hashchange", lookThere);
+
+  retheme();
+  await frames.load();
+  const modules = { budget: slider, bar, matrices, model: graph, panel, band };
+  for (const [name, model] of Object.entries(modules)) MODULES[name].render({ model, el: at(name) });
+  showPicture("matrices");
+  lookThere();
+  new ResizeObserver(() => show()).observe(at("figure"));
+  await plotly;
+  document.body.dataset.ready = "yes";
+}
+
+begin();

@@ -1,0 +1,114 @@
+"""The live page: the recorded curve, the widgets' modules, and what moves them, in one file."""
+
+from __future__ import annotations
+
+import base64
+import re
+import zlib
+from collections.abc import Callable
+from html import escape
+from pathlib import Path
+
+from remat_explorer.documents import write_text
+from remat_explorer.explorer.controls.budget_view import BudgetSlider
+from remat_explorer.explorer.live_page.recording import Recording, packed
+from remat_explorer.explorer.matrices.matrices import Matrices
+from remat_explorer.explorer.model_graph.model_view import ModelGraph
+from remat_explorer.report.page import policy
+from remat_explorer.solution import Solution
+from remat_explorer.solvers import Frontier, minimum_budget, solve
+from remat_explorer.solvers.sweeps.joining import joined
+
+HERE = Path(__file__).parent
+EXPLORER = HERE.parent
+EXPORT = re.compile(r"^export default \{ render \};$", re.MULTILINE)
+STYLES = (
+    "explorer.css",
+    "controls/budget.css",
+    "controls/stage_bar.css",
+    "matrices/matrix.css",
+    "model_graph/model_graph.css",
+    "panels/panels.css",
+    "live_page/live_page.css",
+)
+
+
+def write_live_page(
+    shown: Frontier | Solution, path: str | Path, *, on_progress: Callable[[int, int], None] | None = None
+) -> Path:
+    """Write one HTML file, atomically, in which a trade-off curve is explored without Python and without a network.
+
+    The budget slider, the matrices, the timeline, the curve, the model and the explanations work as in the explorer,
+    on the schedules that were computed.
+
+    Args:
+        shown: the curve, as `remat_explorer.sweep` gives it; of a solution, it and the schedule that keeps everything.
+        path: where to write it; what is there is replaced.
+        on_progress: called with how many points of the curve are written, and how many there are.
+
+    Returns:
+        ``path``.
+
+    Raises:
+        OSError: if the folder does not exist or cannot be written.
+    """
+    keep_all = solve(shown.graph, "100%", "checkpoint-all")
+    assert keep_all.peak is not None
+    frontier = joined(shown.graph, None, [keep_all, shown]) if isinstance(shown, Solution) else shown
+    if not frontier.points:
+        frontier = joined(frontier.graph, frontier, [keep_all])
+    recording = Recording(frontier, minimum_budget(frontier.graph), keep_all.peak)
+    documents = {"overview": packed(recording.overview())}
+    count = len(recording.shown)
+    for i, point in enumerate(recording.points()):
+        documents[f"point-{i}"] = packed(point)
+        if on_progress is not None:
+            on_progress(i + 1, count)
+    documents |= {f"values-{i}": packed(values) for i, values in enumerate(recording.values())}
+    return write_text(path, page(recording.title, documents))
+
+
+def page(title: str, documents: dict[str, str]) -> str:
+    """The page as HTML; nothing else may run than its own script and plotly's, and nothing is fetched.
+
+    Args:
+        title: the model's name.
+        documents: zlib streams in base64, by their identities.
+    """
+    from plotly.offline import get_plotlyjs
+
+    plotly, script = get_plotlyjs(), page_script()
+    documents = documents | {"plotly": base64.b64encode(zlib.compress(plotly.encode(), 9)).decode("ascii")}
+    style = "".join((EXPLORER / name).read_text(encoding="utf-8") for name in STYLES)
+    kept = "".join(f'<script type="text/plain" id="{name}">{content}</script>' for name, content in documents.items())
+    heading = escape(title)
+    body = (HERE / "live_page.html").read_text(encoding="utf-8").replace("TITLE", heading)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy([plotly, script])}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" '
+        f'content="light dark"><link rel="icon" href="data:,"><title>{heading}: rematerialization</title>'
+        f"<style>{style}</style></head>{body}{kept}<script>{script}</script></html>\n"
+    )
+
+
+def page_script() -> str:
+    """The widgets' modules, each in a room of its own, and the page's own script, which has the last room."""
+    modules = {
+        "budget": BudgetSlider._esm,
+        "bar": _read("controls/stage_bar.js"),
+        "matrices": Matrices._esm,
+        "model": ModelGraph._esm,
+        "panel": _read("panels/clickable.js"),
+        "band": _read("plots/plots_page.js"),
+    }
+    rooms = []
+    for name, source in modules.items():
+        inside = EXPORT.sub("return { render };", str(source))
+        rooms.append(f"MODULES.{name} = (() => {{\n{inside}\n}})();")
+    own = "".join(_read(name) for name in ("quantities.js", "matrices/matrix_frames.js", "live_page/live_page.js"))
+    return "\n".join(['"use strict";', "const MODULES = {};", *rooms, f"(() => {{\n{own}\n}})();"])
+
+
+def _read(name: str) -> str:
+    return (EXPLORER / name).read_text(encoding="utf-8")

@@ -1,0 +1,176 @@
+"""What the live page holds: all that the explorer's widgets would be sent while someone explores the curve."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Iterator
+from dataclasses import asdict, astuple
+from typing import Any
+
+import numpy as np
+
+from remat_explorer.explorer.controls.budget_view import slider_range
+from remat_explorer.explorer.live_page.explanations import explanations
+from remat_explorer.explorer.matrices.matrix_cells import Frame, kind_colours, labels
+from remat_explorer.explorer.model_graph.model_view import picture_of
+from remat_explorer.explorer.panels.explain_panel import OF_REASON, OF_SCHEDULE, stage_parts, value_template
+from remat_explorer.explorer.panels.markup import colours
+from remat_explorer.explorer.plots.plots_legend import legend_html
+from remat_explorer.explorer.plots.plots_scene import FIXED, HITS, PlotsScene
+from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.work.best_known import describe_known, none_known
+from remat_explorer.figures.memory.timeline_traces import PLACES
+from remat_explorer.figures.palette import DARK, LIGHT, Theme
+from remat_explorer.figures.tradeoffs.tradeoff_points import points_of
+from remat_explorer.plan import Plan
+from remat_explorer.report.drawing import differences
+from remat_explorer.schedule import Schedule
+from remat_explorer.solution import Solution
+from remat_explorer.solvers import Frontier, MinimumBudget
+
+CHUNK = 16  # values
+THEMES: tuple[Theme, ...] = ("light", "dark")
+BUDGET_LINES = {"y": HITS - 1, "x": FIXED - 3}  # traces that follow the budget: over the timeline, through the curve
+
+
+class Recording:
+    """The states of the explorer on one trade-off curve.
+
+    Args:
+        frontier: the curve; it has at least one schedule.
+        smallest: between which budgets its graph starts to be feasible.
+        keep_all: peak of the schedule that keeps everything, bytes.
+        title: the model's name.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.solvers import minimum_budget, solve
+    >>> graph = linear(4)
+    >>> recording = Recording(Frontier(graph, (solve(graph, 4), solve(graph, 6))), minimum_budget(graph), 6)
+    >>> [peak for peak, *_ in recording.steps()], len(list(recording.points()))
+    ([4, 5, 6], 2)
+    """
+
+    def __init__(self, frontier: Frontier, smallest: MinimumBudget, keep_all: int, title: str = "") -> None:
+        self.frontier, self.shown, self.scheduled = frontier, frontier.nondominated(), frontier.scheduled()
+        self.graph, self.title = frontier.graph, title or frontier.graph.name
+        self._state = State(model=self.title, graph=self.graph, smallest=smallest, frontier=frontier)
+        self._state.checkpoint_all_peak = keep_all
+        self._highest = slider_range(self._state)["high"]
+
+    def overview(self) -> dict[str, Any]:
+        """What does not depend on the budget: traits of the widgets, texts, and the steps of the curve."""
+        state, (first, least) = self._state, self.scheduled[0]
+        operations, values = labels(self.graph)
+        picture, boxes = picture_of(self.graph)
+        both = {"palettes": {"light": asdict(LIGHT), "dark": asdict(DARK)}, "found": []}
+        frames = [astuple(Frame.of(*scheduled)) for scheduled in self.scheduled]
+        return {
+            "title": self.title,
+            "matrices": {
+                **both,
+                "operations": operations,
+                "values": values,
+                "kinds": kind_colours(self.graph),
+                "resident": self.graph.resident_bytes,
+                "colouring": "computation",
+                "frames": [[*frame[:-1], {"bytes": _text(frame[-1])}] for frame in frames],
+            },
+            "model": {**both, "picture": picture, "boxes": {"bytes": _text(boxes)}},
+            "budget": slider_range(state),
+            "colours": {theme: colours(theme) for theme in THEMES},
+            "legend": {theme: legend_html(self.frontier, theme) for theme in THEMES},
+            "steps": self.steps(),
+            "unknown": none_known(state, max(0, least - 1)),
+            "templates": [value_template(first, value) for value in range(len(self.graph.values))],
+            "places": {"schedule": OF_SCHEDULE, "reason": OF_REASON},
+            "chunk": CHUNK,
+            "lines": BUDGET_LINES,
+            "timeline": PLACES,
+            "points": {name: [p.peak for p in points_of(self.frontier, name)] for name in self.frontier.strategies},
+        }
+
+    def steps(self) -> list[tuple[int, int, str]]:
+        """From which budget on which point of the curve is the best known, and how good it is proven to be.
+
+        What is proven changes behind each budget that was solved for, and the point at each of the curve's peaks.
+        """
+        peaks = [peak for _, peak in self.scheduled]
+        budgets = {budget for solution in self.frontier.solutions for budget in (solution.budget, solution.budget + 1)}
+        steps: list[tuple[int, int, str]] = []
+        for budget in sorted(budgets | set(peaks)):
+            best = self.frontier.best(budget)
+            if best is None:
+                continue
+            place = max(i for i, peak in enumerate(peaks) if peak <= budget)
+            text = describe_known(best).partition(": ")[2]
+            if not steps or steps[-1][1:] != (place, text):
+                steps.append((budget, place, text))
+        return steps
+
+    def points(self) -> Iterator[dict[str, Any]]:
+        """For each point of the curve: its figure, where its stages are in it, and what is said of the stages."""
+        for point, (schedule, _) in zip(self.shown, self.scheduled, strict=True):
+            scene, light, units = self._figure(point, schedule, "light")
+            _, dark, _ = self._figure(point, schedule, "dark")
+            yield {
+                "figure": light,
+                "dark": [[list(path), value] for path, value in differences(light, dark)],
+                "units": units,
+                "spans": [scene.span(stage) for stage in range(schedule.stages)],
+                "hits": [scene.pointed(place) for place in range(scene.places)],
+                "stages": [stage_parts(schedule, Plan.of(schedule), stage) for stage in range(schedule.stages)],
+            }
+
+    def values(self) -> Iterator[list[Any]]:
+        """What is said of `CHUNK` values after the other: for each value, its `explanations` at each point.
+
+        What is said of a value at several points is alike, and shrinks by being together.
+        """
+        scheduled = [(schedule, Plan.of(schedule)) for schedule, _ in self.scheduled]
+        count = len(self.graph.values)
+        for start in range(0, count, CHUNK):
+            chunk = range(start, min(start + CHUNK, count))
+            yield [[explanations(*given, value) for given in scheduled] for value in chunk]
+
+    def _figure(self, point: Solution, schedule: Schedule, theme: Theme) -> tuple[PlotsScene, Any, dict[str, float]]:
+        """Plotly's figure, and the bytes of a unit on the axes of the budget's lines.
+
+        The axes reach to the highest budget, so that they are the same for every point.
+        """
+        from plotly.graph_objects import Figure
+
+        state, scene = self._state, PlotsScene()
+        with state.at_once():
+            state.theme, state.budget = theme, int(self._highest)
+            state.schedule, state.solution = schedule, point
+        traces, layout = scene.compose(state)
+        units = {axis: state.budget / traces[line][axis][0] for axis, line in BUDGET_LINES.items()}
+        figure = Figure(traces, layout | {"meta": 0, "template": "none"})
+        return scene, with_plain_numbers(json.loads(str(figure.to_json()))), units
+
+
+def with_plain_numbers(entry: Any) -> Any:
+    """Plotly's JSON with its arrays as numbers of five digits, which shrink further than the bytes that it writes.
+
+    >>> with_plain_numbers({"y": {"dtype": "f8", "bdata": "AAAAAAAA8D9VVVVVVVXVPw=="}})
+    {'y': [1, 0.33333]}
+    """
+    if isinstance(entry, list):
+        return [with_plain_numbers(part) for part in entry]
+    if not isinstance(entry, dict):
+        return entry
+    if "bdata" not in entry:
+        return {key: with_plain_numbers(part) for key, part in entry.items()}
+    numbers = np.frombuffer(base64.b64decode(entry["bdata"]), entry["dtype"]).tolist()
+    return [int(number) if number == int(number) else float(f"{number:.5g}") for number in numbers]
+
+
+def _text(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")
+
+
+def packed(document: Any) -> str:
+    """A JSON document as a zlib stream, in base64."""
+    return _text(zlib.compress(json.dumps(document, separators=(",", ":")).encode(), 9))

@@ -1,0 +1,150 @@
+"""The live page as a person opens it: a file in a browser, with no kernel and no network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.base import AXE_FILE_PATH
+
+import remat_explorer as rx
+from tests.browser.test_accessibility import VIOLATIONS
+from tests.hostile_names import hostile
+
+pytestmark = pytest.mark.browser
+
+PIXELS = """(place) => [...document.querySelectorAll(`${place} canvas:first-child`)].map((canvas) => {
+    if (canvas.width * canvas.height === 0) return 0;
+    const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+    return new Set(new Uint32Array(pixels.buffer)).size;
+})"""
+# Drags the budget to a share of the slider, and says what happened before the page was drawn again.
+DRAG = """(share) => {
+    const [slider, root] = ['#budget input', '.remat-matrices'].map((part) => document.querySelector(part));
+    const drawn = root.dataset.drawn;
+    slider.value = Number(slider.min) + share * (slider.max - slider.min);
+    slider.dispatchEvent(new Event('input', {bubbles: true}));
+    return [root.dataset.drawn - drawn, root.querySelectorAll('canvas').length];
+}"""
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a curve with recomputations."""
+    frontier = rx.sweep(rx.linear(8), budgets=[3, 4, 5, 6, 8, 10], strategies=["optimal", "griewank"])
+    return frontier.save_page(tmp_path_factory.mktemp("page") / "page.html")
+
+
+@pytest.fixture
+def page(lasting_page: Any) -> Any:
+    """A page in which every test opens the file anew."""
+    lasting_page.emulate_media(color_scheme="light", reduced_motion="no-preference")
+    lasting_page.goto("about:blank")
+    return lasting_page
+
+
+def open_page(page: Any, path: Path, where: str = "") -> None:
+    page.goto(path.as_uri() + where)
+    page.wait_for_selector("body[data-ready][data-shown]", timeout=60_000)
+
+
+def shown(page: Any, point: int, stage: int, value: int) -> bool:
+    """Whether the page comes to show a point of the curve, a stage and a value."""
+    page.wait_for_selector(f'body[data-shown="{point} {stage} {value}"]', timeout=20_000)
+    return True
+
+
+def test_everything_is_drawn_and_nothing_is_asked_for(saved: Path, page: Any) -> None:
+    requests: list[str] = []
+    page.context.on("request", lambda request: requests.append(request.url))
+    open_page(page, saved)
+    assert min(page.evaluate(PIXELS, "#matrices")) > 3
+    page.click("#show-model")
+    page.wait_for_function(f"() => ({PIXELS})('#model')[0] > 3")
+    assert page.locator("#figure .js-plotly-plot, #figure.js-plotly-plot").count() == 1
+    assert page.locator("#figure path.xy2, #figure .scatterlayer path").count() > 3
+    assert "is the last to read it" in page.inner_text("#panel")
+    assert [address for address in requests if not address.startswith(("data:", "blob:"))] == [saved.as_uri()]
+    assert page.leaks == []
+    assert page.failures == []
+
+
+def test_the_address_says_where_to_look_and_follows(saved: Path, page: Any) -> None:
+    open_page(page, saved, "#budget=60%&stage=9&value=3")
+    assert shown(page, 3, 9, 3)
+    assert "6 B · 60.0 % of checkpoint-all" in page.inner_text("#budget-said")
+    page.locator(".remat-matrices").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    assert shown(page, 3, 10, 4)
+    page.wait_for_function("() => location.hash === '#budget=60.000%25&stage=10&value=4'")
+    page.evaluate("location.hash = '#budget=4&stage=2&value=0'")
+    assert shown(page, 1, 2, 0)
+
+
+def test_a_dragged_budget_is_drawn_before_the_page_is(saved: Path, page: Any) -> None:
+    open_page(page, saved, "#budget=100%")
+    for share in (0.05, 0.5, 0.05):
+        drawings, canvases = page.evaluate(DRAG, share)
+        assert drawings == 1
+        assert canvases > 6  # the picture before fades
+    assert "Best known within 3 B: overhead +164.7 %, optimal (proven)" in page.inner_text("#said")
+    assert shown(page, 0, 0, 0)
+    page.wait_for_function("() => document.querySelectorAll('.remat-matrices canvas').length === 6")
+    page.emulate_media(reduced_motion="reduce")
+    assert page.evaluate(DRAG, 0.5) == [1, 6]
+
+
+def test_stages_play_to_the_end_and_stop_where_asked(saved: Path, page: Any) -> None:
+    open_page(page, saved, "#budget=40%&stage=14")
+    page.get_by_role("button", name="Play the stages").click()
+    page.wait_for_selector('.remat-matrices[data-stage="16"]', timeout=10_000)
+    page.locator(".remat-matrices").focus()
+    page.keyboard.press(" ")  # it has stopped by itself, and begins anew
+    page.wait_for_function("() => [2, 3, 4].includes(Number(document.querySelector('.remat-matrices').dataset.stage))")
+    page.keyboard.press(" ")
+    stage = page.locator(".remat-matrices").get_attribute("data-stage")
+    page.wait_for_timeout(600)
+    assert page.locator(".remat-matrices").get_attribute("data-stage") == stage
+
+
+def test_names_the_timeline_and_the_curve_select(saved: Path, page: Any) -> None:
+    open_page(page, saved, "#budget=40%&stage=12&value=0")
+    named = page.locator("#panel .reason span.link[data-stage]").first
+    stage = named.get_attribute("data-stage")
+    named.click()
+    page.wait_for_selector(f'.remat-matrices[data-stage="{stage}"]')
+    box = page.locator("#figure .nsewdrag[data-subplot=x2y2]").bounding_box()
+    page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.8 * box["height"], steps=3)
+    page.mouse.click(box["x"] + 0.5 * box["width"], box["y"] + 0.8 * box["height"])
+    page.wait_for_selector(f'.remat-matrices:not([data-stage="{stage}"])')
+    mark = page.locator("#figure .subplot.xy .point").last.bounding_box()
+    middle = (mark["x"] + mark["width"] / 2, mark["y"] + mark["height"] / 2)
+    page.mouse.move(middle[0] - 2, middle[1], steps=3)
+    page.mouse.click(*middle)
+    page.wait_for_selector('#budget-said:not(:has-text("4 B"))')
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_has_no_serious_finding_of_axe(saved: Path, page: Any, scheme: str) -> None:
+    page.emulate_media(color_scheme=scheme)
+    open_page(page, saved, "#budget=50%")
+    page.evaluate(AXE_FILE_PATH.read_text("utf-8"))
+    for picture in ("matrices", "model"):
+        page.click(f"#show-{picture}")
+        page.wait_for_timeout(200)
+        assert page.evaluate(VIOLATIONS, "body") == []
+    ground = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
+    assert ground == {"light": "rgb(255, 255, 255)", "dark": "rgb(17, 17, 17)"}[scheme]
+
+
+def test_names_of_any_kind_are_text(page: Any, tmp_path: Path) -> None:
+    graph = hostile(rx.linear(4))
+    open_page(page, rx.solve(graph, 4).save_page(tmp_path / "page.html"))
+    for _ in range(3):
+        page.locator(".remat-matrices").focus()
+        page.keyboard.press("ArrowRight")
+        page.wait_for_timeout(150)
+    assert page.evaluate("() => window.ran === undefined")
+    assert page.failures == []

@@ -1,0 +1,139 @@
+"""The page without a kernel, as far as Python makes it: what it holds is what the explorer shows."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import remat_explorer as rx
+from remat_explorer.explanations import explain_value
+from remat_explorer.explorer.live_page.explanations import explanations
+from remat_explorer.explorer.live_page.recording import Recording
+from remat_explorer.explorer.matrices.matrix_cells import MatrixCells
+from remat_explorer.explorer.panels.explain_panel import (
+    OF_REASON,
+    OF_SCHEDULE,
+    explanation_html,
+    stage_parts,
+    value_template,
+)
+from remat_explorer.explorer.panels.markup import filled
+from remat_explorer.quantities import format_overhead
+from remat_explorer.solvers import minimum_budget
+from tests.figures.choices import chain_with_choices
+from tests.project.shell import run
+
+
+@pytest.fixture(scope="module")
+def frontier() -> rx.Frontier:
+    graph = rx.linear(8)
+    return rx.Frontier(graph, tuple(rx.solve(graph, budget) for budget in (3, 4, 6, 10)))
+
+
+@pytest.fixture(scope="module")
+def recording(frontier: rx.Frontier) -> Recording:
+    return Recording(frontier, minimum_budget(frontier.graph), 10)
+
+
+def opened(path: Path) -> dict[str, Any]:
+    """The documents in a page, by their identities."""
+    found = re.findall(r'<script type="text/plain" id="([\w-]+)">([^<]*)</script>', path.read_text("utf-8"))
+    texts = {name: zlib.decompress(base64.b64decode(content)) for name, content in found if name != "plotly"}
+    return {name: json.loads(text) for name, text in texts.items()}
+
+
+SOLUTIONS = {
+    "recomputed": lambda: rx.solve(rx.linear(8), 4),
+    "with choices": lambda: rx.solve(chain_with_choices(), "85%", "monet"),
+}
+
+
+@pytest.mark.parametrize("name", SOLUTIONS)
+def test_what_is_said_of_every_value_in_every_stage_is_what_the_explorer_says(name: str) -> None:
+    solution = SOLUTIONS[name]()
+    schedule, plan = solution.schedule, solution.plan
+    assert schedule is not None
+    assert plan is not None
+    for value in range(len(solution.graph.values)):
+        parts, reasons = explanations(schedule, plan, value)
+        for stage in range(schedule.stages):
+            *_, reason = (reason for reason in reasons if reason[0] <= stage)
+            filling = dict(zip(OF_SCHEDULE + OF_REASON, [*parts, *reason[1:]], strict=True))
+            said = filled(value_template(schedule, value), filling | stage_parts(schedule, plan, stage))
+            assert said == explanation_html(schedule, plan, explain_value(schedule, plan, stage, value))
+
+
+def test_each_step_names_the_point_that_is_best_there_and_what_is_proven(
+    frontier: rx.Frontier, recording: Recording
+) -> None:
+    steps, peaks = recording.steps(), [peak for _, peak in frontier.scheduled()]
+    for budget in range(3, 12):
+        _, place, text = [step for step in steps if step[0] <= budget][-1]
+        best = frontier.best(budget)
+        assert best is not None
+        assert best.peak == peaks[place]
+        assert ("optimal (proven)" in text) == (best.status == "optimal")
+        assert best.overhead is not None
+        assert text.startswith(f"overhead {format_overhead(best.overhead)}, ")
+    assert steps[0][0] == 3
+
+
+def test_frames_hold_the_matrices_of_the_points(frontier: rx.Frontier, recording: Recording) -> None:
+    frames = recording.overview()["matrices"]["frames"]
+    assert [frame[0] for frame in frames] == [3, 4, 6, 10]
+    for (schedule, _), (_, rows, largest, lengths, packed) in zip(frontier.scheduled(), frames, strict=True):
+        cells = MatrixCells.of(schedule)
+        content = zlib.decompress(base64.b64decode(packed["bytes"]))
+        assert content == cells.runs + cells.R + cells.S + cells.U
+        assert lengths == tuple(map(len, (cells.runs, cells.R, cells.S, cells.U)))
+        assert (rows, largest) == (schedule.stages, cells.largest)
+
+
+def test_axes_are_the_same_for_every_point_and_stages_are_in_their_places(recording: Recording) -> None:
+    points = list(recording.points())
+    ranges = {
+        json.dumps([point["figure"]["layout"][axis]["range"] for axis in ("xaxis", "yaxis", "yaxis2")])
+        for point in points
+    }
+    assert len(ranges) == 1
+    for point, (schedule, peak) in zip(points, recording.scheduled, strict=True):
+        assert len(point["spans"]) == len(point["stages"]) == schedule.stages
+        starts = [start for start, _ in point["spans"]]
+        assert starts == sorted(starts)
+        assert {stage for stage, _ in point["hits"]} == set(range(schedule.stages))
+        heights = np.sum([trace["y"] for trace in point["figure"]["data"][:4]], axis=0)
+        assert heights.max() == peak
+
+
+def test_a_page_of_a_solution_has_it_and_keeping_everything(tmp_path: Path) -> None:
+    path = rx.solve(rx.linear(8), 4).save_page(tmp_path / "page.html")
+    documents = opened(path)
+    assert [peak for peak, *_ in documents["overview"]["matrices"]["frames"]] == [4, 10]
+    assert {"point-0", "point-1", "values-0", "values-1"} <= documents.keys()
+    assert len(documents["values-0"]) == 16
+
+
+def test_where_nothing_fits_the_page_shows_what_keeps_everything(tmp_path: Path) -> None:
+    path = rx.solve(rx.linear(8), 2).save_page(tmp_path / "page.html")
+    assert [peak for peak, *_ in opened(path)["overview"]["matrices"]["frames"]] == [10]
+
+
+def test_a_folder_that_is_not_there_is_said(frontier: rx.Frontier, tmp_path: Path) -> None:
+    with pytest.raises(rx.errors.FileError, match="nowhere"):
+        frontier.save_page(tmp_path / "nowhere" / "page.html")
+
+
+def test_report_writes_the_page_where_it_is_asked_for(tmp_path: Path, capsys: Any) -> None:
+    graph, page = tmp_path / "graph.json", tmp_path / "page.html"
+    rx.linear(8).save(str(graph))
+    code, said, _ = run(capsys, "report", str(graph), "--budget", "4", "--sweep", "3", "--interactive", "-o", str(page))
+    assert code == 0
+    assert f"written to {page}" in said
+    assert len(opened(page)["overview"]["matrices"]["frames"]) >= 3
