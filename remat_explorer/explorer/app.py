@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from remat_explorer.explorer.model_graph.model_view import ModelView
 from remat_explorer.explorer.panels.case_view import CaseView
 from remat_explorer.explorer.panels.panels import Panels
 from remat_explorer.explorer.plots.plots_view import PlotsView
+from remat_explorer.explorer.standing import Standing
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.driver import Driver
 from remat_explorer.explorer.work.loading import NO_MODULE
@@ -123,7 +125,7 @@ class Explorer(Driver, w.VBox):
             view.widget for view in self._views
         )
         Driver.__init__(self, state, sources, budget)
-        self._export = ExportView(state, self._background)
+        self._export, self._standing = ExportView(state, self._background), Standing(state)
         said = w.HBox([status, self._export.widget]).add_class("remat-said")
         tour = TourView(state, self._tour).widget
         style = w.HTML(f"<style>{STYLE.read_text()}</style>", layout=w.Layout(display="none"))
@@ -147,6 +149,14 @@ class Explorer(Driver, w.VBox):
         state.observe(self._make_room, "graph")
         state.observe(self._dim, "stale")
         self._make_room()
+
+    def _ipython_display_(self) -> None:
+        """Show the explorer, and beneath it, for pages without a kernel, a picture of how it stands."""
+        from IPython.display import display
+
+        display(self._repr_mimebundle_(), raw=True)
+        if not os.environ.get("SERVER_SOFTWARE", "").startswith("voila"):  # which shows no page without its kernel
+            self._standing.show()
 
     def _make_room(self, change: Any = None) -> None:
         """Where there are choices of implementations, the picture leaves a row to them."""

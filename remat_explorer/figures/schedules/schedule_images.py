@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,16 +40,8 @@ def schedule_images(schedule: Schedule, theme: Theme = "light") -> Figure:
     from plotly.subplots import make_subplots
 
     colours = palette(theme)
-    kinds = (colours.empty, colours.forward, colours.backward, colours.recompute)
-    U = memory_in_stages(schedule)
-    largest = max(float(U.max()), 1.0)
-    levels = np.where(U.mask, 0, 1 + np.rint(U.data / largest * (LEVELS - 1)).astype(int))
-    computed = computation_kinds(schedule)
-    pictures = (
-        (computed, kinds, "operation"),
-        (schedule.S, (colours.empty, colours.kept), "value"),
-        (levels, [colours.empty, *shades(colours.scale, LEVELS)], "operation"),
-    )
+    pictures = matrix_pictures(schedule, theme)
+    (computed, kinds, _), largest = pictures[0], _largest(schedule)
     figure = make_subplots(rows=1, cols=3, shared_yaxes=True, horizontal_spacing=0.02, subplot_titles=TITLES)
     for column, (cells, shown, across) in enumerate(pictures, start=1):
         figure.add_trace(matrix_image(cells, shown, TITLES[column - 1][0], across), 1, column)
@@ -63,6 +56,23 @@ def schedule_images(schedule: Schedule, theme: Theme = "light") -> Figure:
     figure.update_yaxes(range=[schedule.stages - 0.5, -0.5], scaleanchor=False)
     lay_out(figure, schedule.stages, colours)
     return figure
+
+
+def matrix_pictures(schedule: Schedule, theme: Theme) -> tuple[tuple[np.ndarray, Sequence[str], str], ...]:
+    """R, S and U: the index of each cell's colour, the colours, and what a column is."""
+    colours = palette(theme)
+    U = memory_in_stages(schedule)
+    levels = np.where(U.mask, 0, 1 + np.rint(U.data / _largest(schedule) * (LEVELS - 1)).astype(int))
+    kinds = (colours.empty, colours.forward, colours.backward, colours.recompute)
+    return (
+        (computation_kinds(schedule), kinds, "operation"),
+        (schedule.S, (colours.empty, colours.kept), "value"),
+        (levels, [colours.empty, *shades(colours.scale, LEVELS)], "operation"),
+    )
+
+
+def _largest(schedule: Schedule) -> float:
+    return max(float(memory_in_stages(schedule).max()), 1.0)
 
 
 def _scale(go: Any, scale: tuple[str, ...], largest: float) -> Any:

@@ -1,0 +1,48 @@
+"""A notebook that is opened without a kernel: the reader sees how the explorer stood, and nothing that looks broken."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser.explorer_page import ON_SCREEN, await_idle, show
+from tests.browser.lab import open_notebook, run_cell, save
+
+pytestmark = pytest.mark.browser
+
+EXPLORER = "rx.Explorer(graph=rx.linear(8), budget=4, improve=False, sweep=False)"
+END = "async () => await window.jupyterapp.serviceManager.sessions.shutdownAll()"
+
+
+def test_a_saved_notebook_shows_how_the_explorer_stood(lab: tuple[str, Path], page: Any, tmp_path: Path) -> None:
+    show(page, lab, "standing.ipynb", EXPLORER)
+    assert page.locator(".remat-standing").count() == 1
+    assert not page.locator(".remat-standing").is_visible()  # the explorer itself is there
+    saved = lab[1] / "standing.ipynb"
+    save(page, saved, "optimal (proven)")
+    page.evaluate(END)
+    open_notebook(page, lab[0], saved.name)
+    page.locator(".remat-standing").wait_for(state="visible")
+    assert "Best known within 4 B: overhead +52.9 %, optimal (proven)." in page.inner_text(".remat-standing")
+    assert page.locator(".remat-standing img").count() == 3
+    page.wait_for_timeout(1000)
+    assert not page.get_by_text("model not found").is_visible()
+    run_cell(page, 0)
+    page.wait_for_function(ON_SCREEN, timeout=90_000)
+    await_idle(page)
+    page.locator(".remat-standing").wait_for(state="hidden")
+
+    command = [sys.executable, "-m", "nbconvert", "--to", "html", "--output-dir", str(tmp_path), str(saved)]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    page.context.set_offline(True)
+    page.goto((tmp_path / "standing.html").as_uri())
+    page.locator(".remat-standing").wait_for(state="visible")
+    words = page.inner_text("body")
+    assert "Best known within 4 B" in words
+    assert "model not found" not in words
+    assert "Traceback" not in words
+    page.context.set_offline(False)
