@@ -96,6 +96,19 @@ def test_a_dragged_budget_is_drawn_before_the_page_is(saved: Path, page: Any) ->
     assert page.evaluate(DRAG, 0.5) == [1, 6]
 
 
+def test_where_nothing_fits_the_page_says_so_and_keeps_its_picture(page: Any, tmp_path: Path) -> None:
+    open_page(page, rx.solve(rx.linear(8), 6).save_page(tmp_path / "page.html"), "#budget=4&stage=5&value=3")
+    assert shown(page, 0, 5, 3)
+    assert (
+        "No schedule of this curve fits into 4 B: the smallest one needs 6 B, and nothing fits below 3 B"
+        in page.inner_text("#said")
+    )
+    assert page.locator("#said").get_attribute("data-tone") == "warning"
+    assert page.locator(".remat-matrices").get_attribute("data-rows") == "17"
+    page.evaluate("location.hash = '#budget=6'")
+    page.wait_for_selector('#said[data-tone="plain"]')
+
+
 def test_stages_play_to_the_end_and_stop_where_asked(saved: Path, page: Any) -> None:
     open_page(page, saved, "#budget=40%&stage=14")
     page.get_by_role("button", name="Play the stages").click()

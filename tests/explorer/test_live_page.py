@@ -118,6 +118,11 @@ def test_a_page_of_a_solution_has_it_and_keeping_everything(tmp_path: Path) -> N
     assert [peak for peak, *_ in documents["overview"]["matrices"]["frames"]] == [4, 10]
     assert {"point-0", "point-1", "values-0", "values-1"} <= documents.keys()
     assert len(documents["values-0"]) == 16
+    texts, points = documents["values-0"][0]
+    assert len(points) == 2
+    for parts, reasons in points:
+        assert '<svg class="strip"' in texts[parts[0]]
+        assert 'class="reason computed"' in texts[reasons[0][1]]
 
 
 def test_where_nothing_fits_the_page_shows_what_keeps_everything(tmp_path: Path) -> None:

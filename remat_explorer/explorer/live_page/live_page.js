@@ -108,14 +108,15 @@ async function begin() {
   function setBudget(count) {
     here.budget = Math.round(Math.max(range.low, Math.min(range.high, count)));
     const step = steps[lastWithin(steps, here.budget)];
-    const share = ((100 * here.budget) / range.checkpoint_all).toFixed(1);
-    at("budget-said").textContent = `${formatBytes(here.budget)} · ${share} % of checkpoint-all`;
-    at("said").textContent = step ? `Best known within ${formatBytes(here.budget)}: ${step[2]}` : overview.unknown;
+    const [budget, share] = [formatBytes(here.budget), ((100 * here.budget) / range.checkpoint_all).toFixed(1)];
+    at("budget-said").textContent = `${budget} · ${share} % of checkpoint-all`;
+    at("said").textContent = step ? `Best known within ${budget}: ${step[2]}` : filled(overview.unknown, { budget });
     at("said").dataset.tone = step ? "plain" : "warning";
-    if (step) here.point = step[1];
+    here.point = step ? step[1] : Math.max(here.point, 0); // where nothing fits, the picture stays
     bar.set("stages", stages());
     slider.set("value", here.budget);
-    for (const name of ["budget", "dragged"]) matrices.set(name, here.budget);
+    matrices.set("budget", here.budget);
+    matrices.set("dragged", Math.max(here.budget, overview.matrices.frames[here.point][0]));
     clearTimeout(settling);
     settling = setTimeout(() => select(null, null), SETTLE);
   }
@@ -126,8 +127,9 @@ async function begin() {
     const [one, chunk] = await Promise.all([opened(`point-${point}`), opened(`values-${Math.floor(value / overview.chunk)}`)]);
     const isLate = () => point !== here.point || stage !== here.stage || value !== here.value || budget !== here.budget;
     if (isLate()) return; // somebody went on meanwhile
-    explain(one, chunk[value % overview.chunk][point]);
-    showBits(frames.within(budget));
+    const [texts, said] = chunk[value % overview.chunk];
+    explain(one, texts, said[point]);
+    showBits(frames.within(matrices.get("dragged")));
     await drawFigure(one);
     if (isLate()) return;
     ["start", "end"].forEach((name, i) => band.set(name, one.spans[stage][i]));
@@ -135,10 +137,10 @@ async function begin() {
     document.body.dataset.shown = `${point} ${stage} ${value}`;
   }
 
-  function explain(one, [ofSchedule, reasons]) {
+  function explain(one, texts, [ofSchedule, reasons]) {
     const reason = reasons[lastWithin(reasons, here.stage)];
     const names = [...places.schedule, ...places.reason];
-    const parts = Object.fromEntries([...ofSchedule, ...reason.slice(1)].map((part, i) => [names[i], part]));
+    const parts = Object.fromEntries([...ofSchedule, ...reason.slice(1)].map((number, i) => [names[i], texts[number]]));
     const said = filled(templates[here.value], { ...parts, ...one.stages[here.stage] });
     const style = overview.colours[theme()];
     panel.set("html", `<div class="remat-panel explain" data-scroll="${here.value}" style="${style}">${said}</div>`);

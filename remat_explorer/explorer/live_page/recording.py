@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, astuple
 from typing import Any
 
@@ -16,15 +16,16 @@ from remat_explorer.explorer.live_page.explanations import explanations
 from remat_explorer.explorer.matrices.matrix_cells import Frame, kind_colours, labels
 from remat_explorer.explorer.model_graph.model_view import picture_of
 from remat_explorer.explorer.panels.explain_panel import OF_REASON, OF_SCHEDULE, stage_parts, value_template
-from remat_explorer.explorer.panels.markup import colours
+from remat_explorer.explorer.panels.markup import colours, place
 from remat_explorer.explorer.plots.plots_legend import legend_html
 from remat_explorer.explorer.plots.plots_scene import FIXED, HITS, PlotsScene
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.best_known import describe_known, none_known
+from remat_explorer.explorer.work.best_known import describe_known
 from remat_explorer.figures.memory.timeline_traces import PLACES
 from remat_explorer.figures.palette import DARK, LIGHT, Theme
 from remat_explorer.figures.tradeoffs.tradeoff_points import points_of
 from remat_explorer.plan import Plan
+from remat_explorer.quantities import format_bytes
 from remat_explorer.report.drawing import differences
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution
@@ -61,7 +62,7 @@ class Recording:
 
     def overview(self) -> dict[str, Any]:
         """What does not depend on the budget: traits of the widgets, texts, and the steps of the curve."""
-        state, (first, least) = self._state, self.scheduled[0]
+        state, (first, _) = self._state, self.scheduled[0]
         operations, values = labels(self.graph)
         picture, boxes = picture_of(self.graph)
         both = {"palettes": {"light": asdict(LIGHT), "dark": asdict(DARK)}, "found": []}
@@ -82,7 +83,7 @@ class Recording:
             "colours": {theme: colours(theme) for theme in THEMES},
             "legend": {theme: legend_html(self.frontier, theme) for theme in THEMES},
             "steps": self.steps(),
-            "unknown": none_known(state, max(0, least - 1)),
+            "unknown": self._unknown(),
             "templates": [value_template(first, value) for value in range(len(self.graph.values))],
             "places": {"schedule": OF_SCHEDULE, "reason": OF_REASON},
             "chunk": CHUNK,
@@ -90,6 +91,14 @@ class Recording:
             "timeline": PLACES,
             "points": {name: [p.peak for p in points_of(self.frontier, name)] for name in self.frontier.strategies},
         }
+
+    def _unknown(self) -> str:
+        """What is said of a budget below the curve."""
+        least, smallest = self.scheduled[0][1], self._state.smallest
+        text = f"No schedule of this curve fits into {place('budget')}: the smallest one needs {format_bytes(least)}"
+        if smallest is not None:
+            text += f", and nothing fits below {format_bytes(smallest.lower_bound)} (proven)"
+        return f"{text}."
 
     def steps(self) -> list[tuple[int, int, str]]:
         """From which budget on which point of the curve is the best known, and how good it is proven to be.
@@ -103,10 +112,10 @@ class Recording:
             best = self.frontier.best(budget)
             if best is None:
                 continue
-            place = max(i for i, peak in enumerate(peaks) if peak <= budget)
+            number = max(i for i, peak in enumerate(peaks) if peak <= budget)
             text = describe_known(best).partition(": ")[2]
-            if not steps or steps[-1][1:] != (place, text):
-                steps.append((budget, place, text))
+            if not steps or steps[-1][1:] != (number, text):
+                steps.append((budget, number, text))
         return steps
 
     def points(self) -> Iterator[dict[str, Any]]:
@@ -124,15 +133,16 @@ class Recording:
             }
 
     def values(self) -> Iterator[list[Any]]:
-        """What is said of `CHUNK` values after the other: for each value, its `explanations` at each point.
+        """What is said of `CHUNK` values after the other.
 
-        What is said of a value at several points is alike, and shrinks by being together.
+        For each value: the texts, and its `explanations` at each point with a text's number in place of each. What is
+        said at several points is alike, and shrinks by being together.
         """
-        scheduled = [(schedule, Plan.of(schedule)) for schedule, _ in self.scheduled]
+        plans = [(schedule, Plan.of(schedule)) for schedule, _ in self.scheduled]
         count = len(self.graph.values)
         for start in range(0, count, CHUNK):
             chunk = range(start, min(start + CHUNK, count))
-            yield [[explanations(*given, value) for given in scheduled] for value in chunk]
+            yield [_numbered([explanations(*plan, value) for plan in plans]) for value in chunk]
 
     def _figure(self, point: Solution, schedule: Schedule, theme: Theme) -> tuple[PlotsScene, Any, dict[str, float]]:
         """Plotly's figure, and the bytes of a unit on the axes of the budget's lines.
@@ -149,6 +159,17 @@ class Recording:
         units = {axis: state.budget / traces[line][axis][0] for axis, line in BUDGET_LINES.items()}
         figure = Figure(traces, layout | {"meta": 0, "template": "none"})
         return scene, with_plain_numbers(json.loads(str(figure.to_json()))), units
+
+
+def _numbered(said: list[Any]) -> list[Any]:
+    """Explanations of a value at each point, with its texts apart."""
+    numbers: dict[str, int] = {}
+
+    def number(texts: Iterable[str]) -> list[int]:
+        return [numbers.setdefault(text, len(numbers)) for text in texts]
+
+    points = [[number(parts), [[stage, *number(texts)] for stage, *texts in reasons]] for parts, reasons in said]
+    return [list(numbers), points]
 
 
 def with_plain_numbers(entry: Any) -> Any:

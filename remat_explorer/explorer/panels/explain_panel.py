@@ -122,11 +122,10 @@ def life_strip(plan: Plan, lives: tuple[Life, ...]) -> str:
     reads = [read for life in lives for read in life.readers][:READS]
     bars += [f'<rect class="read" x="{read}" y="2" width="{total / 400:g}" height="12"/>' for read in reads]
     more = f"; {len(lives) - SPANS} more" if len(lives) > SPANS else ""
-    spans = "; ".join(_span(life) for life in lives[:SPANS]) + more
     links = "; ".join(link(Mention(_span(life), stage=life.first_stage)) for life in lives[:SPANS]) + more
     return (
         f'<svg class="strip" viewBox="0 0 {total} 16" preserveAspectRatio="none" role="img" '
-        f'aria-label="In memory: {text(spans)}">{"".join(bars)}</svg>'
+        f'aria-label="When it is in memory, along the plan">{"".join(bars)}</svg>'
         f'<p class="quiet small">In memory: {links}.</p>'
     )
 
