@@ -47,6 +47,7 @@ def page(lasting_page: Any) -> Any:
 def open_page(page: Any, path: Path, where: str = "") -> None:
     page.goto(path.as_uri() + where)
     page.wait_for_selector("body[data-ready][data-shown]", timeout=60_000)
+    page.wait_for_selector('.remat-matrices[data-rows]:not([data-rows="0"])', state="attached", timeout=20_000)
 
 
 def shown(page: Any, point: int, stage: int, value: int) -> bool:

@@ -163,6 +163,8 @@ def _fork(descriptors: list[int], others: list[int]) -> int | None:
     if process is None:
         os.close(control)
     else:
+        with contextlib.suppress(OSError):  # as the worker does, whoever of the two comes first
+            os.setpgid(process, process)
         os.write(control, b"%d\n" % process)
     return process
 
