@@ -32,16 +32,19 @@ class Standing:
         """Put it beneath what is displayed now."""
         if self._shown is None:
             self._state.observe(self._update, "busy")
+        self._shown = standing_html(self._state)
         self._display(update=False)
 
     def _update(self, change: Any) -> None:
-        if not change["new"] and standing_html(self._state) != self._shown:
-            self._display(update=True)
+        before = self._shown
+        if not change["new"]:
+            self._shown = standing_html(self._state)
+            if self._shown != before:
+                self._display(update=True)
 
     def _display(self, update: bool) -> None:
         from IPython.display import display
 
-        self._shown = standing_html(self._state)
         display({"text/html": self._shown, "text/plain": ""}, raw=True, display_id=self._identity, update=update)
 
 
@@ -61,7 +64,7 @@ def standing_html(state: State) -> str:
         f'<figure style="flex:1 1 0;min-width:0;margin:0"><figcaption style="font-size:12px">{title}</figcaption>'
         f'<img alt="{title}" style="width:100%;height:230px;image-rendering:pixelated" '
         f'src="{png_address(cells, colours)}"></figure>'
-        for title, (cells, colours, _) in zip(TITLES, matrix_pictures(schedule, "light"), strict=True)
+        for title, (cells, colours, _) in zip(TITLES, matrix_pictures(schedule, "light")[0], strict=True)
     )
     memory = _memory(Plan.of(schedule), state.budget)
     return _framed(f'{line}<div style="display:flex;gap:12px">{matrices}</div>{memory}')

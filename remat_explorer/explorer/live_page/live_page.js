@@ -82,7 +82,7 @@ async function begin() {
   const theme = () => (darkness.matches ? "dark" : "light");
   const here = { budget: 0, point: -1, stage: 0, value: 0, playing: false };
   const plotly = loadPlotly();
-  let [clock, settling, drawn] = [0, 0, ""];
+  let [clock, settling, drawn, bits] = [0, 0, "", -1];
 
   const look = { stage: 0, value: 0, theme: theme() };
   const empty = Object.fromEntries([...PARTS, "compared_computed", "compared_kept"].map((name) => [name, NOTHING]));
@@ -92,7 +92,6 @@ async function begin() {
   const band = modelWith({ start: 0, end: 0, colour: "", revision: 0 }, clicked);
   const panel = modelWith({ html: "", label: "The selected value, in words" }, ({ value, stage }) => select(stage, value));
   const bar = modelWith({ stage: 0, stages: 1, playing: false, sentence: "" });
-  const frames = frameStore(matrices);
   const stages = () => (here.point < 0 ? 1 : overview.matrices.frames[here.point][1]);
 
   function select(stage, value) {
@@ -129,7 +128,7 @@ async function begin() {
     if (isLate()) return; // somebody went on meanwhile
     const [texts, said] = chunk[value % overview.chunk];
     explain(one, texts, said[point]);
-    showBits(frames.within(matrices.get("dragged")));
+    showBits();
     await drawFigure(one);
     if (isLate()) return;
     ["start", "end"].forEach((name, i) => band.set(name, one.spans[stage][i]));
@@ -147,8 +146,12 @@ async function begin() {
     bar.set("sentence", one.stages[here.stage].sentence);
   }
 
-  function showBits(frame) {
-    if (frame === null || graph.get("R") === frame.runs) return;
+  async function showBits() {
+    const point = here.point;
+    if (at("model").hidden || bits === point) return;
+    bits = point;
+    const frame = await unpackFrame(overview.matrices.frames[point]);
+    if (bits !== point) return;
     graph.set("stages", frame.rows);
     graph.set("S", frame.S);
     graph.set("R", frame.runs);
@@ -207,6 +210,7 @@ async function begin() {
       at(other).hidden = other !== name;
       at(`show-${other}`).setAttribute("aria-pressed", String(other === name));
     }
+    showBits();
   }
 
   slider.on("change:dragged", () => slider.get("dragged") && setBudget(slider.get("dragged")));
@@ -227,11 +231,10 @@ async function begin() {
   addEventListener("hashchange", lookThere);
 
   retheme();
-  await frames.load();
   const modules = { budget: slider, bar, matrices, model: graph, panel, band };
   for (const [name, model] of Object.entries(modules)) MODULES[name].render({ model, el: at(name) });
-  showPicture("matrices");
   lookThere();
+  showPicture("matrices");
   new ResizeObserver(() => show()).observe(at("figure"));
   await plotly;
   document.body.dataset.ready = "yes";

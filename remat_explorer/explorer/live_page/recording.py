@@ -121,8 +121,9 @@ class Recording:
     def points(self) -> Iterator[dict[str, Any]]:
         """For each point of the curve: its figure, where its stages are in it, and what is said of the stages."""
         for point, (schedule, _) in zip(self.shown, self.scheduled, strict=True):
-            scene, light, units = self._figure(point, schedule, "light")
-            _, dark, _ = self._figure(point, schedule, "dark")
+            scene = PlotsScene()
+            light, units = self._figure(scene, point, schedule, "light")
+            dark, _ = self._figure(scene, point, schedule, "dark")
             yield {
                 "figure": light,
                 "dark": [[list(path), value] for path, value in differences(light, dark)],
@@ -144,21 +145,20 @@ class Recording:
             chunk = range(start, min(start + CHUNK, count))
             yield [_numbered([explanations(*plan, value) for plan in plans]) for value in chunk]
 
-    def _figure(self, point: Solution, schedule: Schedule, theme: Theme) -> tuple[PlotsScene, Any, dict[str, float]]:
+    def _figure(
+        self, scene: PlotsScene, point: Solution, schedule: Schedule, theme: Theme
+    ) -> tuple[Any, dict[str, float]]:
         """Plotly's figure, and the bytes of a unit on the axes of the budget's lines.
 
         The axes reach to the highest budget, so that they are the same for every point.
         """
-        from plotly.graph_objects import Figure
-
-        state, scene = self._state, PlotsScene()
+        state = self._state
         with state.at_once():
             state.theme, state.budget = theme, int(self._highest)
             state.schedule, state.solution = schedule, point
         traces, layout = scene.compose(state)
         units = {axis: state.budget / traces[line][axis][0] for axis, line in BUDGET_LINES.items()}
-        figure = Figure(traces, layout | {"meta": 0, "template": "none"})
-        return scene, with_plain_numbers(json.loads(str(figure.to_json()))), units
+        return plain({"data": traces, "layout": {**layout, "meta": 0}}), units
 
 
 def _numbered(said: list[Any]) -> list[Any]:
@@ -172,20 +172,19 @@ def _numbered(said: list[Any]) -> list[Any]:
     return [list(numbers), points]
 
 
-def with_plain_numbers(entry: Any) -> Any:
-    """Plotly's JSON with its arrays as numbers of five digits, which shrink further than the bytes that it writes.
+def plain(entry: Any) -> Any:
+    """Plotly's traces and layout as JSON has them; of the numbers in arrays, five digits are enough to draw.
 
-    >>> with_plain_numbers({"y": {"dtype": "f8", "bdata": "AAAAAAAA8D9VVVVVVVXVPw=="}})
-    {'y': [1, 0.33333]}
+    >>> plain({"y": np.array([1, 1 / 3]), "domain": (0, 1)})
+    {'y': [1, 0.33333], 'domain': [0, 1]}
     """
-    if isinstance(entry, list):
-        return [with_plain_numbers(part) for part in entry]
-    if not isinstance(entry, dict):
-        return entry
-    if "bdata" not in entry:
-        return {key: with_plain_numbers(part) for key, part in entry.items()}
-    numbers = np.frombuffer(base64.b64decode(entry["bdata"]), entry["dtype"]).tolist()
-    return [int(number) if number == int(number) else float(f"{number:.5g}") for number in numbers]
+    if isinstance(entry, dict):
+        return {key: plain(part) for key, part in entry.items()}
+    if isinstance(entry, list | tuple):
+        return [plain(part) for part in entry]
+    if not isinstance(entry, np.ndarray):
+        return entry.item() if isinstance(entry, np.generic) else entry
+    return [int(number) if number == int(number) else float(f"{number:.5g}") for number in entry.tolist()]
 
 
 def _text(content: bytes) -> str:

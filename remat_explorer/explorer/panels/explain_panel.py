@@ -40,8 +40,8 @@ class ExplainPanel(SidePanel):
 def explanation_html(schedule: Schedule, plan: Plan, explanation: Explanation) -> str:
     """A value in a stage: why, when it is in memory, and the operation that writes it."""
     value, stage = explanation.value, explanation.stage
-    of_value = (schedule_parts(schedule, plan, value, explanation.lives), reason_parts(schedule, explanation))
-    parts = dict(zip(OF_SCHEDULE + OF_REASON, sum(of_value, ()), strict=True))
+    texts = (*schedule_parts(schedule, plan, value, explanation.lives), *reason_parts(schedule, explanation))
+    parts = dict(zip(OF_SCHEDULE + OF_REASON, texts, strict=True))
     return filled(value_template(schedule, value), parts | stage_parts(schedule, plan, stage))
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 LEVELS = 254  # shades of memory; with the one for empty cells and a black one, a PNG's palette is full
 TITLES = ("R: computed in the stage", "S: retained into the stage", "U: memory in use (predicted)")
 
+Picture = tuple[np.ndarray, Sequence[str], str]  # the index of each cell's colour, the colours, what a column is
+
 
 def schedule_images(schedule: Schedule, theme: Theme = "light") -> Figure:
     """What each stage computes, what it starts with, and the memory in use, one pixel per cell.
@@ -40,8 +42,8 @@ def schedule_images(schedule: Schedule, theme: Theme = "light") -> Figure:
     from plotly.subplots import make_subplots
 
     colours = palette(theme)
-    pictures = matrix_pictures(schedule, theme)
-    (computed, kinds, _), largest = pictures[0], _largest(schedule)
+    pictures, largest = matrix_pictures(schedule, theme)
+    computed, kinds, _ = pictures[0]
     figure = make_subplots(rows=1, cols=3, shared_yaxes=True, horizontal_spacing=0.02, subplot_titles=TITLES)
     for column, (cells, shown, across) in enumerate(pictures, start=1):
         figure.add_trace(matrix_image(cells, shown, TITLES[column - 1][0], across), 1, column)
@@ -58,21 +60,16 @@ def schedule_images(schedule: Schedule, theme: Theme = "light") -> Figure:
     return figure
 
 
-def matrix_pictures(schedule: Schedule, theme: Theme) -> tuple[tuple[np.ndarray, Sequence[str], str], ...]:
-    """R, S and U: the index of each cell's colour, the colours, and what a column is."""
+def matrix_pictures(schedule: Schedule, theme: Theme) -> tuple[tuple[Picture, Picture, Picture], float]:
+    """R, S and U, and the largest memory in U in bytes."""
     colours = palette(theme)
     U = memory_in_stages(schedule)
-    levels = np.where(U.mask, 0, 1 + np.rint(U.data / _largest(schedule) * (LEVELS - 1)).astype(int))
+    largest = max(float(U.max()), 1.0)
+    levels = np.where(U.mask, 0, 1 + np.rint(U.data / largest * (LEVELS - 1)).astype(int))
     kinds = (colours.empty, colours.forward, colours.backward, colours.recompute)
-    return (
-        (computation_kinds(schedule), kinds, "operation"),
-        (schedule.S, (colours.empty, colours.kept), "value"),
-        (levels, [colours.empty, *shades(colours.scale, LEVELS)], "operation"),
-    )
-
-
-def _largest(schedule: Schedule) -> float:
-    return max(float(memory_in_stages(schedule).max()), 1.0)
+    R = (computation_kinds(schedule), kinds, "operation")
+    S = (schedule.S, (colours.empty, colours.kept), "value")
+    return (R, S, (levels, (colours.empty, *shades(colours.scale, LEVELS)), "operation")), largest
 
 
 def _scale(go: Any, scale: tuple[str, ...], largest: float) -> Any:

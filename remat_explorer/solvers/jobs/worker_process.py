@@ -58,12 +58,11 @@ class WorkerProcess:
 
     def _started(self, module: str, ahead: bool) -> subprocess.Popen[str]:
         arguments, passed = ["ahead"] if ahead else [], []
-        if ahead and CAN_FORK:
-            self._requests, theirs = socket.socketpair()
-            arguments, passed = ["ahead", str(theirs.fileno())], [theirs]
         with contextlib.ExitStack() as given:
-            for end in passed:
-                given.enter_context(end)
+            if ahead and CAN_FORK:
+                self._requests, theirs = socket.socketpair()
+                passed = [given.enter_context(theirs).fileno()]
+                arguments.append(str(passed[0]))
             return subprocess.Popen(
                 python_command("-m", module, *arguments),
                 stdin=subprocess.PIPE,
@@ -73,7 +72,7 @@ class WorkerProcess:
                 encoding="utf-8",
                 env=self.environment,
                 process_group=0,
-                pass_fds=[end.fileno() for end in passed],
+                pass_fds=passed,
             )
 
     def _forked(self, parent: WorkerProcess) -> ForkedProcess:
