@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import hashlib
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
@@ -56,10 +57,46 @@ def data(identity: str, entry: Any) -> str:
     return f'<script type="application/json" id="{identity}">{text}</script>'
 
 
-def packed(identity: str, file_name: str, text: str) -> str:
-    """A file inside of the page, compressed, which the page's script unpacks and offers for download.
+def packed(identity: str, text: str, file_name: str = "") -> str:
+    """A text inside of the page, compressed, which `unpacking.js` unpacks; as a file it is offered for download.
 
     Matrices as digits shrink to a fiftieth.
     """
     content = base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode("ascii")
-    return f'<script type="application/gzip" id="{identity}" data-name="{escape(file_name)}">{content}</script>'
+    name = f' data-name="{escape(file_name)}"' if file_name else ""
+    return f'<script type="application/gzip" id="{identity}"{name}>{content}</script>'
+
+
+def whole_page(title: str, style: str, body: str, scripts: Sequence[str], allowed: Sequence[str] = ()) -> str:
+    """A page that needs nothing beside it; nothing else may run in it than its scripts.
+
+    Args:
+        title: as text.
+        style: its CSS.
+        body: its HTML, in which ``scripts`` come last.
+        scripts: its JavaScript.
+        allowed: scripts that these put into the page.
+    """
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy([*scripts, *allowed])}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" '
+        f'content="light dark"><link rel="icon" href="data:,"><title>{escape(title)}</title>'
+        f"<style>{style}</style></head><body>{body}"
+        + "".join(f"<script>{script}</script>" for script in scripts)
+        + "</body></html>\n"
+    )
+
+
+def policy(scripts: Sequence[str]) -> str:
+    """A Content-Security-Policy for a page with these scripts: they run, no others do, and nothing is fetched.
+
+    >>> policy(["1"])[:78]
+    "default-src 'none'; script-src 'sha256-a4ayc/80/OGda4BO/1o/V0etpOqiLx1JwB5S3be"
+    """
+    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    return (
+        f"default-src 'none'; script-src {allowed}; "
+        "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from remat_explorer.documents import write_text
 from remat_explorer.report.contents import Origin, ReportContents
+from remat_explorer.report.html import whole_page
 from remat_explorer.report.implementations import implementations
 from remat_explorer.report.peak import peak
 from remat_explorer.report.schedule import comparison, curve, matrices, model, search, timeline
@@ -86,32 +85,17 @@ def page(contents: ReportContents) -> str:
     shown = [(title, body) for title, section in SECTIONS if (body := section(contents))]
     contents_list = "".join(f'<a href="#{_identity(title)}">{title}</a>' for title, _ in shown)
     sections = "".join(f'<section id="{_identity(title)}"><h2>{title}</h2>{body}</section>' for title, body in shown)
-    scripts = [get_plotlyjs(), (HERE / "report.js").read_text(encoding="utf-8")]
-    heading = escape(f"{contents.name}: rematerialization report")
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy(scripts)}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" '
-        f'content="light dark"><link rel="icon" href="data:,"><title>{heading}</title>'
-        f"<style>{(HERE / 'report.css').read_text(encoding='utf-8')}</style></head><body><header><h1>{heading}</h1>"
-        f"<nav>{contents_list}</nav></header><main>{sections}</main>"
-        + "".join(f"<script>{script}</script>" for script in scripts)
-        + "</body></html>\n"
+    heading = f"{contents.name}: rematerialization report"
+    return whole_page(
+        heading,
+        _read("report.css"),
+        f"<header><h1>{escape(heading)}</h1><nav>{contents_list}</nav></header><main>{sections}</main>",
+        [get_plotlyjs(), _read("report.js") + _read("unpacking.js")],
     )
 
 
-def policy(scripts: Sequence[str]) -> str:
-    """A Content-Security-Policy for a page with these scripts: they run, no others do, and nothing is fetched.
-
-    >>> policy(["1"])[:78]
-    "default-src 'none'; script-src 'sha256-a4ayc/80/OGda4BO/1o/V0etpOqiLx1JwB5S3be"
-    """
-    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
-    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
-    return (
-        f"default-src 'none'; script-src {allowed}; "
-        "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
-    )
+def _read(name: str) -> str:
+    return (HERE / name).read_text(encoding="utf-8")
 
 
 def _identity(title: str) -> str:

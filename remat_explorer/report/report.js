@@ -37,13 +37,6 @@ function drawAll(isDark) {
   }
 }
 
-async function unpacked(id) {
-  const packed = document.getElementById(id).textContent;
-  const bytes = Uint8Array.from(atob(packed), (character) => character.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return new Response(stream).text();
-}
-
 function offerFiles() {
   for (const link of document.querySelectorAll("a[data-file]")) {
     link.addEventListener("click", async (event) => {

@@ -26,8 +26,8 @@ def usage(contents: ReportContents) -> str:
         paragraph(words)
         + f"<p>{links}</p>"
         + code(program(contents))
-        + packed("graph-file", graph, dump_graph(contents.graph) + "\n")
-        + packed("solution-file", solution, document + "\n")
+        + packed("graph-file", dump_graph(contents.graph) + "\n", graph)
+        + packed("solution-file", document + "\n", solution)
     )
 
 

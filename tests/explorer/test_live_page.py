@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import re
 import zlib
@@ -44,8 +45,8 @@ def recording(frontier: rx.Frontier) -> Recording:
 
 def opened(path: Path) -> dict[str, Any]:
     """The documents in a page, by their identities."""
-    found = re.findall(r'<script type="text/plain" id="([\w-]+)">([^<]*)</script>', path.read_text("utf-8"))
-    texts = {name: zlib.decompress(base64.b64decode(content)) for name, content in found if name != "plotly"}
+    found = re.findall(r'<script type="application/gzip" id="([\w-]+)">([^<]*)</script>', path.read_text("utf-8"))
+    texts = {name: gzip.decompress(base64.b64decode(content)) for name, content in found if name != "plotly"}
     return {name: json.loads(text) for name, text in texts.items()}
 
 

@@ -5,24 +5,18 @@ const PLAYED = 250; // milliseconds of a stage
 const PLACE = /\ue000(\w+)\ue001/g;
 
 const at = (id) => document.getElementById(id);
-const bytesOf64 = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
-
-async function inflated(id) {
-  const stream = new Blob([bytesOf64(at(id).textContent)]).stream().pipeThrough(new DecompressionStream("deflate"));
-  return new Response(stream).text();
-}
 
 // Documents in the page are unpacked when they are first needed.
 const documents = new Map();
 function opened(id) {
-  if (!documents.has(id)) documents.set(id, inflated(id).then(JSON.parse));
+  if (!documents.has(id)) documents.set(id, unpacked(id).then(JSON.parse));
   return documents.get(id);
 }
 
 // plotly is packed, too; the page's policy knows it by its hash.
 async function loadPlotly() {
   const script = document.createElement("script");
-  script.textContent = await inflated("plotly");
+  script.textContent = await unpacked("plotly");
   document.head.append(script);
 }
 

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import base64
+import json
 import re
-import zlib
 from collections.abc import Callable
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from remat_explorer.documents import write_text
 from remat_explorer.explorer.controls.budget_view import BudgetSlider
-from remat_explorer.explorer.live_page.recording import Recording, packed
+from remat_explorer.explorer.live_page.recording import Recording
 from remat_explorer.explorer.matrices.matrices import Matrices
 from remat_explorer.explorer.model_graph.model_view import ModelGraph
-from remat_explorer.report.page import policy
+from remat_explorer.report.html import packed, whole_page
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import Frontier, minimum_budget, solve
 from remat_explorer.solvers.sweeps.joining import joined
 
-HERE = Path(__file__).parent
-EXPLORER = HERE.parent
+EXPLORER = Path(__file__).parents[1]
 EXPORT = re.compile(r"^export default \{ render \};$", re.MULTILINE)
+OWN = ("quantities.js", "matrices/matrix_frames.js", "../report/unpacking.js", "live_page/live_page.js")
 STYLES = (
     "explorer.css",
     "controls/budget.css",
@@ -58,37 +58,34 @@ def write_live_page(
     if not frontier.points:
         frontier = joined(frontier.graph, frontier, [keep_all])
     recording = Recording(frontier, minimum_budget(frontier.graph), keep_all.peak)
-    documents = {"overview": packed(recording.overview())}
+    documents = {"overview": recording.overview()}
     count = len(recording.shown)
     for i, point in enumerate(recording.points()):
-        documents[f"point-{i}"] = packed(point)
+        documents[f"point-{i}"] = point
         if on_progress is not None:
             on_progress(i + 1, count)
-    documents |= {f"values-{i}": packed(values) for i, values in enumerate(recording.values())}
+    documents |= {f"values-{i}": values for i, values in enumerate(recording.values())}
     return write_text(path, page(recording.title, documents))
 
 
-def page(title: str, documents: dict[str, str]) -> str:
+def page(title: str, documents: dict[str, Any]) -> str:
     """The page as HTML; nothing else may run than its own script and plotly's, and nothing is fetched.
 
     Args:
         title: the model's name.
-        documents: zlib streams in base64, by their identities.
+        documents: what its script opens, by their identities.
     """
     from plotly.offline import get_plotlyjs
 
-    plotly, script = get_plotlyjs(), page_script()
-    documents = documents | {"plotly": base64.b64encode(zlib.compress(plotly.encode(), 9)).decode("ascii")}
-    style = "".join((EXPLORER / name).read_text(encoding="utf-8") for name in STYLES)
-    kept = "".join(f'<script type="text/plain" id="{name}">{content}</script>' for name, content in documents.items())
-    heading = escape(title)
-    body = (HERE / "live_page.html").read_text(encoding="utf-8").replace("TITLE", heading)
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy([plotly, script])}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" '
-        f'content="light dark"><link rel="icon" href="data:,"><title>{heading}: rematerialization</title>'
-        f"<style>{style}</style></head>{body}{kept}<script>{script}</script></html>\n"
+    plotly = get_plotlyjs()
+    kept = [packed(name, json.dumps(document, separators=(",", ":"))) for name, document in documents.items()]
+    body = _read("live_page/live_page.html").replace("TITLE", escape(title))
+    return whole_page(
+        f"{title}: rematerialization",
+        "".join(map(_read, STYLES)),
+        "".join([body, *kept, packed("plotly", plotly)]),
+        [page_script()],
+        [plotly],
     )
 
 
@@ -106,7 +103,7 @@ def page_script() -> str:
     for name, source in modules.items():
         inside = EXPORT.sub("return { render };", str(source))
         rooms.append(f"MODULES.{name} = (() => {{\n{inside}\n}})();")
-    own = "".join(_read(name) for name in ("quantities.js", "matrices/matrix_frames.js", "live_page/live_page.js"))
+    own = "".join(map(_read, OWN))
     return "\n".join(['"use strict";', "const MODULES = {};", *rooms, f"(() => {{\n{own}\n}})();"])
 
 

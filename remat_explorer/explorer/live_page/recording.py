@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
-import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, astuple
 from typing import Any
@@ -189,8 +187,3 @@ def plain(entry: Any) -> Any:
 
 def _text(content: bytes) -> str:
     return base64.b64encode(content).decode("ascii")
-
-
-def packed(document: Any) -> str:
-    """A JSON document as a zlib stream, in base64."""
-    return _text(zlib.compress(json.dumps(document, separators=(",", ":")).encode(), 9))
