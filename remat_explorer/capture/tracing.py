@@ -21,6 +21,7 @@ from torch.fx import GraphModule
 
 from remat_explorer.capture.alternatives.registry import add_alternatives
 from remat_explorer.capture.cuda.target import CudaTarget
+from remat_explorer.capture.generated_sources import sources_dropped, with_its_source
 from remat_explorer.capture.joint.assumptions import Assumptions
 from remat_explorer.capture.joint.cleaning import clean, results_of
 from remat_explorer.capture.joint.explain import explain_result, explained
@@ -51,6 +52,7 @@ from remat_explorer.errors import CaptureError
 SMALL_BUFFER = 64 * 1024  # bytes of a new buffer content that may be computed after the plan instead of in it
 
 
+@sources_dropped()
 def trace(
     model: nn.Module,
     args: tuple[Any, ...],
@@ -103,7 +105,7 @@ def trace(
         step.returned,
         _unnumbered(prologue, storages),
         _unnumbered(epilogue, storages),
-        joint.module,
+        with_its_source(joint.module),
         storages.fakes,
         in_place_bodies(storages, number),
         bodies_of_choices(storages, number),

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
+from remat_explorer.capture.generated_sources import with_its_source
 from remat_explorer.capture.operations.program import Body, Program, Registers, Result
 from remat_explorer.errors import ExecutionError
 from remat_explorer.plan import Compute, Plan
@@ -93,7 +94,7 @@ class Halves:
         later = tuple(node for node in residents_of(program) if node in needed)
         saved = Saved(tuple(n for n in needed if n not in {*residents, *tangents}), tuple(forward.states))
         forward.output(early, [*(forward.nodes[node] for node in saved.nodes), *forward.states.values()])
-        module = GraphModule(nn.Module(), forward.graph)
+        module = with_its_source(GraphModule(nn.Module(), forward.graph))
         return Halves(plan, program, device, cut, module, early, late, residents, later, saved)
 
     def forward(self, registers: Registers) -> tuple[list[torch.Tensor], list[Any]]:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Node
 
+from remat_explorer.capture.generated_sources import with_its_source
 from remat_explorer.capture.operations.program import Result
 from remat_explorer.runtime.emission import Emission
 
@@ -65,7 +66,7 @@ class BackwardHalf:
         emission.statements(cut, len(emission.plan.statements))
         emission.output(results)
         reads = frozenset(node for node, source in sources.items() if source.users)
-        return BackwardHalf(GraphModule(nn.Module(), emission.graph), tuple(residents), reads)
+        return BackwardHalf(with_its_source(GraphModule(nn.Module(), emission.graph)), tuple(residents), reads)
 
     def run(self, residents: Mapping[Node, torch.Tensor | None], saved: list[Any]) -> Sequence[torch.Tensor | None]:
         """The results.

@@ -19,6 +19,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._inductor.custom_graph_pass import CustomRuntimeEstimator
 from torch.fx import GraphModule
 
+from remat_explorer.capture.generated_sources import sources_dropped, with_its_source
 from remat_explorer.capture.joint.cleaning import results_of
 from remat_explorer.errors import ExecutionError, UnknownNameError
 
@@ -50,6 +51,7 @@ def partition(module: GraphModule, budget: float, solver: str = "dp") -> tuple[t
     return forward, backward
 
 
+@sources_dropped()
 def partitioned(
     module: GraphModule,
     forward_results: int,
@@ -80,7 +82,8 @@ def partitioned(
     with config.patch(settings), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # torch's, about its own code
         joint = copy.deepcopy(module)
-        return min_cut_rematerialization_partition(joint, inputs, num_fwd_outputs=forward_results)
+        forward, backward = min_cut_rematerialization_partition(joint, inputs, num_fwd_outputs=forward_results)
+    return with_its_source(forward), with_its_source(backward)
 
 
 def require_share(budget: float) -> None:

@@ -1,0 +1,64 @@
+"""What torch.fx keeps of generated code goes with the module whose code it is."""
+
+import gc
+import linecache
+
+import torch
+from torch import nn
+from torch.fx import GraphModule, graph_module
+
+import remat_explorer as rx
+from remat_explorer.capture.generated_sources import sources_dropped, with_its_source
+from remat_explorer.capture.tracing import trace
+
+
+def _empty() -> GraphModule:
+    return GraphModule({}, torch.fx.Graph())
+
+
+def _sources() -> set[str]:
+    """Names of generated sources that are kept, by torch.fx or by linecache."""
+    gc.collect()
+    return set(graph_module._loader.eval_cache) | {name for name in linecache.cache if "eval_with_key" in name}
+
+
+def _use(model: nn.Module, x: torch.Tensor) -> None:
+    solution = rx.solve(rx.capture(model, (x,)), "100%", time_limit=5)
+    rx.measure(solution, model, (x,), repeats=1)
+    trained = rx.rematerialize(model, (x,), budget="100%")
+    trained(x).sum().backward()
+    rx.solve(solution.graph, "100%", strategy="pytorch-budget")
+
+
+def test_a_process_that_captures_and_measures_keeps_no_source() -> None:
+    model, x = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh()), torch.randn(4, 8)
+    _use(model, x)  # what is kept once: a program is cached while its model lives
+    before = _sources()
+    for _ in range(3):
+        _use(model, x)
+    assert len(_sources() - before) == 0
+
+
+def test_the_source_of_a_program_can_be_read_while_it_lives() -> None:
+    program = trace(nn.Sequential(nn.Linear(8, 8), nn.Tanh()), (torch.randn(4, 8),))
+    name = type(program.module).forward.__code__.co_filename
+    assert any("tanh_backward" in line for line in linecache.getlines(name))
+    del program
+    gc.collect()
+    assert not linecache.getlines(name)
+
+
+def test_sources_made_before_are_left_and_an_error_drops_those_of_the_trace() -> None:
+    mine = _empty()
+    name = type(mine).forward.__code__.co_filename
+    before = _sources()
+    try:
+        with sources_dropped():
+            mine.recompile()
+            kept, lost = with_its_source(_empty()), _empty()
+            raise ZeroDivisionError
+    except ZeroDivisionError:
+        pass
+    assert linecache.getlines(name)
+    assert _sources() - before == {type(kept).forward.__code__.co_filename}
+    assert not linecache.getlines(type(lost).forward.__code__.co_filename)
