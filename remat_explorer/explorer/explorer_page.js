@@ -25,6 +25,15 @@ function named(explorer) {
   }
 }
 
+// Parts of the explorer keep their keys from the notebook, but not those with Ctrl or Cmd, such as Ctrl+S to save.
+function passOn(event, explorer) {
+  if (!event.ctrlKey && !event.metaKey) return;
+  const keeper = event.target.closest?.("[data-lm-suppress-shortcuts]");
+  if (!keeper || !explorer.contains(keeper)) return;
+  keeper.removeAttribute("data-lm-suppress-shortcuts");
+  setTimeout(() => keeper.setAttribute("data-lm-suppress-shortcuts", "true"));
+}
+
 function render({ model, el }) {
   const banner = document.createElement("div");
   banner.className = "remat-gone";
@@ -34,6 +43,8 @@ function render({ model, el }) {
   const changes = new MutationObserver(() => named(explorer));
   // the explorer's own view hears of its kernel beside this one, before or after
   const told = () => setTimeout(() => explorer && kernelTold(explorer, el, banner));
+  const pressed = (event) => explorer && passOn(event, explorer);
+  window.addEventListener("keydown", pressed, true); // before the notebook looks at the attribute
   model.on("comm_live_update", told);
   const waiting = setInterval(() => {
     explorer = el.closest(".remat-explorer");
@@ -44,6 +55,7 @@ function render({ model, el }) {
   }, 100);
   return () => {
     model.off("comm_live_update", told);
+    window.removeEventListener("keydown", pressed, true);
     clearInterval(waiting);
     changes.disconnect();
   };

@@ -1,4 +1,4 @@
-"""JupyterLab in Chromium: serve a folder, open a notebook, run its cells. Nothing here leaves 127.0.0.1."""
+"""JupyterLab or Notebook 7 in Chromium: serve a folder, open a notebook, run its cells. All stays on 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def write_notebook(path: Path, cells: Sequence[str]) -> None:
 
 
 @contextmanager
-def serve(folder: Path, dark: bool = False) -> Iterator[str]:
-    """JupyterLab on ``folder`` with settings of its own; yields its address."""
+def serve(folder: Path, dark: bool = False, program: str = "jupyterlab") -> Iterator[str]:
+    """JupyterLab, or another ``program`` (notebook), on ``folder`` with settings of its own; yields its address."""
     root = folder / "root"
     root.mkdir(exist_ok=True)
     environment = dict(os.environ)
@@ -51,9 +51,9 @@ def serve(folder: Path, dark: bool = False) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={port}"]
-    command += ["--ServerApp.port_retries=0", "--IdentityProvider.token=", "--LabApp.expose_app_in_browser=True"]
-    command += [f"--ServerApp.root_dir={root}"]
+    command = [sys.executable, "-m", program, "--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={port}"]
+    command += ["--ServerApp.port_retries=0", "--IdentityProvider.token=", f"--ServerApp.root_dir={root}"]
+    command += [f"--{app}.expose_app_in_browser=True" for app in ("LabApp", "JupyterNotebookApp")]
     with (folder / "lab.log").open("w") as log:
         server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
         try:
@@ -116,9 +116,9 @@ def outside(address: str) -> bool:
     return not address.startswith(LOCAL)
 
 
-def open_notebook(page: Any, address: str, name: str) -> None:
-    """Open a notebook and wait until its kernel has really answered."""
-    page.goto(f"{address}/doc/tree/{name}?reset")
+def open_notebook(page: Any, address: str, name: str, place: str = "doc/tree") -> None:
+    """Open a notebook, which Notebook 7 has in the ``place`` notebooks, and wait until its kernel has answered."""
+    page.goto(f"{address}/{place}/{name}?reset")
     page.wait_for_function(  # not an async one: its promise would count as true
         """() => {
             const widget = window.jupyterapp && window.jupyterapp.shell.currentWidget;
