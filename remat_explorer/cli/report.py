@@ -106,11 +106,11 @@ def _swept(options: argparse.Namespace, graph: Graph) -> Frontier:
 
 def _write_page(options: argparse.Namespace, solution: rx.Solution, frontier: Frontier | None) -> Path:
     """The live page of the curve with the solution on it, or of the solution alone."""
-    from remat_explorer.explorer.live_page import write_live_page
+    from remat_explorer.explorer.live_page import live_page
     from remat_explorer.report.contents import ReportContents
 
     curve = ReportContents(solution, frontier=frontier).curve or solution
-    path = write_live_page(curve, options.output, on_progress=_counting(options, "writing the page: point"))
+    path = live_page(curve, on_progress=_counting(options, "writing the page: point")).save(options.output)
     say(options, "")
     return path
 

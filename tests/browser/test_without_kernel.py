@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.browser.explorer_page import ON_SCREEN, await_idle, show
-from tests.browser.lab import open_notebook, run_cell, save
+from tests.browser.lab import open_notebook, run_cell, save, write_notebook
 
 pytestmark = pytest.mark.browser
 
@@ -45,4 +45,26 @@ def test_a_saved_notebook_shows_how_the_explorer_stood(lab: tuple[str, Path], pa
     assert "Best known within 4 B" in words
     assert "model not found" not in words
     assert "Traceback" not in words
+    page.context.set_offline(False)
+
+
+def test_the_live_page_of_a_notebook_works_in_what_nbconvert_makes_of_it(page: Any, tmp_path: Path) -> None:
+    notebook = tmp_path / "curve.ipynb"
+    write_notebook(notebook, ["import remat_explorer as rx\nrx.sweep(rx.linear(8), budgets=[3, 5, 10]).page()"])
+    command = [sys.executable, "-m", "nbconvert", "--to", "html", "--execute", str(notebook)]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    page.context.set_offline(True)
+    page.goto(notebook.with_suffix(".html").as_uri())
+    frame = page.frame_locator("iframe")
+    frame.locator("body[data-ready][data-shown]").wait_for(timeout=60_000)
+    frame.locator("#budget input").evaluate(
+        "s => { s.value = s.min; s.dispatchEvent(new Event('input', {bubbles: true})); }"
+    )
+    frame.locator('#said:has-text("Best known within 3 B: overhead +164.7 %, optimal (proven)")').wait_for()
+    frame.locator(".remat-matrices").focus()
+    page.keyboard.press("ArrowDown")
+    frame.locator('body[data-shown^="0 1 "]').wait_for()
+    assert not frame.locator("#copy").is_visible()  # a frame has no address
+    assert "it needs no kernel" in page.inner_text("body")
+    assert page.failures == []
     page.context.set_offline(False)

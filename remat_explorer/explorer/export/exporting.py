@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from remat_explorer.errors import RematError, UnknownNameError
-from remat_explorer.explorer.live_page import write_live_page
+from remat_explorer.explorer.live_page import live_page
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.begin_sizes import BEGIN
 from remat_explorer.quantities import format_bytes
@@ -90,7 +90,7 @@ def _write_sweep(state: State, path: Path) -> None:
 
 def _write_page(state: State, path: Path) -> None:
     if state.frontier is not None:
-        write_live_page(state.frontier, path)
+        live_page(state.frontier).save(path)
 
 
 def _write_trace(state: State, path: Path) -> None:

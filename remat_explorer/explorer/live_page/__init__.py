@@ -1,7 +1,7 @@
-"""The explorer without a kernel: one file in which a curve that was computed can be explored."""
+"""The explorer without a kernel: one page in which a curve that was computed can be explored."""
 
 from __future__ import annotations
 
-from remat_explorer.explorer.live_page.page import write_live_page
+from remat_explorer.explorer.live_page.page import LivePage, live_page
 
-__all__ = ["write_live_page"]
+__all__ = ["LivePage", "live_page"]

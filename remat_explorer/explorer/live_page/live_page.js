@@ -4,6 +4,8 @@ const SETTLE = 60; // milliseconds without a move before the figure is drawn, wh
 const PLAYED = 250; // milliseconds of a stage
 const PLACE = /\ue000(\w+)\ue001/g;
 
+const EMBEDDED = location.protocol === "about:"; // in a notebook's frame, which has no address
+
 const at = (id) => document.getElementById(id);
 
 // Documents in the page are unpacked when they are first needed.
@@ -183,6 +185,7 @@ async function begin() {
   }
 
   function remember() {
+    if (EMBEDDED) return;
     const share = ((100 * here.budget) / range.checkpoint_all).toFixed(3);
     history.replaceState(null, "", `#budget=${share}%25&stage=${here.stage}&value=${here.value}`);
   }
@@ -217,6 +220,7 @@ async function begin() {
   }))
     for (const model of [matrices, graph, bar]) model.on(`change:${name}`, () => follow(model));
   for (const name of ["matrices", "model"]) at(`show-${name}`).addEventListener("click", () => showPicture(name));
+  at("copy").hidden = EMBEDDED;
   at("copy").addEventListener("click", async () => {
     await navigator.clipboard.writeText(location.href);
     at("copy").textContent = "Copied";

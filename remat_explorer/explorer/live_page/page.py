@@ -14,6 +14,7 @@ from remat_explorer.explorer.controls.budget_view import BudgetSlider
 from remat_explorer.explorer.live_page.recording import Recording
 from remat_explorer.explorer.matrices.matrices import Matrices
 from remat_explorer.explorer.model_graph.model_view import ModelGraph
+from remat_explorer.quantities import format_bytes
 from remat_explorer.report.html import packed, whole_page
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import Frontier, minimum_budget, solve
@@ -22,6 +23,7 @@ from remat_explorer.solvers.sweeps.joining import joined
 EXPLORER = Path(__file__).parents[1]
 EXPORT = re.compile(r"^export default \{ render \};$", re.MULTILINE)
 OWN = ("quantities.js", "matrices/matrix_frames.js", "../report/unpacking.js", "live_page/live_page.js")
+HEIGHT = 1000  # pixels of the page's frame in a notebook
 STYLES = (
     "explorer.css",
     "controls/budget.css",
@@ -33,24 +35,45 @@ STYLES = (
 )
 
 
-def write_live_page(
-    shown: Frontier | Solution, path: str | Path, *, on_progress: Callable[[int, int], None] | None = None
-) -> Path:
-    """Write one HTML file, atomically, in which a trade-off curve is explored without Python and without a network.
+class LivePage:
+    """The live page of a curve, for a notebook whose readers may have no kernel, or for a file.
+
+    Args:
+        title: the model's name.
+        text: the page as HTML.
+    """
+
+    def __init__(self, title: str, text: str) -> None:
+        self.title, self.text = title, text
+
+    def __repr__(self) -> str:
+        return f"the live page of {self.title}, {format_bytes(len(self.text))}"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """The page in a frame of its own, and a line for places that show no frames."""
+        said = f"The live page of {escape(self.title)}: it needs no kernel, only a place that runs scripts."
+        frame = f'<iframe title="{escape(self.title)}, explored" sandbox="allow-scripts" srcdoc="{escape(self.text)}"'
+        style = f"width:100%;height:{HEIGHT}px;border:0"
+        return {"text/html": f'<p>{said}</p>{frame} style="{style}"></iframe>', "text/plain": repr(self)}
+
+    def save(self, path: str | Path) -> Path:
+        """Write the page, atomically; what is there is replaced.
+
+        Raises:
+            FileError: if the folder does not exist or cannot be written.
+        """
+        return write_text(path, self.text)
+
+
+def live_page(shown: Frontier | Solution, *, on_progress: Callable[[int, int], None] | None = None) -> LivePage:
+    """A page in which a trade-off curve is explored without Python and without a network.
 
     The budget slider, the matrices, the timeline, the curve, the model and the explanations work as in the explorer,
     on the schedules that were computed.
 
     Args:
         shown: the curve, as `remat_explorer.sweep` gives it; of a solution, it and the schedule that keeps everything.
-        path: where to write it; what is there is replaced.
-        on_progress: called with how many points of the curve are written, and how many there are.
-
-    Returns:
-        ``path``.
-
-    Raises:
-        OSError: if the folder does not exist or cannot be written.
+        on_progress: called with how many points of the curve are in it, and how many there are.
     """
     keep_all = solve(shown.graph, "100%", "checkpoint-all")
     assert keep_all.peak is not None
@@ -65,7 +88,7 @@ def write_live_page(
         if on_progress is not None:
             on_progress(i + 1, count)
     documents |= {f"values-{i}": values for i, values in enumerate(recording.values())}
-    return write_text(path, page(recording.title, documents))
+    return LivePage(recording.title, page(recording.title, documents))
 
 
 def page(title: str, documents: dict[str, Any]) -> str:

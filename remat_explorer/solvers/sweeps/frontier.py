@@ -114,14 +114,20 @@ class Frontier:
         """Write the sweep file atomically."""
         return write_json(path, self.to_document())
 
+    def page(self) -> Any:
+        """A page in which the curve can be explored without Python and without a network.
+
+        Shown in a notebook, it stays there for readers without a kernel; `save_page` writes it into a file.
+        """
+        return importlib.import_module("remat_explorer.explorer.live_page").live_page(self)  # a face
+
     def save_page(self, path: str | Path) -> Path:
-        """Write one HTML file in which the curve can be explored without Python and without a network.
+        """Write `page` into one HTML file.
 
         Raises:
             FileError: if the file cannot be written.
         """
-        page = importlib.import_module("remat_explorer.explorer.live_page")  # faces are loaded when one asks for them
-        return page.write_live_page(self, path)
+        return self.page().save(path)
 
     @staticmethod
     def load(path: str | Path, graph: Graph) -> Frontier:
