@@ -110,7 +110,7 @@ def _write_page(options: argparse.Namespace, solution: rx.Solution, frontier: Fr
     from remat_explorer.report.contents import ReportContents
 
     curve = ReportContents(solution, frontier=frontier).curve or solution
-    path = live_page(curve, on_progress=_counting(options, "writing the page: point")).save(options.output)
+    path = live_page(curve, on_progress=_counting(options, "writing the page: part")).save(options.output)
     say(options, "")
     return path
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import html
 import json
 import re
 import zlib
@@ -15,6 +16,7 @@ import pytest
 
 import remat_explorer as rx
 from remat_explorer.explanations import explain_value
+from remat_explorer.explorer.live_page import live_page
 from remat_explorer.explorer.live_page.explanations import explanations
 from remat_explorer.explorer.live_page.recording import Recording
 from remat_explorer.explorer.matrices.matrix_cells import MatrixCells
@@ -124,6 +126,22 @@ def test_a_page_of_a_solution_has_it_and_keeping_everything(tmp_path: Path) -> N
     for parts, reasons in points:
         assert '<svg class="strip"' in texts[parts[0]]
         assert 'class="reason computed"' in texts[reasons[0][1]]
+
+
+def test_progress_counts_every_part_of_the_page(frontier: rx.Frontier) -> None:
+    parts: list[tuple[int, int]] = []
+    page = live_page(frontier, on_progress=lambda done, total: parts.append((done, total)))
+    assert parts == [(i + 1, 6) for i in range(6)]  # four points, and 17 values by sixteen
+    assert page.text.count('<script type="application/gzip"') == 1 + 6 + 1  # the overview and plotly, too
+
+
+def test_a_page_as_the_output_of_a_cell_is_a_frame_that_is_nothing_but_the_page(frontier: rx.Frontier) -> None:
+    page = frontier.page()
+    shown = page._repr_mimebundle_()
+    framed = re.search(r'<iframe [^>]*sandbox="allow-scripts" srcdoc="([^"]*)"', shown["text/html"])
+    assert framed is not None
+    assert html.unescape(framed[1]) == page.text
+    assert shown["text/plain"].startswith("the live page of linear8, ")
 
 
 def test_where_nothing_fits_the_page_shows_what_keeps_everything(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from html import escape
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,7 @@ def live_page(shown: Frontier | Solution, *, on_progress: Callable[[int, int], N
 
     Args:
         shown: the curve, as `remat_explorer.sweep` gives it; of a solution, it and the schedule that keeps everything.
-        on_progress: called with how many points of the curve are in it, and how many there are.
+        on_progress: called with how many of its parts are there, and how many there will be.
     """
     keep_all = solve(shown.graph, "100%", "checkpoint-all")
     assert keep_all.peak is not None
@@ -81,13 +82,16 @@ def live_page(shown: Frontier | Solution, *, on_progress: Callable[[int, int], N
     if not frontier.points:
         frontier = joined(frontier.graph, frontier, [keep_all])
     recording = Recording(frontier, minimum_budget(frontier.graph), keep_all.peak)
-    documents = {"overview": recording.overview()}
-    count = len(recording.shown)
-    for i, point in enumerate(recording.points()):
-        documents[f"point-{i}"] = point
+    documents: dict[str, Any] = {"overview": recording.overview()}
+    total = len(recording.shown) + recording.chunks
+    parts = chain(
+        ((f"point-{i}", point) for i, point in enumerate(recording.points())),
+        ((f"values-{i}", values) for i, values in enumerate(recording.values())),
+    )
+    for number, (name, part) in enumerate(parts):
+        documents[name] = part
         if on_progress is not None:
-            on_progress(i + 1, count)
-    documents |= {f"values-{i}": values for i, values in enumerate(recording.values())}
+            on_progress(number + 1, total)
     return LivePage(recording.title, page(recording.title, documents))
 
 

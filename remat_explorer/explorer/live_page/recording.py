@@ -90,6 +90,11 @@ class Recording:
             "points": {name: [p.peak for p in points_of(self.frontier, name)] for name in self.frontier.strategies},
         }
 
+    @property
+    def chunks(self) -> int:
+        """How many parts `values` has."""
+        return -(-len(self.graph.values) // CHUNK)
+
     def _unknown(self) -> str:
         """What is said of a budget below the curve."""
         least, smallest = self.scheduled[0][1], self._state.smallest
