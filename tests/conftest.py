@@ -7,10 +7,10 @@ schedules that of `tests.search_fixtures`.
 import dataclasses
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from remat_explorer.cache_folder import cache_folder
 from remat_explorer.graph import Graph
@@ -19,8 +19,11 @@ from remat_explorer.graph import Graph
 # when it is imported.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder()))
 
-settings.register_profile("untimed", parent=settings(), deadline=None)  # an example may be the first to load a solver
-settings.load_profile("untimed")
+with suppress(ImportError):  # a machine that runs the tests marked gpu alone need not have it
+    from hypothesis import settings
+
+    settings.register_profile("untimed", parent=settings(), deadline=None)  # the first example may load a solver
+    settings.load_profile("untimed")
 
 DATA = Path(__file__).parent / "data"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,15 +13,20 @@ from gpu_parts.record import PROBLEM
 from gpu_parts.supervising import FOLDER
 from gpu_parts.work import RESTART, UNUSABLE, Work
 
+ROOT = FOLDER.parent
 MARK = re.compile(r"mark\.gpu\b")
+
+
+def marked_files() -> list[Path]:
+    """The files that have such tests."""
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    return [path for path in files if MARK.search(path.read_text(encoding="utf-8"))]
 
 
 def run(work: Work) -> None:
     """Run pytest over the files that have such tests, without those that are done."""
-    root = FOLDER.parent
-    os.chdir(root)
-    files = [str(path.relative_to(root)) for path in sorted((root / "tests").rglob("test_*.py"))]
-    marked = [name for name in files if MARK.search((root / name).read_text(encoding="utf-8"))]
+    os.chdir(ROOT)
+    marked = [str(path.relative_to(ROOT)) for path in marked_files()]
     done = [argument for name in work.record.units if work.record.is_done(name) for argument in ("--deselect", name)]
     command = ["-q", "-m", "gpu", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=short", *done, *marked]
     pytest.main([str(argument) for argument in command], plugins=[Reporter(work)])

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import gpu_bundle
 import pytest
 from gpu_parts import schedules, wheels
+from gpu_parts.marked_tests import marked_files
 from gpu_parts.schedules import FROM_BUNDLE, Given, Schedules, on_graph, packed_graph, unpacked
 from gpu_parts.solved_here import captured
 
@@ -47,6 +51,24 @@ def test_a_package_without_a_version_is_refused_by_name(tmp_path: Path) -> None:
     path.write_text("mip==2.0.0\n")
     with pytest.raises(RematError, match="has no version of highspy, cffi"):
         wheels.versions(path)
+
+
+WITHOUT_TOOLS = """
+import sys
+for name in ("axe_playwright_python", "dask", "hypothesis", "nbmake", "notebook", "playwright", "psutil", "yaml"):
+    sys.modules[name] = None
+import pytest
+sys.exit(pytest.main(["-q", "--collect-only", "-m", "gpu", "-p", "no:cacheprovider", *sys.argv[1:]]))
+"""
+
+
+def test_the_tests_marked_gpu_are_found_where_the_tools_of_other_tests_are_not_installed() -> None:
+    files = [str(path.relative_to(ROOT)) for path in marked_files()]
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    command = [sys.executable, "-c", WITHOUT_TOOLS, *files]
+    found = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    assert found.returncode == 0, found.stdout[-3000:] + found.stderr[-3000:]
+    assert {line.partition("::")[0] for line in found.stdout.splitlines() if "::" in line} == set(files)
 
 
 def test_a_bundle_above_its_size_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
