@@ -59,6 +59,17 @@ def test_a_search_begins_with_what_is_known():
     assert len(heard) == 1  # there was nothing left to do
 
 
+@pytest.mark.parametrize(("layers", "budget"), [(32, 6), (32, 8), (100, 9)])
+def test_on_a_chain_what_is_known_before_the_first_bound_is_as_cheap_as_the_methods_for_chains(layers, budget):
+    chain = linear(layers)
+    rivals = [solve(chain, budget, strategy).cost for strategy in ("griewank", "rotor")]
+    heard: list[Progress] = []
+    limits = Limits(report=heard.append, cancelled=lambda: any("bounding" in progress.doing for progress in heard))
+    answer = PlainSearch(Condensed.of(chain), budget, limits).run()
+    assert answer.schedule is not None
+    assert answer.schedule.cost <= min(cost for cost in rivals if cost is not None)
+
+
 def test_without_time_the_answer_is_honest():
     solution = solve(linear(8), 4, time_limit=0.0)
     assert solution.status in (Status.UNKNOWN, Status.FEASIBLE)

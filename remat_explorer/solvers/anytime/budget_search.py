@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.anytime.constructed import constructed
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.bounds.common_divisors import cost_step
 from remat_explorer.solvers.bounds.few_moments import MomentsBound, integral_moments_bound
@@ -122,6 +123,8 @@ class BudgetSearch:
     def _run(self) -> Iterator[bool]:
         """Generator: the steps, each followed by True."""
         if not self.planned or self.best is None:
+            for schedule in constructed(self.condensed, self.budget, self.limits.cancelled):
+                self.take(schedule)
             self.take(plan_schedule(self.condensed, self.budget, self.limits.left, self.limits.cancelled))
             yield True
         self._local = LocalSearch(self.condensed, self.budget)

@@ -5,7 +5,7 @@ a bound that no frontier-advancing schedule within the budget is below; infinity
 
 1. Graphs of few operations: a best-first search over sets of values in memory (A*), below the cost of a walk. It proves
    an optimum, or ends after so many sets with a bound.
-2. Walks and a local search by simulated annealing give the first incumbent.
+2. Constructed schedules of chains, walks, and a local search by simulated annealing give the first incumbent.
 3. The search of step 1 once more: with the incumbent's cost as the limit it has fewer sets to look at.
 4. The linear program of the few-moments relaxation gives the first bound, and its point guides walks to a better
    incumbent.
@@ -33,6 +33,7 @@ from functools import cached_property
 import numpy as np
 
 from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.anytime.constructed import constructed
 from remat_explorer.solvers.anytime.plain_search_settings import PLAIN_SEARCH, PlainSearchSettings
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.bounds.common_divisors import cost_step
@@ -132,6 +133,8 @@ class PlainSearch:
     def _plan(self) -> None:
         self.incumbent.tell("planning")
         if not self.planned:
+            for schedule in constructed(self.condensed, self.budget, lambda: self.limits.over):
+                self.incumbent.keep(schedule)
             seconds, cancelled = self.limits.left / 4, self.limits.cancelled
             self.incumbent.keep(plan_schedule(self.condensed, self.budget, seconds, cancelled, self.settings.planner))
         if not self.settled:

@@ -23,6 +23,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.anytime.budget_search import BUDGET, BudgetSearch, BudgetSettings
+from remat_explorer.solvers.anytime.constructed import constructed
 from remat_explorer.solvers.anytime.moments_at_budgets import MomentsAtBudgets
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.bounds.few_moments import MomentsBound, few_moments_bound
@@ -60,7 +61,7 @@ SWEEP = SweepSettings()
 
 
 def plan_each(graph: Graph, budgets: Sequence[int], limits: Limits) -> list[Answer]:
-    """The planner's schedule for each budget, where it finds one in an even share of the time.
+    """A constructed or the planner's schedule for each budget, where there is one in an even share of the time.
 
     Args:
         graph: the training graph, one implementation per operation.
@@ -76,7 +77,11 @@ def plan_each(graph: Graph, budgets: Sequence[int], limits: Limits) -> list[Answ
     answers: list[Answer] = []
     for i, budget in enumerate(budgets):
         even = limits.left / (len(budgets) - i)
-        answers.append(Answer(plan_schedule(condensed, budget, even, limits.cancelled)))
+        made = (
+            *constructed(condensed, budget, limits.cancelled),
+            plan_schedule(condensed, budget, even, limits.cancelled),
+        )
+        answers.append(Answer(min(filter(None, made), key=lambda schedule: schedule.cost, default=None)))
     return answers
 
 

@@ -19,13 +19,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from remat_explorer.graph import Graph
-from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.heuristics.binomial import stored_states
-from remat_explorer.solvers.heuristics.chain import forward_positions, require_chain
+from remat_explorer.solvers.heuristics.binomial_schedule import binomial_schedule
+from remat_explorer.solvers.heuristics.chain import require_chain
 from remat_explorer.solvers.heuristics.segmentation import MOST_SETTINGS
 from remat_explorer.solvers.heuristics.settings import whole_number, within_budget
-from remat_explorer.solvers.heuristics.split_points import kept_values
-from remat_explorer.solvers.heuristics.static_policy import schedule_of
 from remat_explorer.solvers.method import Candidate, Knob, Method, Support
 
 
@@ -65,43 +62,6 @@ def slot_numbers(graph: Graph) -> list[int]:
     if most <= MOST_SETTINGS:
         return list(range(1, most + 1))
     return sorted(set(map(int, np.geomspace(1, most, MOST_SETTINGS).round())))
-
-
-def binomial_schedule(graph: Graph, slots: int) -> Schedule:
-    """The schedule of a chain that stores at most ``slots`` states while it reverses a step.
-
-    Beside the slots there are the values of the layer whose backward operations run: they stay until those are done.
-
-    >>> from remat_explorer.instances import linear
-    >>> binomial_schedule(linear(8), 3).cost
-    22.0
-    """
-    forward = int((~graph.is_backward).sum())
-    sizes = [0] + [int(graph.value_bytes[kept_values(graph, k)].sum()) for k in range(forward)]
-    stored = stored_states(forward + 1, slots, sizes)[:, 1:]  # of shape (steps, forward): without the input
-    reversing = _first_state_needed(graph, forward)
-    of_forward = ~graph.is_backward[graph.producer]
-    position = np.where(of_forward, graph.producer, 0)
-
-    def keep(t: int, retained: np.ndarray) -> np.ndarray:
-        state = int(reversing[t])
-        return of_forward & (stored[state + 1][position] | (position >= state))
-
-    return schedule_of(graph, keep)
-
-
-def _first_state_needed(graph: Graph, forward: int) -> np.ndarray:
-    """For each stage the earliest position that the backward pass has read from, int of shape (n,).
-
-    Stages before the first such operation look ahead to it: what they leave in memory is what it starts from.
-    """
-    lowest = np.full(graph.n, forward, dtype=np.int64)
-    for t in np.flatnonzero(graph.is_backward):
-        lowest[t] = min(forward_positions(graph, int(t)), default=forward)
-    lowest = np.minimum.accumulate(lowest)
-    first = lowest[lowest < forward][:1]
-    lowest[lowest == forward] = first[0] if len(first) else forward - 1
-    return lowest
 
 
 METHOD = Method(

@@ -2,9 +2,7 @@
 
 Beaumont, Eyraud-Dubois, Hermann, Joly and Shilova, "Optimal checkpointing for heterogeneous chains: how to train deep
 neural networks with limited memory", arXiv 1911.13214. The program is exact for a chain whose blocks are run as a
-whole; this makes it fast, and is what keeps it above the optimum of all schedules. It rounds sizes up and keeps the
-input of a block to the end, so its schedules need less than it says: it looks at schedules for somewhat more memory,
-too, whose plans fit nevertheless. A graph that is no chain is cut
+whole; this makes it fast, and is what keeps it above the optimum of all schedules. A graph that is no chain is cut
 into blocks where its forward pass can be (`remat_explorer.solvers.persistent.chain`).
 """
 
@@ -14,16 +12,11 @@ import numbers
 
 from remat_explorer.errors import SolverError, shown
 from remat_explorer.graph import Graph
-from remat_explorer.plan import Plan
-from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.method import Method, Support
 from remat_explorer.solvers.persistent.chain import chain_of
-from remat_explorer.solvers.persistent.persistent_program import PersistentProgram
-
-SLOTS = 500  # the tool's own default
-BEYOND = 0.25  # share of the budget by which schedules may seem to exceed it
+from remat_explorer.solvers.persistent.cheapest import SLOTS, cheapest_persistent
 
 
 def solve_rotor(graph: Graph, budget: int, limits: Limits, slots: int = SLOTS) -> Answer:
@@ -52,35 +45,9 @@ def solve_rotor(graph: Graph, budget: int, limits: Limits, slots: int = SLOTS) -
     condensed = Condensed.of(graph)
     chain = chain_of(condensed)
     limits.tell(f"looking for the best checkpoints of {chain.blocks} blocks", lower_bound=graph.total_cost)
-    program = PersistentProgram(chain, budget, int(slots), BEYOND)
-    if not program.run(lambda: limits.over):
-        return Answer(None, graph.total_cost)
-    best = _cheapest_that_fits(condensed, program, budget, limits)
+    best = cheapest_persistent(chain, budget, int(slots), lambda: limits.over)
     limits.tell("done", best, graph.total_cost)
     return Answer(best, graph.total_cost)
-
-
-def _cheapest_that_fits(
-    condensed: Condensed, program: PersistentProgram, budget: int, limits: Limits
-) -> Schedule | None:
-    """The schedule for the budget, or a cheaper one for more memory whose plan fits, by bisection."""
-    best: Schedule | None = None
-    steps = program.steps()
-    fits, exceeds = -1, len(steps)  # places in steps
-    middle = 0  # the one for the budget comes first, where there is one
-    while fits < middle < exceeds:
-        schedule = condensed.schedule(program.computed(steps[middle]))
-        if Plan.of(schedule).peak <= budget:
-            fits = middle
-            if best is None or schedule.cost < best.cost:
-                best = schedule
-                limits.tell("placing checkpoints", best)
-        else:
-            exceeds = middle
-        if limits.over:
-            break
-        middle = (fits + exceeds) // 2
-    return best
 
 
 METHOD = Method(

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from remat_explorer.checker import check
 from remat_explorer.errors import SolverError
 from remat_explorer.instances import linear
+from remat_explorer.plan import Plan
 from remat_explorer.solvers import solve
 from remat_explorer.solvers.heuristics.binomial import forward_steps, stored_states
-from remat_explorer.solvers.strategies.griewank import binomial_schedule, griewank, slot_numbers
+from remat_explorer.solvers.heuristics.binomial_schedule import binomial_schedule, binomial_within
+from remat_explorer.solvers.strategies.griewank import griewank, slot_numbers
 from tests.solvers.drawn_chains import chains
 from tests.solvers.drawn_settings import DRAWN
 
@@ -75,6 +77,18 @@ def test_no_chain_needs_more_forward_runs_than_the_count_and_every_schedule_pass
         schedule = binomial_schedule(graph, slots)
         check(graph, schedule.R, schedule.S)
         assert forward_runs(schedule) <= fewest_steps(steps, slots)
+
+
+@DRAWN
+@given(chains())
+def test_of_equal_states_bisection_takes_the_most_slots_that_fit(graph):
+    equal = linear(int((~graph.is_backward).sum()))
+    every = [(Plan.of(found.schedule).peak, found.schedule.cost) for found in griewank(equal)]
+    for budget in {peak for peak, _ in every}:
+        found = binomial_within(equal, budget)
+        assert found is not None
+        assert found.cost == min(cost for peak, cost in every if peak <= budget)
+    assert binomial_within(equal, min(peak for peak, _ in every) - 1) is None
 
 
 def test_with_as_many_slots_as_operations_nothing_is_recomputed():
