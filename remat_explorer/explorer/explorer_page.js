@@ -8,6 +8,25 @@ function kernelTold(explorer, el, banner) {
   for (const row of explorer.children) row.inert = ended && !row.contains(el);
 }
 
+// Whether "More" was open is the person's choice, whichever explorer is shown next. A page may have no memory.
+const OPEN = "remat-explorer.more";
+
+function remembered() {
+  try {
+    return localStorage.getItem(OPEN) === "yes";
+  } catch {
+    return false;
+  }
+}
+
+function remember(open) {
+  try {
+    localStorage.setItem(OPEN, open ? "yes" : "no");
+  } catch {
+    // then it begins closed the next time, too
+  }
+}
+
 // Attributes are set only where they differ: each change calls this again.
 function set(element, name, value) {
   if (element && element.getAttribute(name) !== value) element.setAttribute(name, value);
@@ -31,6 +50,12 @@ function render({ model, el }) {
   banner.setAttribute("role", "alert");
   el.append(banner);
   let explorer = null;
+  if (remembered() && !model.get("more")) {
+    model.set("more", true);
+    model.save_changes();
+  }
+  const opened = () => remember(model.get("more"));
+  model.on("change:more", opened);
   const changes = new MutationObserver(() => named(explorer));
   // the explorer's own view hears of its kernel beside this one, before or after
   const told = () => setTimeout(() => explorer && kernelTold(explorer, el, banner));
@@ -44,6 +69,7 @@ function render({ model, el }) {
   }, 100);
   return () => {
     model.off("comm_live_update", told);
+    model.off("change:more", opened);
     clearInterval(waiting);
     changes.disconnect();
   };

@@ -187,3 +187,34 @@ def test_a_budget_without_a_unit_is_asked_back_where_it_would_be_nothing(chain: 
     view.field.value = "60%"
     assert chain.state.budget == 6
     assert chain.state.tone != "error"
+
+
+def test_everything_but_model_budget_and_buttons_is_under_more(chain: Any) -> None:
+    controls = controls_of(chain)
+    first, others = controls.widget.children
+    assert [child.description for child in first.children[0:1]] == ["Model"]
+    assert {child.description for child in others.children} >= {"Batch", "Strategy", "Limit (s)"}
+    assert others.layout.display == "none"
+    controls.more.value = True
+    assert chain.state.more
+    assert others.layout.display is None
+    chain.state.more = False
+    assert not controls.more.value
+
+
+def test_a_choice_that_is_hidden_and_not_the_usual_one_marks_more(chain: Any) -> None:
+    controls = controls_of(chain)
+    assert controls.more.description == "More"
+    chain.state.strategy, chain.state.time_limit = "dtr", 5
+    assert controls.more.description == "More •"
+    assert controls.more.tooltip.endswith("Not as usual: strategy dtr, limit 5 s")
+    chain.state.more = True
+    assert controls.more.description == "More"
+
+
+def test_cancel_is_seen_only_while_there_is_something_to_cancel(chain: Any) -> None:
+    controls = controls_of(chain)
+    assert controls.cancel.layout.visibility == "hidden"
+    chain.state.improving = True
+    assert controls.cancel.layout.visibility == "visible"
+    chain.state.improving = False

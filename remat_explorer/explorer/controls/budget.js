@@ -78,7 +78,7 @@ function render({ model, el }) {
     const smallest = known
       ? mark(known, `smallest known ${formatBytes(known)}`, "Smallest budget for which a schedule is known.", side(known))
       : null;
-    const most = mark(all, `checkpoint-all ${formatBytes(all)}`, "Here nothing needs to be recomputed.", side(all));
+    const most = mark(all, `keep everything ${formatBytes(all)}`, "Checkpoint-all: here nothing needs to be recomputed.", side(all));
     if (smallest === null) return;
     const [first, last] = [smallest, most].map((label) => label.getBoundingClientRect());
     if (first.right > last.left && first.left < last.right) {

@@ -7,7 +7,6 @@ from typing import Any
 import ipywidgets as w
 
 from remat_explorer.explorer.plots.live_figure import Canvas
-from remat_explorer.explorer.plots.plots_layout import HEIGHT, WIDTH
 from remat_explorer.explorer.plots.plots_legend import legend_html
 from remat_explorer.explorer.plots.plots_page import PlotsPage
 from remat_explorer.explorer.plots.plots_scene import FIXED, PlotsScene
@@ -42,9 +41,9 @@ class PlotsView:
         row = w.HBox([self._marks, self.less, self.more, w.Label("Memory stacked by"), self._switch])
         row.add_class("remat-stacking")
         # The first touch of plotly costs seconds, so the figure comes with the first schedule.
-        self._place = w.Box(layout=w.Layout(width=f"{WIDTH}px", height=f"{HEIGHT}px", overflow="hidden"))
+        self._place = w.Box().add_class("remat-figure")
         self.page = PlotsPage(self._click, self._again)
-        self.widget = w.VBox([row, self._place, self.page], layout=w.Layout(flex="0 0 auto", width=f"{WIDTH}px"))
+        self.widget = w.VBox([row, self._place, self.page])
         self.widget.add_class("remat-plots")
         state.observe(self._draw, SHOWN)
         state.observe(self._move, "stage")

@@ -7,6 +7,7 @@ from typing import Any
 
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.work.measuring_first import measure_first
 from remat_explorer.quantities import format_bytes, format_overhead
 
 
@@ -19,6 +20,11 @@ def execute(state: State, cancelled: threading.Event) -> None:
     from remat_explorer.runtime import measure
 
     state.shortage = ""
+    if not measure_first(state, cancelled):
+        return
+    solution = state.solution
+    assert solution is not None
+    assert solution.schedule is not None
     where = "on the GPU" if state.device.startswith("cuda") else "on the CPU"
     state.say(f"Executing the schedule {where} ({solution.strategy}, {len(solution.schedule.sequence)} computations)…")
 
