@@ -56,7 +56,7 @@ class BudgetView:
             description="Budget",
             continuous_update=False,
             layout=w.Layout(width="92px", height="auto", margin="0 6px 0 0", flex="0 0 auto"),
-            tooltip='Bytes, "1.5 GiB", "60%" of the checkpoint-all peak, or "smallest"',
+            tooltip='Bytes, "1.5 GiB", "60%" of what keeping everything takes, or "smallest"',
         )
         self.field.add_class("remat-named")
         self._share = w.Label(tooltip="Share of the memory that keeping everything takes, as checkpoint-all does")

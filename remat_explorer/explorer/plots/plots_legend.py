@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 
 from remat_explorer.explorer.plots.mark_outlines import outline
+from remat_explorer.explorer.state.words import strategy_words
 from remat_explorer.figures.palette import Theme
 from remat_explorer.figures.tradeoffs.marks import mark
 from remat_explorer.solvers import Frontier
@@ -27,6 +28,6 @@ def legend_html(frontier: Frontier | None, theme: Theme) -> str:
         look = mark(name, theme)
         points = " ".join(f"{x:.1f},{y:.1f}" for x, y in outline(look.shape))
         drawn = f'<svg viewBox="-6 -6 12 12"><polygon points="{points}" fill="{look.colour}"/></svg>'
-        items.append(f"{drawn} {html.escape(name)}")
+        items.append(f"{drawn} {html.escape(strategy_words(name))}")
     every = html.escape(f"{', '.join(names)}. {MEANING}", quote=True)
     return f'<div class="remat-marks" title="{every}">{" &nbsp; ".join([*items, "filled: proven optimal"])}</div>'

@@ -69,12 +69,13 @@ def describe(point: Solution) -> str:
     >>> from remat_explorer.instances import linear
     >>> from remat_explorer.solvers import solve
     >>> describe(solve(linear(8), 4))
-    '<b>optimal</b>, optimal<br>budget 4 B<br>predicted peak 4 B<br>overhead +52.9 %<br>gap 0 %'
+    '<b>optimal</b>, proven<br>budget 4 B<br>predicted peak 4 B<br>overhead +52.9 %<br>gap 0 %'
     """
+    proven = point.status is Status.OPTIMAL
     label = point.label if isinstance(point, OwnPoint) else ""
     return "<br>".join(
         [
-            f"<b>{point.strategy}</b>{f' ({label})' if label else ''}, {point.status}",
+            f"<b>{point.strategy}</b>{f' ({label})' if label else ''}, {'proven' if proven else point.status}",
             f"budget {format_bytes(point.budget)}",
             f"predicted peak {format_bytes(point.peak or 0)}",
             f"overhead {format_overhead(point.overhead or 1.0)}",
