@@ -73,7 +73,7 @@ def test_solve_move_the_cursor_execute_and_reload(lab: tuple[str, Path], page: A
     click(page, "Solve")
     page.wait_for_selector(".remat-status:has-text('overhead +')", timeout=60_000)
     await_idle(page)
-    page.wait_for_selector(".remat-budget-row:has-text('of checkpoint-all')")
+    page.wait_for_selector(".remat-budget-row:has-text('of keeping everything')")
 
     slider = page.locator(".remat-scrubber .noUi-handle")
     slider.focus()

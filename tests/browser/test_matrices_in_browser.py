@@ -19,9 +19,10 @@ explorer"""
 SOLVE = "explorer.solve()\nexplorer.wait(60), explorer.solution.schedule.recomputations > 0"
 COMPARE, COMPARE_NO_MORE = "explorer.state.other = keep", "explorer.state.other = None"
 SAY_ZOOM, SET_ZOOM = "print(explorer.state.zoom)", "explorer.state.zoom = (30, 20, 3, 12)"
+BEGINNING = "explorer.select(stage=0, value=0)"
 NEAR_THE_END = "explorer.state.speed, explorer.state.stage = 4, 44"
 SAY_WHETHER_IT_PLAYS = "print('playing', explorer.state.playing)"
-CELLS = [BEGIN, SOLVE, COMPARE, COMPARE_NO_MORE, SAY_ZOOM, SET_ZOOM, NEAR_THE_END, SAY_WHETHER_IT_PLAYS]
+CELLS = [BEGIN, BEGINNING, SOLVE, COMPARE, COMPARE_NO_MORE, SAY_ZOOM, SET_ZOOM, NEAR_THE_END, SAY_WHETHER_IT_PLAYS]
 COLOURS = """(number) => {
     const canvas = document.querySelectorAll('.remat-canvas canvas:first-child')[number];
     const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
@@ -64,6 +65,7 @@ def page(notebook: Any) -> Any:
     """The notebook with a new explorer."""
     run(notebook, BEGIN)
     await_attribute(notebook, "rows", 49)
+    run(notebook, BEGINNING)
     await_attribute(notebook, "stage", 0)
     notebook.keyboard.press("Escape")
     return notebook
@@ -161,8 +163,8 @@ def test_a_comparison_has_its_legend_and_its_colours(page: Any) -> None:
         legends.nth(number).filter(has_text="only in the compared").wait_for()
     shown = page.evaluate("() => document.querySelector('.remat-matrices').dataset.theme")
     assert shown == "light"
-    page.wait_for_function(SHOWN, arg=[0, ["#B4B8BD", "#E69F00"]])  # in both, and what only this one recomputes
-    page.wait_for_function(SHOWN, arg=[1, ["#B4B8BD", "#5D3A9B"]])  # in both, and what only checkpoint-all keeps
+    page.wait_for_function(SHOWN, arg=[0, ["#C4C8CD", "#222222"]])  # in both, and what only this one recomputes
+    page.wait_for_function(SHOWN, arg=[1, ["#C4C8CD", "#9C4DCC"]])  # in both, and what only checkpoint-all keeps
     run(page, COMPARE_NO_MORE)
     await_attribute(page, "compared", "false")
     legends.first.filter(has_text="recompute").wait_for()

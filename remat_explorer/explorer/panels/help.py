@@ -31,7 +31,7 @@ TERMS: dict[str, str] = {
     "overhead": "Extra cost of recomputing, as a share of computing everything once.",
     "lower bound": "No schedule within the budget costs less than this; it is proven.",
     "gap": "How much of the best schedule's cost the proof leaves open: (cost − lower bound) / cost; 0 is optimal.",
-    "keep everything, checkpoint-all": "The schedule that keeps every value and recomputes nothing, as plain PyTorch does.",
+    "keep everything": "Checkpoint-all: the schedule that keeps every value and recomputes nothing, as PyTorch does.",
 }
 COLOURS: dict[str, tuple[str, str]] = {
     "blue": ("forward", "computed for the first time, in the forward pass"),

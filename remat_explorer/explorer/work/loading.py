@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from remat_explorer.errors import QuantityError
-from remat_explorer.explanations import first_look
 from remat_explorer.explorer.state.frontiers import join
 from remat_explorer.explorer.state.implementations import kinds_to_capture, option_of
 from remat_explorer.explorer.state.questions import choose_strategy
@@ -18,6 +17,7 @@ from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.begin_sizes import BEGIN
 from remat_explorer.explorer.work.best_known import show_known
 from remat_explorer.explorer.work.inputs import Inputs
+from remat_explorer.explorer.work.looking import look_again, look_first
 from remat_explorer.explorer.work.measured_costs import with_measured_costs
 from remat_explorer.explorer.work.solving import prepare, show_schedule
 from remat_explorer.free_memory import free_bytes
@@ -129,13 +129,12 @@ def load(
             state.set_budget(budget)
     except QuantityError as error:
         unread = str(error)
-    look, usual = (state.stage, state.value), CHOOSING if graph.has_choices else QUICK
+    usual = CHOOSING if graph.has_choices else QUICK
     answer_quickly(state, graph, cancelled, usual if quick is None else quick)
-    if (state.stage, state.value) == look:  # nobody has looked elsewhere meanwhile
-        look_first(state)
+    look_again(state)
     state.say(
-        f"Loaded {state.model}: {graph.n} operations, {len(graph.values)} values, keeping everything (checkpoint-all) needs "
-        f"{format_bytes(state.checkpoint_all_peak)}, of which {format_bytes(graph.resident_bytes)} always stay.{note} "
+        f"Loaded {state.model}: {graph.n} operations, {len(graph.values)} values, keeping everything "
+        f"(checkpoint-all) needs {format_bytes(state.checkpoint_all_peak)}, of which {format_bytes(graph.resident_bytes)} always stay.{note} "
         f"{_on_screen(state)}"
     )
     if unread:
@@ -200,14 +199,6 @@ def find_marks(state: State, keep_all: Solution) -> None:
     if not smallest.lower_bound <= state.budget <= 1.1 * keep_all.peak:
         state.budget = math.ceil(least + BEGIN_SHARE * (most - least))
     show_schedule(state, keep_all.schedule, keep_all)
-
-
-def look_first(state: State) -> None:
-    """Select what is worth a look of the schedule on the screen: its dearest recomputation, or its peak."""
-    if state.schedule is not None and state.plan is not None:
-        stage, value = first_look(state.schedule, state.plan)
-        with state.at_once():
-            state.stage, state.value = stage, value
 
 
 def reason_not_to_run(state: State, inputs: Inputs | None, graph: Graph) -> str:
