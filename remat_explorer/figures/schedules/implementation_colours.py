@@ -1,7 +1,8 @@
 """A colour for each kind of implementation, the same everywhere, that colour-blind people can tell apart.
 
-Source: the hues of Okabe and Ito, "Color Universal Design" (2008), without its oranges, which are recomputation's. There are more kinds than hues: kinds that no model
-has together, or that do nearly the same, share a hue and differ in lightness.
+Source: the hues of Okabe and Ito, "Color Universal Design" (2008), without their oranges, which are for recomputation,
+and hues of Paul Tol. There are more kinds than hues: kinds that no model has together, or that do nearly the same,
+share a hue and differ in lightness.
 """
 
 from __future__ import annotations
