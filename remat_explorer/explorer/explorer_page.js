@@ -44,6 +44,16 @@ function named(explorer) {
   }
 }
 
+// Entries of the list of strategies that are not for the graph say why, and cannot be chosen.
+function refused(explorer, reasons) {
+  for (const entry of explorer.querySelectorAll(".remat-more option")) {
+    const reason = reasons[entry.text.split(" ")[0]];
+    if (entry.disabled !== Boolean(reason)) entry.disabled = Boolean(reason);
+    if (reason) set(entry, "title", reason);
+    else entry.removeAttribute("title");
+  }
+}
+
 function render({ model, el }) {
   const banner = document.createElement("div");
   banner.className = "remat-gone";
@@ -56,7 +66,13 @@ function render({ model, el }) {
   }
   const opened = () => remember(model.get("more"));
   model.on("change:more", opened);
-  const changes = new MutationObserver(() => named(explorer));
+  const look = () => {
+    if (!explorer) return;
+    named(explorer);
+    refused(explorer, model.get("unsuitable"));
+  };
+  const changes = new MutationObserver(look);
+  model.on("change:unsuitable", look);
   // the explorer's own view hears of its kernel beside this one, before or after
   const told = () => setTimeout(() => explorer && kernelTold(explorer, el, banner));
   model.on("comm_live_update", told);
@@ -64,12 +80,13 @@ function render({ model, el }) {
     explorer = el.closest(".remat-explorer");
     if (!explorer) return;
     clearInterval(waiting);
-    named(explorer);
+    look();
     changes.observe(explorer, { subtree: true, childList: true, attributes: true, attributeFilter: ["class"] });
   }, 100);
   return () => {
     model.off("comm_live_update", told);
     model.off("change:more", opened);
+    model.off("change:unsuitable", look);
     clearInterval(waiting);
     changes.disconnect();
   };

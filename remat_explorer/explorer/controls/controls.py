@@ -21,6 +21,8 @@ from remat_explorer.explorer.controls.control_texts import (
     parse_limit,
 )
 from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.state.suitable import ONLY_CHAINS, unsuitable
+from remat_explorer.explorer.state.words import strategy_words
 from remat_explorer.solvers import BACKENDS, STRATEGIES
 from remat_explorer.solvers.options import default_options, read_options, write_options
 from remat_explorer.solvers.table_one import row
@@ -99,8 +101,10 @@ class Controls:
         self.widget.add_class("remat-controls")
         state.observe(self._show_more, ["more", *HIDDEN, "graph"])
         state.observe(self._explain_strategy, "strategy")
+        state.observe(self._list_strategies, "graph")
         state.observe(lambda change: self._list("device", devices(state)), "inputs")
         state.observe(self._enable, ["busy", "improving", "graph", "solution", "no_execution", "model"])
+        self._list_strategies()
         self._explain_strategy()
         self._enable()
         self._show_more()
@@ -143,17 +147,25 @@ class Controls:
         strategy = self._state.strategy
         return read_options(text, strategy, STRATEGIES[strategy]) if strategy in STRATEGIES else {}
 
+    def _list_strategies(self, change: Any = None) -> None:
+        """Every strategy; beside those that are not for the graph it says so, and the page disables them."""
+        graph = self._state.graph
+        refused = unsuitable(graph) if graph is not None else {}
+        names = [(f"{name} · {ONLY_CHAINS}" if name in refused else strategy_words(name), name) for name in STRATEGIES]
+        self._list("strategy", names)
+
     def _look_again(self) -> None:
         """List model files anew, and load the chosen model again."""
         self._list("model", _with(self._models.names(), self._state.model))
         self._actions.load()
 
-    def _list(self, name: str, options: list[str]) -> None:
+    def _list(self, name: str, options: Sequence[Any]) -> None:
         """Offer these; the choice stays."""
         field = self._fields[name][1]
         if tuple(options) != tuple(field.options):
             self._listing = True  # a new list selects its first entry, which nobody chose
-            field.options, field.value = options, getattr(self._state, name)
+            field.options = options
+            _show(name, field, getattr(self._state, name))
             self._listing = False
 
     def _button(
@@ -207,6 +219,7 @@ def _show(name: str, field: Any, value: Any) -> None:
     options = getattr(field, "options", None)
     if options is not None and tuple(options) == WAYS and not isinstance(value, str):
         value = "chosen"
-    if options and isinstance(value, str) and value not in options:
-        field.options = [*options, value]
+    offered = [entry[1] if isinstance(entry, tuple) else entry for entry in options or ()]
+    if options and isinstance(value, str) and value not in offered:
+        field.options = [*options, (value, value) if isinstance(options[0], tuple) else value]
     field.value = WRITTEN[name](value) if isinstance(field, w.Text) else value

@@ -80,7 +80,7 @@ class Recording:
             "model": {**both, "picture": picture, "boxes": {"bytes": _text(boxes)}},
             "budget": slider_range(state),
             "colours": {theme: colours(theme) for theme in THEMES},
-            "legend": {theme: legend_html(self.frontier, theme) for theme in THEMES},
+            "legend": {theme: legend_html(self.frontier, theme, best_only=True) for theme in THEMES},
             "steps": self.steps(),
             "unknown": self._unknown(),
             "templates": [value_template(first, value) for value in range(len(self.graph.values))],
@@ -89,7 +89,10 @@ class Recording:
             "lines": BUDGET_LINES,
             "timeline": PLACES,
             "first": [first_look(schedule, Plan.of(schedule)) for schedule, _ in self.scheduled],
-            "points": {name: [p.peak for p in points_of(self.frontier, name)] for name in self.frontier.strategies},
+            "points": {
+                name: [p.peak for p in points_of(self.frontier, name, best_only=True)]
+                for name in self.frontier.strategies
+            },
         }
 
     def _unknown(self) -> str:

@@ -134,8 +134,8 @@ def load(
     look_again(state)
     state.say(
         f"Loaded {state.model}: {graph.n} operations, {len(graph.values)} values, keeping everything "
-        f"(checkpoint-all) needs {format_bytes(state.checkpoint_all_peak)}, of which {format_bytes(graph.resident_bytes)} "
-        f"always stay.{note} {_on_screen(state)}"
+        f"(checkpoint-all) needs {format_bytes(state.checkpoint_all_peak)}, of which "
+        f"{format_bytes(graph.resident_bytes)} always stay.{note} {_on_screen(state)}"
     )
     if unread:
         state.say(unread, "error")
