@@ -78,7 +78,7 @@ def validation(measurement: Any) -> str:
         f"overhead predicted {format_overhead(measurement.predicted_overhead)}",
     ]
     if measurement.overhead is not None:
-        words[-1] += f", measured {format_overhead(measurement.overhead)}"
+        words[-1] += f", measured {measurement.overhead_text}"
     if measurement.eager:
         compared = measurement.eager.comparison
         words.append(f"gradients {compared.gradients_text}")

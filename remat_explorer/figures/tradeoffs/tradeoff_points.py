@@ -17,7 +17,7 @@ def points_of(frontier: Frontier, strategy: str, best_only: bool = False) -> tup
     """The schedules of a strategy, its own points among them, by peak; each peak and cost once.
 
     A schedule that is the answer for several budgets is shown for the smallest of them, for which most is proven. With
-    ``best_only`` those that another schedule beats, of whichever strategy, are left out.
+    ``best_only`` those that another schedule beats or equals, of whichever strategy, are left out.
 
     >>> from remat_explorer.instances import linear
     >>> from remat_explorer.solvers import solve
@@ -25,12 +25,12 @@ def points_of(frontier: Frontier, strategy: str, best_only: bool = False) -> tup
     >>> [(point.budget, point.peak, point.cost) for point in points_of(frontier, "optimal")]
     [(4, 4, 26.0), (5, 5, 22.0), (10, 10, 17.0)]
     """
-    best = {(point.peak, point.cost) for point in frontier.nondominated()} if best_only else None
+    best = {(point.strategy, point.peak, point.cost) for point in frontier.nondominated()} if best_only else None
     chosen: dict[tuple[int, float], Solution] = {}
     for point in sorted(frontier.points, key=lambda point: (point.budget, not isinstance(point, OwnPoint))):
         if point.strategy != strategy or point.peak is None or point.cost is None:
             continue
-        if best is None or (point.peak, point.cost) in best:
+        if best is None or (strategy, point.peak, point.cost) in best:
             chosen.setdefault((point.peak, point.cost), point)
     return tuple(chosen[place] for place in sorted(chosen))
 

@@ -128,6 +128,9 @@ def pointer_traces(
     edge = extent.edge(measurement)
     beyond = f"<br>(beyond the {edge} edge)" if edge else ""
     at = [] if measurement is None or measurement.overhead is None else [100 * (measurement.overhead - 1)]
+    spread = getattr(measurement, "overhead_range", None) if measured[1] else None
+    noisy = "<br>too noisy to compare" if getattr(measurement, "is_noisy", False) else ""
+    ends = [[abs(100 * (end - 1) - y) for y in measured[1]] for end in spread or ()] or [[], []]
     said = "" if measurement is None or measurement.peak is None else format_bytes(measurement.peak)
     traces: list[Trace] = [
         {
@@ -149,8 +152,20 @@ def pointer_traces(
                 "color": colours.measured,
                 "line": {"width": 2},
             },
-            "text": [f"<b>measured</b><br>peak {said}<br>overhead {y:+.1f} %{beyond}" for y in at[: len(measured[1])]],
+            "text": [
+                f"<b>measured</b><br>peak {said}<br>overhead {y:+.1f} %{beyond}{noisy}" for y in at[: len(measured[1])]
+            ],
             "hovertemplate": "%{text}<extra></extra>",
+            "error_y": {
+                "type": "data",
+                "symmetric": False,
+                "arrayminus": ends[0],
+                "array": ends[1],
+                "thickness": 1.2,
+                "width": 3,
+                "color": colours.measured,
+                "visible": bool(spread) and not edge,
+            },
             "cliponaxis": False,
         },
         {
