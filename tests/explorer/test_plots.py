@@ -387,6 +387,7 @@ def test_the_curve_begins_with_its_best_points_and_shows_the_others_when_asked(
     assert drawn() == len(best) < every
     assert "chen-sqrt-n" not in view._marks.value
     click(view, trace(view, "optimal"), 0)
+    assert state.solution is not None
     assert state.solution.peak == min(peak for peak, _ in best)
     state.methods = True
     assert view.methods.value

@@ -86,6 +86,7 @@ def test_runs_take_turns_and_their_range_stands_beside_the_overhead(net):
     found = rx.measure(solution_of(checkpoint_all(graph)), model.module, model.args, device="cpu", repeats=3)
     assert {name: len(times) for name, times in found.times.items()} == {"plan": 3, "checkpoint-all": 3, "eager": 3}
     assert found.seconds == sorted(found.times["plan"])[1]
+    assert found.overhead_range is not None
     least, largest = found.overhead_range
     assert 0 < least <= largest
     assert found.to_document()["measured_overhead_range"] == (least, largest)
