@@ -47,7 +47,7 @@ function named(explorer) {
 // Entries of the list of strategies that are not for the graph say why, and cannot be chosen.
 function refused(explorer, reasons) {
   for (const entry of explorer.querySelectorAll(".remat-more option")) {
-    const reason = reasons[entry.text.split(" ")[0]];
+    const reason = reasons[entry.text.split(/\s/)[0]];
     if (entry.disabled !== Boolean(reason)) entry.disabled = Boolean(reason);
     if (reason) set(entry, "title", reason);
     else entry.removeAttribute("title");

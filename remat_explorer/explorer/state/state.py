@@ -129,7 +129,7 @@ class State(Status):
             if not self.has_trait(name):
                 raise UnknownNameError("setting", name, self.trait_names())
         self._answers: Answers | None = None
-        self.looked = (0, 0)  # stage and value that nobody chose
+        self.looked: tuple[int, int] = (0, 0)  # stage and value that nobody chose
         self.usual_strategy = ""  # what was chosen before a graph with choices asked for "monet"
         super().__init__(**settings)
 
