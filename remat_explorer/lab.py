@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 from urllib.parse import quote
@@ -11,6 +12,9 @@ from urllib.parse import quote
 from remat_explorer.documents import write_text
 from remat_explorer.errors import RematError
 from remat_explorer.python_process import become, python_command
+
+WORKSPACE = "remat-explorer"  # of JupyterLab: what is open in it, and where
+CLOSED = {"collapsed": True, "visible": True, "widgets": []}
 
 HOME_NOTEBOOK = Path("notebooks/01_explorer.ipynb")
 QUIET = Path(__file__).parent / "quiet_lab"  # configuration: no question about news, no look for updates
@@ -35,6 +39,7 @@ def open_lab(notebook: str | None, port: int, browser: bool = True) -> NoReturn:
     if not path.is_file():
         raise RematError(f"there is no notebook {str(path)!r}; give the path of one, or none to start afresh")
     paths = [str(QUIET), *filter(None, [os.environ.get("JUPYTER_CONFIG_PATH")])]
+    close_side_bars()
     environment = {**os.environ, "JUPYTER_CONFIG_PATH": os.pathsep.join(paths)}
     command = lab_command(path, port, browser)
     # In a folder of ours: Voila, as an extension of the server, would run a file voila.py of the working directory.
@@ -49,7 +54,7 @@ def lab_command(path: Path, port: int, browser: bool) -> list[str]:
         "-m",
         "jupyterlab",
         f"--ServerApp.root_dir={root}",
-        f"--LabApp.default_url=/lab/tree/{quote(target.relative_to(root).as_posix())}",
+        f"--LabApp.default_url=/lab/workspaces/{WORKSPACE}/tree/{quote(target.relative_to(root).as_posix())}",
         f"--port={port}",
     )
     if not browser:
@@ -57,6 +62,24 @@ def lab_command(path: Path, port: int, browser: bool) -> list[str]:
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")
     return command
+
+
+def close_side_bars() -> None:
+    """A workspace of JupyterLab for the explorer, whose side bars are closed at first: the explorer needs the width.
+
+    JupyterLab keeps in it how it was left, and opens like that the next time. Where it cannot be written, JupyterLab
+    opens as it does everywhere.
+    """
+    from jupyter_core.paths import jupyter_config_dir
+    from jupyterlab_server.workspaces_handler import WorkspacesManager
+
+    folder = os.environ.get("JUPYTERLAB_WORKSPACES_DIR") or str(Path(jupyter_config_dir()) / "lab" / "workspaces")
+    sides = {"left": CLOSED, "right": CLOSED, "relativeSizes": [0, 1, 0]}
+    layout = {"data": {"layout-restorer:data": sides}, "metadata": {"id": WORKSPACE}}
+    with suppress(OSError):
+        kept = WorkspacesManager(folder)
+        if not kept.load(WORKSPACE)["data"]:
+            kept.save(WORKSPACE, json.dumps(layout))
 
 
 def new_notebook() -> Path:

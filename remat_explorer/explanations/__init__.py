@@ -4,6 +4,7 @@ Pure functions of graph, schedule and plan, in plain English; no figure, no widg
 """
 
 from remat_explorer.explanations.differences import ScheduleDifference, largest_difference
+from remat_explorer.explanations.highlights import first_look, recomputed, values_of_stages
 from remat_explorer.explanations.lives import Life, lives_of
 from remat_explorer.explanations.operations import OperationExplanation, explain_operation
 from remat_explorer.explanations.peak import Memory, PeakRow, alive_at
@@ -24,8 +25,11 @@ __all__ = [
     "alive_at",
     "explain_operation",
     "explain_value",
+    "first_look",
     "largest_difference",
     "lives_of",
     "plain",
+    "recomputed",
     "summarize_stage",
+    "values_of_stages",
 ]

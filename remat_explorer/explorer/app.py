@@ -58,9 +58,10 @@ class Explorer(Driver, w.VBox):
         loss: as for `remat_explorer.capture`.
         graph: a training graph without a module; it can be solved and looked at, not executed.
         settings: batch, image, device (else where the module lies), budget (bytes, "1.5 GiB", "60%"), strategy,
-            options, solver, time_limit, measured_costs; implementations ("none", "exact", "all", or kinds of them) that
-            may be chosen; improve and sweep, of which False keeps the explorer from working by itself; permissions, for
-            a page that others see
+            options, solver, time_limit; measured_costs (True for measured ones from the beginning, False for estimates;
+            without it, estimates are replaced by what is measured once a schedule is executed); implementations
+            ("none", "exact", "all", or kinds of them) that may be chosen; improve and sweep, of which False keeps the
+            explorer from working by itself; permissions, for a page that others see
             (`remat_explorer.permissions.Permissions`; everything is allowed without).
 
     Raises:
@@ -110,7 +111,7 @@ class Explorer(Driver, w.VBox):
         budget_view = BudgetView(state, self.preview)
         self._link = w.jsdlink((budget_view.slider, "dragged"), (matrices.widget, "dragged"))  # by the page alone
         self._views = (
-            Controls(state, self, sources),
+            Controls(state, self, sources, [budget_view.widget]),
             budget_view,
             StatusLine(state),
             Scrubber(state),
@@ -121,7 +122,7 @@ class Explorer(Driver, w.VBox):
             ImplementationsView(state, self.toggle),
             CaseView(state),
         )
-        controls, budget_row, status, scrubber, matrix, plots, panels, model_graph, ways, case = (
+        controls, _, status, scrubber, matrix, plots, panels, model_graph, ways, case = (
             view.widget for view in self._views
         )
         Driver.__init__(self, state, sources, budget)
@@ -129,12 +130,11 @@ class Explorer(Driver, w.VBox):
         said = w.HBox([status, self._export.widget]).add_class("remat-said")
         tour = TourView(state, self._tour).widget
         style = w.HTML(f"<style>{STYLE.read_text()}</style>", layout=w.Layout(display="none"))
-        below = w.HBox([plots, panels], layout=w.Layout(width="100%", flex_flow="row wrap"))
+        below = w.HBox([plots, panels]).add_class("remat-below")
         rows = [
             style,
-            ExplorerPage(),
+            ExplorerPage(state),
             controls,
-            budget_row,
             tour,
             said,
             scrubber,

@@ -8,6 +8,25 @@ function kernelTold(explorer, el, banner) {
   for (const row of explorer.children) row.inert = ended && !row.contains(el);
 }
 
+// Whether "More" was open is the person's choice, whichever explorer is shown next. A page may have no memory.
+const OPEN = "remat-explorer.more";
+
+function remembered() {
+  try {
+    return localStorage.getItem(OPEN) === "yes";
+  } catch {
+    return false;
+  }
+}
+
+function remember(open) {
+  try {
+    localStorage.setItem(OPEN, open ? "yes" : "no");
+  } catch {
+    // then it begins closed the next time, too
+  }
+}
+
 // Attributes are set only where they differ: each change calls this again.
 function set(element, name, value) {
   if (element && element.getAttribute(name) !== value) element.setAttribute(name, value);
@@ -34,13 +53,35 @@ function passOn(event, explorer) {
   setTimeout(() => keeper.setAttribute("data-lm-suppress-shortcuts", "true"));
 }
 
+// Entries of the list of strategies that are not for the graph say why, and cannot be chosen.
+function refused(explorer, reasons) {
+  for (const entry of explorer.querySelectorAll(".remat-more option")) {
+    const reason = reasons[entry.text.split(/\s/)[0]];
+    if (entry.disabled !== Boolean(reason)) entry.disabled = Boolean(reason);
+    if (reason) set(entry, "title", reason);
+    else entry.removeAttribute("title");
+  }
+}
+
 function render({ model, el }) {
   const banner = document.createElement("div");
   banner.className = "remat-gone";
   banner.setAttribute("role", "alert");
   el.append(banner);
   let explorer = null;
-  const changes = new MutationObserver(() => named(explorer));
+  if (remembered() && !model.get("more")) {
+    model.set("more", true);
+    model.save_changes();
+  }
+  const opened = () => remember(model.get("more"));
+  model.on("change:more", opened);
+  const look = () => {
+    if (!explorer) return;
+    named(explorer);
+    refused(explorer, model.get("unsuitable"));
+  };
+  const changes = new MutationObserver(look);
+  model.on("change:unsuitable", look);
   // the explorer's own view hears of its kernel beside this one, before or after
   const told = () => setTimeout(() => explorer && kernelTold(explorer, el, banner));
   const pressed = (event) => explorer && passOn(event, explorer);
@@ -50,12 +91,14 @@ function render({ model, el }) {
     explorer = el.closest(".remat-explorer");
     if (!explorer) return;
     clearInterval(waiting);
-    named(explorer);
+    look();
     changes.observe(explorer, { subtree: true, childList: true, attributes: true, attributeFilter: ["class"] });
   }, 100);
   return () => {
     model.off("comm_live_update", told);
     window.removeEventListener("keydown", pressed, true);
+    model.off("change:more", opened);
+    model.off("change:unsuitable", look);
     clearInterval(waiting);
     changes.disconnect();
   };

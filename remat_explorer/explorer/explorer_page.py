@@ -3,14 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import anywidget
+import traitlets as t
+
+from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.state.suitable import unsuitable
 
 
 class ExplorerPage(anywidget.AnyWidget):
     """A line above the explorer, empty as long as its kernel answers, for no kernel can say that it has gone.
 
-    It also gives screen readers what ipywidgets has no trait for: the stage slider's name, and that buttons are tabs.
+    It remembers in the browser whether the fields under "More" were open, for the explorers that are shown next. And it
+    gives the page what ipywidgets has no trait for: the stage slider's name, that buttons are tabs, and which entries
+    of a list cannot be chosen: the strategies that are not for the graph.
     """
 
+    more = t.Bool(False).tag(sync=True)
+    unsuitable = t.Dict({}).tag(sync=True)
     _esm = Path(__file__).parent / "explorer_page.js"
+
+    def __init__(self, state: State) -> None:
+        super().__init__(more=state.more)
+        self.observe(lambda change: setattr(state, "more", change["new"]), "more")
+        state.observe(lambda change: setattr(self, "more", change["new"]), "more")
+        state.observe(self._refuse, "graph")
+        self._state = state
+        self._refuse()
+
+    def _refuse(self, change: Any = None) -> None:
+        graph = self._state.graph
+        self.unsuitable = dict(unsuitable(graph)) if graph is not None else {}

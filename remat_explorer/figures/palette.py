@@ -1,7 +1,7 @@
 """One palette for every figure: colours that colour-blind people can tell apart, on light and on dark ground.
 
-Source: Okabe and Ito, "Color Universal Design" (2008); the same seven hues serve both grounds. A comparison sets their
-orange against a purple, a pair that differs in lightness as well.
+Source: Okabe and Ito, "Color Universal Design" (2008), and Paul Tol's wine, sand and purple where those run out. Orange
+is recomputation, and nothing else is orange. A comparison sets ink against a purple, which differ in lightness.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ class Palette:
         kept: a value held across the end of a stage (a checkpoint).
         resident, temporaries, gradients: the other parts of the memory timeline.
         predicted, measured, budget: the lines over it.
+        over: memory above the budget; up to the budget it is outlined, for a full budget is a good one.
         compared: another plan's memory; others: values without a colour of their own.
         cursor: the selected stage and value.
         found: marks of what a search has found.
@@ -41,6 +42,7 @@ class Palette:
     predicted: str
     measured: str
     budget: str
+    over: str
     compared: str
     others: str
     cursor: str
@@ -79,21 +81,22 @@ LIGHT = Palette(
     temporaries="#56B4E9",
     gradients="#009E73",
     predicted="#222222",
-    measured="#D55E00",
-    budget="#CC3311",
+    measured="#882255",
+    budget="#7A7A7A",
+    over="#CC1133",
     compared="#9C4DCC",
     others="#DADDE1",
     cursor="#CC79A7",
     found="#F0E442",
-    only_first="#E69F00",
-    only_second="#5D3A9B",
-    both="#B4B8BD",
+    only_first="#222222",
+    only_second="#9C4DCC",
+    both="#C4C8CD",
     empty="#F3F4F6",
     ground="#FFFFFF",
     ink="#333333",
     grid="#E3E5E8",
     scale=("#EAF2F8", "#A9CCE3", "#5499C7", "#1F618D", "#0B2F4A"),
-    hues=("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#A89800"),
+    hues=("#0072B2", "#882255", "#009E73", "#CC79A7", "#5D3A9B", "#56B4E9", "#A89800"),
 )
 DARK = Palette(
     forward="#56B4E9",
@@ -104,21 +107,22 @@ DARK = Palette(
     temporaries="#56B4E9",
     gradients="#00B386",
     predicted="#F2F2F2",
-    measured="#F0792B",
-    budget="#FF6B57",
+    measured="#DDCC77",
+    budget="#C4C7CC",
+    over="#FF5577",
     compared="#C9A0F0",
     others="#4A4E55",
     cursor="#E59CC5",
     found="#F0E442",
-    only_first="#F2A900",
-    only_second="#A68CE8",
+    only_first="#F2F2F2",
+    only_second="#B58CF0",
     both="#5B6067",
     empty="#24272B",
     ground="#111111",
     ink="#D8DADD",
     grid="#3A3E44",
     scale=("#1E2A36", "#1F4E79", "#2E86C1", "#85C1E9", "#EAF4FB"),
-    hues=("#2A8FD0", "#F0792B", "#00B386", "#E59CC5", "#E69F00", "#56B4E9", "#F0E442"),
+    hues=("#2A8FD0", "#C2487F", "#00B386", "#E59CC5", "#A68CE8", "#56B4E9", "#F0E442"),
 )
 
 

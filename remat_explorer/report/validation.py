@@ -19,7 +19,7 @@ def validation(contents: ReportContents) -> str:
     measured = contents.measurement
     if measured is None:
         return paragraph(NOT_EXECUTED) if contents.solution.schedule else ""
-    overhead = "unknown" if measured.overhead is None else format_overhead(measured.overhead)
+    overhead = measured.overhead_text
     rows = [
         ("peak", format_bytes(measured.predicted_peak), format_bytes(measured.peak), f"{100 * measured.error:+.3f} %"),
         (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,7 @@ class Measurement:
         allocator: None on the CPU.
         missing: why there is no `eager` or no `checkpoint_all_seconds`, or "".
         resident_tensors: bytes of each of the resident bytes' tensors; None where only their sum is known.
+        times: seconds of all timed runs of "plan", "checkpoint-all" and "eager", which took turns.
     """
 
     device: str
@@ -85,6 +87,7 @@ class Measurement:
     allocator: Allocator | None = None
     missing: str = ""
     resident_tensors: tuple[int, ...] | None = None
+    times: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     @cached_property
     def predicted_allocator(self) -> AllocatorPrediction:
@@ -128,6 +131,34 @@ class Measurement:
         return None if self.checkpoint_all_seconds is None else self.seconds / self.checkpoint_all_seconds
 
     @property
+    def overhead_range(self) -> tuple[float, float] | None:
+        """The least and the largest ratio of a run of the plan to that of the same turn that keeps everything.
+
+        None where there were fewer than two turns.
+        """
+        turns = zip(self.times.get("plan", ()), self.times.get("checkpoint-all", ()), strict=False)
+        ratios = [plan / everything for plan, everything in turns if everything > 0]
+        return (min(ratios), max(ratios)) if len(ratios) > 1 else None
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether the measured overhead says nothing: its turns are further apart than it is from none."""
+        if self.overhead is None or self.overhead_range is None:
+            return False
+        least, largest = self.overhead_range
+        return largest - least > abs(self.overhead - 1)
+
+    @property
+    def overhead_text(self) -> str:
+        """The measured overhead with the range of its turns, or that it is too noisy to compare."""
+        if self.overhead is None:
+            return "not measured"
+        if self.overhead_range is None:
+            return format_overhead(self.overhead)
+        between = " to ".join(format_overhead(edge) for edge in self.overhead_range)
+        return f"too noisy to compare ({between})" if self.is_noisy else f"{format_overhead(self.overhead)} ({between})"
+
+    @property
     def equal(self) -> bool | None:
         """Whether loss, gradients, buffers and random state are plain PyTorch's, bit for bit.
 
@@ -162,6 +193,8 @@ class Measurement:
             "within_budget": self.within_budget,
             "predicted_overhead": self.predicted_overhead,
             "measured_overhead": self.overhead,
+            "measured_overhead_range": self.overhead_range,
+            "measured_overhead_is_noisy": self.is_noisy,
             "seconds": self.seconds,
             "checkpoint_all_seconds": self.checkpoint_all_seconds,
             "eager_seconds": self.eager.seconds if self.eager else None,
@@ -177,7 +210,7 @@ class Measurement:
 
     def _allocator_document(self) -> dict[str, int | None]:
         """Peaks of the process, and with ``_peak`` those of the plan; None on the CPU."""
-        names = [field.name for field in dataclasses.fields(AllocatorBytes)]
+        names = [entry.name for entry in dataclasses.fields(AllocatorBytes)]
         if self.allocator is None:
             return dict.fromkeys([*names, *(f"{name}_peak" for name in names), "library_workspaces"])
         plan = {f"{name}_peak": size for name, size in dataclasses.asdict(self.allocator.plan).items()}
@@ -188,13 +221,12 @@ class Measurement:
         against = (
             "" if self.checkpoint_all_seconds is None else f" against {format_seconds(self.checkpoint_all_seconds)}"
         )
-        overhead = "unknown" if self.overhead is None else format_overhead(self.overhead)
         lines = [
             f"on {self.device}",
             f"peak: predicted {format_bytes(self.predicted_peak)}, measured {format_bytes(self.peak)} "
             f"(error {self.error:+.3%}, without resident bytes {self.dynamic_error:+.3%})",
             f"budget: {format_bytes(self.budget)}, measured peak is {verdict} it",
-            f"overhead: predicted {format_overhead(self.predicted_overhead)}, measured {overhead} "
+            f"overhead: predicted {format_overhead(self.predicted_overhead)}, measured {self.overhead_text} "
             f"({format_seconds(self.seconds)}{against}{' for keeping everything' if against else ''})",
         ]
         if self.eager:

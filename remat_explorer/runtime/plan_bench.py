@@ -37,7 +37,7 @@ from remat_explorer.runtime.interruption import Interruption
 from remat_explorer.runtime.measurement import Allocator
 from remat_explorer.runtime.outcome import StepOutcome
 from remat_explorer.runtime.starting_point import StartingPoint
-from remat_explorer.runtime.timing import median_seconds
+from remat_explorer.runtime.timing import seconds_in_turn
 from remat_explorer.solution import Solution
 
 
@@ -182,8 +182,8 @@ class PlanBench:
             "eager": self.eager.explained_run,
         }
 
-    def timed(self, names: list[str], repeats: int, advance: Callable[[], None]) -> dict[str, float]:
-        """Median seconds of contenders that take turns; binding what a plan starts from is part of its run."""
+    def timed(self, names: list[str], repeats: int, advance: Callable[[], None]) -> dict[str, tuple[float, ...]]:
+        """Seconds of contenders that take turns; binding what a plan starts from is part of its run."""
         contenders = self.contenders()
 
         @contextlib.contextmanager
@@ -195,7 +195,7 @@ class PlanBench:
                     run = stack.enter_context(self.eager.prepared())
                 yield partial(self._interruption.run, name, run, timed=True)
 
-        return median_seconds({name: partial(prepare, name) for name in names}, self.start, repeats, advance)
+        return seconds_in_turn({name: partial(prepare, name) for name in names}, self.start, repeats, advance)
 
     def warm_up(self, name: str) -> None:
         """Run a contender once.

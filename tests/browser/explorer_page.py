@@ -27,6 +27,14 @@ def click(page: Any, name: str) -> None:
     page.locator(".remat-controls").get_by_role("button", name=name).click()
 
 
+def open_more(page: Any) -> None:
+    """Show the fields beyond model and budget, which the browser may remember to be open."""
+    more = page.locator(".remat-controls").get_by_role("button", name="More")
+    if not page.locator(".remat-more").is_visible():
+        more.click()
+    page.wait_for_selector(".remat-more", state="visible")
+
+
 def stage(page: Any) -> int:
     return int(page.locator(".remat-matrices").get_attribute("data-stage"))
 

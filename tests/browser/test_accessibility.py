@@ -9,7 +9,7 @@ import pytest
 from axe_playwright_python.base import AXE_FILE_PATH
 
 import remat_explorer as rx
-from tests.browser.explorer_page import show
+from tests.browser.explorer_page import open_more, show
 
 pytestmark = pytest.mark.browser
 
@@ -63,6 +63,7 @@ def violations(page: Any, place: str) -> list[str]:
 
 def test_the_explorer_has_no_serious_finding_of_axe_in_any_panel_and_theme(lab: tuple[str, Path], page: Any) -> None:
     show(page, lab, "accessible.ipynb", 'rx.Explorer("mlp", batch=64, implementations="exact")')
+    open_more(page)
     page.evaluate(AXE)
     assert "label" in " ".join(page.evaluate(VIOLATIONS, "body"))  # JupyterLab's own: the rules are there
     found = set(violations(page, ".remat-explorer"))
@@ -88,6 +89,7 @@ def test_fields_have_the_names_that_stand_over_them(lab: tuple[str, Path], page:
     assert page.get_by_label("Limit (s)", exact=True).input_value() == "60"
     assert page.locator(".remat-budget-row").get_by_label("Budget", exact=True).count() == 1
     assert page.get_by_role("slider", name="Stage").count() == 1
+    open_more(page)
     page.get_by_label("Batch", exact=True).fill("32")
     page.get_by_label("Batch", exact=True).press("Enter")
     page.wait_for_selector('.remat-status[data-busy="loading"]', timeout=20_000)
@@ -95,6 +97,7 @@ def test_fields_have_the_names_that_stand_over_them(lab: tuple[str, Path], page:
 
 def test_the_focus_is_seen_in_both_themes(lab: tuple[str, Path], page: Any) -> None:
     show(page, lab, "focus.ipynb", 'rx.Explorer("mlp", batch=64)')
+    open_more(page)
     for theme in ("light", "dark"):
         page.wait_for_selector(f'.remat-matrices[data-theme="{theme}"]')
         seen, faint = page.evaluate(FAINT)

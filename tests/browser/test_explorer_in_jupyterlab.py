@@ -73,8 +73,11 @@ def test_solve_move_the_cursor_execute_and_reload(lab: tuple[str, Path], page: A
     click(page, "Solve")
     page.wait_for_selector(".remat-status:has-text('overhead +')", timeout=60_000)
     await_idle(page)
-    page.wait_for_selector(".remat-budget-row:has-text('of checkpoint-all')")
+    page.wait_for_selector(".remat-budget-row:has-text('of keeping everything')")
 
+    page.locator(".remat-matrices").focus()
+    page.keyboard.press("Home")  # from the recomputation that is selected first
+    page.wait_for_selector(".remat-scrubber :text('Stage 0 of')")
     slider = page.locator(".remat-scrubber .noUi-handle")
     slider.focus()
     for _ in range(3):  # one after the other: each goes through the kernel

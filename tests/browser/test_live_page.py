@@ -74,7 +74,7 @@ def test_everything_is_drawn_and_nothing_is_asked_for(saved: Path, page: Any) ->
 def test_the_address_says_where_to_look_and_follows(saved: Path, page: Any) -> None:
     open_page(page, saved, "#budget=60%&stage=9&value=3")
     assert shown(page, 3, 9, 3)
-    assert "6 B · 60.0 % of checkpoint-all" in page.inner_text("#budget-said")
+    assert "6 B · 60.0 % of keeping everything" in page.inner_text("#budget-said")
     page.locator(".remat-matrices").focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowRight")

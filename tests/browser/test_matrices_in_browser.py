@@ -14,6 +14,7 @@ pytestmark = pytest.mark.browser
 BEGIN = """import remat_explorer as rx
 explorer = rx.Explorer(graph=rx.linear(24), budget="60%", improve=False, sweep=False)
 explorer.wait(60)
+explorer.select(stage=0, value=0)
 keep = rx.solve(explorer.state.graph, "100%", "checkpoint-all")
 explorer"""
 SOLVE = "explorer.solve()\nexplorer.wait(60), explorer.solution.schedule.recomputations > 0"
@@ -161,8 +162,8 @@ def test_a_comparison_has_its_legend_and_its_colours(page: Any) -> None:
         legends.nth(number).filter(has_text="only in the compared").wait_for()
     shown = page.evaluate("() => document.querySelector('.remat-matrices').dataset.theme")
     assert shown == "light"
-    page.wait_for_function(SHOWN, arg=[0, ["#B4B8BD", "#E69F00"]])  # in both, and what only this one recomputes
-    page.wait_for_function(SHOWN, arg=[1, ["#B4B8BD", "#5D3A9B"]])  # in both, and what only checkpoint-all keeps
+    page.wait_for_function(SHOWN, arg=[0, ["#C4C8CD", "#222222"]])  # in both, and what only this one recomputes
+    page.wait_for_function(SHOWN, arg=[1, ["#C4C8CD", "#9C4DCC"]])  # in both, and what only checkpoint-all keeps
     run(page, COMPARE_NO_MORE)
     await_attribute(page, "compared", "false")
     legends.first.filter(has_text="recompute").wait_for()

@@ -7,6 +7,7 @@ import pytest
 from remat_explorer import models
 from remat_explorer.explorer.work.begin_sizes import BEGIN
 from remat_explorer.models.registry import MODELS
+from remat_explorer.solvers import checkpoint_all_peak, minimum_budget
 
 
 @pytest.mark.parametrize("name", models.names())
@@ -19,3 +20,10 @@ def test_every_model_begins_with_a_size_that_it_takes_no_larger_than_the_publish
 
 def test_the_list_of_models_is_the_zoo():
     assert tuple(BEGIN) == models.names()
+
+
+@pytest.mark.parametrize("name", ["linear32", "mlp", "residual_net", "resnet18", "segnet", "unet", "vgg16"])
+def test_a_model_begins_where_at_least_a_quarter_of_its_memory_can_be_saved(name):
+    begin = BEGIN[name]
+    graph = models.load(name, begin["batch"], begin.get("image"), begin.get("sequence")).graph
+    assert minimum_budget(graph).known_feasible <= 0.75 * checkpoint_all_peak(graph)

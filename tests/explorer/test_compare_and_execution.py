@@ -146,7 +146,7 @@ def test_running_out_of_memory_is_shown_as_a_result(panels: Panels, state: State
         raise OutOfMemoryError("memory ran out at 'compute v3' (statement 6 of 52)", statement=5)
 
     monkeypatch.setattr(runtime, "measure", run_out)
-    state.inputs = Inputs(None, ())
+    state.inputs, state.measured_costs = Inputs(None, ()), False
     executing.execute(state, threading.Event())
     assert state.shortage.startswith("memory ran out at")
     assert state.tone == "warning"

@@ -14,13 +14,24 @@ import remat_explorer as rx
 from remat_explorer.errors import SolutionError, UnknownNameError
 from remat_explorer.explorer.controls.budget_view import BudgetView
 from remat_explorer.explorer.controls.controls import Controls
+from remat_explorer.explorer.explorer_page import ExplorerPage
 from remat_explorer.explorer.work.sources import Sources
+from remat_explorer.graph import Value, operation
 from tests.explorer.driven import driver_of, settled
 
 
 @pytest.fixture
 def chain() -> Any:
     return driver_of(rx.linear(8))
+
+
+def skipping() -> rx.Graph:
+    """A chain of three whose first value the third reads, too, and its backward pass."""
+    values = tuple(Value(f"v{i}", 1) for i in range(4))
+    reads = ((), (0,), (0, 1), (2,))
+    passes: Any = ("forward", "forward", "forward", "backward")
+    operations = (operation(f"v{i}", passes[i], reads[i], (i,), 1.0) for i in range(4))
+    return rx.Graph("skipping", values, tuple(operations))
 
 
 def controls_of(driver: Any) -> Controls:
@@ -187,3 +198,52 @@ def test_a_budget_without_a_unit_is_asked_back_where_it_would_be_nothing(chain: 
     view.field.value = "60%"
     assert chain.state.budget == 6
     assert chain.state.tone != "error"
+
+
+def test_everything_but_model_budget_and_buttons_is_under_more(chain: Any) -> None:
+    controls = controls_of(chain)
+    first, others = controls.widget.children
+    assert [child.description for child in first.children[0:1]] == ["Model"]
+    assert {child.description for child in others.children} >= {"Batch", "Strategy", "Limit (s)"}
+    assert others.layout.display == "none"
+    controls.more.value = True
+    assert chain.state.more
+    assert others.layout.display is None
+    chain.state.more = False
+    assert not controls.more.value
+
+
+def test_a_choice_that_is_hidden_and_not_the_usual_one_marks_more(chain: Any) -> None:
+    controls = controls_of(chain)
+    assert controls.more.description == "More"
+    chain.state.strategy, chain.state.time_limit = "dtr", 5
+    assert controls.more.description == "More •"
+    assert controls.more.tooltip.endswith("Not as usual: strategy dtr, limit 5 s")
+    chain.state.more = True
+    assert controls.more.description == "More"
+
+
+def test_cancel_is_seen_only_while_there_is_something_to_cancel(chain: Any) -> None:
+    controls = controls_of(chain)
+    assert controls.cancel.layout.visibility == "hidden"
+    chain.state.improving = True
+    assert controls.cancel.layout.visibility == "visible"
+    chain.state.improving = False
+
+
+def test_a_strategy_that_is_not_for_the_graph_says_so_and_why() -> None:
+    net = driver_of(skipping())
+    field: Any = controls_of(net)._fields["strategy"][1]
+    assert ("griewank · only for chains", "griewank") in field.options
+    assert ("optimal", "optimal") in field.options
+    page = ExplorerPage(net.state)
+    assert "is no chain" in page.unsuitable["griewank"]
+    assert "optimal" not in page.unsuitable
+    assert ("griewank", "griewank") in controls_of(driver_of(rx.linear(4)))._fields["strategy"][1].options
+    net.state.strategy = "griewank"  # a script may, and hears why by solving
+    assert field.value == "griewank"
+
+
+def test_keeping_everything_is_called_so_beside_checkpoint_all(chain: Any) -> None:
+    field: Any = controls_of(chain)._fields["strategy"][1]
+    assert ("keep everything (checkpoint-all)", "checkpoint-all") in field.options

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from torch import nn
 import remat_explorer as rx
 from remat_explorer.capture.step import placement
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.loading import Inputs
+from remat_explorer.explorer.work import measuring_first
+from remat_explorer.explorer.work.inputs import Inputs
 from remat_explorer.explorer.work.sources import Sources
 
 QUIET: dict[str, Any] = {"improve": False, "sweep": False}  # nothing runs beside an execution
@@ -20,9 +22,13 @@ QUIET: dict[str, Any] = {"improve": False, "sweep": False}  # nothing runs besid
 @pytest.fixture(scope="module")
 def own() -> Any:
     """A module of the person's own, loaded with measured costs."""
+    return opened(measured_costs=True)
+
+
+def opened(**settings: Any) -> Any:
     layers = [layer for _ in range(6) for layer in (nn.Linear(64, 64), nn.Tanh())]
     net, batch = nn.Sequential(*layers), torch.randn(512, 64)
-    explorer = rx.Explorer(net, (batch,), loss=lambda out: out.square().mean(), **QUIET)
+    explorer = rx.Explorer(net, (batch,), loss=lambda out: out.square().mean(), **QUIET, **settings)
     assert explorer.wait(120)
     return explorer
 
@@ -140,3 +146,49 @@ def test_an_explorer_begins_where_its_module_lies(monkeypatch: Any) -> None:
     monkeypatch.setattr(placement, "home_of", lambda *given: torch.device("cuda", 0))
     assert Sources(nn.Linear(2, 2), (torch.ones(1, 2),)).device == "cuda:0"
     assert Sources("mlp").device == "cpu"
+
+
+def executed(explorer: Any) -> Any:
+    explorer.execute()
+    assert explorer.wait(120)
+    return explorer.state
+
+
+def test_estimates_give_way_to_measured_costs_when_a_schedule_is_executed_and_the_schedule_stays() -> None:
+    explorer = opened(budget="80%")
+    explorer.select(stage=9, value=3)
+    state, estimated, shown = explorer.state, explorer.state.graph, explorer.solution.schedule
+    assert not state.costs_are_measured
+    executed(explorer)
+    assert state.costs_are_measured
+    assert state.graph is not estimated
+    assert state.graph.structure == estimated.structure
+    assert (state.schedule.R == shown.R).all()
+    assert (state.schedule.S == shown.S).all()
+    assert (state.stage, state.value) == (9, 3)
+    assert state.measurement.within_budget
+    measured = state.graph
+    assert executed(explorer).graph is measured
+
+
+def test_estimates_that_were_chosen_are_what_is_executed() -> None:
+    explorer = opened(measured_costs=False, budget="80%")
+    before = explorer.state.graph
+    assert executed(explorer).graph is before
+    assert explorer.measurement.equal
+
+
+def test_where_measured_workspace_leaves_no_schedule_nothing_runs_and_it_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    explorer = opened(budget="80%")
+    budget = explorer.state.budget
+
+    def larger(state: State, graph: rx.Graph, inputs: Any, cancelled: Any) -> tuple[rx.Graph, str]:
+        return replace(graph, resident_bytes=graph.resident_bytes + budget), ""
+
+    monkeypatch.setattr(measuring_first, "with_measured_costs", larger)
+    state = executed(explorer)
+    assert state.measurement is None
+    assert state.tone == "warning"
+    assert state.status.startswith("With measured workspace no schedule is known within")

@@ -45,7 +45,7 @@ def frontier(solutions: dict[int, Any]) -> Any:
 
 @pytest.fixture
 def state(solutions: dict[int, Any]) -> State:
-    state = State(graph=GRAPH, checkpoint_all_peak=10)
+    state = State(graph=GRAPH, checkpoint_all_peak=10, methods=True)
     choose(state, solutions[5])
     return state
 
@@ -370,3 +370,25 @@ def test_choosing_reaches_observers_when_everything_is_in_place(state: State, so
     chosen = dataclasses.replace(solutions[8], strategy="checkmate-ilp")
     choose(state, chosen)
     assert set(seen) == {(8, "checkmate-ilp", chosen)}
+
+
+def test_the_curve_begins_with_its_best_points_and_shows_the_others_when_asked(
+    view: PlotsView, state: State, frontier: Any
+) -> None:
+    state.frontier = frontier
+    best = {(point.peak, point.strategy) for point in frontier.nondominated()}
+
+    def drawn() -> int:
+        return sum(len(t.x) for t in view.figure.data if t.name in frontier.strategies and t.xaxis == "x")
+
+    every = drawn()
+    view.methods.value = False
+    assert not state.methods
+    assert drawn() == len(best) < every
+    assert "chen-sqrt-n" not in view._marks.value
+    click(view, trace(view, "optimal"), 0)
+    assert state.solution is not None
+    assert state.solution.peak == min(peak for peak, _ in best)
+    state.methods = True
+    assert view.methods.value
+    assert drawn() == every

@@ -11,6 +11,7 @@ import pytest
 
 from remat_explorer.figures import tradeoff
 from remat_explorer.figures.tradeoffs.marks import SHAPES, mark
+from remat_explorer.figures.tradeoffs.tradeoff_extent import Extent
 from remat_explorer.figures.tradeoffs.tradeoff_points import bound_steps, largest_infeasible, points_of
 from remat_explorer.instances import linear
 from remat_explorer.solution import Status
@@ -112,3 +113,42 @@ def test_odd_sweeps_are_drawn(budgets: tuple[int, ...]) -> None:
     assert bottom < 0 < top
     said = [annotation.text for annotation in figure.layout.annotations]
     assert said == ([] if budgets == (10,) else ["No strategy has a schedule within these budgets"])
+
+
+def at(peak: int, percent: float) -> Any:
+    return SimpleNamespace(peak=peak, overhead=1 + percent / 100)
+
+
+def frontier_of(*percentages: float) -> Any:
+    """Best points of these overheads, in %, the more memory the less of it."""
+    points = tuple(at(i + 1, percent) for i, percent in enumerate(percentages))
+    return SimpleNamespace(points=points, solutions=(), nondominated=lambda: points)
+
+
+def test_one_dear_point_of_many_does_not_say_where_the_axis_ends() -> None:
+    assert Extent.around(frontier_of(425, 8, 3, 0)).top == pytest.approx(24)
+    assert Extent.around(frontier_of(40, 0)).top == pytest.approx(40)
+
+
+def test_a_measured_overhead_that_noise_has_made_does_not_set_the_axis() -> None:
+    quiet = Extent.around(frontier_of(20, 8, 3, 0))
+    noisy = Extent.around(frontier_of(20, 8, 3, 0), None, at(2, -47))
+    assert noisy.top == quiet.top == pytest.approx(20)
+    assert noisy.bottom == pytest.approx(-0.31 * 20)
+    assert noisy.edge(at(2, -47)) == "lower"
+    assert noisy.edge(at(2, 425)) == "upper"
+    assert noisy.edge(at(2, 5)) == ""
+
+
+def test_what_lies_beyond_an_edge_is_an_arrow_with_its_true_overhead(frontier: Any) -> None:
+    figure = draw(frontier, measurement=at(5, -47))
+    assert trace(figure, "measured").marker.symbol == "arrow-down"
+    assert trace(figure, "measured").y[0] >= figure.layout.yaxis.range[0]
+    assert "overhead -47.0 %<br>(beyond the lower edge)" in trace(figure, "measured").text[0]
+
+
+def test_only_points_that_no_other_beats_are_left_where_only_the_best_are_asked_for(frontier: Any) -> None:
+    best = {(point.peak, point.cost) for point in frontier.nondominated()}
+    left = [point for name in frontier.strategies for point in points_of(frontier, name, best_only=True)]
+    assert {(point.peak, point.cost) for point in left} == best
+    assert len(left) < sum(len(points_of(frontier, name)) for name in frontier.strategies)

@@ -22,6 +22,7 @@ def launched(monkeypatch, tmp_path):
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("remat_explorer.lab.become", become)
+    monkeypatch.setenv("JUPYTERLAB_WORKSPACES_DIR", str(tmp_path / "workspaces"))
     return commands
 
 
@@ -34,7 +35,11 @@ def test_where_there_is_no_notebook_a_new_one_is_made_and_later_kept(launched, t
     assert made.read_text() == "{}"
     first, second = launched
     assert first[:4] == [sys.executable, "-P", "-m", "jupyterlab"]
-    assert {"--port=8890", "--no-browser", "--LabApp.default_url=/lab/tree/remat_explorer.ipynb"} <= set(first)
+    assert {
+        "--port=8890",
+        "--no-browser",
+        "--LabApp.default_url=/lab/workspaces/remat-explorer/tree/remat_explorer.ipynb",
+    } <= set(first)
     assert "--no-browser" not in second
 
 
@@ -42,7 +47,7 @@ def test_the_repository_s_notebook_is_opened_where_there_is_one(launched, tmp_pa
     (tmp_path / "notebooks").mkdir()
     (tmp_path / "notebooks" / "01_explorer.ipynb").write_text("{}")
     run(capsys, "lab")
-    assert "--LabApp.default_url=/lab/tree/notebooks/01_explorer.ipynb" in launched[0]
+    assert "--LabApp.default_url=/lab/workspaces/remat-explorer/tree/notebooks/01_explorer.ipynb" in launched[0]
     assert not (tmp_path / "remat_explorer.ipynb").exists()
 
 
@@ -51,7 +56,7 @@ def test_a_notebook_elsewhere_is_served_from_its_own_folder(tmp_path, monkeypatc
     other = tmp_path.parent / "my notes.ipynb"
     command = lab_command(other, 8888, browser=True)
     assert f"--ServerApp.root_dir={tmp_path.parent.resolve()}" in command
-    assert "--LabApp.default_url=/lab/tree/my%20notes.ipynb" in command
+    assert "--LabApp.default_url=/lab/workspaces/remat-explorer/tree/my%20notes.ipynb" in command
 
 
 def test_a_server_that_cannot_be_started_leaves_the_working_directory_as_it_was(monkeypatch, tmp_path):
@@ -59,6 +64,7 @@ def test_a_server_that_cannot_be_started_leaves_the_working_directory_as_it_was(
         raise OSError("no such program")
 
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JUPYTERLAB_WORKSPACES_DIR", str(tmp_path / "workspaces"))
     monkeypatch.setattr(os, "execve", refuse)
     with pytest.raises(OSError, match="no such program"):
         open_lab(None, 8888)
@@ -70,3 +76,21 @@ def test_a_notebook_that_is_not_there_leaves_with_64(launched, capsys):
     assert code == 64
     assert "'missing.ipynb'" in said
     assert launched == []
+
+
+def test_the_side_bars_are_closed_at_first_and_later_as_they_were_left(launched, tmp_path, capsys):
+    run(capsys, "lab")
+    (workspace,) = (tmp_path / "workspaces").iterdir()
+    kept = json.loads(workspace.read_text())
+    assert kept["data"]["layout-restorer:data"]["left"]["collapsed"]
+    kept["data"]["layout-restorer:data"]["left"]["collapsed"] = False
+    workspace.write_text(json.dumps(kept))
+    run(capsys, "lab")
+    assert json.loads(workspace.read_text()) == kept
+
+
+def test_where_no_workspace_can_be_written_jupyterlab_opens_all_the_same(launched, tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("JUPYTERLAB_WORKSPACES_DIR", str(tmp_path / "file" / "workspaces"))
+    run(capsys, "lab")
+    assert len(launched) == 1

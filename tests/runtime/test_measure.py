@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 
@@ -13,12 +14,16 @@ from torch import nn
 import remat_explorer as rx
 from remat_explorer.capture import trace
 from remat_explorer.capture.profiling.memory_meter import AllocatorBytes
+from remat_explorer.capture.step.placement import place
 from remat_explorer.capture.step.training_step import TrainingStep
 from remat_explorer.errors import ExecutionError
 from remat_explorer.models import LoadedModel
 from remat_explorer.plan import Plan
 from remat_explorer.runtime import Interpreter
+from remat_explorer.runtime.eager import Eager
 from remat_explorer.runtime.measurement import Allocator
+from remat_explorer.runtime.starting_point import StartingPoint
+from remat_explorer.runtime.timing import seconds_in_turn
 from tests.runtime.random_schedules import checkpoint_all, random_schedule, solution_of
 
 SIZES = {"mlp": (8, None), "residual_net": (4, 32), "vgg16": (2, 32), "unet": (1, 64)}
@@ -74,6 +79,55 @@ def test_the_summary_says_what_was_predicted_and_measured(net):
     assert found.allocator is None
     assert found.eager is not None
     assert found.eager.peak > graph.resident_bytes
+
+
+def test_runs_take_turns_and_their_range_stands_beside_the_overhead(net):
+    model, graph = net
+    found = rx.measure(solution_of(checkpoint_all(graph)), model.module, model.args, device="cpu", repeats=3)
+    assert {name: len(times) for name, times in found.times.items()} == {"plan": 3, "checkpoint-all": 3, "eager": 3}
+    assert found.seconds == sorted(found.times["plan"])[1]
+    assert found.overhead_range is not None
+    least, largest = found.overhead_range
+    assert 0 < least <= largest
+    assert found.to_document()["measured_overhead_range"] == (least, largest)
+    assert run(checkpoint_all(graph), model).overhead_range is None  # of one turn
+
+
+@pytest.mark.parametrize(
+    ("plan", "everything", "said"),
+    [
+        ((1.2, 1.21, 1.22), (1.0, 1.0, 1.0), "+21.0 % (+20.0 % to +22.0 %)"),
+        ((0.5, 1.1, 1.4), (1.0, 1.0, 1.0), "too noisy to compare (-50.0 % to +40.0 %)"),
+    ],
+)
+def test_an_overhead_whose_turns_differ_by_more_than_itself_is_too_noisy_to_compare(net, plan, everything, said):
+    model, graph = net
+    found = dataclasses.replace(
+        run(checkpoint_all(graph), model),
+        seconds=plan[1],
+        checkpoint_all_seconds=everything[1],
+        times={"plan": plan, "checkpoint-all": everything},
+    )
+    assert found.overhead_text == said
+    assert found.is_noisy == said.startswith("too noisy")
+    assert f"measured {said}" in str(found)
+
+
+def test_every_other_turn_is_taken_in_the_opposite_order(net):
+    model, _ = net
+    placed = place(model.module, model.args, None, "cpu")
+    eager = Eager(placed, None)
+    ran: list[str] = []
+
+    def contender(name: str):
+        @contextlib.contextmanager
+        def prepared():
+            yield lambda: ran.append(name)
+
+        return prepared
+
+    seconds_in_turn({"a": contender("a"), "b": contender("b")}, StartingPoint(eager, placed.device), 3, lambda: None)
+    assert ran == ["a", "b", "b", "a", "a", "b"]
 
 
 def test_what_a_gpu_would_reserve_is_predicted_from_every_resident_tensor(net):

@@ -72,13 +72,13 @@ function render({ model, el }) {
     if (slider.disabled) return;
     const from = known || model.get("low");
     track.style.background =
-      `linear-gradient(to right, var(--remat-unknown) ${100 * share(from)}%, var(--remat-useful) ${100 * share(from)}% ` +
-      `${100 * share(all)}%, var(--remat-idle) ${100 * share(all)}%)`;
+      `linear-gradient(to right, transparent ${100 * share(from)}%, var(--remat-useful) ${100 * share(from)}% ` +
+      `${100 * share(all)}%, var(--remat-idle) ${100 * share(all)}%), var(--remat-unknown)`;
     const side = (count) => (share(count) > 0.4 ? "before" : "after");
     const smallest = known
       ? mark(known, `smallest known ${formatBytes(known)}`, "Smallest budget for which a schedule is known.", side(known))
       : null;
-    const most = mark(all, `checkpoint-all ${formatBytes(all)}`, "Here nothing needs to be recomputed.", side(all));
+    const most = mark(all, `keep everything ${formatBytes(all)}`, "Checkpoint-all: here nothing needs to be recomputed.", side(all));
     if (smallest === null) return;
     const [first, last] = [smallest, most].map((label) => label.getBoundingClientRect());
     if (first.right > last.left && first.left < last.right) {

@@ -51,17 +51,17 @@ class BudgetView:
 
     def __init__(self, state: State, preview: Callable[[int], None]) -> None:
         self._state, self._preview = state, preview
-        self.slider = BudgetSlider(layout=w.Layout(flex="1 1 0", min_width="0"))
+        self.slider = BudgetSlider(layout=w.Layout(width="100%"))
         self.field = w.Text(
             description="Budget",
-            style={"description_width": "initial"},
             continuous_update=False,
-            layout=w.Layout(width="148px", flex="0 0 auto"),
-            tooltip='Bytes, "1.5 GiB", "60%" of the checkpoint-all peak, or "smallest"',
+            layout=w.Layout(width="92px", height="auto", margin="0 6px 0 0", flex="0 0 auto"),
+            tooltip='Bytes, "1.5 GiB", "60%" of what keeping everything takes, or "smallest"',
         )
-        self._share = w.Label(layout=w.Layout(width="176px"))
-        self._share.tooltip = "Share of the memory that keeping everything takes"
-        self.widget = w.HBox([self.field, self._share, self.slider])
+        self.field.add_class("remat-named")
+        self._share = w.Label(tooltip="Share of the memory that keeping everything takes, as checkpoint-all does")
+        over = w.VBox([self._share, self.slider], layout=w.Layout(flex="1 1 200px", min_width="0", overflow="hidden"))
+        self.widget = w.HBox([self.field, over], layout=w.Layout(flex="1 1 300px", min_width="0"))
         self.widget.add_class("remat-budget-row")
         self.slider.observe(lambda change: setattr(state, "budget", int(change["new"])), "value")
         self.slider.observe(self._drag, "moving")
@@ -96,7 +96,7 @@ class BudgetView:
         self._shown = format_bytes(budget) if budget else ""
         self.field.value = self._shown
         peak = self._state.checkpoint_all_peak
-        self._share.value = f"{100 * budget / peak:.1f} % of checkpoint-all" if peak else ""
+        self._share.value = f"{100 * budget / peak:.1f} % of keeping everything" if peak else ""
 
     def _typed(self, change: Any) -> None:
         if change["new"] == self._shown:

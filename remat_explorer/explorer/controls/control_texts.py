@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from remat_explorer.errors import QuantityError, shown
+from remat_explorer.explorer.state.implementations import NONE
 from remat_explorer.explorer.state.state import State
+from remat_explorer.solvers.strategies.registry import default_strategy
 
 MOST_EXAMPLES = 100_000
 MOST_SECONDS = 1_000_000
@@ -13,7 +15,8 @@ TOOLTIPS = {
     "batch": "Examples in a batch; activations grow with it; empty for a size to begin with",
     "image": 'Pixels: "64", or height and width: "416x608"; empty for a size to begin with',
     "device": "Where costs are measured and schedules are executed",
-    "measured_costs": "Time each operation on the device, or estimate it from published rates",
+    "measured_costs": "Estimate costs from published rates, or time each operation on the device, at once or when a "
+    "schedule is executed; measured costs come with workspace",
     "implementations": "Other ways to compute operations, among which the schedule may choose: none; exact, those with "
     "results equal bit for bit; all. Kinds are switched in the row above the matrices",
     "strategy": "How schedules are found",
@@ -21,6 +24,33 @@ TOOLTIPS = {
     "solver": "Back end for linear and integer programs",
     "time_limit": "Seconds that a solve may take",
 }
+
+
+HIDDEN = ("device", "measured_costs", "implementations", "strategy", "options", "solver", "time_limit")
+
+
+def beyond_usual(state: State) -> list[str]:
+    """What was chosen in fields that are usually hidden, and is not as the explorer begins.
+
+    >>> beyond_usual(State()), beyond_usual(State(strategy="dtr", time_limit=5))
+    ([], ['strategy dtr', 'limit 5 s'])
+    """
+    usual = "optimal" if state.graph is None else default_strategy(state.graph)
+    said = {
+        "device": "" if state.device == "cpu" else f"device {state.device}",
+        "measured_costs": {None: "", True: "measured costs", False: "estimated costs"}[state.measured_costs],
+        "implementations": "" if state.implementations == NONE else "implementations",
+        "strategy": "" if state.strategy == usual else f"strategy {state.strategy}",
+        "options": "options" if state.options else "",
+        "solver": "" if state.solver == "highs" else f"solver {state.solver}",
+        "time_limit": "" if state.time_limit == 60 else f"limit {state.time_limit:g} s",
+    }
+    return [words for words in said.values() if words]
+
+
+def measures_first(state: State) -> bool:
+    """Whether Execute begins by measuring costs."""
+    return state.measured_costs is None and not state.costs_are_measured and state.inputs is not None
 
 
 def button_reasons(state: State) -> dict[str, tuple[str, str]]:
@@ -44,7 +74,8 @@ def button_reasons(state: State) -> dict[str, tuple[str, str]]:
         ),
         "execute": (
             wait or state.no_execution or no_solution,
-            "Run the schedule on the screen, and measure memory, time and gradients",
+            "Run the schedule on the screen, and measure memory, time and gradients"
+            + ("; costs and workspace are measured first" if measures_first(state) else ""),
         ),
     }
 

@@ -1,16 +1,18 @@
-"""What to explore and how to solve it: one row of fields, and the buttons."""
+"""What to explore and how to solve it: model, budget and buttons in one row, and every other choice under "More"."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import ipywidgets as w
 
 from remat_explorer.errors import QuantityError, SolverError
 from remat_explorer.explorer.controls.control_texts import (
+    HIDDEN,
     TOOLTIPS,
     batch_text,
+    beyond_usual,
     button_reasons,
     devices,
     image_text,
@@ -19,11 +21,14 @@ from remat_explorer.explorer.controls.control_texts import (
     parse_limit,
 )
 from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.state.suitable import ONLY_CHAINS, unsuitable
+from remat_explorer.explorer.state.words import strategy_words
 from remat_explorer.solvers import BACKENDS, STRATEGIES
 from remat_explorer.solvers.options import default_options, read_options, write_options
 from remat_explorer.solvers.table_one import row
 
 WAYS = ("none", "exact", "all", "chosen")
+MORE = "Batch, device, costs, implementations, strategy and limits"
 READ: dict[str, Callable[[str], Any]] = {"batch": parse_batch, "image": parse_image, "time_limit": parse_limit}
 WRITTEN: dict[str, Callable[[Any], str]] = {
     "batch": batch_text,
@@ -31,7 +36,7 @@ WRITTEN: dict[str, Callable[[Any], str]] = {
     "options": write_options,
     "time_limit": "{:g}".format,
 }
-COSTS = (("measured", True), ("estimated", False))
+COSTS = (("at Execute", None), ("measured", True), ("estimated", False))
 
 
 class Actions(Protocol):
@@ -51,21 +56,28 @@ class Models(Protocol):
 
 
 class Controls:
-    """Keeps the fields and the state's choices together."""
+    """Keeps the fields and the state's choices together.
 
-    def __init__(self, state: State, actions: Actions, models: Models) -> None:
+    Args:
+        state: whose choices they are.
+        actions: what the buttons call.
+        models: what there is to choose from.
+        beside: what stands between the model and the buttons: the budget.
+    """
+
+    def __init__(self, state: State, actions: Actions, models: Models, beside: Sequence[Any] = ()) -> None:
         self._state, self._actions, self._models = state, actions, models
         self._listing = False
         number = {"continuous_update": False}
         self._fields: dict[str, tuple[str, Any, int]] = {
-            "model": ("Model", w.Dropdown(options=_with(models.names(), state.model)), 106),
+            "model": ("Model", w.Dropdown(options=_with(models.names(), state.model)), 118),
             "batch": ("Batch", w.Text(placeholder="none", **number), 54),
             "image": ("Image", w.Text(placeholder="none", **number), 60),
             "device": ("Device", w.Dropdown(options=devices(state)), 60),
-            "measured_costs": ("Costs", w.Dropdown(options=COSTS), 90),
-            "implementations": ("Implementations", w.Dropdown(options=WAYS), 92),
-            "strategy": ("Strategy", w.Dropdown(options=_with(list(STRATEGIES), state.strategy)), 112),
-            "options": ("Options", w.Text(**number), 62),
+            "measured_costs": ("Costs", w.Dropdown(options=COSTS), 96),
+            "implementations": ("Implementations", w.Dropdown(options=WAYS), 98),
+            "strategy": ("Strategy", w.Dropdown(options=_with(list(STRATEGIES), state.strategy)), 176),
+            "options": ("Options", w.Text(**number), 110),
             "solver": ("Solver", w.Dropdown(options=_with(list(BACKENDS), state.solver)), 66),
             "time_limit": ("Limit (s)", w.Text(**number), 54),
         }
@@ -75,19 +87,35 @@ class Controls:
         self.refresh = self._button("", "refresh", self._look_again, "", TOOLTIPS["refresh"], "28px")
         self.solve = self._button("Solve", "play", actions.solve, "primary")
         self.cancel = self._button("Cancel", "stop", actions.cancel, "", width="82px")
+        self.more = w.ToggleButton(description="More", icon="sliders", layout=w.Layout(width="78px", flex="0 0 auto"))
+        self.more.observe(lambda change: setattr(state, "more", change["new"]), "value")
         self.execute = self._button("Execute", "bolt", actions.execute, "success", width="86px")
-        buttons = w.HBox(
-            [self.solve, self.cancel, self.execute], layout=w.Layout(margin="17px 0 0 auto", flex="0 0 auto")
-        )
-        columns = [_labelled(*field) for field in self._fields.values()]
+        buttons = [self.cancel, self.solve, self.execute, self.more]
+        pressed = w.HBox(buttons, layout=w.Layout(margin="17px 0 0 auto", flex="0 0 auto"))
+        model, *others = [_labelled(*field) for field in self._fields.values()]
         self.refresh.layout.margin, self.refresh.layout.padding = "17px 6px 0 -4px", "0"
-        self.widget = w.HBox([columns[0], self.refresh, *columns[1:], buttons], layout=w.Layout(flex_flow="row wrap"))
+        wrapped = {"flex_flow": "row wrap", "align_items": "flex-start"}
+        self._others = w.HBox([*others, self.refresh], layout=w.Layout(**wrapped)).add_class("remat-more")
+        first = w.HBox([model, *beside, pressed], layout=w.Layout(**wrapped))
+        self.widget = w.VBox([first, self._others])
         self.widget.add_class("remat-controls")
+        state.observe(self._show_more, ["more", *HIDDEN, "graph"])
         state.observe(self._explain_strategy, "strategy")
+        state.observe(self._list_strategies, "graph")
         state.observe(lambda change: self._list("device", devices(state)), "inputs")
         state.observe(self._enable, ["busy", "improving", "graph", "solution", "no_execution", "model"])
+        self._list_strategies()
         self._explain_strategy()
         self._enable()
+        self._show_more()
+
+    def _show_more(self, change: Any = None) -> None:
+        """The other fields, and where they are hidden a mark that some choice is not the usual one."""
+        state, unusual = self._state, beyond_usual(self._state)
+        self.more.value = state.more
+        self._others.layout.display = None if state.more else "none"
+        self.more.description = "More •" if unusual and not state.more else "More"
+        self.more.tooltip = MORE if state.more or not unusual else f"{MORE}. Not as usual: {', '.join(unusual)}"
 
     def _bind(self, name: str, field: Any) -> None:
         state = self._state
@@ -119,17 +147,25 @@ class Controls:
         strategy = self._state.strategy
         return read_options(text, strategy, STRATEGIES[strategy]) if strategy in STRATEGIES else {}
 
+    def _list_strategies(self, change: Any = None) -> None:
+        """Every strategy; beside those that are not for the graph it says so, and the page disables them."""
+        graph = self._state.graph
+        refused = unsuitable(graph) if graph is not None else {}
+        names = [(f"{name} · {ONLY_CHAINS}" if name in refused else strategy_words(name), name) for name in STRATEGIES]
+        self._list("strategy", names)
+
     def _look_again(self) -> None:
         """List model files anew, and load the chosen model again."""
         self._list("model", _with(self._models.names(), self._state.model))
         self._actions.load()
 
-    def _list(self, name: str, options: list[str]) -> None:
+    def _list(self, name: str, options: Sequence[Any]) -> None:
         """Offer these; the choice stays."""
         field = self._fields[name][1]
         if tuple(options) != tuple(field.options):
             self._listing = True  # a new list selects its first entry, which nobody chose
-            field.options, field.value = options, getattr(self._state, name)
+            field.options = options
+            _show(name, field, getattr(self._state, name))
             self._listing = False
 
     def _button(
@@ -156,6 +192,7 @@ class Controls:
         for name, (reason, tooltip) in button_reasons(state).items():
             button = getattr(self, name)
             button.disabled, button.tooltip = bool(reason), reason or tooltip
+        self.cancel.layout.visibility = "hidden" if self.cancel.disabled else "visible"  # its room is kept
         has_sizes = self._models.has_sizes(state.model)
         for name in ("batch", "image"):
             field = self._fields[name][1]
@@ -182,6 +219,7 @@ def _show(name: str, field: Any, value: Any) -> None:
     options = getattr(field, "options", None)
     if options is not None and tuple(options) == WAYS and not isinstance(value, str):
         value = "chosen"
-    if options and isinstance(value, str) and value not in options:
-        field.options = [*options, value]
+    offered = [entry[1] if isinstance(entry, tuple) else entry for entry in options or ()]
+    if options and isinstance(value, str) and value not in offered:
+        field.options = [*options, (value, value) if isinstance(options[0], tuple) else value]
     field.value = WRITTEN[name](value) if isinstance(field, w.Text) else value

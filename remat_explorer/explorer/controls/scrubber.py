@@ -7,7 +7,7 @@ from typing import Any
 
 import ipywidgets as w
 
-from remat_explorer.explanations import summarize_stage
+from remat_explorer.explanations import summarize_stage, values_of_stages
 from remat_explorer.explorer.controls.search_field import SearchField
 from remat_explorer.explorer.state.state import State
 
@@ -53,6 +53,7 @@ class Scrubber:
             self._bind(name, field)
         self.clock.observe(lambda change: setattr(state, "playing", change["new"]), "playing")
         state.observe(self._resize, "schedule")
+        state.observe(self._take_along, "stage")
         state.observe(self._move, ["stage", "schedule"])
         state.observe(self._show_player, ["playing", "speed", "schedule"])
         self._resize()
@@ -70,6 +71,12 @@ class Scrubber:
 
     def _toggle(self) -> None:
         self._state.playing = not self._state.playing
+
+    def _take_along(self, change: Any) -> None:
+        """While the stages play, the selected value is the one that the stage is about."""
+        state = self._state
+        if state.playing and state.schedule is not None:
+            state.value = values_of_stages(state.schedule)[state.stage]
 
     def _resize(self, change: Any = None) -> None:
         schedule = self._state.schedule

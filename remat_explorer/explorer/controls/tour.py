@@ -1,4 +1,4 @@
-"""The first minute: three steps in one line, pick a budget, solve, execute."""
+"""The first minutes, in one line after the other: a budget, solve, execute, a recomputation, the peak, a comparison."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import ipywidgets as w
 
+from remat_explorer.explanations import alive_at, recomputed
 from remat_explorer.explorer.state.state import State
 
 STYLE = Path(__file__).parent / "tour.css"
@@ -15,6 +16,9 @@ STEPS = (
     ("Pick a budget", "Drag the slider: the best schedule known within that memory follows."),
     ("Solve", "Press Solve: the search goes on until nothing cheaper can exist."),
     ("Execute", "Press Execute: one step is trained, and measured memory drawn over the prediction."),
+    ("Click orange", "Click an orange cell of R: that is computed again, and the panel Explain says why."),
+    ("Go to the peak", "In the panel At the peak, press Go to the peak: what is in memory there, and for whom."),
+    ("Compare", "In the panel Compare, press Keep everything: the cells that differ, and its memory beside this one."),
 )
 
 
@@ -42,6 +46,8 @@ class Tour:
         self._state, self._wanted = state, wanted
         state.observe(self._budget_set, "budget")
         state.observe(self._work_ended, "busy")
+        state.observe(self._selected, ["stage", "value"])
+        state.observe(self._compared, "other")
 
     def step(self, by: int) -> None:
         """Go on, or back; beyond the last step the tour is closed."""
@@ -68,6 +74,20 @@ class Tour:
         elif ended == "solving" and 1 <= state.hint <= 2 and state.solution is not None:
             state.hint = 3
         elif ended == "executing" and state.hint == 3 and state.measurement is not None:
+            state.hint = 4
+
+    def _selected(self, change: Any) -> None:
+        """What was clicked, where that is what the step asks for."""
+        state = self._state
+        if state.schedule is None or state.plan is None or state.playing or state.hint not in (4, 5) or state.busy:
+            return
+        if state.hint == 4 and (state.stage, state.value) in recomputed(state.schedule):
+            state.hint = 5
+        elif state.hint == 5 and state.stage == alive_at(state.plan).stage:
+            state.hint = 6
+
+    def _compared(self, change: Any) -> None:
+        if self._state.hint == 6 and change["new"] is not None:
             self.close()
 
 
@@ -102,7 +122,7 @@ def hint_html(hint: int) -> str:
     Args:
         hint: from 1.
 
-    >>> "2 of 3" in hint_html(2), "<b>Solve</b>" in hint_html(2)
+    >>> "2 of 6" in hint_html(2), "<b>Solve</b>" in hint_html(2)
     (True, True)
     """
     title, text = STEPS[hint - 1]

@@ -210,9 +210,7 @@ def shown(path: Path) -> str:
 
 def origin(state: State) -> Origin:
     """Where the graph on the screen comes from, as far as the state knows."""
-    graph = state.graph
-    measured = graph is not None and any(node.default.workspace for node in graph.operations)  # estimates have none
-    costs = f"measured on {state.device}" if measured else "" if state.measured_costs else "estimated"
+    costs = f"measured on {state.device}" if state.costs_are_measured else "estimated"
     if state.inputs is None:
         return Origin("graph", state.model)
     if ".py" in state.model:

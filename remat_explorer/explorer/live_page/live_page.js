@@ -78,7 +78,7 @@ async function begin() {
   const theme = () => (darkness.matches ? "dark" : "light");
   const here = { budget: 0, point: -1, stage: 0, value: 0, playing: false };
   const plotly = loadPlotly();
-  let [clock, settling, drawn, bits] = [0, 0, "", -1];
+  let [clock, settling, drawn, bits, along] = [0, 0, "", -1, []];
 
   const look = { stage: 0, value: 0, theme: theme() };
   const empty = Object.fromEntries([...PARTS, "compared_computed", "compared_kept"].map((name) => [name, NOTHING]));
@@ -104,7 +104,7 @@ async function begin() {
     here.budget = Math.round(Math.max(range.low, Math.min(range.high, count)));
     const step = steps[lastWithin(steps, here.budget)];
     const [budget, share] = [formatBytes(here.budget), ((100 * here.budget) / range.checkpoint_all).toFixed(1)];
-    at("budget-said").textContent = `${budget} · ${share} % of checkpoint-all`;
+    at("budget-said").textContent = `${budget} · ${share} % of keeping everything`;
     at("said").textContent = step ? `Best known within ${budget}: ${step[2]}` : filled(overview.unknown, { budget });
     at("said").dataset.tone = step ? "plain" : "warning";
     here.point = step ? step[1] : Math.max(here.point, 0); // where nothing fits, the picture stays
@@ -123,6 +123,7 @@ async function begin() {
     const isLate = () => point !== here.point || stage !== here.stage || value !== here.value || budget !== here.budget;
     if (isLate()) return; // somebody went on meanwhile
     const [texts, said] = chunk[value % overview.chunk];
+    along = one.along;
     explain(one, texts, said[point]);
     showBits();
     await drawFigure(one);
@@ -179,7 +180,7 @@ async function begin() {
     if (!on) return;
     if (here.stage === stages() - 1) select(0, null);
     clock = setInterval(() => {
-      select(here.stage + 1, null);
+      select(here.stage + 1, along[here.stage + 1]);
       if (here.stage === stages() - 1) play(false);
     }, PLAYED);
   }
@@ -193,7 +194,8 @@ async function begin() {
   function lookThere() {
     const { budget, stage, value } = addressed(range.checkpoint_all);
     setBudget(budget ?? (here.budget || steps[Math.floor(steps.length / 3)][0]));
-    select(stage, value);
+    const first = stage === null && value === null ? overview.first[here.point] : null;
+    select(...(first ?? [stage, value]));
   }
 
   function retheme() {

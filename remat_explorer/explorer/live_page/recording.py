@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from remat_explorer.explanations import first_look, values_of_stages
 from remat_explorer.explorer.controls.budget_view import slider_range
 from remat_explorer.explorer.live_page.explanations import explanations
 from remat_explorer.explorer.matrices.matrix_cells import Frame, kind_colours, labels
@@ -79,7 +80,7 @@ class Recording:
             "model": {**both, "picture": picture, "boxes": {"bytes": _text(boxes)}},
             "budget": slider_range(state),
             "colours": {theme: colours(theme) for theme in THEMES},
-            "legend": {theme: legend_html(self.frontier, theme) for theme in THEMES},
+            "legend": {theme: legend_html(self.frontier, theme, best_only=True) for theme in THEMES},
             "steps": self.steps(),
             "unknown": self._unknown(),
             "templates": [value_template(first, value) for value in range(len(self.graph.values))],
@@ -87,7 +88,11 @@ class Recording:
             "chunk": CHUNK,
             "lines": BUDGET_LINES,
             "timeline": PLACES,
-            "points": {name: [p.peak for p in points_of(self.frontier, name)] for name in self.frontier.strategies},
+            "first": [first_look(schedule, Plan.of(schedule)) for schedule, _ in self.scheduled],
+            "points": {
+                name: [p.peak for p in points_of(self.frontier, name, best_only=True)]
+                for name in self.frontier.strategies
+            },
         }
 
     @property
@@ -133,6 +138,7 @@ class Recording:
                 "units": units,
                 "spans": [scene.span(stage) for stage in range(schedule.stages)],
                 "hits": [scene.pointed(place) for place in range(scene.places)],
+                "along": values_of_stages(schedule),
                 "stages": [stage_parts(schedule, Plan.of(schedule), stage) for stage in range(schedule.stages)],
             }
 

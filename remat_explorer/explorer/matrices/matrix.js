@@ -18,7 +18,7 @@ function render({ model: kept, el }) {
   const palette = () => model.get("palettes")[root.dataset.theme];
   const producer = () => (data.values[model.get("value")] || [0, 0, 0])[2];
   // Sizes are read when they change: between changes of the page, each reading would lay it out anew.
-  const measure = () => views.forEach((view) => Object.assign(view, { across: view.frame.clientWidth, down: view.frame.clientHeight }));
+  const measure = () => views.forEach((view) => Object.assign(view, { across: view.frame.clientWidth, down: view.frame.clientHeight, room: view.picked.clientWidth }));
   const box = (view) => ({
     left: MARGIN.left,
     top: MARGIN.top,
@@ -42,9 +42,12 @@ function render({ model: kept, el }) {
       if (brush && brush.view === view) drawBrush(context, colours);
     }
     for (const view of views) {
-      const panel = shown[view.name];
+      const [panel, context] = [shown[view.name], view.overlay.getContext("2d")];
+      context.font = `12px ${FONT}`;
       const id = panel.idOf(value);
-      view.picked.textContent = stage < data.stages && id >= 0 && id < panel.count ? panel.picked(stage, id) : "";
+      const picked = stage < data.stages && id >= 0 && id < panel.count ? panel.picked(stage, id) : "";
+      view.picked.title = picked;
+      view.picked.textContent = fitted(context, picked, view.room);
     }
     const known = stage < data.stages && data.values[value];
     const spoken = (panel) => panel.text(stage, panel.idOf(value));
@@ -79,6 +82,7 @@ function render({ model: kept, el }) {
       context.setTransform(ratio, 0, 0, ratio, 0, 0);
       axes(context, panel, part, palette(), area, marked);
       paint(context, panel, part, palette(), area, ratio);
+      if (panel.near && model.get("budget")) outlines(context, panel, part, palette(), area);
       if (marked.size) tint(context, panel, palette(), area, marked);
     }
     for (const view of views) {

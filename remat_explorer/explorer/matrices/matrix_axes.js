@@ -15,12 +15,13 @@ function tickStep(count, pixels, apart) {
 
 const namesFit = (panel, width) => panel.ids.length > 0 && width / panel.ids.length >= NAMED;
 
-// The end of a name tells more than its beginning, and is kept: "…batch_norm_backward_4".
+// A name is cut in its middle: both ends tell layers apart. "blocks.1…backward_4"
 function fitted(context, name, width) {
   if (context.measureText(name).width <= width) return name;
-  let cut = 1;
-  while (cut < name.length && context.measureText(`…${name.slice(cut)}`).width > width) cut += 1;
-  return `…${name.slice(cut)}`;
+  const cut = (kept) => `${name.slice(0, kept >> 1)}…${name.slice(name.length - kept + (kept >> 1))}`;
+  let kept = name.length - 1;
+  while (kept > 1 && context.measureText(cut(kept)).width > width) kept -= 1;
+  return cut(kept);
 }
 
 function upright(context, x, y, align, text) {
@@ -98,6 +99,27 @@ function tint(context, panel, palette, box, marked) {
       context.fillRect(box.left + (column + 0.5) * width - Math.max(width, 1.5) / 2, box.top, Math.max(width, 1.5), box.height);
   });
   context.globalAlpha = 1;
+}
+
+// Cells of U that nearly fill the budget, those beside each other in one outline: a full budget is a good one.
+function outlines(context, panel, part, palette, box) {
+  const [least, most] = panel.near();
+  const { cells, lengths, starts } = panel.levels;
+  const [across, down] = [box.width / panel.ids.length, box.height / (part.last - part.first + 1)];
+  context.setLineDash([]);
+  const inside = (t, k) => cells[starts[t] + k] >= least && cells[starts[t] + k] <= most;
+  for (let t = part.first; t <= part.last && t < lengths.length; t++)
+    for (let k = panel.ids[0], end = Math.min(lengths[t], part.right + 1); k < end; k++) {
+      if (!inside(t, k)) continue;
+      const from = k;
+      while (k + 1 < end && inside(t, k + 1)) k += 1;
+      const [width, height] = [Math.max((k - from + 1) * across, 3), Math.max(down, 3)];
+      const [x, y] = [box.left + ((from + k + 1) * across) / 2 - panel.ids[0] * across, box.top + (t - part.first + 0.5) * down];
+      for (const [colour, thick] of [[palette.ground, 3], [palette.ink, 1]]) {
+        Object.assign(context, { strokeStyle: colour, lineWidth: thick }); // seen on dark and on light cells
+        context.strokeRect(x - width / 2, y - height / 2, width, height);
+      }
+    }
 }
 
 // The row of a stage and the column of a value, outlined.

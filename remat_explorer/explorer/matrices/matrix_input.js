@@ -1,5 +1,6 @@
 // Pointer and keys of the matrices: select, hover, draw a rectangle to zoom.
 const MOVED = 4; // pixels from which a press is a rectangle and no click
+const NEAR_ENOUGH = 6; // pixels within which a pointer beside a filled cell means that cell
 
 function listenToPointer({ root, views, tip, box, data, part, panel, select, zoomTo, brushing, drawCursor, hover, brush }) {
   function placeOf(view, event) {
@@ -18,15 +19,37 @@ function listenToPointer({ root, views, tip, box, data, part, panel, select, zoo
     return { stage: part().first + inside(y / area.height, rows), column, id: ids[column] };
   }
 
-  function showTip(view, cell, event) {
-    const bounds = root.getBoundingClientRect();
+  // The cell under the pointer, or if it is empty the nearest filled one close by.
+  function targetAt(view, event) {
+    const under = cellAt(view, event);
+    const { isFilled, ids } = panel(view);
+    if (!under || isFilled(under.stage, under.id)) return under;
+    const { x, y, area } = placeOf(view, event);
+    const { first, last } = part();
+    const [across, down] = [area.width / ids.length, area.height / (last - first + 1)];
+    const range = (at, size, most) => [-NEAR_ENOUGH, NEAR_ENOUGH].map((by) => Math.max(0, Math.min(most, Math.floor((at + by) / size))));
+    const away = (at, size, number) => Math.max(0, number * size - at, at - (number + 1) * size);
+    const [[left, right], [top, bottom]] = [range(x, across, ids.length - 1), range(y, down, last - first)];
+    let [found, least] = [under, NEAR_ENOUGH ** 2];
+    for (let row = top; row <= bottom; row++)
+      for (let column = left; column <= right; column++) {
+        const distance = away(x, across, column) ** 2 + away(y, down, row) ** 2;
+        if (distance > least || !isFilled(first + row, ids[column])) continue;
+        if (distance < least || found === under) found = { stage: first + row, column, id: ids[column] };
+        least = distance;
+      }
+    return found;
+  }
+
+  // Below the matrix that it speaks of, so that it covers no cells.
+  function showTip(view, cell) {
+    const [bounds, frame] = [root, view.frame].map((element) => element.getBoundingClientRect());
     const heading = element("b", "", `stage ${cell.stage}`);
     tip.replaceChildren(heading, ` ${panel(view).text(cell.stage, cell.id)}`);
     tip.style.display = "block";
-    const left = event.clientX - bounds.left + 14;
-    const top = event.clientY - bounds.top + 16;
-    tip.style.left = `${Math.max(0, Math.min(left, bounds.width - tip.offsetWidth - 4))}px`;
-    tip.style.top = `${top + tip.offsetHeight > bounds.height ? top - tip.offsetHeight - 26 : top}px`;
+    tip.style.maxWidth = `${frame.width - MARGIN.left}px`;
+    tip.style.left = `${frame.left - bounds.left + MARGIN.left}px`;
+    tip.style.top = `${frame.bottom - bounds.top}px`;
   }
 
   function clear() {
@@ -46,10 +69,10 @@ function listenToPointer({ root, views, tip, box, data, part, panel, select, zoo
 
   for (const view of views) {
     view.overlay.addEventListener("pointerdown", (event) => {
-      const cell = cellAt(view, event);
+      const [cell, target] = [cellAt(view, event), targetAt(view, event)];
       root.focus({ preventScroll: true });
       if (!cell || event.button !== 0) return;
-      if (!event.shiftKey && !brushing()) return select(cell.stage, panel(view).valueOf(cell.id));
+      if (!event.shiftKey && !brushing()) return select(target.stage, panel(view).valueOf(target.id));
       event.preventDefault(); // else the browser selects text
       const { x, y, area } = placeOf(view, event);
       brush({ view, from: cell, to: cell, x: [x + area.left, x + area.left], y: [y + area.top, y + area.top] });
@@ -57,9 +80,9 @@ function listenToPointer({ root, views, tip, box, data, part, panel, select, zoo
     });
     view.overlay.addEventListener("pointermove", (event) => {
       if (brush()) return drag(view, event);
-      const cell = cellAt(view, event);
+      const cell = targetAt(view, event);
       hover(cell && { stage: cell.stage, value: panel(view).valueOf(cell.id) });
-      if (cell) showTip(view, cell, event);
+      if (cell) showTip(view, cell);
       else tip.style.display = "none";
       if (cell && event.buttons & 1) select(cell.stage, panel(view).valueOf(cell.id));
       return drawCursor();

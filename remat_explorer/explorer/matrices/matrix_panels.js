@@ -1,5 +1,6 @@
 // What the cells of R, S and U mean: their colours, their texts, and which value a column stands for.
-const NEAR = 0.98; // share of the budget from which a cell of U is marked
+const NEAR = 0.98; // share of the budget from which a cell of U is outlined
+const ROUNDED = 1.00002; // memory arrives in 65,535 steps
 const HERE = ["in neither schedule", "in both schedules", "only in the schedule on the screen", "only in the compared schedule"];
 
 const rgb = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
@@ -33,11 +34,13 @@ function panels(model, data, part) {
     idOf: operationOf,
     count: operations.length,
   };
+  const inLayers = (layers) => (t, id) => layers.some((layer) => hasBit(layer, t, id));
   return {
     R: {
       ...withOperations,
       sparse: true, // single cells are drawn at least two pixels wide
       layers: comparedR || (byWay ? data.byWay() : data.R),
+      isFilled: inLayers(comparedR || data.R),
       colours(palette) {
         if (comparedR) return differences(palette);
         const [light, { forward, backward, recompute }] = [palette === model.get("palettes").light, palette];
@@ -64,6 +67,7 @@ function panels(model, data, part) {
       idOf: (v) => v,
       count: values.length,
       layers: comparedS || data.S,
+      isFilled: inLayers(comparedS || data.S),
       colours: (palette) => (comparedS ? differences(palette) : [palette.empty, palette.kept].map(rgb)),
       colour: (level, colours) => colours[level],
       text(t, v) {
@@ -77,11 +81,13 @@ function panels(model, data, part) {
     U: {
       ...withOperations,
       levels: data.U,
-      colours: ({ empty, budget, scale }) => ({ empty: rgb(empty), budget: rgb(budget), scale: scale.map(rgb) }),
+      isFilled: (t, k) => data.memoryAt(t, k) > 0,
+      colours: ({ empty, over, scale }) => ({ empty: rgb(empty), over: rgb(over), scale: scale.map(rgb) }),
+      near: () => [NEAR, ROUNDED].map((share) => (65535 * share * model.get("budget")) / model.get("largest")),
       colour(level, colours) {
         if (level === 0) return colours.empty;
         const budget = model.get("budget");
-        if (budget && memory(level) >= NEAR * budget) return colours.budget;
+        if (budget && memory(level) > ROUNDED * budget) return colours.over;
         const floor = model.get("resident");
         return ramp(colours.scale, (memory(level) - floor) / Math.max(model.get("largest") - floor, 1));
       },

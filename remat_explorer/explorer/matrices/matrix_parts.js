@@ -76,8 +76,10 @@ function legend(name, palette, model, compared) {
   if (name === "S") return swatch(palette.kept, "kept (checkpoint)");
   const bar = `<i class="scale" style="background:linear-gradient(to right,${palette.scale.join(",")})"></i>`;
   const ends = [model.get("resident"), model.get("largest")].map(formatBytes);
-  const near = model.get("budget") ? swatch(palette.budget, "≥ 98 % of budget") : "";
-  return `<span>${ends[0]} ${bar} ${ends[1]}</span>${near}`;
+  const budget = model.get("budget");
+  const near = budget ? `<span><i class="near" style="border-color:${palette.ink}"></i>≥ 98 % of budget</span>` : "";
+  const over = budget && model.get("largest") > ROUNDED * budget ? swatch(palette.over, "over it") : "";
+  return `<span>${ends[0]} ${bar} ${ends[1]}</span>${near}${over}`;
 }
 
 function luminance(colour) {

@@ -11,6 +11,7 @@ from remat_explorer.explorer.panels.markup import button, note, table, text
 from remat_explorer.explorer.panels.side_panel import SidePanel
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.comparing import (
+    compare_with_keeping,
     differing_cells,
     figures_of,
     open_other,
@@ -21,7 +22,7 @@ from remat_explorer.explorer.work.comparing import (
 )
 from remat_explorer.solution import Solution
 
-ACTIONS = {"pin": pin, "swap": swap, "stop": stop_comparing}
+ACTIONS = {"pin": pin, "keep": compare_with_keeping, "swap": swap, "stop": stop_comparing}
 BEFORE = (
     "Pin the schedule on the screen as B, then solve with another budget or strategy: the two stand here side by side, "
     "and the matrices show in which cells they differ."
@@ -87,6 +88,7 @@ def comparison_html(shown: Solution | None, other: Solution | None) -> str:
     buttons = " ".join(
         [
             button("Compare with this", "pin", "Pin the schedule on the screen as B", shown is not None),
+            button("Keep everything", "keep", "Compare with checkpoint-all, which keeps everything", shown is not None),
             button("Swap", "swap", "Put B on the screen, and pin what is there now", both),
             button("Stop comparing", "stop", "Forget B", other is not None),
         ]

@@ -87,7 +87,7 @@ def card_html(measurement: Any) -> str:
         [
             "overhead",
             format_overhead(measurement.predicted_overhead),
-            "not measured" if measurement.overhead is None else format_overhead(measurement.overhead),
+            measurement.overhead_text,
             _times(measurement),
         ],
     ]

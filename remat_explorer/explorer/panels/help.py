@@ -31,23 +31,25 @@ TERMS: dict[str, str] = {
     "overhead": "Extra cost of recomputing, as a share of computing everything once.",
     "lower bound": "No schedule within the budget costs less than this; it is proven.",
     "gap": "How much of the best schedule's cost the proof leaves open: (cost − lower bound) / cost; 0 is optimal.",
-    "checkpoint-all": "The schedule that keeps every value and recomputes nothing, as plain PyTorch does.",
+    "keep everything": "Checkpoint-all: the schedule that keeps every value and recomputes nothing, as PyTorch does.",
 }
 COLOURS: dict[str, tuple[str, str]] = {
     "blue": ("forward", "computed for the first time, in the forward pass"),
     "green": ("backward", "computed for the first time, in the backward pass"),
-    "orange": ("recompute", "computed again"),
+    "orange": ("recompute", "computed again; nothing else is orange"),
+    "red": ("over", "memory above the budget; up to it, cells of U that nearly fill it are outlined"),
+    "black": ("predicted", "predicted memory, and the strategy checkpoint-all, which keeps everything"),
     "dark blue": ("kept", "kept in memory"),
     "pink": ("cursor", "the selected stage and value"),
 }
 CONTROLS: dict[str, str] = {
-    "Model, Batch, Image": "What to train, and on inputs of which size; the graph is captured anew.",
+    "Model; More: Batch, Image": "What to train, and on inputs of which size; the graph is captured anew.",
     "Device": "Where costs are measured and schedules executed.",
     "Costs": "Measured on the device, or estimated from operations and bytes.",
     "Strategy": "The method that makes the schedule; see the table below.",
     "Solver, Limit": "The program that solves integer programs, and the seconds that a solve may take.",
     "Implementations": "Other ways to compute operations, among which a strategy may choose; a toggle for each kind.",
-    "Budget": 'Bytes, "1.5 GiB", or "60%" of the checkpoint-all peak; the marks can be clicked.',
+    "Budget": 'Bytes, "1.5 GiB", or "60%" of the peak of keeping everything; the marks can be clicked.',
     "Solve, Cancel, Execute": "Find a schedule; stop with the best one found; run it and measure.",
     "Stage": "Moves through the stages; in the matrices, the arrow keys move stage and value.",
 }

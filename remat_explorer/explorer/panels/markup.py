@@ -9,7 +9,10 @@ from collections.abc import Iterable, Mapping
 from remat_explorer.explanations import Mention, Words
 from remat_explorer.figures.palette import Theme, palette
 
-COLOURS = ("forward", "backward", "recompute", "kept", "resident", "gradients", "measured", "budget", "cursor", "grid")
+COLOURS = (
+    *("forward", "backward", "recompute", "kept", "resident", "gradients"),
+    *("predicted", "measured", "budget", "over", "cursor", "grid"),
+)
 PLACE = re.compile("\ue000(\\w+)\ue001")  # characters that no text of a model has a use for
 
 

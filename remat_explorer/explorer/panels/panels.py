@@ -18,7 +18,6 @@ from remat_explorer.explorer.panels.solver_panel import SolverPanel
 from remat_explorer.explorer.panels.ways_panel import WaysPanel
 from remat_explorer.explorer.state.state import PANELS, State
 
-HEIGHT = "232px"
 VIEWS = (ExplainPanel, PlanPanel, PeakPanel, WaysPanel, SolverPanel, ComparePanel, ExecutionPanel)
 
 
@@ -38,9 +37,7 @@ class Panels:
         self._body = w.Box(layout=w.Layout(flex="1 1 0", min_height="0", width="100%"))
         bar = w.HBox([self.tabs, self.legend])
         bar.add_class("remat-tabs")
-        self.widget = w.VBox(
-            [bar, self._body], layout=w.Layout(flex="1 1 0", min_width="380px", height=HEIGHT, margin="0")
-        )
+        self.widget = w.VBox([bar, self._body])
         self.widget.add_class("remat-side")
         self.tabs.observe(self._choose, "value")
         self.legend.observe(lambda change: setattr(state, "legend", change["new"]), "value")

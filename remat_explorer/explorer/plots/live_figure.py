@@ -58,7 +58,7 @@ def live_figure(
 
         def __init__(self, *given: Any) -> None:
             super().__init__(*given)
-            self._config = {"displaylogo": False, "displayModeBar": False, "responsive": False}
+            self._config = {"displaylogo": False, "displayModeBar": False, "responsive": True}
             self._complete = True
             self.open()
 

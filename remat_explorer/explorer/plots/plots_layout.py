@@ -11,7 +11,7 @@ from remat_explorer.figures.tradeoffs.tradeoff import tradeoff_axes
 from remat_explorer.figures.tradeoffs.tradeoff_extent import Extent
 from remat_explorer.solvers import Frontier
 
-WIDTH, HEIGHT = 706, 206  # pixels
+NAMES = 206  # pixels that the names beside the timeline may take, at most
 EMPTY = "The trade-off curve appears here<br>while budgets are planned"
 NONE_FITS = "No strategy has a schedule<br>within these budgets"
 CURVE = (0.0, 0.355)  # shares of the width
@@ -44,8 +44,7 @@ def arrange(
     beside = {"orientation": "v", "x": NARROW[1], "xanchor": "left", "y": 1.13, "yanchor": "top"}
     beside["traceorder"] = "reversed"
     return {
-        "width": WIDTH,
-        "height": HEIGHT,
+        "autosize": True,  # as large as its place
         "margin": {"l": 50, "r": 8, "t": 20, "b": 34, "autoexpand": False},
         "font": {"size": 11, "color": colours.ink},
         "paper_bgcolor": "rgba(0,0,0,0)",
@@ -56,7 +55,7 @@ def arrange(
         "yaxis": {**_beside(left[1], 4), "nticks": 5},
         "xaxis2": {**_beside(right[0], 4), "domain": NARROW if stacking == "value" else TIMELINE, "anchor": "y2"},
         "yaxis2": {**_beside(right[1], 6), "anchor": "x2", "nticks": 6},
-        "legend": {**names, **(beside if stacking == "value" else above), "maxheight": HEIGHT},
+        "legend": {**names, **(beside if stacking == "value" else above), "maxheight": NAMES},
         "legend2": {**names, "orientation": "h", "x": LINES, "y": 1.0, "yanchor": "bottom", "traceorder": "normal"},
         "annotations": [
             {

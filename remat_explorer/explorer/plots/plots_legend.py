@@ -5,28 +5,30 @@ from __future__ import annotations
 import html
 
 from remat_explorer.explorer.plots.mark_outlines import outline
+from remat_explorer.explorer.state.words import strategy_words
 from remat_explorer.figures.palette import Theme
 from remat_explorer.figures.tradeoffs.marks import mark
+from remat_explorer.figures.tradeoffs.tradeoff_points import points_of
 from remat_explorer.solvers import Frontier
 
 MEANING = "Filled markers are proven optimal; in the shaded region no schedule exists, as far as that is proven"
 
 
-def legend_html(frontier: Frontier | None, theme: Theme) -> str:
-    """Shape, colour and name of each strategy that has a point; empty where none has.
+def legend_html(frontier: Frontier | None, theme: Theme, best_only: bool = False) -> str:
+    """Shape, colour and name of each strategy that has a point, with ``best_only`` a best one; empty where none has.
 
     >>> legend_html(None, "light")
     ''
     """
     if frontier is None or not frontier.points:
         return ""
-    shown = {point.strategy for point in frontier.points}
+    shown = {name for name in frontier.strategies if points_of(frontier, name, best_only)}
     names = [name for name in frontier.strategies if name in shown]
     items = []
     for name in names:
         look = mark(name, theme)
         points = " ".join(f"{x:.1f},{y:.1f}" for x, y in outline(look.shape))
         drawn = f'<svg viewBox="-6 -6 12 12"><polygon points="{points}" fill="{look.colour}"/></svg>'
-        items.append(f"{drawn} {html.escape(name)}")
+        items.append(f"{drawn} {html.escape(strategy_words(name))}")
     every = html.escape(f"{', '.join(names)}. {MEANING}", quote=True)
     return f'<div class="remat-marks" title="{every}">{" &nbsp; ".join([*items, "filled: proven optimal"])}</div>'

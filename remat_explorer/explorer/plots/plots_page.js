@@ -1,7 +1,8 @@
 // What the page does with plotly's figure by itself. The band over the selected stage is a rectangle in plotly's own
 // drawing: it moves without plotly, which would draw everything anew, and a picture of the drawing contains it. Clicks
 // are sent one by one: of what plotly's own widget sends while the kernel is busy only the last thing is kept, and a
-// click is followed by news of the pointer. And a figure that is not the one it should be is asked for again.
+// click is followed by news of the pointer. A figure that is not the one it should be is asked for again. And where its
+// place gets another size, it is drawn at that.
 const NARROWEST = 2; // pixels of the band, of however many stages
 const PATIENCE = 500; // milliseconds for a change to arrive at first, then twice as many each time
 
@@ -42,11 +43,16 @@ function render({ model, el }) {
     compare();
   }
 
+  // plotly itself looks at the window alone.
+  const sizes = new ResizeObserver(() => plot?._responsiveChartHandler?.());
+
   // plotly is loaded late, and the figure may be replaced by another one.
   function follow() {
     const found = el.closest(".remat-plots")?.querySelector(".js-plotly-plot");
     if (!found?.on || found === plot) return;
+    if (plot) sizes.disconnect();
     plot = found;
+    sizes.observe(plot.parentElement);
     for (const event of ["plotly_afterplot", "plotly_relayouting"]) plot.on(event, draw);
     plot.on("plotly_click", ({ points }) => {
       if (points.length) model.send({ trace: points[0].data.name, point: points[0].pointNumber });
@@ -69,6 +75,7 @@ function render({ model, el }) {
     over = true;
     clearTimeout(waiting);
     changes.disconnect();
+    sizes.disconnect();
     band.remove();
   };
 }

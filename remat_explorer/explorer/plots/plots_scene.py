@@ -40,6 +40,7 @@ class PlotsScene:
         self._layers: Stack | None = None
         self._hits: Hits | None = None
         self._frontier: Frontier | None = None
+        self._best_only = True
 
     def compose(self, state: State) -> tuple[list[Trace], dict[str, Any]]:
         """Traces and layout for a state that has a schedule."""
@@ -61,8 +62,10 @@ class PlotsScene:
             self._keep("said", (places, reach.axis, measured), lambda: hit_trace(layers, places, reach.axis, measured)),
         ]
         spot = Spot(plan.peak, schedule.overhead)
-        extent = Extent.around(frontier, budget, spot, measurement)
-        curve = self._keep("curve", (frontier, extent, theme), lambda: curve_traces(frontier, extent, theme))
+        self._best_only = best_only = not state.methods
+        extent = Extent.around(frontier, budget, spot, measurement, best_only=best_only)
+        asked = (frontier, extent, theme, best_only)
+        curve = self._keep("curve", asked, lambda: curve_traces(*asked))
         if frontier is not None and frontier.points:
             pointers = pointer_traces(extent, budget, spot, measurement, theme)
         else:
@@ -92,7 +95,7 @@ class PlotsScene:
 
     def solution(self, strategy: str, point: int) -> Solution | None:
         """The solution that a point of the trade-off curve stands for."""
-        points = points_of(self._frontier, strategy) if self._frontier else ()
+        points = points_of(self._frontier, strategy, self._best_only) if self._frontier else ()
         return points[point] if point < len(points) else None
 
     def _keep(self, name: str, key: tuple[Any, ...], compute: Callable[[], Any]) -> Any:

@@ -7,7 +7,6 @@ from typing import Any
 import ipywidgets as w
 
 from remat_explorer.explorer.plots.live_figure import Canvas
-from remat_explorer.explorer.plots.plots_layout import HEIGHT, WIDTH
 from remat_explorer.explorer.plots.plots_legend import legend_html
 from remat_explorer.explorer.plots.plots_page import PlotsPage
 from remat_explorer.explorer.plots.plots_scene import FIXED, PlotsScene
@@ -16,7 +15,7 @@ from remat_explorer.explorer.work.choosing import choose, choose_next
 from remat_explorer.figures.memory.timeline_traces import PLACES
 from remat_explorer.figures.palette import palette
 
-SHOWN = ["schedule", "solution", "measurement", "budget", "theme", "stacking", "other", "frontier"]
+SHOWN = ["schedule", "solution", "measurement", "budget", "theme", "stacking", "other", "frontier", "methods"]
 
 
 class PlotsView:
@@ -39,12 +38,18 @@ class PlotsView:
         self._marks = w.HTML(layout=w.Layout(flex="1 1 0", min_width="0"))
         self.less = self._step("chevron-left", "less", -1)
         self.more = self._step("chevron-right", "more", 1)
-        row = w.HBox([self._marks, self.less, self.more, w.Label("Memory stacked by"), self._switch])
+        self.methods = w.ToggleButton(
+            description="Other methods",
+            tooltip="Show the schedules of all strategies in the trade-off, beside the best ones",
+            layout=w.Layout(width="auto", flex="0 0 auto"),
+        )
+        self.methods.observe(lambda change: setattr(state, "methods", change["new"]), "value")
+        row = w.HBox([self._marks, self.methods, self.less, self.more, w.Label("Memory stacked by"), self._switch])
         row.add_class("remat-stacking")
         # The first touch of plotly costs seconds, so the figure comes with the first schedule.
-        self._place = w.Box(layout=w.Layout(width=f"{WIDTH}px", height=f"{HEIGHT}px", overflow="hidden"))
+        self._place = w.Box().add_class("remat-figure")
         self.page = PlotsPage(self._click, self._again)
-        self.widget = w.VBox([row, self._place, self.page], layout=w.Layout(flex="0 0 auto", width=f"{WIDTH}px"))
+        self.widget = w.VBox([row, self._place, self.page])
         self.widget.add_class("remat-plots")
         state.observe(self._draw, SHOWN)
         state.observe(self._move, "stage")
@@ -63,13 +68,13 @@ class PlotsView:
         return self._canvas.figure if self._canvas else None
 
     def _draw(self, change: Any = None) -> None:
-        self._switch.value = self._state.stacking
+        self._switch.value, self.methods.value = self._state.stacking, self._state.methods
         shown = tuple(getattr(self._state, name) for name in SHOWN)
         same = len(self._drawn) == len(shown) and all(a is b for a, b in zip(self._drawn, shown, strict=True))
         if self._state.plan is None or same:  # of traits that change at once each one is announced
             return
         self._drawn = shown
-        self._marks.value = legend_html(self._state.frontier, self._state.theme)
+        self._marks.value = legend_html(self._state.frontier, self._state.theme, not self._state.methods)
         traces, layout = self._scene.compose(self._state)
         if self._canvas is None:
             self._put(Canvas(traces, layout, FIXED, self._state.lock))

@@ -60,7 +60,11 @@ class State(Status):
     batch = t.Int(0, help="Batch size; 0 is a size to begin with.")
     image = t.Any(None, help="Pixels: one number or (height, width); None is a size to begin with, if any.")
     device = t.Unicode("cpu", help="Where to profile and execute.")
-    measured_costs = t.Bool(True, help="Measure costs and workspace on the device, instead of estimating them.")
+    measured_costs = t.Bool(
+        None,
+        allow_none=True,
+        help="Whether costs and workspace are measured, not estimated; None is once Execute is pressed.",
+    )
     implementations: Any = t.Any(NONE, help="'none', 'exact', 'all', or the kinds that may be chosen, a tuple.")
     budget = t.Int(0, help="Memory budget in bytes, resident bytes included.")
     strategy = t.Unicode("optimal", help="Name in `remat_explorer.solvers.STRATEGIES`.")
@@ -82,18 +86,21 @@ class State(Status):
     )
     colouring = t.Enum(("computation", "implementation"), "computation", help="What the colours of R say.")
     panel = t.Enum(PANELS, "explain", help="The panel beside the plots.")
+    more = t.Bool(False, help="Whether the fields beyond model and budget are shown.")
+    methods = t.Bool(False, help="Whether the trade-off shows all points of all strategies, beside its best ones.")
     legend = t.Bool(False, help="Whether the panel beside the plots shows what terms and colours mean.")
     stacking: t.Enum[Stacking] = t.Enum(("kind", "value"), "kind", help="What the memory timeline is stacked by.")
     zoom: Any = t.Tuple(default_value=(), help="Part of the matrices: first and last stage, first and last operation.")
     search = t.Unicode("", help="Words that describe the operations to be found, as in `searching.find`.")
     found: Any = t.Tuple(default_value=(), help="Operations that `search` finds, ascending.")
     speed = t.Enum((1, 2, 4), 1, help="How many times faster than usual the stages play.")
-    hint = t.Int(0, min=0, max=3, help="Step of the guided tour: 1 budget, 2 solve, 3 execute; 0 is closed.")
+    hint = t.Int(0, min=0, max=6, help="Step of the guided tour, from 1; 0 is closed.")
 
     # What is known about the model.
     graph: Graph | None = optional(Graph, "The training graph.")
     inputs = t.Any(None, help="The module that Execute runs with its example inputs (`loading.Inputs`), or None.")
     no_execution = t.Unicode("", help="Why Execute is not possible; empty when it is.")
+    costs_are_measured = t.Bool(False, help="Whether costs and workspace of `graph` were measured on the device.")
     smallest: MinimumBudget | None = optional(MinimumBudget, "Between which budgets the graph starts to be feasible.")
     checkpoint_all_peak = t.Int(0, help="Peak of the schedule that keeps everything, bytes.")
 
@@ -122,6 +129,7 @@ class State(Status):
             if not self.has_trait(name):
                 raise UnknownNameError("setting", name, self.trait_names())
         self._answers: Answers | None = None
+        self.looked: tuple[int, int] = (0, 0)  # stage and value that nobody chose
         self.usual_strategy = ""  # what was chosen before a graph with choices asked for "monet"
         super().__init__(**settings)
 

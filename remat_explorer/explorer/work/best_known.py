@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.state.words import strategy_words
 from remat_explorer.explorer.work.solving import show_schedule
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
 from remat_explorer.solution import Solution, Status
@@ -58,7 +59,7 @@ def describe_known(best: Solution) -> str:
         proven = "optimal (proven)"
     else:
         proven = "no bound proven" if best.gap is None else f"gap {format_share(best.gap)} (proven)"
-    found_by = "" if best.strategy == default_strategy(best.graph) else f" · found by {best.strategy}"
+    found_by = "" if best.strategy == default_strategy(best.graph) else f" · found by {strategy_words(best.strategy)}"
     overhead = format_overhead(best.schedule.overhead)
     return f"Best known within {format_bytes(best.budget)}: overhead {overhead}, {proven}{found_by}"
 

@@ -11,11 +11,13 @@ import numpy as np
 
 from remat_explorer.errors import RematError, SolutionError
 from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.state.words import strategy_words
 from remat_explorer.explorer.work.solving import show_schedule
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
 from remat_explorer.schedule import Schedule
-from remat_explorer.solution import Solution
+from remat_explorer.solution import Solution, Status
+from remat_explorer.solvers import solve
 
 
 def pin(state: State) -> None:
@@ -24,6 +26,14 @@ def pin(state: State) -> None:
         state.say("There is no finished solution on the screen to compare with: solve first.", "warning")
         return
     state.other = state.solution
+
+
+def compare_with_keeping(state: State) -> None:
+    """Compare with the schedule that keeps everything and recomputes nothing, as plain PyTorch does."""
+    if state.graph is None:
+        state.say("There is no model to compare schedules of yet.", "warning")
+        return
+    state.other = solve(state.graph, "100%", "checkpoint-all")
 
 
 def swap(state: State) -> None:
@@ -106,7 +116,8 @@ def differing_cells(a: np.ndarray, b: np.ndarray) -> DifferingCells | None:
 def figures_of(solution: Solution) -> list[tuple[str, str]]:
     """What is compared of a solution, as label and text."""
     schedule = solution.schedule
-    strategy = ("strategy", f"{solution.strategy} ({solution.status})")
+    how = "proven optimal" if solution.status is Status.OPTIMAL else str(solution.status)
+    strategy = ("strategy", f"{strategy_words(solution.strategy)}, {how}")
     if schedule is None or solution.peak is None:
         return [strategy, ("budget", format_bytes(solution.budget))]
     return [

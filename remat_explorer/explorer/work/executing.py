@@ -7,6 +7,7 @@ from typing import Any
 
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.work.measuring_first import measure_first
 from remat_explorer.quantities import format_bytes, format_overhead
 
 
@@ -19,6 +20,11 @@ def execute(state: State, cancelled: threading.Event) -> None:
     from remat_explorer.runtime import measure
 
     state.shortage = ""
+    if not measure_first(state, cancelled):
+        return
+    solution = state.solution
+    assert solution is not None
+    assert solution.schedule is not None
     where = "on the GPU" if state.device.startswith("cuda") else "on the CPU"
     state.say(f"Executing the schedule {where} ({solution.strategy}, {len(solution.schedule.sequence)} computations)…")
 
@@ -72,7 +78,7 @@ def validation(measurement: Any) -> str:
         f"overhead predicted {format_overhead(measurement.predicted_overhead)}",
     ]
     if measurement.overhead is not None:
-        words[-1] += f", measured {format_overhead(measurement.overhead)}"
+        words[-1] += f", measured {measurement.overhead_text}"
     if measurement.eager:
         compared = measurement.eager.comparison
         words.append(f"gradients {compared.gradients_text}")

@@ -9,6 +9,7 @@ from remat_explorer.explorer.state.frontiers import join
 from remat_explorer.explorer.state.questions import question_of
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.best_known import show_known
+from remat_explorer.explorer.work.looking import look_again
 from remat_explorer.explorer.work.solving import POLL, prepare
 from remat_explorer.graph import Graph
 from remat_explorer.solution import Solution, Status
@@ -89,6 +90,7 @@ class Improver:
         if best is not None and (best.cost, best.lower_bound) != (shown.cost, shown.lower_bound):
             words, tone = state.status, state.tone
             self.show()
+            look_again(state)
             if words.startswith("Loaded"):  # what it says stays true, and may be a warning
                 state.say(words, tone)
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from remat_explorer.errors import ExecutionError, QuantityError
+from remat_explorer.errors import QuantityError
 from remat_explorer.explorer.state.frontiers import join
 from remat_explorer.explorer.state.implementations import kinds_to_capture, option_of
 from remat_explorer.explorer.state.questions import choose_strategy
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.begin_sizes import BEGIN
 from remat_explorer.explorer.work.best_known import show_known
+from remat_explorer.explorer.work.inputs import Inputs
+from remat_explorer.explorer.work.looking import look_again, look_first
+from remat_explorer.explorer.work.measured_costs import with_measured_costs
 from remat_explorer.explorer.work.solving import prepare, show_schedule
 from remat_explorer.free_memory import free_bytes
 from remat_explorer.graph import Graph
@@ -28,32 +30,7 @@ from remat_explorer.solvers.strategies.registry import default_strategy
 
 QUICK = 1.0  # seconds for the first schedule within the budget
 CHOOSING = 4.0  # the same for a graph with choices of implementations
-BETWEEN = 0.1  # seconds between two counts of what is measured
 BEGIN_SHARE = 0.3  # of the way from the smallest feasible budget to checkpoint-all: where the curve is worth a look
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """What to execute: a module, its example inputs, and the loss of its output."""
-
-    module: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any] | None = None
-    loss: Any = None
-
-    def on(self, device: str) -> Inputs:
-        """The same on a device, where they are captured, measured and executed; as they are if they lie there.
-
-        Raises:
-            ExecutionError: as `remat_explorer.capture.step.placement.place`; tensors without content stay as they are.
-        """
-        from remat_explorer.capture.step.placement import home_of, place, torch_device
-
-        home = home_of(self.module, self.args, self.kwargs)
-        if home.type == "meta" or home == torch_device(device):
-            return self
-        placed = place(self.module, self.args, self.kwargs, device)
-        return Inputs(placed.model, placed.args, placed.kwargs, self.loss)
 
 
 @dataclass(frozen=True)
@@ -141,10 +118,11 @@ def load(
         state.say(f"Cancelled before {state.model} was captured.", "warning")
         return None
     graph, note = loaded.graph, ""
-    kept = _show_kept(state, loaded, graph)
+    kept = show_kept(state, loaded.inputs, graph)
     if loaded.inputs is not None and state.measured_costs:
-        graph, note = _with_measured_costs(state, graph, loaded.inputs, cancelled)
-    _find_marks(state, kept if graph is kept.graph else _show_kept(state, loaded, graph))
+        graph, note = with_measured_costs(state, graph, loaded.inputs, cancelled)
+    state.costs_are_measured = graph is not kept.graph
+    find_marks(state, kept if graph is kept.graph else show_kept(state, loaded.inputs, graph))
     unread = ""
     try:
         if budget is not None:
@@ -152,21 +130,22 @@ def load(
     except QuantityError as error:
         unread = str(error)
     usual = CHOOSING if graph.has_choices else QUICK
-    _answer_quickly(state, graph, cancelled, usual if quick is None else quick)
+    answer_quickly(state, graph, cancelled, usual if quick is None else quick)
+    look_again(state)
     state.say(
-        f"Loaded {state.model}: {graph.n} operations, {len(graph.values)} values, checkpoint-all needs "
-        f"{format_bytes(state.checkpoint_all_peak)}, of which {format_bytes(graph.resident_bytes)} always stay.{note} "
-        f"{_on_screen(state)}"
+        f"Loaded {state.model}: {graph.n} operations, {len(graph.values)} values, keeping everything "
+        f"(checkpoint-all) needs {format_bytes(state.checkpoint_all_peak)}, of which "
+        f"{format_bytes(graph.resident_bytes)} always stay.{note} {_on_screen(state)}"
     )
     if unread:
         state.say(unread, "error")
     return loaded
 
 
-def _answer_quickly(state: State, graph: Graph, cancelled: threading.Event, seconds: float) -> None:
+def answer_quickly(state: State, graph: Graph, cancelled: threading.Event, seconds: float) -> None:
     """Have a schedule within the budget on the screen from the beginning, if one is found in the time."""
     if not cancelled.is_set():
-        state.say(f"Loading {state.model}: a first schedule within {format_bytes(state.budget)}…")
+        state.say(f"{state.busy.capitalize()} {state.model}: a first schedule within {format_bytes(state.budget)}…")
         kinds, limits = state.kinds, {"time_limit": seconds, "cancelled": cancelled.is_set, "cache": True}
         options = {"implementations": option_of(graph, kinds)} if graph.has_choices else {}
         solution = solve(graph, state.budget, default_strategy(graph), **limits, **options)
@@ -184,63 +163,26 @@ def _on_screen(state: State) -> str:
     return f"The screen shows the best known schedule within {format_bytes(state.budget)}; Solve looks for better ones."
 
 
-def _with_measured_costs(state: State, graph: Graph, inputs: Inputs, cancelled: threading.Event) -> tuple[Graph, str]:
-    """The graph with measured costs, or as it is with the reason why."""
-    from remat_explorer.capture.profiling.profiling import profile
-
-    needed, free = checkpoint_all_peak(graph), free_bytes(state.device)
-    if needed > free:
-        return graph, (
-            f" Costs are estimates, without workspace: measuring needs {format_bytes(needed)}, and "
-            f"{format_bytes(free)} are free."
-        )
-    words, told = f"Loading {state.model}: measuring {graph.n} operations on {state.device}", 0.0
-    state.say(f"{words}…")
-
-    def advance(done: int, total: int) -> None:
-        nonlocal told
-        if time.monotonic() - told >= BETWEEN:
-            told = time.monotonic()
-            state.progress = done / total if total else None
-            state.say(f"{words}: {done} of {total} runs…")
-
-    try:
-        return profile(
-            graph,
-            inputs.module,
-            inputs.args,
-            inputs.kwargs,
-            inputs.loss,
-            device=state.device,
-            on_progress=advance,
-            cancelled=cancelled.is_set,
-        ), ""
-    except ExecutionError as error:
-        reason = "Measuring was cancelled" if cancelled.is_set() else f"Measuring failed ({error})"
-        return graph, f" {reason}: costs are estimates, and peaks leave out workspace."
-    finally:
-        state.progress = None
-
-
-def _show_kept(state: State, loaded: Loaded, graph: Graph) -> Solution:
+def show_kept(state: State, inputs: Inputs | None, graph: Graph) -> Solution:
     """What is known at once is shown at once: the graph, and the schedule that keeps everything."""
     clear(state)
     keep_all = solve(graph, budget="100%", strategy="checkpoint-all")
     assert keep_all.peak is not None
     choose_strategy(state, graph)
     state.smallest, state.checkpoint_all_peak = None, keep_all.peak
-    state.graph, state.inputs, state.no_execution = graph, loaded.inputs, reason_not_to_run(state, loaded, graph)
+    state.graph, state.inputs, state.no_execution = graph, inputs, reason_not_to_run(state, inputs, graph)
     show_schedule(state, keep_all.schedule, keep_all)
+    look_first(state)
     state.stale = False
     return keep_all
 
 
-def _find_marks(state: State, keep_all: Solution) -> None:
+def find_marks(state: State, keep_all: Solution) -> None:
     """The marks of the budget, which take longer: the smallest one, and what is known without a solve."""
     graph = keep_all.graph
-    load_search(lambda progress: state.say(f"Loading {state.model}: {progress.doing}…"))
+    load_search(lambda progress: state.say(f"{state.busy.capitalize()} {state.model}: {progress.doing}…"))
     prepare()  # from here on there is nothing to compile, and until somebody presses Solve it has loaded
-    state.say(f"Loading {state.model}: looking for the smallest budget…")
+    state.say(f"{state.busy.capitalize()} {state.model}: looking for the smallest budget…")
     state.smallest = smallest = minimum_budget(graph)
     assert keep_all.peak is not None
     least, most = smallest.known_feasible, keep_all.peak
@@ -259,9 +201,9 @@ def _find_marks(state: State, keep_all: Solution) -> None:
     show_schedule(state, keep_all.schedule, keep_all)
 
 
-def reason_not_to_run(state: State, loaded: Loaded, graph: Graph) -> str:
+def reason_not_to_run(state: State, inputs: Inputs | None, graph: Graph) -> str:
     """Why the graph cannot be executed here, or ""."""
-    if loaded.inputs is None:
+    if inputs is None:
         return NO_MODULE
     needed, free = checkpoint_all_peak(graph), free_bytes(state.device)
     if needed > free:

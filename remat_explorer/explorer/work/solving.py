@@ -13,6 +13,7 @@ from remat_explorer.explorer.state.frontiers import join
 from remat_explorer.explorer.state.history import with_progress
 from remat_explorer.explorer.state.questions import StateQuestion, question_of, remark_on
 from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.state.words import strategy_words
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
@@ -165,7 +166,7 @@ def describe(solution: Solution, was_cancelled: bool = False, from_cache: bool =
     name = {True: "Cancelled, incumbent kept", False: "Optimal" if proven else "Feasible"}[was_cancelled and not proven]
     again, ended = solution.schedule.recomputations, [f"ended by {solution.limit}"] if solution.limit else []
     words = [
-        f"{name} ({solution.strategy})",
+        name if name.lower() == solution.strategy else f"{name} ({strategy_words(solution.strategy)})",
         f"overhead {format_overhead(solution.schedule.overhead)}",
         f"predicted peak {format_bytes(solution.peak)} of {format_bytes(solution.budget)}",
         f"{again} recomputation{'' if again == 1 else 's'}",

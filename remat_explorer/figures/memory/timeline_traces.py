@@ -131,13 +131,13 @@ def hit_trace(stack: Stack, places: Hits, axis: ByteAxis, measured: np.ndarray |
 
 
 def shortened(name: str) -> str:
-    """A name that fits into a legend: its beginning, which tells layers apart, and its end.
+    """A name that fits into a legend, cut in its middle: the beginning tells layers apart, the end what they compute.
 
     >>> shortened("model.features.26.weight.grad")
-    'features.26.…grad'
+    'features…ght.grad'
     """
     name = name.removeprefix("model.")
-    return name if len(name) <= LONGEST else f"{name[: LONGEST - 5]}…{name[-4:]}"
+    return name if len(name) <= LONGEST else f"{name[: LONGEST // 2]}…{name[-(LONGEST // 2) :]}"
 
 
 def _shades(stack: Stack, colours: Palette) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ def colours_of(names: list[str], theme: Theme = "light") -> dict[str, str]:
     """A colour for each schedule of a case study: the one looked at first, plain execution in grey.
 
     >>> colours_of(["here", "eager", "optimal"])
-    {'here': '#0072B2', 'eager': '#B5B5B5', 'optimal': '#D55E00'}
+    {'here': '#0072B2', 'eager': '#B5B5B5', 'optimal': '#882255'}
     """
     colours = palette(theme)
     hues = iter([colours.kept, *colours.hues[1:]])

@@ -43,7 +43,7 @@ class Mark:
 
 
 def mark(strategy: str, theme: Theme = "light") -> Mark:
-    """The marker of a strategy; the shape alone tells it from every other registered one.
+    """The marker of a strategy; the shape alone tells it from every other registered one. Keeping everything is black.
 
     Args:
         strategy: a name in `remat_explorer.solvers.STRATEGIES`, or any other, which gets one that they leave.
@@ -52,6 +52,8 @@ def mark(strategy: str, theme: Theme = "light") -> Mark:
     >>> mark("optimal").shape, mark("chen-greedy") == mark("chen-sqrt-n")
     ('circle', False)
     """
+    if strategy == "checkpoint-all":
+        return Mark(_shape(strategy), palette(theme).predicted)
     names, hues = list(STRATEGIES), palette(theme).hues
     place = names.index(strategy) if strategy in names else len(names)
     return Mark(_shape(strategy), hues[place % len(hues)])

@@ -12,6 +12,8 @@ from remat_explorer.figures.tradeoffs.tradeoff_points import overheads
 from remat_explorer.solvers import Frontier
 
 LEAST = 2.0  # % of overhead that there is always room for
+MANY = 4  # points from which on one alone, the dearest, does not say where the axis ends
+BELOW = 0.25  # of the axis above 0 that there may be below it, for what was measured
 
 
 class PlacedPoint(Protocol):
@@ -35,7 +37,7 @@ class Extent:
     Attributes:
         axis: the unit of memory.
         left, right: bytes.
-        bottom, top: overhead in %; what lies above is drawn at the top.
+        bottom, top: overhead in %; what lies beyond is drawn at the edge.
     """
 
     axis: ByteAxis
@@ -52,20 +54,37 @@ class Extent:
         """
         if placed is None or placed.peak is None or placed.overhead is None:
             return [], []
-        overhead = min(100 * (placed.overhead - 1), self.top)
+        overhead = max(self.bottom, min(100 * (placed.overhead - 1), self.top))
         return [placed.peak / self.axis.bytes], [overhead]
 
+    def edge(self, placed: PlacedPoint | None) -> str:
+        """The edge at which something is drawn that lies beyond it: "upper", "lower", or "" where it is inside."""
+        if placed is None or placed.overhead is None:
+            return ""
+        overhead = 100 * (placed.overhead - 1)
+        return "upper" if overhead > self.top else "lower" if overhead < self.bottom else ""
+
     @staticmethod
-    def around(frontier: Frontier | None, budget: int | None = None, *others: PlacedPoint | None) -> Extent:
+    def around(
+        frontier: Frontier | None, budget: int | None = None, *others: PlacedPoint | None, best_only: bool = False
+    ) -> Extent:
         """Room for every point, the budget and others, with a margin.
 
         Some methods cost many times as much as the best and would press all others onto the axis; so the top is at
-        most three times the dearest point that no other beats.
+        most three times the dearest point that no other beats, and where there are many of these, that of the second
+        dearest. A measured time may be anything: it makes little room below 0.
+
+        Args:
+            frontier: the curve, or None.
+            budget: bytes, or None.
+            others: what else is drawn.
+            best_only: only points that no other beats are drawn.
 
         >>> Extent.around(None, 100).top
         2.0
         """
-        points = frontier.points if frontier else ()
+        best = frontier.nondominated() if frontier else ()
+        points = best if best_only else frontier.points if frontier else ()
         memory = [float(point.peak or 0) for point in points]
         memory += [float(s.budget) for s in (frontier.solutions if frontier else ())]
         memory += [float(budget)] if budget else []
@@ -74,13 +93,15 @@ class Extent:
         every = overheads(points)
         top = 0.0
         if frontier is not None and len(every):
-            top = float(min(every.max(), max(3 * overheads(frontier.nondominated()).max(), LEAST)))
+            dearest = np.sort(overheads(best))[-2 if len(best) >= MANY else -1]
+            top = float(min(every.max(), max(3 * dearest, LEAST)))
         elif percentages:
             top = max(percentages)
         left, right = (min(memory), max(memory)) if memory else (0.0, 1.0)
         margin = 0.05 * (right - left) or 0.05 * right
         top = max(top, LEAST)
-        bottom = min([-0.06 * top, *(overhead - 0.06 * top for overhead in percentages)])
+        lowest = min([0.0, *every])
+        bottom = min([lowest, *(max(overhead, lowest - BELOW * top) for overhead in percentages)]) - 0.06 * top
         return Extent(ByteAxis.up_to(right), left - margin, right + margin, float(bottom), top)
 
     def ranges(self) -> tuple[list[float], list[float]]:

@@ -13,10 +13,11 @@ from remat_explorer.solvers.sweeps.own_points import OwnPoint
 from remat_explorer.solvers.sweeps.sharing import bound_at, proves_infeasible
 
 
-def points_of(frontier: Frontier, strategy: str) -> tuple[Solution, ...]:
+def points_of(frontier: Frontier, strategy: str, best_only: bool = False) -> tuple[Solution, ...]:
     """The schedules of a strategy, its own points among them, by peak; each peak and cost once.
 
-    A schedule that is the answer for several budgets is shown for the smallest of them, for which most is proven.
+    A schedule that is the answer for several budgets is shown for the smallest of them, for which most is proven. With
+    ``best_only`` those that another schedule beats or equals, of whichever strategy, are left out.
 
     >>> from remat_explorer.instances import linear
     >>> from remat_explorer.solvers import solve
@@ -24,9 +25,12 @@ def points_of(frontier: Frontier, strategy: str) -> tuple[Solution, ...]:
     >>> [(point.budget, point.peak, point.cost) for point in points_of(frontier, "optimal")]
     [(4, 4, 26.0), (5, 5, 22.0), (10, 10, 17.0)]
     """
+    best = {(point.strategy, point.peak, point.cost) for point in frontier.nondominated()} if best_only else None
     chosen: dict[tuple[int, float], Solution] = {}
     for point in sorted(frontier.points, key=lambda point: (point.budget, not isinstance(point, OwnPoint))):
-        if point.strategy == strategy and point.peak is not None and point.cost is not None:
+        if point.strategy != strategy or point.peak is None or point.cost is None:
+            continue
+        if best is None or (strategy, point.peak, point.cost) in best:
             chosen.setdefault((point.peak, point.cost), point)
     return tuple(chosen[place] for place in sorted(chosen))
 
@@ -69,12 +73,13 @@ def describe(point: Solution) -> str:
     >>> from remat_explorer.instances import linear
     >>> from remat_explorer.solvers import solve
     >>> describe(solve(linear(8), 4))
-    '<b>optimal</b>, optimal<br>budget 4 B<br>predicted peak 4 B<br>overhead +52.9 %<br>gap 0 %'
+    '<b>optimal</b>, proven<br>budget 4 B<br>predicted peak 4 B<br>overhead +52.9 %<br>gap 0 %'
     """
+    proven = point.status is Status.OPTIMAL
     label = point.label if isinstance(point, OwnPoint) else ""
     return "<br>".join(
         [
-            f"<b>{point.strategy}</b>{f' ({label})' if label else ''}, {point.status}",
+            f"<b>{point.strategy}</b>{f' ({label})' if label else ''}, {'proven' if proven else point.status}",
             f"budget {format_bytes(point.budget)}",
             f"predicted peak {format_bytes(point.peak or 0)}",
             f"overhead {format_overhead(point.overhead or 1.0)}",

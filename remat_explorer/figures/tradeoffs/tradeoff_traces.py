@@ -22,16 +22,20 @@ from remat_explorer.solvers import Frontier
 
 Trace = dict[str, Any]
 SIZE = 9
+ARROWS = {"upper": "arrow-up", "lower": "arrow-down"}  # in place of a marker that lies beyond an edge
 NO_DATA: tuple[float, ...] = ()
 
 
-def curve_traces(frontier: Frontier | None, extent: Extent, theme: Theme = "light") -> list[Trace]:
+def curve_traces(
+    frontier: Frontier | None, extent: Extent, theme: Theme = "light", best_only: bool = False
+) -> list[Trace]:
     """What is proven, the line through the points that no other beats, and the points of each strategy.
 
     Args:
         frontier: what is known; None gives the first two without data, and no strategy.
         extent: what the figure shows.
         theme: ground of the figure.
+        best_only: leave out the points that others beat.
 
     >>> from remat_explorer.instances import linear
     >>> from remat_explorer.solvers import solve
@@ -63,20 +67,22 @@ def curve_traces(frontier: Frontier | None, extent: Extent, theme: Theme = "ligh
             "hoverinfo": "skip",
         },
     ]
-    traces += [_strategy_trace(frontier, name, extent, theme) for name in strategies if frontier is not None]
+    traces += [_strategy_trace(frontier, name, extent, theme, best_only) for name in strategies if frontier is not None]
     return [{"type": "scatter", "visible": True, **trace} for trace in traces]
 
 
-def _strategy_trace(frontier: Frontier, strategy: str, extent: Extent, theme: Theme) -> Trace:
-    points, look = points_of(frontier, strategy), mark(strategy, theme)
+def _strategy_trace(frontier: Frontier, strategy: str, extent: Extent, theme: Theme, best_only: bool) -> Trace:
+    points, look = points_of(frontier, strategy, best_only), mark(strategy, theme)
     heights, beyond = overheads(points), "<br>(beyond the upper edge)"
+    drawn = zip(symbols(points, look.shape), heights > extent.top, strict=True)
+    shapes = ["arrow-up" if above else shape for shape, above in drawn]
     return {
         "name": strategy,
         "x": np.array([point.peak or 0 for point in points]) / extent.axis.bytes,
         "y": np.minimum(heights, extent.top),
         "mode": "markers",
         "marker": {
-            "symbol": symbols(points, look.shape) or look.shape,
+            "symbol": shapes or look.shape,
             "color": look.colour,
             "size": SIZE,
             "line": {"width": 1.2, "color": look.colour},
@@ -119,6 +125,12 @@ def pointer_traces(
     colours = palette(theme)
     x, (bottom, top) = [] if not budget else [budget / extent.axis.bytes] * 2, extent.ranges()[1]
     measured, ring = extent.place(measurement), extent.place(selected)
+    edge = extent.edge(measurement)
+    beyond = f"<br>(beyond the {edge} edge)" if edge else ""
+    at = [] if measurement is None or measurement.overhead is None else [100 * (measurement.overhead - 1)]
+    spread = getattr(measurement, "overhead_range", None) if measured[1] else None
+    noisy = "<br>too noisy to compare" if getattr(measurement, "is_noisy", False) else ""
+    ends = [[abs(100 * (end - 1) - y) for y in measured[1]] for end in spread or ()] or [[], []]
     said = "" if measurement is None or measurement.peak is None else format_bytes(measurement.peak)
     traces: list[Trace] = [
         {
@@ -134,9 +146,26 @@ def pointer_traces(
             "x": measured[0],
             "y": measured[1],
             "mode": "markers",
-            "marker": {"symbol": "asterisk-open", "size": 11, "color": colours.measured, "line": {"width": 2}},
-            "text": [f"<b>measured</b><br>peak {said}<br>overhead {y:+.1f} %" for y in measured[1]],
+            "marker": {
+                "symbol": ARROWS.get(edge, "asterisk-open"),
+                "size": 11,
+                "color": colours.measured,
+                "line": {"width": 2},
+            },
+            "text": [
+                f"<b>measured</b><br>peak {said}<br>overhead {y:+.1f} %{beyond}{noisy}" for y in at[: len(measured[1])]
+            ],
             "hovertemplate": "%{text}<extra></extra>",
+            "error_y": {
+                "type": "data",
+                "symmetric": False,
+                "arrayminus": ends[0],
+                "array": ends[1],
+                "thickness": 1.2,
+                "width": 3,
+                "color": colours.measured,
+                "visible": bool(spread) and not edge,
+            },
             "cliponaxis": False,
         },
         {

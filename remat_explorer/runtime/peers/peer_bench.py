@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from remat_explorer.runtime.differences.sizes import Difference
 from remat_explorer.runtime.eager import Eager
 from remat_explorer.runtime.peers.contenders import Contender
 from remat_explorer.runtime.starting_point import StartingPoint
-from remat_explorer.runtime.timing import median_seconds
+from remat_explorer.runtime.timing import seconds_in_turn
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,4 +68,5 @@ class PeerBench:
         self, contenders: Sequence[Contender], repeats: int, advance: Callable[[], None]
     ) -> dict[Contender, float]:
         """Median seconds of contenders that take turns."""
-        return median_seconds({one: one.prepare for one in contenders}, self._start, repeats, advance)
+        taken = seconds_in_turn({one: one.prepare for one in contenders}, self._start, repeats, advance)
+        return {one: statistics.median(seconds) for one, seconds in taken.items()}

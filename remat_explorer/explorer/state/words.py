@@ -1,0 +1,14 @@
+"""Names of strategies as the explorer shows them."""
+
+from __future__ import annotations
+
+KEEPS = "keep everything"
+
+
+def strategy_words(strategy: str) -> str:
+    """A strategy by its name, and that of the one that keeps everything in plain words as well.
+
+    >>> strategy_words("optimal"), strategy_words("checkpoint-all")
+    ('optimal', 'keep everything (checkpoint-all)')
+    """
+    return f"{KEEPS} ({strategy})" if strategy == "checkpoint-all" else strategy
