@@ -13,6 +13,7 @@ from remat_explorer.documents import write_text
 from remat_explorer.explorer.controls.budget_view import BudgetSlider
 from remat_explorer.explorer.live_page.recording import Recording
 from remat_explorer.explorer.matrices.matrices import Matrices
+from remat_explorer.explorer.memory_map.map_view import MemoryMap
 from remat_explorer.explorer.model_graph.model_view import ModelGraph
 from remat_explorer.report.html import packed, whole_page
 from remat_explorer.solution import Solution
@@ -27,6 +28,7 @@ STYLES = (
     "controls/budget.css",
     "controls/stage_bar.css",
     "matrices/matrix.css",
+    "memory_map/map.css",
     "model_graph/model_graph.css",
     "panels/panels.css",
     "live_page/live_page.css",
@@ -38,7 +40,7 @@ def write_live_page(
 ) -> Path:
     """Write one HTML file, atomically, in which a trade-off curve is explored without Python and without a network.
 
-    The budget slider, the matrices, the timeline, the curve, the model and the explanations work as in the explorer,
+    The budget slider, the matrices, the memory map, the timeline, the curve, the model and the explanations work as in the explorer,
     on the schedules that were computed.
 
     Args:
@@ -64,6 +66,7 @@ def write_live_page(
         documents[f"point-{i}"] = point
         if on_progress is not None:
             on_progress(i + 1, count)
+    documents |= {f"map-{i}": placed for i, placed in enumerate(recording.maps())}
     documents |= {f"values-{i}": values for i, values in enumerate(recording.values())}
     return write_text(path, page(recording.title, documents))
 
@@ -95,6 +98,7 @@ def page_script() -> str:
         "budget": BudgetSlider._esm,
         "bar": _read("controls/stage_bar.js"),
         "matrices": Matrices._esm,
+        "memory": MemoryMap._esm,
         "model": ModelGraph._esm,
         "panel": _read("panels/clickable.js"),
         "band": _read("plots/plots_page.js"),
