@@ -46,7 +46,7 @@ CASES: dict[str, list[str]] = {
     "plan": [SMALL, SOLVE, 'explorer.state.panel = "plan"'],
     "memory": [SMALL, SOLVE, 'explorer.state.picture = "memory"'],
     "memory-gpt2": [
-        'rx.Explorer("gpt2", measured_costs=False, budget="60%")',
+        'rx.Explorer("gpt2", measured_costs=False, budget="75%")',
         SOLVE,
         'explorer.state.picture = "memory"\nexplorer.state.map_colours = "layer"',
     ],

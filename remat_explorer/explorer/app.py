@@ -183,8 +183,8 @@ class Explorer(Driver, w.VBox):
         What takes long is written in the background, and pictures by the browser that shows the explorer.
 
         Args:
-            kind: what to save, one of `remat_explorer.explorer.export.exporting.EXPORTS`; matrices-png, memory-png, model-png,
-                plots-png and plots-svg are the pictures.
+            kind: what to save, one of `remat_explorer.explorer.export.exporting.EXPORTS`; matrices-png, memory-png,
+                model-png, plots-png and plots-svg are the pictures.
             path: where; by default a name of its own in the working directory. Nothing is replaced: where there is
                 such a file already, a numbered name beside it is taken.
 

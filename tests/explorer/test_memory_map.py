@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import traitlets as t
 
 import remat_explorer as rx
 from remat_explorer.explorer.memory_map.map_cells import (
+    OUTSIDE,
     RESIDENT,
     grouped,
     map_colours,
@@ -26,6 +28,7 @@ from remat_explorer.explorer.work.solving import show_schedule
 from remat_explorer.figures.palette import DARK, LIGHT
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.offsets import Rectangles, place_at_once
+from remat_explorer.operation_details import Details
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from tests.explorer.driven import driver_of, until
@@ -134,6 +137,17 @@ def test_layers_are_grouped_by_the_beginnings_of_their_paths() -> None:
     assert grouped([]) == ([], [])
 
 
+def test_operations_outside_of_modules_are_one_group_where_there_are_modules() -> None:
+    plain = rx.linear(4)
+    described = [
+        replace(node, details=Details(module=f"block.{k}" if k < 3 else "")) for k, node in enumerate(plain.operations)
+    ]
+    names = map_names(replace(plain, operations=tuple(described)))
+    assert names["groups"] == ["block.0", "block.1", "block.2", OUTSIDE]
+    assert {group for name, group in names["layers"] if name.startswith("v")} == {3}
+    assert len(map_names(plain)["groups"]) == plain.n
+
+
 def test_every_value_belongs_to_the_layer_of_its_operation() -> None:
     graph = rx.linear(3)
     names = map_names(graph)
@@ -168,7 +182,8 @@ def test_nothing_is_placed_or_sent_while_another_picture_is_shown(state: State) 
 
 def test_another_schedule_is_placed_before_the_statement_ends(view: MemoryView, map_state: State) -> None:
     before = view.widget.columns
-    solution = rx.solve(map_state.graph, 8)
+    graph: Any = map_state.graph
+    solution = rx.solve(graph, 8)
     show_schedule(map_state, solution.schedule, solution)
     arena: Any = map_state.arena
     assert arena.size == 8
@@ -231,7 +246,8 @@ def test_peaks_are_compared_with_the_pinned_schedule_or_with_keeping_everything(
     keep = Plan.of(checkpoint_all(rx.linear(8)))
     assert view.widget.other == peak_of_other(keep, KEEP_EVERYTHING)
     assert view.widget.other["bytes"] == len(view.widget.other["values"]) == 10
-    map_state.other = rx.solve(map_state.graph, 6)
+    graph: Any = map_state.graph
+    map_state.other = rx.solve(graph, 6)
     assert view.widget.other["label"] == "optimal, pinned as B"
     assert view.widget.other["bytes"] == 6
     map_state.moment = None

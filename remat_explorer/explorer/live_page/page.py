@@ -40,8 +40,8 @@ def write_live_page(
 ) -> Path:
     """Write one HTML file, atomically, in which a trade-off curve is explored without Python and without a network.
 
-    The budget slider, the matrices, the memory map, the timeline, the curve, the model and the explanations work as in the explorer,
-    on the schedules that were computed.
+    The budget slider, the matrices, the memory map, the timeline, the curve, the model and the explanations work
+    as in the explorer, on the schedules that were computed.
 
     Args:
         shown: the curve, as `remat_explorer.sweep` gives it; of a solution, it and the schedule that keeps everything.

@@ -17,6 +17,7 @@ from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import format_bytes, format_share
 
 MOST_GROUPS = 16  # of layers, beyond which their names are cut after fewer parts
+OUTSIDE = "outside of modules"
 RESIDENT = -1  # in place of a value; -2 - k stands for the workspace of operation k
 
 
@@ -27,7 +28,8 @@ def map_columns(plan: Plan, arena: Arena) -> dict[str, list[int]]:
 
     Returns:
         ``birth``, computations since the one before was born; ``life``, for how many computations it lives;
-        ``value``, or what stands for it, less that of the one before; ``kind``, an index of `KINDS`; ``offset`` and ``bytes``.
+        ``value``, or what stands for it, less that of the one before; ``kind``, an index of `KINDS`; ``offset``
+        and ``bytes``.
 
     >>> from remat_explorer.instances import linear
     >>> from remat_explorer.offsets import Rectangles, place_at_once
@@ -94,7 +96,8 @@ def map_names(graph: Graph) -> dict[str, Any]:
         of each; ``groups``: their names, of which the colours of the map tell.
     """
     layers = layers_of(graph)
-    groups, of_layer = grouped(layers.names)
+    modules = {node.details.module for node in graph.operations if node.details is not None} - {""}
+    groups, of_layer = grouped([name if name in modules or not modules else OUTSIDE for name in layers.names])
     layer_of = layers.of_operation.tolist()
     return {
         "values": [[value.name, value.bytes, layer_of[graph.producer[v]]] for v, value in enumerate(graph.values)],

@@ -30,14 +30,15 @@ function fillOf(model, data, colours, classes) {
     const shades = [null, colours.only_first, colours.only_second, colours.both];
     return (i) => shades[classes[i]] ?? colours.kinds[data.kind[i]];
   }
+  const alternating = (colour) => [colour, mixed(colour, colours.ground, ALTERNATE)];
   if (model.get("map_colours") === "kind") {
-    const shades = colours.kinds.map((colour) => [colour, mixed(colour, colours.ground, ALTERNATE)]);
+    const shades = colours.kinds.map(alternating);
     return (i) => shades[data.kind[i]][i & 1];
   }
-  const shades = data.groups.map((_, group) => groupColour(colours, group));
+  const shades = data.groups.map((_, group) => alternating(groupColour(colours, group)));
   return (i) => {
     const layer = layerOf(data, data.value[i]);
-    return layer < 0 ? colours.resident : shades[data.layers[layer][1]];
+    return layer < 0 ? colours.resident : shades[data.layers[layer][1]][i & 1];
   };
 }
 

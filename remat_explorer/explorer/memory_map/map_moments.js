@@ -114,7 +114,11 @@ function momentsTable(data, moments, select) {
       list.append(button);
     }
     if (parts.length > NAMED_VALUES) list.append(element("span", "", `and ${parts.length - NAMED_VALUES} more`));
-    if (parts.length) cell.append(list);
+    if (parts.length) {
+      const below = body.insertRow().insertCell();
+      below.colSpan = 4;
+      below.append(list);
+    }
   }
   if (rows.length > MOST_ROWS) body.insertRow().insertCell().textContent = `${rows.length - MOST_ROWS} more modules`;
   return table;

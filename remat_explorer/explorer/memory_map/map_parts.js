@@ -82,4 +82,4 @@ function mapLegend(parts, model, data, space, colours, moments) {
   parts.legend.replaceChildren(...made);
 }
 
-const GROUPS_NAMED = 14;
+const GROUPS_NAMED = 12;
