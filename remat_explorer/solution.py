@@ -22,6 +22,7 @@ from remat_explorer.entry_checks import require_text
 from remat_explorer.errors import ScheduleError, SolutionError
 from remat_explorer.graph import Graph
 from remat_explorer.graph.file import options_document, parse_options
+from remat_explorer.permissions import Permissions
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.schedule import Schedule
@@ -134,16 +135,20 @@ class Solution:
         """Write the solution file atomically."""
         return write_json(path, self.to_document())
 
-    def save_page(self, path: str | Path) -> Path:
+    def save_page(self, path: str | Path, *, source: bool = True) -> Path:
         """Write one HTML file in which the schedule can be explored without Python, beside keeping everything.
 
         `Frontier.save_page` does the same for a whole trade-off curve.
+
+        Args:
+            path: where to write it; what is there is replaced.
+            source: whether it has the lines of code that operations come from, and those around them.
 
         Raises:
             FileError: if the file cannot be written.
         """
         page = importlib.import_module("remat_explorer.explorer.live_page")  # faces are loaded when one asks for them
-        return page.write_live_page(self, path)
+        return page.write_live_page(self, path, permissions=Permissions() if source else None)
 
     @staticmethod
     def load(path: str | Path, graph: Graph) -> Solution:

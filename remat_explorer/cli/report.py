@@ -15,6 +15,7 @@ from remat_explorer.cli.solve import remarks, report_interrupted, require_output
 from remat_explorer.cli.watching import watch
 from remat_explorer.model_file import is_model_file
 from remat_explorer.model_source import Source, capture_source
+from remat_explorer.permissions import Permissions
 
 if TYPE_CHECKING:
     from remat_explorer.graph import Graph
@@ -110,7 +111,9 @@ def _write_page(options: argparse.Namespace, solution: rx.Solution, frontier: Fr
     from remat_explorer.report.contents import ReportContents
 
     curve = ReportContents(solution, frontier=frontier).curve or solution
-    path = write_live_page(curve, options.output, on_progress=_counting(options, "writing the page: point"))
+    shows = None if options.no_source else Permissions()
+    told = _counting(options, "writing the page: point")
+    path = write_live_page(curve, options.output, permissions=shows, on_progress=told)
     say(options, "")
     return path
 

@@ -94,7 +94,7 @@ def _write_sweep(state: State, path: Path) -> None:
 
 def _write_page(state: State, path: Path) -> None:
     if state.frontier is not None:
-        write_live_page(state.frontier, path)
+        write_live_page(state.frontier, path, permissions=state.permissions)
 
 
 def _write_trace(state: State, path: Path) -> None:

@@ -138,7 +138,7 @@ async function begin() {
     const reason = reasons[lastWithin(reasons, here.stage)];
     const names = [...places.schedule, ...places.reason];
     const parts = Object.fromEntries([...ofSchedule, ...reason.slice(1)].map((number, i) => [names[i], texts[number]]));
-    const said = filled(templates[here.value], { ...parts, ...one.stages[here.stage] });
+    const said = filled(templates[here.value], { ...overview.sources, ...one.margins, ...parts, ...one.stages[here.stage] });
     const style = overview.colours[theme()];
     panel.set("html", `<div class="remat-panel explain" data-scroll="${here.value}" style="${style}">${said}</div>`);
     bar.set("sentence", one.stages[here.stage].sentence);

@@ -15,6 +15,7 @@ from remat_explorer.explorer.live_page.recording import Recording
 from remat_explorer.explorer.matrices.matrices import Matrices
 from remat_explorer.explorer.memory_map.map_view import MemoryMap
 from remat_explorer.explorer.model_graph.model_view import ModelGraph
+from remat_explorer.permissions import Permissions
 from remat_explorer.report.html import packed, whole_page
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import Frontier, minimum_budget, solve
@@ -36,7 +37,11 @@ STYLES = (
 
 
 def write_live_page(
-    shown: Frontier | Solution, path: str | Path, *, on_progress: Callable[[int, int], None] | None = None
+    shown: Frontier | Solution,
+    path: str | Path,
+    *,
+    permissions: Permissions | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> Path:
     """Write one HTML file, atomically, in which a trade-off curve is explored without Python and without a network.
 
@@ -46,6 +51,7 @@ def write_live_page(
     Args:
         shown: the curve, as `remat_explorer.sweep` gives it; of a solution, it and the schedule that keeps everything.
         path: where to write it; what is there is replaced.
+        permissions: of whose files the lines that the model was captured from are in the page; None for none.
         on_progress: called with how many points of the curve are written, and how many there are.
 
     Returns:
@@ -59,7 +65,7 @@ def write_live_page(
     frontier = joined(shown.graph, None, [keep_all, shown]) if isinstance(shown, Solution) else shown
     if not frontier.points:
         frontier = joined(frontier.graph, frontier, [keep_all])
-    recording = Recording(frontier, minimum_budget(frontier.graph), keep_all.peak)
+    recording = Recording(frontier, minimum_budget(frontier.graph), keep_all.peak, permissions=permissions)
     documents = {"overview": recording.overview()}
     count = len(recording.shown)
     for i, point in enumerate(recording.points()):

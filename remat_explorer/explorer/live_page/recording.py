@@ -24,6 +24,7 @@ from remat_explorer.explorer.memory_map.map_view import KEEP_EVERYTHING
 from remat_explorer.explorer.model_graph.model_view import picture_of
 from remat_explorer.explorer.panels.explain_panel import OF_REASON, OF_SCHEDULE, stage_parts, value_template
 from remat_explorer.explorer.panels.markup import colours, place
+from remat_explorer.explorer.panels.source_block import margins, source_parts
 from remat_explorer.explorer.plots.plots_legend import legend_html
 from remat_explorer.explorer.plots.plots_scene import FIXED, HITS, PlotsScene
 from remat_explorer.explorer.state.state import State
@@ -34,6 +35,7 @@ from remat_explorer.figures.memory.timeline_traces import PLACES
 from remat_explorer.figures.palette import DARK, LIGHT, Theme
 from remat_explorer.figures.tradeoffs.tradeoff_points import points_of
 from remat_explorer.offsets import place as place_values
+from remat_explorer.permissions import Permissions
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes
 from remat_explorer.report.drawing import differences
@@ -56,6 +58,7 @@ class Recording:
         smallest: between which budgets its graph starts to be feasible.
         keep_all: peak of the schedule that keeps everything, bytes.
         title: the model's name.
+        permissions: whose files may be shown; None for none.
 
     >>> from remat_explorer.instances import linear
     >>> from remat_explorer.solvers import minimum_budget, solve
@@ -65,7 +68,15 @@ class Recording:
     ([4, 5, 6], 2)
     """
 
-    def __init__(self, frontier: Frontier, smallest: MinimumBudget, keep_all: int, title: str = "") -> None:
+    def __init__(
+        self,
+        frontier: Frontier,
+        smallest: MinimumBudget,
+        keep_all: int,
+        title: str = "",
+        permissions: Permissions | None = None,
+    ) -> None:
+        self._permissions = permissions
         self.frontier, self.shown, self.scheduled = frontier, frontier.nondominated(), frontier.scheduled()
         self.graph, self.title = frontier.graph, title or frontier.graph.name
         self._state = State(model=self.title, graph=self.graph, smallest=smallest, frontier=frontier)
@@ -105,6 +116,7 @@ class Recording:
             "steps": self.steps(),
             "unknown": self._unknown(),
             "templates": [value_template(first, value) for value in range(len(self.graph.values))],
+            "sources": source_parts(self.graph, self._permissions),
             "places": {"schedule": OF_SCHEDULE, "reason": OF_REASON},
             "chunk": CHUNK,
             "lines": BUDGET_LINES,
@@ -150,6 +162,7 @@ class Recording:
                 "units": units,
                 "spans": [scene.span(stage) for stage in range(schedule.stages)],
                 "hits": [scene.pointed(place) for place in range(scene.places)],
+                "margins": margins(schedule),
                 "stages": [stage_parts(schedule, Plan.of(schedule), stage) for stage in range(schedule.stages)],
             }
 

@@ -11,6 +11,7 @@ from typing import Any
 from remat_explorer.documents import read_json, write_json
 from remat_explorer.errors import SolutionError
 from remat_explorer.graph import Graph
+from remat_explorer.permissions import Permissions
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution
@@ -114,14 +115,18 @@ class Frontier:
         """Write the sweep file atomically."""
         return write_json(path, self.to_document())
 
-    def save_page(self, path: str | Path) -> Path:
+    def save_page(self, path: str | Path, *, source: bool = True) -> Path:
         """Write one HTML file in which the curve can be explored without Python and without a network.
+
+        Args:
+            path: where to write it; what is there is replaced.
+            source: whether it has the lines of code that operations come from, and those around them.
 
         Raises:
             FileError: if the file cannot be written.
         """
         page = importlib.import_module("remat_explorer.explorer.live_page")  # faces are loaded when one asks for them
-        return page.write_live_page(self, path)
+        return page.write_live_page(self, path, permissions=Permissions() if source else None)
 
     @staticmethod
     def load(path: str | Path, graph: Graph) -> Frontier:
