@@ -93,7 +93,8 @@ def _calls(calls: tuple[str, ...]) -> str:
     """The statements of the plan's code that write the value."""
     if not calls:
         return ""
-    return f'<p class="quiet small">In the code of the plan, views left out:</p><pre class="calls">{text(chr(10).join(calls))}</pre>'
+    lines = text("\n".join(calls))
+    return f'<p class="quiet small">In the code of the plan, views left out:</p><pre class="calls">{lines}</pre>'
 
 
 def stage_parts(schedule: Schedule, plan: Plan, stage: int) -> dict[str, str]:
