@@ -116,14 +116,14 @@ class Explorer(Driver, w.VBox):
             StatusLine(state),
             Scrubber(state),
             matrices,
-            MemoryView(state),
             PlotsView(state),
             Panels(state),
             ModelView(state),
             ImplementationsView(state, self.toggle),
             CaseView(state),
+            MemoryView(state),
         )
-        controls, budget_row, status, scrubber, matrix, memory, plots, panels, model_graph, ways, case = (
+        controls, budget_row, status, scrubber, matrix, plots, panels, model_graph, ways, case, memory = (
             view.widget for view in self._views
         )
         Driver.__init__(self, state, sources, budget)

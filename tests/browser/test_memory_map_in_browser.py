@@ -104,6 +104,7 @@ def test_a_pinned_stage_is_compared_with_the_selected_one(page: Any) -> None:
     assert len(rows) > 3
     press(page, "p", "p", "Escape")
     page.wait_for_selector(".remat-moments", state="hidden")
+    assert page.failures == []
 
 
 def test_another_theme_draws_the_map_in_its_colours(page: Any) -> None:
@@ -113,4 +114,3 @@ def test_another_theme_draws_the_map_in_its_colours(page: Any) -> None:
     assert sum(light) > 600
     page.evaluate("window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Light'})")
     page.wait_for_function(f"() => ({SAMPLE})([[0.02, 0.1]])[0][0] > 200", timeout=15_000)
-    assert page.failures == []

@@ -82,4 +82,4 @@ function mapLegend(parts, model, data, space, colours, moments) {
   parts.legend.replaceChildren(...made);
 }
 
-const GROUPS_NAMED = 12;
+const GROUPS_NAMED = 9;
