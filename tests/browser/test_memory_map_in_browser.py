@@ -48,7 +48,8 @@ def place(page: Any, across: float, up: float) -> tuple[float, float]:
 
 
 def selected(page: Any) -> tuple[int, int]:
-    return tuple(int(page.locator(MAP).get_attribute(f"data-{name}")) for name in ("stage", "value"))
+    stage, value = (int(page.locator(MAP).get_attribute(f"data-{name}")) for name in ("stage", "value"))
+    return stage, value
 
 
 def test_kept_values_gradients_and_what_is_computed_again_have_their_colours(page: Any) -> None:

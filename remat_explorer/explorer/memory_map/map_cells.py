@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from remat_explorer.explanations import alive_at
-from remat_explorer.figures.memory.map_pieces import KINDS, pieces_of
+from remat_explorer.figures.memory.map_pieces import KINDS, Piece, pieces_of
 from remat_explorer.figures.networks.layers import layers_of
 from remat_explorer.figures.palette import DARK, LIGHT, Palette
 from remat_explorer.graph import Graph
@@ -42,11 +42,7 @@ def map_columns(plan: Plan, arena: Arena) -> dict[str, list[int]]:
     pieces = sorted(pieces_of(plan, arena.rectangles), key=lambda piece: piece.begin)
     rectangle = np.array([piece.rectangle for piece in pieces], dtype=np.int64)
     birth = before[[piece.begin for piece in pieces]].astype(np.int64)
-    value = []
-    for piece in pieces:
-        running = plan.statements[piece.begin]
-        workspace = piece.kind != "resident" and isinstance(running, Compute)
-        value.append(piece.value if piece.value >= 0 else -2 - running.operation if workspace else RESIDENT)
+    value = [piece.value if piece.value >= 0 else _standing_for(plan, piece) for piece in pieces]
     return {
         "birth": np.diff(birth, prepend=0).tolist(),
         "life": (before[[piece.end for piece in pieces]] - birth).tolist(),
@@ -55,6 +51,12 @@ def map_columns(plan: Plan, arena: Arena) -> dict[str, list[int]]:
         "offset": arena.offsets[rectangle].tolist(),
         "bytes": arena.rectangles.size[rectangle].tolist(),
     }
+
+
+def _standing_for(plan: Plan, piece: Piece) -> int:
+    """What stands in place of a value for resident bytes, or for the workspace of the operation that runs."""
+    running = plan.statements[piece.begin]
+    return -2 - running.operation if piece.kind != "resident" and isinstance(running, Compute) else RESIDENT
 
 
 def map_lines(plan: Plan, measured: np.ndarray | None = None) -> dict[str, list[int]]:
