@@ -43,7 +43,14 @@ CASES: dict[str, list[str]] = {
     ],
     "peak": [SMALL, SOLVE, 'explorer.state.panel = "peak"'],
     "solver": [SMALL, SOLVE, 'explorer.state.panel = "solver"'],
-    "plan": [SMALL, SOLVE, 'explorer.state.panel = "plan"\nexplorer.state.stacking = "value"'],
+    "plan": [SMALL, SOLVE, 'explorer.state.panel = "plan"'],
+    "memory": [SMALL, SOLVE, 'explorer.state.picture = "memory"'],
+    "memory-gpt2": [
+        'rx.Explorer("gpt2", measured_costs=False, budget="75%")',
+        SOLVE,
+        'explorer.state.picture = "memory"\nexplorer.state.map_colours = "layer"',
+    ],
+    "moments": [SMALL, SOLVE, 'explorer.state.picture = "memory"\nexplorer.state.moment = 12'],
     "comparing": [
         SMALL,
         SOLVE,

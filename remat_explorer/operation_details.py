@@ -2,7 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """The lines of a file of the person's own that a capture has met, and those around them, as they were then.
+
+    Attributes:
+        name: without its folder, or "notebook cell".
+        path: where it lies, or what Python calls the cell.
+        lines: number and text of each, ascending; none where the file could not be read.
+    """
+
+    name: str
+    path: str
+    lines: tuple[tuple[int, str], ...] = ()
+
+    def around(self, number: int, context: int) -> list[tuple[int, str]]:
+        """The lines that are at most ``context`` from one, as far as they are known.
+
+        >>> SourceFile("net.py", "net.py", ((3, "a"), (4, "b"), (9, "c"))).around(4, 2)
+        [(3, 'a'), (4, 'b')]
+        """
+        return [(n, text) for n, text in self.lines if abs(n - number) <= context]
 
 
 @dataclass(frozen=True)
@@ -14,6 +37,8 @@ class Details:
         operator: what runs there, "conv2d + relu".
         shapes: shape of each output, in the order of its implementations' outputs: "8x64x32x32".
         line: file and line of the person's code, the file without its folder: "net.py:42".
+        source: that file, as far as the capture has seen it; no file of a graph has it.
+        calls: the calls that a plan's code makes for the default implementation; not in a graph file either.
 
     >>> Details(operator="conv2d", shapes=(shape_text((8, 64, 32, 32)),), line="net.py:42")
     Details(module='', operator='conv2d', shapes=('8x64x32x32',), line='net.py:42')
@@ -23,6 +48,8 @@ class Details:
     operator: str = ""
     shapes: tuple[str, ...] = ()
     line: str = ""
+    source: SourceFile | None = field(default=None, compare=False, repr=False)
+    calls: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
 
 def shape_text(shape: tuple[int, ...]) -> str:

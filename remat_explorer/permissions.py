@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from remat_explorer.errors import RematError
 
@@ -41,6 +42,17 @@ class Permissions:
         said = json.loads((os.environ if environment is None else environment).get(VARIABLE, "{}"))
         models = said.pop("models", None)
         return Permissions(None if models is None else tuple(models), **said)
+
+    def shows_source_of(self, path: str) -> bool:
+        """Whether lines of a file may be shown: of any, or of the models that may be loaded and of this package.
+
+        >>> Permissions(("net.py:make_model",)).shows_source_of("net.py"), Permissions(()).shows_source_of("net.py")
+        (True, False)
+        """
+        if self.models is None:
+            return True
+        file, own = Path(path).resolve(), Path(__file__).resolve().parent
+        return file.is_relative_to(own) or file in {Path(name.rpartition(":")[0]).resolve() for name in self.models}
 
     def require_model(self, name: str) -> None:
         """Refuse a model file that may not be loaded.

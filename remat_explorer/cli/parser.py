@@ -251,6 +251,7 @@ def _report_options(child: argparse.ArgumentParser) -> None:
     child.add_argument("--sweep", nargs="?", type=count, const=12, default=0, metavar="N", help=points)
     alive = "a page in which the curve of --sweep is explored without Python, in place of the report"
     child.add_argument("--interactive", action="store_true", help=alive)
+    child.add_argument("--no-source", action="store_true", help="leave the lines of the model's code out of that page")
     child.add_argument("--open", action="store_true", help="open it in a browser")
 
 

@@ -15,6 +15,7 @@ from remat_explorer.cli.solve import remarks, report_interrupted, require_output
 from remat_explorer.cli.watching import watch
 from remat_explorer.model_file import is_model_file
 from remat_explorer.model_source import Source, capture_source
+from remat_explorer.permissions import Permissions
 
 if TYPE_CHECKING:
     from remat_explorer.graph import Graph
@@ -110,7 +111,9 @@ def _write_page(options: argparse.Namespace, solution: rx.Solution, frontier: Fr
     from remat_explorer.report.contents import ReportContents
 
     curve = ReportContents(solution, frontier=frontier).curve or solution
-    path = live_page(curve, on_progress=_counting(options, "writing the page: part")).save(options.output)
+    shows = None if options.no_source else Permissions()
+    told = _counting(options, "writing the page: part")
+    path = live_page(curve, permissions=shows, on_progress=told).save(options.output)
     say(options, "")
     return path
 

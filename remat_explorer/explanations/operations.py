@@ -18,6 +18,7 @@ class OperationExplanation:
 
     Attributes:
         module, operator, line: path of the module, operator and line of the person's code; "" where not known.
+        calls: what the code of a plan calls for its default implementation; nothing where that is not known.
         cost: of its default implementation, in the unit of the graph's costs.
         share: of the cost of computing everything once.
         workspace: bytes that it needs only while it runs.
@@ -34,6 +35,7 @@ class OperationExplanation:
     module: str
     operator: str
     line: str
+    calls: tuple[str, ...]
     cost: float
     share: float
     workspace: int
@@ -67,6 +69,7 @@ def explain_operation(schedule: Schedule, operation: int) -> OperationExplanatio
         details.module,
         details.operator or way.name.removeprefix("default"),
         details.line,
+        details.calls,
         way.cost,
         share,
         way.workspace,

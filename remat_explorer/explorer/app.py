@@ -18,6 +18,7 @@ from remat_explorer.explorer.controls.tour import Tour, TourView
 from remat_explorer.explorer.explorer_page import ExplorerPage
 from remat_explorer.explorer.export.export_view import ExportView
 from remat_explorer.explorer.matrices.matrices import MatrixView
+from remat_explorer.explorer.memory_map.map_view import MemoryView
 from remat_explorer.explorer.model_graph.model_view import ModelView
 from remat_explorer.explorer.panels.case_view import CaseView
 from remat_explorer.explorer.panels.panels import Panels
@@ -121,8 +122,9 @@ class Explorer(Driver, w.VBox):
             ModelView(state),
             ImplementationsView(state, self.toggle),
             CaseView(state),
+            MemoryView(state),
         )
-        controls, _, status, scrubber, matrix, plots, panels, model_graph, ways, case = (
+        controls, _, status, scrubber, matrix, plots, panels, model_graph, ways, case, memory = (
             view.widget for view in self._views
         )
         Driver.__init__(self, state, sources, budget)
@@ -140,6 +142,7 @@ class Explorer(Driver, w.VBox):
             scrubber,
             ways,
             matrix,
+            memory,
             model_graph,
             case,
             below,
@@ -180,8 +183,8 @@ class Explorer(Driver, w.VBox):
         What takes long is written in the background, and pictures by the browser that shows the explorer.
 
         Args:
-            kind: what to save, one of `remat_explorer.explorer.export.exporting.EXPORTS`; matrices-png, model-png,
-                plots-png and plots-svg are the pictures.
+            kind: what to save, one of `remat_explorer.explorer.export.exporting.EXPORTS`; matrices-png, memory-png,
+                model-png, plots-png and plots-svg are the pictures.
             path: where; by default a name of its own in the working directory. Nothing is replaced: where there is
                 such a file already, a numbered name beside it is taken.
 

@@ -32,7 +32,7 @@ _CHOSEN = ("implementations", "kernels")  # options that are there only where th
 _VALUE = ("name", "bytes", "persistent")
 _OPERATION = ("name", "phase", "implementations")
 _IMPLEMENTATION = ("name", "inputs", "outputs", "cost", "workspace")
-_DETAILS = tuple(field.name for field in dataclasses.fields(Details))
+_DETAILS = ("module", "operator", "shapes", "line")  # not the source itself, which stays with who captured
 
 
 def dump_graph(graph: Contents, details: bool = False) -> str:
@@ -61,7 +61,7 @@ def dump_graph(graph: Contents, details: bool = False) -> str:
                     for way in node.implementations
                 ],
                 **({"optional": True} if node.optional else {}),
-                **({"details": dataclasses.asdict(node.details)} if details and node.details is not None else {}),
+                **({"details": _details_document(node.details)} if details and node.details is not None else {}),
             }
             for node in graph.operations
         ],
@@ -188,6 +188,10 @@ def _numbers(item: dict[str, Any], where: str) -> None:
         require_number(item.get("tolerance", 0.0), "the tolerance", GraphError)
     except GraphError as error:
         raise GraphError(f"{where}: {error}, in {quote(item)}") from None
+
+
+def _details_document(details: Details) -> dict[str, Any]:
+    return {key: getattr(details, key) for key in _DETAILS}
 
 
 def _details(entry: Any, where: str) -> Details:

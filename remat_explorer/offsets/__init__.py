@@ -8,12 +8,14 @@ many. No two overlap, and the arena is to be as low as it can be; the most bytes
 - `canonical_search`, `search_state`: offsets within a capacity, or the proof that there are none; compiled
 - `component`: both, for rectangles that are connected in time
 - `placement`: the search for all, with a clock
+- `at_once`: first fit in the order of time, before anything is compiled
 - `arena`: what it finds
 - `check`: what every arena passes before anyone sees it
 """
 
 from remat_explorer.offsets.arena import Arena
+from remat_explorer.offsets.at_once import place_at_once
 from remat_explorer.offsets.placement import place, place_rectangles, predict_pool
 from remat_explorer.offsets.rectangles import Rectangles
 
-__all__ = ["Arena", "Rectangles", "place", "place_rectangles", "predict_pool"]
+__all__ = ["Arena", "Rectangles", "place", "place_at_once", "place_rectangles", "predict_pool"]

@@ -10,6 +10,7 @@ import torch
 from torch import fx
 from torch.fx.node import map_arg
 
+from remat_explorer.capture.operations.details import identifier
 from remat_explorer.capture.operations.in_place import Overwriting
 from remat_explorer.capture.operations.program import Body, Call, Program, Result
 from remat_explorer.plan import Compute, Plan
@@ -55,7 +56,7 @@ class Emission:
             if entry.kind != "constant"  # the same one may come in several nodes
         }
         for node in residents:
-            self.nodes[node] = self.graph.placeholder(_identifier(names.get(node, f"constant_{node.name}")))
+            self.nodes[node] = self.graph.placeholder(identifier(names.get(node, f"constant_{node.name}")))
 
     def statements(self, start: int, stop: int) -> None:
         """The statements from ``start`` up to, but without, ``stop``."""
@@ -126,7 +127,7 @@ class Emission:
         return self._marked(self.graph.create_node("call_function", target, args, kwargs, self._name(call)))
 
     def _name(self, call: Call) -> str:
-        return _identifier(self._names.get(call.node, call.node.name))
+        return identifier(self._names.get(call.node, call.node.name))
 
     def _marked(self, node: fx.Node) -> fx.Node:
         node.meta[STATEMENT] = self._statement
@@ -136,16 +137,6 @@ class Emission:
 def name_of(result: Result) -> str:
     """What a result is, in words."""
     return result.name if result.kind == "output" else f"{result.kind} of {result.name}"
-
-
-def _identifier(name: str) -> str:
-    """A name as Python can have it.
-
-    >>> _identifier("0 linear + relu")
-    '_0_linear_relu'
-    """
-    name = re.sub(r"\W+", "_", name)
-    return f"_{name}" if name[:1].isdigit() else name
 
 
 def reads(body: Body) -> set[fx.Node]:

@@ -71,7 +71,7 @@ def test_the_explorer_has_no_serious_finding_of_axe_in_any_panel_and_theme(lab: 
         page.locator(".remat-tabs").get_by_role("tab", name=name, exact=True).click()
         page.wait_for_selector(f".remat-tabs [role=tab][aria-selected=true]:text-is('{name}')")
         found |= set(violations(page, ".remat-explorer"))
-    for picture in ("Model", "Layers", "Matrices"):
+    for picture in ("Memory", "Model", "Layers", "Matrices"):
         page.locator(".remat-scrubber").get_by_role("button", name=picture).click()
         page.wait_for_timeout(500)
         found |= set(violations(page, ".remat-explorer"))

@@ -97,6 +97,60 @@ def test_a_dragged_budget_is_drawn_before_the_page_is(saved: Path, page: Any) ->
     assert page.evaluate(DRAG, 0.5) == [1, 6]
 
 
+def test_the_memory_map_follows_the_budget_and_selects(saved: Path, page: Any) -> None:
+    open_page(page, saved, "#budget=100%&stage=3&value=3")
+    page.click("#show-memory")
+    page.wait_for_selector('.remat-map[data-rectangles="17"]')
+    assert page.evaluate(PIXELS, "#memory")[0] > 3
+    page.evaluate("location.hash = '#budget=40%&stage=3&value=3'")
+    page.wait_for_selector('.remat-map[data-rectangles="26"]')
+    assert "one block of 4 B, proven least" in page.inner_text("#memory")
+    page.locator(".remat-map [role=application]").focus()
+    page.keyboard.press("ArrowRight")
+    assert shown(page, 1, 4, 3)
+    assert page.failures == []
+
+
+def test_moments_and_peaks_are_compared_without_a_kernel(saved: Path, page: Any) -> None:
+    open_page(page, saved, "#budget=40%&stage=8&value=3")
+    page.click("#show-memory")
+    page.locator(".remat-map [role=application]").focus()
+    page.keyboard.press("p")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector('.remat-moments p:has-text("3 B at stage 8, 4 B at stage 9.")')
+    assert page.locator(".remat-moments .total td").all_inner_texts() == ["all", "–", "3 B", "1 B"]
+    page.locator(".remat-moments button", has_text="v9").click()
+    assert shown(page, 1, 9, 9)
+    page.get_by_role("button", name="Compare the peak").click()
+    page.wait_for_selector('.remat-moments p:has-text("10 B at the peak of keeping everything, 4 B at the peak here.")')
+    page.get_by_role("button", name="Stop comparing").click()
+    page.wait_for_selector(".remat-moments", state="hidden")
+
+
+def test_a_part_that_is_zoomed_into_is_that_of_matrices_and_map(saved: Path, page: Any) -> None:
+    open_page(page, saved, "#budget=40%&stage=8&value=3")
+    page.locator(".remat-matrices").focus()
+    page.keyboard.press("+")
+    zoom = page.locator(".remat-matrices").get_attribute("data-zoom")
+    assert zoom
+    page.click("#show-memory")
+    page.wait_for_selector(f'.remat-map[data-zoom="{zoom}"]')
+    page.locator(".remat-map").get_by_role("button", name="Show every stage").click()
+    page.wait_for_selector('.remat-map[data-zoom=""]')
+    page.click("#show-matrices")
+    page.wait_for_selector('.remat-matrices[data-zoom=""]')
+
+
+def test_stages_that_change_while_the_matrices_are_hidden_raise_nothing(saved: Path, page: Any) -> None:
+    open_page(page, saved, "#budget=40%&stage=3")
+    page.click("#show-memory")
+    page.evaluate("location.hash = '#budget=80%&stage=5&value=3'")
+    page.wait_for_selector('.remat-map[data-stage="5"]')
+    page.click("#show-matrices")
+    page.wait_for_selector('.remat-matrices[data-stage="5"]')
+    assert page.failures == []
+
+
 def test_where_nothing_fits_the_page_says_so_and_keeps_its_picture(page: Any, tmp_path: Path) -> None:
     open_page(page, rx.solve(rx.linear(8), 6).save_page(tmp_path / "page.html"), "#budget=4&stage=5&value=3")
     assert shown(page, 0, 5, 3)
@@ -145,9 +199,11 @@ def test_the_page_has_no_serious_finding_of_axe(saved: Path, page: Any, scheme: 
     page.emulate_media(color_scheme=scheme)
     open_page(page, saved, "#budget=50%")
     page.evaluate(AXE_FILE_PATH.read_text("utf-8"))
-    for picture in ("matrices", "model"):
+    for picture in ("matrices", "model", "memory"):
         page.click(f"#show-{picture}")
         page.wait_for_timeout(200)
+        if picture == "memory":
+            page.get_by_role("button", name="Compare the peak").click()
         assert page.evaluate(VIOLATIONS, "body") == []
     ground = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
     assert ground == {"light": "rgb(255, 255, 255)", "dark": "rgb(17, 17, 17)"}[scheme]

@@ -110,7 +110,7 @@ def test_axes_are_the_same_for_every_point_and_stages_are_in_their_places(record
         assert len(point["spans"]) == len(point["stages"]) == schedule.stages
         starts = [start for start, _ in point["spans"]]
         assert starts == sorted(starts)
-        assert {stage for stage, _ in point["hits"]} == set(range(schedule.stages))
+        assert set(point["hits"]) == set(range(schedule.stages))
         heights = np.sum([trace["y"] for trace in point["figure"]["data"][:4]], axis=0)
         assert heights.max() == peak
 
@@ -161,3 +161,24 @@ def test_report_writes_the_page_where_it_is_asked_for(tmp_path: Path, capsys: An
     assert code == 0
     assert f"written to {page}" in said
     assert len(opened(page)["overview"]["matrices"]["frames"]) >= 3
+
+
+def test_the_page_of_a_model_has_its_lines_unless_they_are_kept_out(tmp_path: Path, capsys: Any) -> None:
+    asked = ("report", "residual_net", "--batch", "2", "--budget", "100%", "--interactive", "-o")
+    page = tmp_path / "page.html"
+    for more, is_there in ((), True), (("--no-source",), False):
+        assert run(capsys, *asked, str(page), *more)[0] == 0
+        assert ("def forward(self, x" in "".join(opened(page)["overview"]["sources"].values())) == is_there
+
+
+def test_every_point_has_a_map_whose_block_is_no_larger_than_its_peak_needs(
+    frontier: rx.Frontier, recording: Recording
+) -> None:
+    maps = list(recording.maps())
+    assert [placed["arena"]["size"] for placed in maps] == [3, 4, 6, 10]
+    for placed, (schedule, _) in zip(maps, frontier.scheduled(), strict=True):
+        assert len(placed["columns"]["birth"]) == len(schedule.sequence)
+        assert len(placed["lines"]["starts"]) == schedule.stages + 1
+    memory = recording.overview()["memory"]
+    assert memory["other"]["bytes"] == 10
+    assert [name for name, *_ in memory["names"]["values"]] == [value.name for value in frontier.graph.values]

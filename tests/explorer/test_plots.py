@@ -132,17 +132,6 @@ def test_a_click_on_the_timeline_selects_the_stage(view: PlotsView, state: State
     assert (view.page.start, view.page.end) == layers.span(state.stage)
 
 
-def test_a_click_on_a_layer_of_one_value_selects_the_value_too(view: PlotsView, state: State) -> None:
-    state.stacking = "value"
-    plan: Any = state.plan
-    layers = stack(plan, "value")
-    places = hits(layers, 1.08 * 5)
-    place = int(np.flatnonzero(places.layer == 3)[0])
-    click(view, trace(view, "places", "x2"), place)
-    assert state.value == layers.values[3] != 0
-    assert state.stage == layers.stage[places.computation[place]]
-
-
 def test_a_click_on_what_stands_for_no_solution_changes_nothing(view: PlotsView, state: State, frontier: Any) -> None:
     state.frontier = frontier
     before = state.solution, state.stage
@@ -181,19 +170,6 @@ def test_the_legend_names_strategies_that_have_points(view: PlotsView, state: St
     assert "optimal" in marks.value
     assert "chen-sqrt-n" in marks.value
     assert "checkpoint-all" not in marks.value
-
-
-def test_the_switch_and_the_state_agree_on_the_layers(view: PlotsView, state: State) -> None:
-    switch = view._switch
-    switch.value = "value"
-    assert state.stacking == "value"
-    named = [t.name for t in view.figure.data if t.stackgroup and t.visible]
-    assert named[0] == "resident"
-    assert named[1].startswith("v")
-    state.stacking = "kind"
-    assert switch.value == "kind"
-    assert [t.name for t in view.figure.data if t.stackgroup and t.visible][1] == "kept"
-    assert all(switch.tooltips)
 
 
 def test_the_compared_solution_has_a_line_of_its_own(view: PlotsView, state: State, solutions: dict[int, Any]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from remat_explorer.errors import ScheduleError
 from remat_explorer.figures import memory_map
 from remat_explorer.figures.memory.holdings import holdings
-from remat_explorer.figures.memory.memory_map import KINDS
+from remat_explorer.figures.memory.map_pieces import KINDS
 from remat_explorer.figures.palette import DARK, LIGHT
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.instances import linear
@@ -62,14 +62,19 @@ def test_no_two_boxes_overlap_and_one_of_each_can_be_pointed_at(tight: Any) -> N
         assert any(begin < x < end and low <= y for x, y in places if y < 1.2 * high)
 
 
-def test_kinds_are_those_of_the_timeline(tight: Any) -> None:
+def test_kinds_are_those_of_the_timeline_but_for_what_is_computed_again(tight: Any) -> None:
     plan = Plan.of(tight.schedule)
     figure: Any = memory_map(plan)
-    parts = holdings(plan)
+    parts, found = holdings(plan), {}
     for trace in figure.data[1 : len(KINDS)]:
         x = np.asarray(trace.x).reshape(-1, 6)
         alive = (x[:, :1] <= parts.statement) & (parts.statement < x[:, 1:2])
-        assert alive.sum(axis=0).tolist() == getattr(parts, trace.name).tolist()  # every value of the chain has 1 byte
+        found[trace.name] = alive.sum(axis=0)  # every value of the chain has 1 byte
+    assert found["gradients"].tolist() == parts.gradients.tolist()
+    forward = found["kept"] + found["temporaries"] + found["recomputed"]
+    assert forward.tolist() == (parts.kept + parts.temporaries).tolist()
+    again = [statement for statement in plan.statements if isinstance(statement, Compute) and not statement.first]
+    assert len(np.asarray(figure.data[KINDS.index("recomputed")].x)) // 6 == len(again) > 0
 
 
 def test_an_output_that_overwrites_is_drawn_beside_what_it_overwrites() -> None:
@@ -81,7 +86,7 @@ def test_an_output_that_overwrites_is_drawn_beside_what_it_overwrites() -> None:
     plan = Plan.from_sequence(graph, [(0, 0, 1), (1, 1, 1)])
     figure: Any = memory_map(plan, place(plan, alignment=1))
     drawn = {trace.name: len(np.asarray(trace.x)) // 6 for trace in figure.data[: len(KINDS)]}
-    assert drawn == {"resident": 1, "kept": 1, "temporaries": 1, "gradients": 1}
+    assert drawn == {"resident": 1, "kept": 1, "temporaries": 1, "gradients": 1, "recomputed": 0}
     kept, gradients = figure.data[1], figure.data[3]
     assert kept.y[0] == gradients.y[0]
     assert (kept.x[1], gradients.x[0]) == (1, 1)

@@ -11,7 +11,7 @@ import pytest
 
 from remat_explorer.figures import memory_timeline
 from remat_explorer.figures.memory.holdings import holdings
-from remat_explorer.figures.memory.memory_stack import LARGEST, stack
+from remat_explorer.figures.memory.memory_stack import LAYERS, stack
 from remat_explorer.figures.memory.timeline_hits import describe, hits
 from remat_explorer.figures.memory.timeline_traces import MOST
 from remat_explorer.graph import Graph, Value, operation
@@ -42,11 +42,10 @@ def captured(data: Path) -> Any:
     return solution
 
 
-@pytest.mark.parametrize("by", ["kind", "value"])
-def test_layers_add_up_to_the_prediction(by: Any, captured: Any, tight: Any) -> None:
+def test_layers_add_up_to_the_prediction(captured: Any, tight: Any) -> None:
     for solution in (captured, tight):
         computes = [isinstance(statement, Compute) for statement in solution.plan.statements]
-        layers = stack(solution.plan, by)
+        layers = stack(solution.plan)
         assert (layers.total == solution.plan.timeline.during[computes]).all()
         assert (layers.bytes >= 0).all()
         assert layers.total.max() == solution.peak
@@ -71,33 +70,12 @@ def test_layers_include_resident_bytes_and_workspace() -> None:
     assert parts.temporaries.tolist() == [100, 0]
     assert parts.kept.tolist() == [4, 4]
     assert parts.gradients.tolist() == [0, 8]
-    by_value = stack(solution.plan, "value")
-    assert by_value.names == ("resident", "x", "dx", "other")
-    assert by_value.bytes.tolist() == [[1000, 1000], [4, 4], [0, 8], [100, 0]]
+    assert stack(solution.plan).bytes.tolist() == [[1000, 1000], [4, 4], [100, 0], [0, 8]]
 
 
-def test_layers_by_value_are_the_values_that_take_most_memory_for_longest(captured: Any) -> None:
-    plan = captured.plan
-    layers, weight = stack(plan, "value"), np.zeros(len(plan.graph.values))
-    alive: set[int] = set()
-    for statement in plan.statements:  # counted one computation at a time
-        if not isinstance(statement, Compute):
-            alive.discard(statement.value)
-            continue
-        alive.discard(-1 if statement.overwrites is None else statement.overwrites)
-        alive |= set(plan.graph.outputs(statement.operation, statement.implementation)) - set(statement.drops)
-        for v in alive:
-            weight[v] += plan.graph.value_bytes[v]
-    largest = np.sort(weight)[::-1][:LARGEST]
-    assert [weight[v] for v in layers.values[1:-1]] == largest.tolist()
-    assert layers.bytes[1:-1].sum(axis=1).tolist() == largest.tolist()
-
-
-def test_the_figure_has_the_same_traces_however_it_is_stacked(captured: Any) -> None:
-    kind, value = (draw(captured.plan, by=by) for by in ("kind", "value"))
-    assert len(kind.data) == len(value.data)
-    assert [t.name for t in kind.data[-4:]] == [t.name for t in value.data[-4:]]
-    assert sum(t.stackgroup is not None and bool(t.visible) for t in value.data) == LARGEST + 2
+def test_the_figure_has_a_trace_for_each_layer_whatever_there_is_of_it(tight: Any) -> None:
+    layers = [t.name for t in draw(tight.plan).data if t.stackgroup is not None]
+    assert layers == list(LAYERS)
 
 
 def test_timeline_draws_budget_and_measurement_only_when_given(tight: Any) -> None:
@@ -158,7 +136,7 @@ def test_long_plans_are_drawn_at_fewer_places_and_keep_their_peaks(long: Any) ->
 
 
 def test_one_can_point_at_every_layer_of_every_computation(captured: Any) -> None:
-    layers = stack(captured.plan, "value")
+    layers = stack(captured.plan)
     top = 1.08 * layers.total.max()
     places = hits(layers, top)
     assert len(np.unique(places.computation)) == len(layers.stage)
@@ -167,7 +145,7 @@ def test_one_can_point_at_every_layer_of_every_computation(captured: Any) -> Non
         j, layer = int(places.computation[i]), int(places.layer[i])
         low, high = (edges[layer, j], edges[layer + 1, j]) if layer >= 0 else (edges[-1, j], top)
         assert low < places.y[i] < high
-        assert places.selects(layers, i) == (layers.stage[j], layers.values[layer] if layer >= 0 else -1)
+        assert places.stage(layers, i) == layers.stage[j]
 
 
 def test_the_hover_names_statement_layer_and_bytes(tight: Any) -> None:
@@ -187,8 +165,7 @@ def test_names_of_operations_are_escaped_in_the_hover() -> None:
         (operation("<script>", "forward", [], [0], 1.0), operation("g", "backward", [0], [1], 1.0)),
     )
     plan: Any = solve(graph, "100%", strategy="checkpoint-all").plan
-    layers = stack(plan, "value")
+    layers = stack(plan)
     said = "".join(describe(layers, hits(layers, 12.0)))
     assert "&lt;script&gt;" in said
-    assert "&lt;x&gt;" in said
     assert "<script>" not in said

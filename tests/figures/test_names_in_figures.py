@@ -45,7 +45,6 @@ DRAWN: dict[str, Callable[[Any, Any], Any]] = {
     "memory": lambda solution, chosen: figures.memory_heatmap(solution.schedule),
     "computations": lambda solution, chosen: figures.computation_matrices([solution.schedule], ["found"]),
     "timeline": lambda solution, chosen: figures.memory_timeline(Plan.of(solution.schedule)),
-    "values": lambda solution, chosen: figures.memory_timeline(Plan.of(solution.schedule), by="value"),
     "map": lambda solution, chosen: figures.memory_map(Plan.of(solution.schedule)),
     "comparison": lambda solution, chosen: figures.compare(solution, solution),
     "network": lambda solution, chosen: figures.model_graph(solution.graph, solution.schedule, 7),

@@ -37,6 +37,7 @@ from remat_explorer.capture.step.kept_casts import casts_are_kept
 from remat_explorer.capture.step.kernels import kernels_of_plain_pytorch
 from remat_explorer.capture.step.training_step import TrainingStep
 from remat_explorer.errors import CaptureError
+from remat_explorer.operation_details import SourceFile
 
 # Tracing changes settings of the whole process for a while: torch's default kernels, loggers, autograd.Function, and
 # how attributes of modules are read.
@@ -57,6 +58,7 @@ class Joint:
     module: GraphModule
     paths: dict[Node, str]
     lines: dict[Node, str]
+    files: dict[Node, SourceFile | None]
     reads: tuple[Assumption, ...]
 
 
@@ -112,7 +114,13 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: C
     _use_names_of_the_model(graph, step.names)
     nodes = graph.graph.nodes
     reads = tuple(knowledge.assumptions)
-    return Joint(graph, {node: paths.of(node) for node in nodes}, {node: lines.of(node) for node in nodes}, reads)
+    return Joint(
+        graph,
+        {node: paths.of(node) for node in nodes},
+        {node: lines.of(node) for node in nodes},
+        {node: lines.file_of(node) for node in nodes},
+        reads,
+    )
 
 
 def _export_joint(step: nn.Module, fakes: tuple[torch.Tensor, ...]) -> GraphModule:

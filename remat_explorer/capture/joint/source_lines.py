@@ -17,7 +17,10 @@ from torch.fx import Node
 from torch.overrides import TorchFunctionMode
 
 from remat_explorer.capture.step.training_step import TrainingStep
+from remat_explorer.operation_details import SourceFile
 
+CONTEXT = 4  # lines before and after one that calls into torch
+Place = tuple[str, int]  # path and number of a line
 _OWN = Path(__file__).parents[1]
 # torch, the capture, the wrapper around a model of the zoo, and code that is in no file
 _PASSED_OVER = (str(Path(torch.__file__).parent), str(_OWN), str(_OWN.parent / "models" / "loaded_model.py"), "<")
@@ -35,38 +38,61 @@ class SourceLines(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self._spans: list[tuple[int, str]] = []
+        self._spans: list[tuple[int, Place]] = []
+        self._files: dict[str, SourceFile] = {}
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        line = line_of(sys._getframe(1))
-        if line and (not self._spans or self._spans[-1][1] != line):
-            self._spans.append((_get_sequence_nr(), line))
+        place = place_of(sys._getframe(1))
+        if place is not None and (not self._spans or self._spans[-1][1] != place):
+            self._spans.append((_get_sequence_nr(), place))
         return func(*args, **(kwargs or {}))
 
     def of(self, node: Node) -> str:
         """File and line that ``node`` comes from, "net.py:42", or nothing; sums of gradients come from several."""
+        place = self._place(node)
+        return "" if place is None else f"{_name(place[0])}:{place[1]}"
+
+    def file_of(self, node: Node) -> SourceFile | None:
+        """The file that `of` names, with the lines that were met."""
+        place = self._place(node)
+        if place is None:
+            return None
+        if place[0] not in self._files:
+            met = {number for _, (path, number) in self._spans if path == place[0]}
+            self._files[place[0]] = _excerpt(place[0], met)
+        return self._files[place[0]]
+
+    def _place(self, node: Node) -> Place | None:
         if node.meta.get("is_gradient_acc"):
-            return ""
+            return None
         number = node.meta.get("seq_nr")
         at = 0 if number is None else bisect_right(self._spans, number, key=lambda span: span[0])
-        return self._spans[at - 1][1] if at else ""
+        return self._spans[at - 1][1] if at else None
 
 
-def line_of(frame: FrameType | None) -> str:
-    """The innermost line of model or loss that is the person's own, the file without its folder.
+def place_of(frame: FrameType | None) -> Place | None:
+    """The innermost line of model or loss that is the person's own.
 
     Nothing is found outside of `TrainingStep.results_of`, as for what the export itself calls.
     """
-    line = ""
+    place = None
     while frame is not None:
         if frame.f_code is TrainingStep.results_of.__code__:
-            return line
-        if not line and (name := _name(frame.f_code.co_filename)):
-            line = f"{name}:{frame.f_lineno}"
+            return place
+        if place is None and _name(frame.f_code.co_filename):
+            place = frame.f_code.co_filename, frame.f_lineno
         frame = frame.f_back
-    return ""
+    return None
+
+
+def _excerpt(path: str, met: set[int]) -> SourceFile:
+    """Lines of a file that were met, and those around them; a notebook's cells are in Python's cache of lines."""
+    linecache.checkcache(path)
+    lines = linecache.getlines(path)
+    wanted = {n for number in met for n in range(number - CONTEXT, number + CONTEXT + 1) if 1 <= n <= len(lines)}
+    return SourceFile(_name(path), path, tuple((n, lines[n - 1].rstrip("\n")) for n in sorted(wanted)))
 
 
 def reading_line(frame: FrameType | None) -> tuple[str, str]:

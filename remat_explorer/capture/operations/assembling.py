@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 
 from torch.fx import Node
 
-from remat_explorer.capture.operations.details import details_of
+from remat_explorer.capture.operations.details import details_of, identifier
 from remat_explorer.capture.operations.devices import Device
 from remat_explorer.capture.operations.in_place import takeover_of
 from remat_explorer.capture.operations.naming import LABEL, operation_name, unique
@@ -60,12 +61,18 @@ def assemble(
             labels[storage] = meanings.get(storage, counted)
         for storage in (s for way in draft.ways for s in writes_of(draft, way, storages)):
             labels[storage] = labels[storage] or f"{title} {storage.carrier.meta[LABEL]}"
-    entries = zip(unique(labels.values()), number, strict=True)
+    names = list(unique(labels.values()))
+    entries = zip(names, number, strict=True)
+    of_carrier = {storage.carrier: identifier(label) for label, storage in zip(names, number, strict=True)}
+
+    def name_of(node: Node) -> str:
+        return of_carrier.get(node) or _resident_name(node)
+
     return Graph(
         name,
         tuple(Value(label, storage.bytes, storage.persistent) for label, storage in entries),
         tuple(
-            _operation(draft, title, storages, number, device)
+            _operation(draft, title, storages, number, device, name_of)
             for draft, title in zip(storages.operations, titles, strict=True)
         ),
         storages.resident_bytes,
@@ -73,7 +80,14 @@ def assemble(
     )
 
 
-def _operation(draft: OperationDraft, title: str, storages: Storages, number: Numbers, device: Device) -> Operation:
+def _operation(
+    draft: OperationDraft,
+    title: str,
+    storages: Storages,
+    number: Numbers,
+    device: Device,
+    name_of: Callable[[Node], str],
+) -> Operation:
     takeover = takeover_of(draft, storages)
     default = Implementation(
         tuple(sorted(number[storage] for storage in draft.reads)),
@@ -98,11 +112,18 @@ def _operation(draft: OperationDraft, title: str, storages: Storages, number: Nu
             )
         )
     phase = "backward" if draft.backward else "forward"
-    return Operation(title, phase, (default, *others), draft.optional, details_of(draft, number))
+    return Operation(title, phase, (default, *others), draft.optional, details_of(draft, number, name_of))
 
 
 def _result_name(result: Result) -> str:
     return {"output": result.name, "gradient": f"{result.name}.grad", "buffer": f"{result.name} (new)"}[result.kind]
+
+
+def _resident_name(node: Node) -> str:
+    """What the code of a plan calls a parameter or buffer; anything else has its own name."""
+    described = node.meta.get("desc") if node.op == "placeholder" else None
+    kind = {"ParamAOTInput": "parameter", "BufferAOTInput": "buffer"}.get(type(described).__name__)
+    return node.name if kind is None else identifier(f"{kind}_{getattr(described, 'target', node.name)}")
 
 
 def _output_number(carrier: Node) -> int:

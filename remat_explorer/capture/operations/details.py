@@ -2,28 +2,76 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Any
 
-from remat_explorer.capture.operations.naming import MODULE_PATH, SOURCE_LINE, operator_name
+from torch.fx import Node
+from torch.fx.node import map_arg
+
+from remat_explorer.capture.operations.naming import MODULE_PATH, SOURCE_FILE, SOURCE_LINE, operator_name
 from remat_explorer.capture.operations.storages import OperationDraft, StorageDraft
 from remat_explorer.operation_details import Details, shape_text
 
+LONGEST = 300  # letters of a call
 
-def details_of(draft: OperationDraft, number: dict[StorageDraft, int]) -> Details:
+
+def details_of(draft: OperationDraft, number: dict[StorageDraft, int], name_of: Callable[[Node], str]) -> Details:
     """The details of an operation; a backward operation has the module and line of its forward operation.
 
     Args:
         draft: the operation.
         number: for each storage its value id.
+        name_of: what the code of a plan calls the tensor of a node.
     """
     calls = draft.calls
+    origin = next((call.meta for call in calls if call.meta.get(SOURCE_LINE)), {})
     outputs = sorted(draft.writes, key=number.__getitem__)
     return Details(
         calls[0].meta.get(MODULE_PATH, "") if calls else "",
         " + ".join(operator_name(call) for call in calls),
         tuple(_shape(storage.carrier.meta.get("val")) for storage in outputs),
-        next((line for call in calls if (line := call.meta.get(SOURCE_LINE))), ""),
+        origin.get(SOURCE_LINE, ""),
+        origin.get(SOURCE_FILE),
+        tuple(call_text(call, name_of) for call in calls),
     )
+
+
+class _Name(str):
+    """A name that stands without quotes where arguments are written."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def call_text(call: Node, name_of: Callable[[Node], str]) -> str:
+    """A call as a line of Python, as the code of a plan has it.
+
+    >>> import torch
+    >>> graph = torch.fx.Graph()
+    >>> x = graph.placeholder("x")
+    >>> call_text(graph.call_function(torch.ops.aten.sum.dim_IntList, (x, [0], True)), lambda node: node.name)
+    'sum_dim_int_list = torch.ops.aten.sum.dim_IntList(x, [0], True)'
+    """
+    args, kwargs = map_arg((call.args, call.kwargs), lambda node: _Name(name_of(node)))
+    given = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
+    target = call.target
+    packet = getattr(target, "overloadpacket", None)
+    name = f"torch.ops.{target}" if packet is not None else getattr(target, "__name__", str(target))
+    text = f"{name_of(call)} = {name}({', '.join(given)})"
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 2]}…)"
+
+
+def identifier(name: str) -> str:
+    """A name as Python can have it.
+
+    >>> identifier("0 linear + relu")
+    '_0_linear_relu'
+    """
+    name = re.sub(r"\W+", "_", name)
+    return f"_{name}" if name[:1].isdigit() else name
 
 
 def _shape(result: Any) -> str:

@@ -10,6 +10,7 @@ from remat_explorer.capture.operations.convolution_arguments import ConvolutionA
 
 MODULE_PATH = "remat_explorer.module_path"  # a key in a node's meta
 SOURCE_LINE = "remat_explorer.source_line"  # another
+SOURCE_FILE = "remat_explorer.source_file"  # and the file that it is in
 LABEL = "remat_explorer.label"  # a third: what a value is that only other implementations write
 _KNOWN = {
     "_native_batch_norm_legit_functional": "batch_norm",

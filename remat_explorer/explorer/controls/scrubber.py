@@ -12,9 +12,10 @@ from remat_explorer.explorer.controls.search_field import SearchField
 from remat_explorer.explorer.state.state import State
 
 INTERVAL = 150  # milliseconds that a stage is shown for while playing at speed 1
-PICTURES = (("Matrices", "matrices"), ("Model", "model"), ("Layers", "case"))
+PICTURES = (("Matrices", "matrices"), ("Memory", "memory"), ("Model", "model"), ("Layers", "case"))
 PICTURE_HINTS = (
     "R, S and U: what each stage computes, keeps and needs",
+    "Memory map: where every value lies, from where it is computed to where it is freed",
     "The graph of operations and values",
     "Case study: memory and overhead by layer, against plain execution and plain Checkmate",
 )
@@ -30,7 +31,7 @@ class Scrubber:
         self._state = state
         self.picture = w.ToggleButtons(options=PICTURES, description="Show", tooltips=PICTURE_HINTS)
         self.picture.style.button_width = "66px"
-        self.picture.layout = w.Layout(width="242px", flex="0 0 auto")
+        self.picture.layout = w.Layout(width="310px", flex="0 0 auto")
         self.back = _button("step-backward", "Previous stage", lambda: self._step(-1))
         self.play = _button("play", "", self._toggle)
         self.forward = _button("step-forward", "Next stage", lambda: self._step(1))

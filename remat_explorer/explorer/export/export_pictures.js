@@ -110,7 +110,11 @@ async function soon(find) {
 
 async function picture(explorer, kind) {
   const shown = (selector) => [...explorer.querySelectorAll(selector)].find((found) => found.offsetWidth);
-  const canvases = { "matrices-png": [".remat-matrices", "matrices are"], "model-png": [".remat-model", "model is"] }[kind];
+  const canvases = {
+    "matrices-png": [".remat-matrices", "matrices are"],
+    "memory-png": [".remat-map", "memory map is"],
+    "model-png": [".remat-model", "model is"],
+  }[kind];
   if (canvases) {
     const root = shown(canvases[0]);
     if (!root) throw new Error(`the ${canvases[1]} not on the screen`);

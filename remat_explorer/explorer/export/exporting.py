@@ -68,6 +68,10 @@ def _no_matrices(state: State) -> str:
     return _no_schedule(state) or ("" if state.picture == "matrices" else "Show the matrices first.")
 
 
+def _no_map(state: State) -> str:
+    return _no_schedule(state) or ("" if state.picture == "memory" else "Show the memory map first.")
+
+
 def _no_model(state: State) -> str:
     return _no_schedule(state) or ("" if state.picture == "model" else "Show the model first.")
 
@@ -90,7 +94,7 @@ def _write_sweep(state: State, path: Path) -> None:
 
 def _write_page(state: State, path: Path) -> None:
     if state.frontier is not None:
-        live_page(state.frontier).save(path)
+        live_page(state.frontier, permissions=state.permissions).save(path)
 
 
 def _write_trace(state: State, path: Path) -> None:
@@ -133,6 +137,7 @@ EXPORTS: dict[str, Export] = {
     "trace": Export("Execution for Perfetto (JSON)", "trace.json", _no_measurement, _write_trace),
     "snapshot": Export("PyTorch memory snapshot", "snapshot.pickle", _no_snapshot, _write_snapshot, slow=True),
     "matrices-png": Export("Matrices (PNG)", "matrices.png", _no_matrices),
+    "memory-png": Export("Memory map (PNG)", "memory.png", _no_map),
     "model-png": Export("Model (PNG)", "model.png", _no_model),
     "plots-png": Export("Plots (PNG)", "plots.png", _no_schedule),
     "plots-svg": Export("Plots (SVG)", "plots.svg", _no_schedule),

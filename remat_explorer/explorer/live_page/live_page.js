@@ -2,6 +2,7 @@
 // between them is done: where the budget or the stage changes in one, the others follow.
 const SETTLE = 60; // milliseconds without a move before the figure is drawn, which takes as long
 const PLAYED = 250; // milliseconds of a stage
+const PICTURES = ["matrices", "memory", "model"];
 const PLACE = /\ue000(\w+)\ue001/g;
 
 const EMBEDDED = location.protocol === "about:"; // in a notebook's frame, which has no address
@@ -78,12 +79,14 @@ async function begin() {
   const theme = () => (darkness.matches ? "dark" : "light");
   const here = { budget: 0, point: -1, stage: 0, value: 0, playing: false };
   const plotly = loadPlotly();
-  let [clock, settling, drawn, bits, along] = [0, 0, "", -1, []];
+  let [clock, settling, drawn, bits, mapped, along] = [0, 0, "", -1, -1, []];
 
   const look = { stage: 0, value: 0, theme: theme() };
   const empty = Object.fromEntries([...PARTS, "compared_computed", "compared_kept"].map((name) => [name, NOTHING]));
   const matrices = modelWith({ ...overview.matrices, ...empty, ...look, rows: 0, zoom: [], budget: 0, dragged: 0, playing: false });
   const graph = modelWith({ ...overview.model, ...look, R: NOTHING, S: NOTHING, stages: 0 });
+  const map = { columns: {}, lines: {}, arena: {}, map_colours: "kind", moment: null, zoom: [], budget: 0, playing: false };
+  const memory = modelWith({ ...overview.memory, ...look, ...map });
   const slider = modelWith({ ...range, value: 0, moving: 0, answered: 0, dragged: 0 });
   const band = modelWith({ start: 0, end: 0, colour: "", revision: 0 }, clicked);
   const panel = modelWith({ html: "", label: "The selected value, in words" }, ({ value, stage }) => select(stage, value));
@@ -94,8 +97,8 @@ async function begin() {
     const inside = (count, most) => Math.max(0, Math.min(most - 1, count));
     here.stage = inside(stage ?? here.stage, stages());
     here.value = inside(value ?? here.value, templates.length);
-    for (const model of [matrices, graph, bar]) model.set("stage", here.stage);
-    for (const model of [matrices, graph]) model.set("value", here.value);
+    for (const model of [matrices, memory, graph, bar]) model.set("stage", here.stage);
+    for (const model of [matrices, memory, graph]) model.set("value", here.value);
     show();
   }
 
@@ -110,7 +113,7 @@ async function begin() {
     here.point = step ? step[1] : Math.max(here.point, 0); // where nothing fits, the picture stays
     bar.set("stages", stages());
     slider.set("value", here.budget);
-    matrices.set("budget", here.budget);
+    for (const model of [matrices, memory]) model.set("budget", here.budget);
     matrices.set("dragged", Math.max(here.budget, overview.matrices.frames[here.point][0]));
     clearTimeout(settling);
     settling = setTimeout(() => select(null, null), SETTLE);
@@ -126,6 +129,7 @@ async function begin() {
     along = one.along;
     explain(one, texts, said[point]);
     showBits();
+    showMap();
     await drawFigure(one);
     if (isLate()) return;
     ["start", "end"].forEach((name, i) => band.set(name, one.spans[stage][i]));
@@ -137,7 +141,7 @@ async function begin() {
     const reason = reasons[lastWithin(reasons, here.stage)];
     const names = [...places.schedule, ...places.reason];
     const parts = Object.fromEntries([...ofSchedule, ...reason.slice(1)].map((number, i) => [names[i], texts[number]]));
-    const said = filled(templates[here.value], { ...parts, ...one.stages[here.stage] });
+    const said = filled(templates[here.value], { ...overview.sources, ...one.margins, ...parts, ...one.stages[here.stage] });
     const style = overview.colours[theme()];
     panel.set("html", `<div class="remat-panel explain" data-scroll="${here.value}" style="${style}">${said}</div>`);
     bar.set("sentence", one.stages[here.stage].sentence);
@@ -154,6 +158,14 @@ async function begin() {
     graph.set("R", frame.runs);
   }
 
+  async function showMap() {
+    const point = here.point;
+    if (at("memory").hidden || mapped === point) return;
+    mapped = point;
+    const placed = await opened(`map-${point}`);
+    if (mapped === point) for (const [name, value] of Object.entries(placed)) memory.set(name, value);
+  }
+
   async function drawFigure(one) {
     const place = at("figure");
     const wanted = `${here.point} ${here.budget} ${theme()} ${place.clientWidth} ${place.clientHeight}`;
@@ -168,15 +180,14 @@ async function begin() {
 
   async function clicked({ trace, point }) {
     if (trace === overview.timeline) {
-      const [stage, value] = (await opened(`point-${here.point}`)).hits[point];
-      select(stage, value >= 0 ? value : null);
+      select((await opened(`point-${here.point}`)).hits[point], null);
     } else if (overview.points[trace]) setBudget(overview.points[trace][point]);
   }
 
   function play(on) {
     clearInterval(clock);
     here.playing = on;
-    for (const model of [matrices, bar]) model.set("playing", on);
+    for (const model of [matrices, memory, bar]) model.set("playing", on);
     if (!on) return;
     if (here.stage === stages() - 1) select(0, null);
     clock = setInterval(() => {
@@ -200,16 +211,17 @@ async function begin() {
 
   function retheme() {
     document.body.className = `remat-explorer ${theme()}`;
-    for (const model of [matrices, graph]) model.set("theme", theme());
+    for (const model of [matrices, memory, graph]) model.set("theme", theme());
     show();
   }
 
   function showPicture(name) {
-    for (const other of ["matrices", "model"]) {
+    for (const other of PICTURES) {
       at(other).hidden = other !== name;
       at(`show-${other}`).setAttribute("aria-pressed", String(other === name));
     }
     showBits();
+    showMap();
   }
 
   slider.on("change:dragged", () => slider.get("dragged") && setBudget(slider.get("dragged")));
@@ -220,8 +232,10 @@ async function begin() {
     value: (model) => model.get("value") === here.value || select(null, model.get("value")),
     playing: (model) => model.get("playing") === here.playing || play(model.get("playing")),
   }))
-    for (const model of [matrices, graph, bar]) model.on(`change:${name}`, () => follow(model));
-  for (const name of ["matrices", "model"]) at(`show-${name}`).addEventListener("click", () => showPicture(name));
+    for (const model of [matrices, memory, graph, bar]) model.on(`change:${name}`, () => follow(model));
+  matrices.on("change:zoom", () => memory.set("zoom", matrices.get("zoom")));
+  memory.on("change:zoom", () => matrices.set("zoom", memory.get("zoom")));
+  for (const name of PICTURES) at(`show-${name}`).addEventListener("click", () => showPicture(name));
   at("copy").hidden = EMBEDDED;
   at("copy").addEventListener("click", async () => {
     await navigator.clipboard.writeText(location.href);
@@ -231,7 +245,7 @@ async function begin() {
   addEventListener("hashchange", lookThere);
 
   retheme();
-  const modules = { budget: slider, bar, matrices, model: graph, panel, band };
+  const modules = { budget: slider, bar, matrices, memory, model: graph, panel, band };
   for (const [name, model] of Object.entries(modules)) MODULES[name].render({ model, el: at(name) });
   lookThere();
   showPicture("matrices");

@@ -14,7 +14,9 @@ from remat_explorer.documents import write_text
 from remat_explorer.explorer.controls.budget_view import BudgetSlider
 from remat_explorer.explorer.live_page.recording import Recording
 from remat_explorer.explorer.matrices.matrices import Matrices
+from remat_explorer.explorer.memory_map.map_view import MemoryMap
 from remat_explorer.explorer.model_graph.model_view import ModelGraph
+from remat_explorer.permissions import Permissions
 from remat_explorer.quantities import format_bytes
 from remat_explorer.report.html import packed, whole_page
 from remat_explorer.solution import Solution
@@ -30,6 +32,7 @@ STYLES = (
     "controls/budget.css",
     "controls/stage_bar.css",
     "matrices/matrix.css",
+    "memory_map/map.css",
     "model_graph/model_graph.css",
     "panels/panels.css",
     "live_page/live_page.css",
@@ -66,14 +69,20 @@ class LivePage:
         return write_text(path, self.text)
 
 
-def live_page(shown: Frontier | Solution, *, on_progress: Callable[[int, int], None] | None = None) -> LivePage:
+def live_page(
+    shown: Frontier | Solution,
+    *,
+    permissions: Permissions | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> LivePage:
     """A page in which a trade-off curve is explored without Python and without a network.
 
-    The budget slider, the matrices, the timeline, the curve, the model and the explanations work as in the explorer,
-    on the schedules that were computed.
+    The budget slider, the matrices, the memory map, the timeline, the curve, the model and the explanations work
+    as in the explorer, on the schedules that were computed.
 
     Args:
         shown: the curve, as `remat_explorer.sweep` gives it; of a solution, it and the schedule that keeps everything.
+        permissions: of whose files the lines that the model was captured from are in the page; None for none.
         on_progress: called with how many of its parts are there, and how many there will be.
     """
     keep_all = solve(shown.graph, "100%", "checkpoint-all")
@@ -81,11 +90,12 @@ def live_page(shown: Frontier | Solution, *, on_progress: Callable[[int, int], N
     frontier = joined(shown.graph, None, [keep_all, shown]) if isinstance(shown, Solution) else shown
     if not frontier.points:
         frontier = joined(frontier.graph, frontier, [keep_all])
-    recording = Recording(frontier, minimum_budget(frontier.graph), keep_all.peak)
+    recording = Recording(frontier, minimum_budget(frontier.graph), keep_all.peak, permissions=permissions)
     documents: dict[str, Any] = {"overview": recording.overview()}
-    total = len(recording.shown) + recording.chunks
+    total = 2 * len(recording.shown) + recording.chunks
     parts = chain(
         ((f"point-{i}", point) for i, point in enumerate(recording.points())),
+        ((f"map-{i}", placed) for i, placed in enumerate(recording.maps())),
         ((f"values-{i}", values) for i, values in enumerate(recording.values())),
     )
     for number, (name, part) in enumerate(parts):
@@ -122,6 +132,7 @@ def page_script() -> str:
         "budget": BudgetSlider._esm,
         "bar": _read("controls/stage_bar.js"),
         "matrices": Matrices._esm,
+        "memory": MemoryMap._esm,
         "model": ModelGraph._esm,
         "panel": _read("panels/clickable.js"),
         "band": _read("plots/plots_page.js"),

@@ -13,24 +13,40 @@ from remat_explorer.explanations import first_look, values_of_stages
 from remat_explorer.explorer.controls.budget_view import slider_range
 from remat_explorer.explorer.live_page.explanations import explanations
 from remat_explorer.explorer.matrices.matrix_cells import Frame, kind_colours, labels
+from remat_explorer.explorer.memory_map.map_cells import (
+    arena_words,
+    map_colours,
+    map_columns,
+    map_lines,
+    map_names,
+    peak_of_other,
+)
+from remat_explorer.explorer.memory_map.map_view import KEEP_EVERYTHING
 from remat_explorer.explorer.model_graph.model_view import picture_of
 from remat_explorer.explorer.panels.explain_panel import OF_REASON, OF_SCHEDULE, stage_parts, value_template
 from remat_explorer.explorer.panels.markup import colours, place
+from remat_explorer.explorer.panels.source_block import margins, source_parts
 from remat_explorer.explorer.plots.plots_legend import legend_html
 from remat_explorer.explorer.plots.plots_scene import FIXED, HITS, PlotsScene
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.best_known import describe_known
+from remat_explorer.explorer.work.placing import alignment_of
+from remat_explorer.figures.memory.map_pieces import KINDS
 from remat_explorer.figures.memory.timeline_traces import PLACES
 from remat_explorer.figures.palette import DARK, LIGHT, Theme
 from remat_explorer.figures.tradeoffs.tradeoff_points import points_of
+from remat_explorer.offsets import place as place_values
+from remat_explorer.permissions import Permissions
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes
 from remat_explorer.report.drawing import differences
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import Frontier, MinimumBudget
+from remat_explorer.solvers.checkpoint_all import checkpoint_all
 
 CHUNK = 16  # values
+PLACING = 0.3  # seconds for where the values of a point lie
 THEMES: tuple[Theme, ...] = ("light", "dark")
 BUDGET_LINES = {"y": HITS - 1, "x": FIXED - 3}  # traces that follow the budget: over the timeline, through the curve
 
@@ -43,6 +59,7 @@ class Recording:
         smallest: between which budgets its graph starts to be feasible.
         keep_all: peak of the schedule that keeps everything, bytes.
         title: the model's name.
+        permissions: whose files may be shown; None for none.
 
     >>> from remat_explorer.instances import linear
     >>> from remat_explorer.solvers import minimum_budget, solve
@@ -52,7 +69,15 @@ class Recording:
     ([4, 5, 6], 2)
     """
 
-    def __init__(self, frontier: Frontier, smallest: MinimumBudget, keep_all: int, title: str = "") -> None:
+    def __init__(
+        self,
+        frontier: Frontier,
+        smallest: MinimumBudget,
+        keep_all: int,
+        title: str = "",
+        permissions: Permissions | None = None,
+    ) -> None:
+        self._permissions = permissions
         self.frontier, self.shown, self.scheduled = frontier, frontier.nondominated(), frontier.scheduled()
         self.graph, self.title = frontier.graph, title or frontier.graph.name
         self._state = State(model=self.title, graph=self.graph, smallest=smallest, frontier=frontier)
@@ -78,12 +103,21 @@ class Recording:
                 "frames": [[*frame[:-1], {"bytes": _text(frame[-1])}] for frame in frames],
             },
             "model": {**both, "picture": picture, "boxes": {"bytes": _text(boxes)}},
+            "memory": {
+                "names": map_names(self.graph),
+                "kinds": list(KINDS),
+                "colours": map_colours(),
+                "resident": self.graph.resident_bytes,
+                "other": peak_of_other(Plan.of(checkpoint_all(self.graph)), KEEP_EVERYTHING),
+                "found": [],
+            },
             "budget": slider_range(state),
             "colours": {theme: colours(theme) for theme in THEMES},
             "legend": {theme: legend_html(self.frontier, theme, best_only=True) for theme in THEMES},
             "steps": self.steps(),
             "unknown": self._unknown(),
             "templates": [value_template(first, value) for value in range(len(self.graph.values))],
+            "sources": source_parts(self.graph, self._permissions),
             "places": {"schedule": OF_SCHEDULE, "reason": OF_REASON},
             "chunk": CHUNK,
             "lines": BUDGET_LINES,
@@ -139,8 +173,17 @@ class Recording:
                 "spans": [scene.span(stage) for stage in range(schedule.stages)],
                 "hits": [scene.pointed(place) for place in range(scene.places)],
                 "along": values_of_stages(schedule),
+                "margins": margins(schedule),
                 "stages": [stage_parts(schedule, Plan.of(schedule), stage) for stage in range(schedule.stages)],
             }
+
+    def maps(self) -> Iterator[dict[str, Any]]:
+        """For each point of the curve the traits of its memory map."""
+        for schedule, _ in self.scheduled:
+            plan = Plan.of(schedule)
+            arena = place_values(plan, alignment_of(self.graph), PLACING)
+            words = {"size": arena.size, "bound": arena.bound, "words": arena_words(arena)}
+            yield {"columns": map_columns(plan, arena), "lines": map_lines(plan), "arena": words}
 
     def values(self) -> Iterator[list[Any]]:
         """What is said of `CHUNK` values after the other.

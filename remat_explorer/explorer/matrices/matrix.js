@@ -97,6 +97,13 @@ function render({ model: kept, el }) {
     root.dataset.drawn = Number(root.dataset.drawn || 0) + 1;
   }
 
+  // Also where nothing is drawn yet: the cursor asks the panels, which have to be those of the data.
+  function reread() {
+    data = unpack(model);
+    part = partOf(data, model.get("zoom"));
+    shown = panels(model, data, part);
+  }
+
   let [unpacked, waiting, framed] = [true, false, false];
   // Several traits arrive in one message: draw once, when all of them are there.
   function changed(cells) {
@@ -107,7 +114,7 @@ function render({ model: kept, el }) {
     waiting = true;
     queueMicrotask(() => {
       waiting = false;
-      if (!unpacked) data = unpack(model);
+      if (!unpacked) reread();
       unpacked = true;
       if (isOnScreen()) draw();
       else redraw();
@@ -140,7 +147,7 @@ function render({ model: kept, el }) {
     if (next === null || next === frame) return;
     if (data.rows > 0) views.forEach((view) => leaveBehind(view.cells));
     frame = next;
-    data = unpack(model);
+    reread();
     if (isOnScreen()) draw();
     else redraw();
   }

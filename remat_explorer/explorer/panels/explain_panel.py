@@ -6,6 +6,8 @@ from remat_explorer.explanations import Explanation, Life, Mention, explain_oper
 from remat_explorer.explanations.choices import explain_choice
 from remat_explorer.explorer.panels.markup import filled, link, note, place, sentence, table_rows, text
 from remat_explorer.explorer.panels.side_panel import SidePanel, shown_stage
+from remat_explorer.explorer.panels.source_block import margins, source_part, source_place
+from remat_explorer.permissions import Permissions
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes
 from remat_explorer.schedule import Schedule
@@ -31,18 +33,27 @@ class ExplainPanel(SidePanel):
         value = min(state.value, len(schedule.graph.values) - 1)
         budget = state.solution.budget if state.solution is not None else state.budget
         explanation = explain_value(schedule, plan, shown_stage(state), value, budget or None)
-        return explanation_html(schedule, plan, explanation)
+        return explanation_html(schedule, plan, explanation, state.permissions)
 
     def scroll(self) -> str:
         return f"{self.name} {self.state.value}"
 
 
-def explanation_html(schedule: Schedule, plan: Plan, explanation: Explanation) -> str:
-    """A value in a stage: why, when it is in memory, and the operation that writes it."""
+def explanation_html(
+    schedule: Schedule, plan: Plan, explanation: Explanation, permissions: Permissions | None = None
+) -> str:
+    """A value in a stage: why, when it is in memory, the operation that writes it, and the line that it comes from.
+
+    Args:
+        schedule, plan: of the graph.
+        explanation: of the value in the stage.
+        permissions: whose files may be shown; None for none.
+    """
     value, stage = explanation.value, explanation.stage
     texts = (*schedule_parts(schedule, plan, value, explanation.lives), *reason_parts(schedule, explanation))
     parts = dict(zip(OF_SCHEDULE + OF_REASON, texts, strict=True))
-    return filled(value_template(schedule, value), parts | stage_parts(schedule, plan, stage))
+    source = source_part(schedule.graph, int(schedule.graph.producer[value]), permissions) | margins(schedule)
+    return filled(value_template(schedule, value), parts | stage_parts(schedule, plan, stage) | source)
 
 
 def value_template(schedule: Schedule, value: int) -> str:
@@ -74,7 +85,16 @@ def value_template(schedule: Schedule, value: int) -> str:
         f'<p class="quiet">Stage {stage} {place("sentence")}</p>'
         f'<p class="head"><b>{name}</b> <span class="quiet">{size} · in stage {stage}</span></p>{place("reason")}'
         f'{place("strip")}<table class="facts">{table_rows(written)}{place("choice")}{table_rows(read)}</table>'
+        f"{source_place(graph, writer.operation)}{_calls(writer.calls)}"
     )
+
+
+def _calls(calls: tuple[str, ...]) -> str:
+    """The statements of the plan's code that write the value."""
+    if not calls:
+        return ""
+    lines = text("\n".join(calls))
+    return f'<p class="quiet small">In the code of the plan, views left out:</p><pre class="calls">{lines}</pre>'
 
 
 def stage_parts(schedule: Schedule, plan: Plan, stage: int) -> dict[str, str]:

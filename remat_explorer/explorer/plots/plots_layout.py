@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from remat_explorer.figures.memory.memory_stack import Stacking
 from remat_explorer.figures.memory.memory_timeline import Reach, timeline_axes
 from remat_explorer.figures.palette import Theme, palette
 from remat_explorer.figures.tradeoffs.tradeoff import tradeoff_axes
@@ -17,7 +16,6 @@ NONE_FITS = "No strategy has a schedule<br>within these budgets"
 CURVE = (0.0, 0.355)  # shares of the width
 TIMELINE = (0.455, 1.0)
 LINES = 0.51  # where the names of the lines begin, behind those of the layers
-NARROW = (0.455, 0.795)  # with the names of values beside it
 
 
 def arrange(
@@ -25,7 +23,6 @@ def arrange(
     extent: Extent,
     reach: Reach,
     theme: Theme,
-    stacking: Stacking,
 ) -> dict[str, Any]:
     """The layout of the figure; it always has the same entries.
 
@@ -34,15 +31,12 @@ def arrange(
         extent: axes of the curve.
         reach: axes of the timeline.
         theme: ground of the page.
-        stacking: what the layers are; values have their names beside the timeline.
     """
     colours = palette(theme)
     left, right = tradeoff_axes(extent, theme), timeline_axes(reach, theme)
     message = EMPTY if frontier is None or not frontier.solutions else NONE_FITS if not frontier.points else ""
     names = {"font": {"size": 10}, "bgcolor": "rgba(0,0,0,0)", "itemclick": False, "itemdoubleclick": False}
     above = {"orientation": "h", "x": LINES, "xanchor": "right", "y": 1.0, "yanchor": "bottom", "traceorder": "normal"}
-    beside = {"orientation": "v", "x": NARROW[1], "xanchor": "left", "y": 1.13, "yanchor": "top"}
-    beside["traceorder"] = "reversed"
     return {
         "autosize": True,  # as large as its place
         "margin": {"l": 50, "r": 8, "t": 20, "b": 34, "autoexpand": False},
@@ -53,9 +47,9 @@ def arrange(
         "hoverlabel": {"bgcolor": colours.ground, "font": {"color": colours.ink, "size": 11}, "align": "left"},
         "xaxis": {**_beside(left[0], 4), "domain": CURVE, "nticks": 5},
         "yaxis": {**_beside(left[1], 4), "nticks": 5},
-        "xaxis2": {**_beside(right[0], 4), "domain": NARROW if stacking == "value" else TIMELINE, "anchor": "y2"},
+        "xaxis2": {**_beside(right[0], 4), "domain": TIMELINE, "anchor": "y2"},
         "yaxis2": {**_beside(right[1], 6), "anchor": "x2", "nticks": 6},
-        "legend": {**names, **(beside if stacking == "value" else above), "maxheight": NAMES},
+        "legend": {**names, **above, "maxheight": NAMES},
         "legend2": {**names, "orientation": "h", "x": LINES, "y": 1.0, "yanchor": "bottom", "traceorder": "normal"},
         "annotations": [
             {

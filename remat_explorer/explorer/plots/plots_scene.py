@@ -19,7 +19,7 @@ from remat_explorer.figures.tradeoffs.tradeoff_traces import curve_traces, point
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import Frontier
 
-HITS = LAYERS + 4  # index of the trace that can be pointed at: behind the layers and four lines
+HITS = len(LAYERS) + 4  # index of the trace that can be pointed at: behind the layers and four lines
 FIXED = HITS + 1 + 2 + 3  # traces that are always there; the strategies' come behind them
 Trace = dict[str, Any]
 
@@ -49,7 +49,7 @@ class PlotsScene:
         assert schedule is not None
         budget, frontier = state.budget or None, state.frontier
         other_plan = state.other.plan if state.other else None
-        layers = self._keep("layers", (plan, state.stacking), lambda: stack(plan, state.stacking))
+        layers = self._keep("layers", (plan,), lambda: stack(plan))
         other = self._keep("other", (other_plan,), lambda: stack(other_plan) if other_plan else None)
         measurement = state.measurement
         measured = self._keep("measured", (layers, measurement), lambda: measured_bytes(layers, measurement))
@@ -72,11 +72,11 @@ class PlotsScene:
             pointers = pointer_traces(extent, theme=theme)
         timeline[HITS - 1]["name"] = "budget"  # the field above has the number, and the names fit into one row
         right = {"xaxis": "x2", "yaxis": "y2"}
-        traces = [{**trace, **right, "legend": "legend"} for trace in timeline[:LAYERS]]
-        traces += [{**trace, **right, "legend": "legend2"} for trace in timeline[LAYERS:]]
+        traces = [{**trace, **right, "legend": "legend"} for trace in timeline[: len(LAYERS)]]
+        traces += [{**trace, **right, "legend": "legend2"} for trace in timeline[len(LAYERS) :]]
         left = {"xaxis": "x", "yaxis": "y"}
         traces += [{**trace, **left, "showlegend": False} for trace in (*curve[:2], *pointers, *curve[2:])]
-        return traces, arrange(frontier, extent, reach, theme, state.stacking)
+        return traces, arrange(frontier, extent, reach, theme)
 
     def span(self, stage: int) -> tuple[float, float]:
         """Where a stage is on the timeline that is drawn."""
@@ -87,11 +87,11 @@ class PlotsScene:
         """How many places of the timeline can be pointed at."""
         return len(self._hits.x) if self._hits else 0
 
-    def pointed(self, place: int) -> tuple[int, int]:
-        """Stage and value, or -1, of a place on the timeline."""
+    def pointed(self, place: int) -> int:
+        """The stage of a place on the timeline."""
         assert self._layers is not None
         assert self._hits is not None
-        return self._hits.selects(self._layers, min(place, len(self._hits.x) - 1))
+        return self._hits.stage(self._layers, min(place, len(self._hits.x) - 1))
 
     def solution(self, strategy: str, point: int) -> Solution | None:
         """The solution that a point of the trade-off curve stands for."""

@@ -1,4 +1,4 @@
-"""Trade-off and memory timeline: the one plotly figure of the explorer, alive, and the switch of its layers."""
+"""Trade-off and memory timeline: the one plotly figure of the explorer, alive, and its legend."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from remat_explorer.explorer.work.choosing import choose, choose_next
 from remat_explorer.figures.memory.timeline_traces import PLACES
 from remat_explorer.figures.palette import palette
 
-SHOWN = ["schedule", "solution", "measurement", "budget", "theme", "stacking", "other", "frontier", "methods"]
+SHOWN = ["schedule", "solution", "measurement", "budget", "theme", "other", "frontier", "methods"]
 
 
 class PlotsView:
@@ -25,16 +25,6 @@ class PlotsView:
         self._state, self._scene = state, PlotsScene()
         self._canvas: Canvas | None = None
         self._drawn: tuple[Any, ...] = ()
-        self._switch = w.ToggleButtons(
-            options=["kind", "value"],
-            value=state.stacking,
-            tooltips=[
-                "Layers of the timeline: resident bytes, values kept for later stages, temporaries, gradients",
-                "Layers of the timeline: the values that take most memory for longest, and all others together",
-            ],
-            style={"button_width": "52px"},
-        )
-        self._switch.observe(lambda change: setattr(state, "stacking", change["new"]), "value")
         self._marks = w.HTML(layout=w.Layout(flex="1 1 0", min_width="0"))
         self.less = self._step("chevron-left", "less", -1)
         self.more = self._step("chevron-right", "more", 1)
@@ -44,7 +34,7 @@ class PlotsView:
             layout=w.Layout(width="auto", flex="0 0 auto"),
         )
         self.methods.observe(lambda change: setattr(state, "methods", change["new"]), "value")
-        row = w.HBox([self._marks, self.methods, self.less, self.more, w.Label("Memory stacked by"), self._switch])
+        row = w.HBox([self._marks, self.methods, self.less, self.more])
         row.add_class("remat-stacking")
         # The first touch of plotly costs seconds, so the figure comes with the first schedule.
         self._place = w.Box().add_class("remat-figure")
@@ -68,7 +58,7 @@ class PlotsView:
         return self._canvas.figure if self._canvas else None
 
     def _draw(self, change: Any = None) -> None:
-        self._switch.value, self.methods.value = self._state.stacking, self._state.methods
+        self.methods.value = self._state.methods
         shown = tuple(getattr(self._state, name) for name in SHOWN)
         same = len(self._drawn) == len(shown) and all(a is b for a, b in zip(self._drawn, shown, strict=True))
         if self._state.plan is None or same:  # of traits that change at once each one is announced
@@ -100,12 +90,8 @@ class PlotsView:
         self.page.move(*self._scene.span(self._state.stage))
 
     def _click(self, trace: str, point: int) -> None:
-        """On the timeline: the stage, and the value where there is a single one; on the trade-off: that solution."""
+        """On the timeline: the stage; on the trade-off: that solution."""
         if trace == PLACES:
-            stage, value = self._scene.pointed(point)
-            with self._state.at_once():
-                self._state.stage = stage
-                if value >= 0:
-                    self._state.value = value
+            self._state.stage = self._scene.pointed(point)
         elif solution := self._scene.solution(trace, point):
             choose(self._state, solution)

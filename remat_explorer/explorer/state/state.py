@@ -14,9 +14,9 @@ from remat_explorer.explorer.state import searching, zooming
 from remat_explorer.explorer.state.answers import Answers
 from remat_explorer.explorer.state.implementations import NONE, allowed_kinds, read_implementations
 from remat_explorer.explorer.state.status import Status
-from remat_explorer.figures.memory.memory_stack import Stacking
 from remat_explorer.figures.palette import Theme
 from remat_explorer.graph import Graph
+from remat_explorer.offsets import Arena
 from remat_explorer.permissions import Permissions
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import parse_budget
@@ -80,16 +80,17 @@ class State(Status):
 
     # What the person looks at.
     picture = t.Enum(
-        ("matrices", "model", "case"),
+        ("matrices", "memory", "model", "case"),
         "matrices",
-        help="The upper picture: R, S and U, the model's graph, or a case study.",
+        help="The upper picture: R, S and U, the memory map, the model's graph, or a case study.",
     )
     colouring = t.Enum(("computation", "implementation"), "computation", help="What the colours of R say.")
     panel = t.Enum(PANELS, "explain", help="The panel beside the plots.")
     more = t.Bool(False, help="Whether the fields beyond model and budget are shown.")
     methods = t.Bool(False, help="Whether the trade-off shows all points of all strategies, beside its best ones.")
     legend = t.Bool(False, help="Whether the panel beside the plots shows what terms and colours mean.")
-    stacking: t.Enum[Stacking] = t.Enum(("kind", "value"), "kind", help="What the memory timeline is stacked by.")
+    map_colours = t.Enum(("kind", "layer"), "kind", help="What the colours of the memory map say.")
+    moment: Any = t.Any(None, help="What the memory is compared with: a stage, 'peaks' of two schedules, or None.")
     zoom: Any = t.Tuple(default_value=(), help="Part of the matrices: first and last stage, first and last operation.")
     search = t.Unicode("", help="Words that describe the operations to be found, as in `searching.find`.")
     found: Any = t.Tuple(default_value=(), help="Operations that `search` finds, ascending.")
@@ -110,6 +111,7 @@ class State(Status):
     answer: Solution | None = optional(Solution, "What the last solve returned, infeasible included.")
     measurement = t.Any(None, help="The measurement of `solution`, or None.")
     shortage = t.Unicode("", help="Why the last execution ran out of memory, or empty.")
+    arena: Arena | None = optional(Arena, "Where everything of the plan on the screen lies, while the map is shown.")
     other: Solution | None = optional(Solution, "The solution that the one on the screen is compared with, or None.")
     frontier: Frontier | None = optional(Frontier, "The trade-off curve, as far as it is known.")
     history = t.Tuple(default_value=(), help="How the last solve went: a `HistoryPoint` for each step it reported.")
@@ -230,6 +232,15 @@ class State(Status):
     def _value_inside(self, proposal: Any) -> int:
         last = len(self.graph.values) - 1 if self.graph else 0
         return min(max(0, proposal["value"]), max(0, last))
+
+    @t.validate("moment")
+    def _moment_known(self, proposal: Any) -> Any:
+        wanted = proposal["value"]
+        if wanted is None or wanted == "peaks":
+            return wanted
+        if isinstance(wanted, bool) or not isinstance(wanted, int):
+            raise t.TraitError(f"{wanted!r} is no moment: give a stage, 'peaks', or None")
+        return self._stage_inside(proposal)
 
     @t.validate("budget")
     def _budget_positive(self, proposal: Any) -> int:

@@ -16,6 +16,7 @@ from remat_explorer.explorer.work.comparing import swap
 from remat_explorer.explorer.work.executing import execute
 from remat_explorer.explorer.work.improver import Improver
 from remat_explorer.explorer.work.loading import load
+from remat_explorer.explorer.work.placing import Placer
 from remat_explorer.explorer.work.solving import solve
 from remat_explorer.explorer.work.sources import Sources
 from remat_explorer.explorer.work.sweeper import Sweeper
@@ -56,7 +57,7 @@ class Driver:
         if sources.has_choices and state.implementations == NONE:
             state.implementations = ALL
         self._background = Background(state)
-        self._improver, self._sweeper = Improver(state), Sweeper(state)
+        self._improver, self._sweeper, self._placer = Improver(state), Sweeper(state), Placer(state)
         state.observe(self._chosen, ["model", "batch", "image", "device", "measured_costs"])
         state.observe(self._allowed, "implementations")
         self.load()
@@ -81,6 +82,7 @@ class Driver:
 
     def stop(self) -> None:
         """End all work, the sweep included, and begin none by itself any more."""
+        self._placer.cancel()
         self.state.sweep = self.state.improve = False
         self.cancel()
 
@@ -89,9 +91,13 @@ class Driver:
         return self._background.wait(timeout)
 
     def wait_for_sweep(self, timeout: float | None = None) -> bool:
-        """Block until the trade-off curve is filled and nothing is being improved; returns whether it was in time."""
+        """Block until the trade-off curve is filled, and no schedule and no placement is being improved.
+
+        Returns:
+            Whether that came true in time.
+        """
         end = None if timeout is None else time.monotonic() + timeout
-        for wait in (self._background.wait, self._improver.wait, self._sweeper.wait):
+        for wait in (self._background.wait, self._improver.wait, self._sweeper.wait, self._placer.wait):
             if not wait(None if end is None else max(0.0, end - time.monotonic())):
                 return False
         return True

@@ -217,7 +217,7 @@ def reason_not_to_run(state: State, inputs: Inputs | None, graph: Graph) -> str:
 def clear(state: State) -> None:
     """Forget everything about the model before."""
     state.measurement = state.answer = state.solution = state.schedule = None
-    state.frontier = state.other = None
+    state.frontier = state.other = state.moment = None
     state.history = state.found = state.zoom = ()
     state.shortage = ""
     state.stage = state.value = 0

@@ -2,46 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from remat_explorer.errors import ScheduleError
 from remat_explorer.figures.byte_axis import ByteAxis
+from remat_explorer.figures.memory.map_pieces import KINDS, Piece, colour_of, pieces_of
 from remat_explorer.figures.palette import Theme, palette
 from remat_explorer.offsets import Arena, Rectangles, predict_pool
 from remat_explorer.plain_text import in_figure
-from remat_explorer.plan import Compute, Plan
+from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-KINDS = ("resident", "kept", "temporaries", "gradients")
 ACROSS, UP = 30, 16  # places that can be pointed at, of a rectangle that fills the map
 SEAM, MOST_SEAM = 1 / 600, 0.1  # space over each rectangle, as a share of the arena, and of the rectangle at most
 THIN = 1 / 250  # of the arena; what is thinner has one place
 ROOM = 1.04  # of the arena, up to which the memory axis goes
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A rectangle, or the part of it in which it holds one value.
-
-    Attributes:
-        rectangle: its index.
-        begin, end: statements, half-open.
-        kind: an entry of `KINDS`, as in the memory timeline.
-        text: what is said where it is pointed at, as HTML.
-    """
-
-    rectangle: int
-    begin: int
-    end: int
-    kind: str
-    text: str
 
 
 def memory_map(plan: Plan, arena: Arena | None = None, theme: Theme = "light") -> Figure:
@@ -71,7 +51,7 @@ def memory_map(plan: Plan, arena: Arena | None = None, theme: Theme = "light") -
             f"{plan.graph.name!r}; place this plan"
         )
     colours, axis = palette(theme), ByteAxis.up_to(max(arena.size, 1))
-    pieces, length = list(_pieces(plan, arena)), max(len(plan.statements), 1)
+    pieces, length = list(pieces_of(plan, found)), max(len(plan.statements), 1)
     figure = go.Figure()
     for kind in KINDS:
         x, y = _outlines([piece for piece in pieces if piece.kind == kind], arena, axis)
@@ -82,8 +62,8 @@ def memory_map(plan: Plan, arena: Arena | None = None, theme: Theme = "light") -
             visible=bool(len(x)),
             mode="lines",
             fill="toself",
-            fillcolor=getattr(colours, kind),
-            line={"width": 0, "color": getattr(colours, kind), "simplify": False},  # thin ones would go
+            fillcolor=colour_of(kind, colours),
+            line={"width": 0, "color": colour_of(kind, colours), "simplify": False},  # thin ones would go
             hoverinfo="skip",
         )
     figure.add_scatter(
@@ -95,7 +75,7 @@ def memory_map(plan: Plan, arena: Arena | None = None, theme: Theme = "light") -
         line={"color": colours.predicted, "width": 1.5, "dash": "dash"},
         hoverinfo="skip",
     )
-    x, y, text = _places(pieces, arena, axis, length)
+    x, y, text = _places(plan, pieces, arena, axis, length)
     figure.add_scatter(
         x=x,
         y=y,
@@ -123,34 +103,17 @@ def memory_map(plan: Plan, arena: Arena | None = None, theme: Theme = "light") -
     return figure
 
 
-def _pieces(plan: Plan, arena: Arena) -> Iterator[Piece]:
-    """What is drawn, in the order of the rectangles."""
-    found = arena.rectangles
-    for r, (values, since) in enumerate(zip(found.values, found.since, strict=True)):
-        begin, end, size = int(found.begin[r]), int(found.end[r]), format_bytes(int(found.size[r]))
-        place = f"{size} from {format_bytes(int(arena.offsets[r]))} on"
-        if not values and r == 0 and plan.graph.resident_bytes:
-            yield Piece(r, begin, end, "resident", f"resident bytes<br>{place}, over the whole plan")
-        elif not values:
-            statement = in_figure(plan.text(plan.statements[begin]))
-            yield Piece(r, begin, end, "temporaries", f"workspace<br>{place}<br>statement {begin}: {statement}")
-        for v, first, last in zip(values, since, (*since, end)[1:], strict=True):
-            statement = plan.statements[first]
-            again = isinstance(statement, Compute) and not statement.first
-            text = (
-                f"<b>{in_figure(plan.graph.values[v].name)}</b><br>{place}<br>statements {first} to {last}, "
-                f"{'computed again' if again else 'computed for the first time'}"
-            )
-            yield Piece(r, first, last, _kind(plan, first, last), text)
-
-
-def _kind(plan: Plan, begin: int, end: int) -> str:
-    """The kind of a value that one statement computes and another ends, as the memory timeline has it."""
-    statement = plan.statements[begin]
-    if isinstance(statement, Compute) and plan.graph.operations[statement.operation].phase == "backward":
-        return "gradients"
-    later = end >= len(plan.statements) or plan.statements[end].stage > statement.stage
-    return "kept" if later else "temporaries"
+def _text(plan: Plan, piece: Piece, arena: Arena) -> str:
+    """What is said where a piece is pointed at, as HTML."""
+    r, begin, end = piece.rectangle, piece.begin, piece.end
+    place = f"{format_bytes(int(arena.rectangles.size[r]))} from {format_bytes(int(arena.offsets[r]))} on"
+    if piece.kind == "resident":
+        return f"resident bytes<br>{place}, over the whole plan"
+    if piece.value < 0:
+        return f"workspace<br>{place}<br>statement {begin}: {in_figure(plan.text(plan.statements[begin]))}"
+    again = "computed again" if piece.kind == "recomputed" else "computed for the first time"
+    name = in_figure(plan.graph.values[piece.value].name)
+    return f"<b>{name}</b><br>{place}<br>statements {begin} to {end}, {again}"
 
 
 def _outlines(pieces: list[Piece], arena: Arena, axis: ByteAxis) -> tuple[np.ndarray, np.ndarray]:
@@ -165,7 +128,9 @@ def _outlines(pieces: list[Piece], arena: Arena, axis: ByteAxis) -> tuple[np.nda
     return x, np.stack([low, low, high, high, low, gap], axis=1).ravel()
 
 
-def _places(pieces: list[Piece], arena: Arena, axis: ByteAxis, length: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
+def _places(
+    plan: Plan, pieces: list[Piece], arena: Arena, axis: ByteAxis, length: int
+) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Places so close together that one of each piece is near wherever one points at it."""
     x, y, text = [], [], []
     for piece in pieces:
@@ -177,5 +142,5 @@ def _places(pieces: list[Piece], arena: Arena, axis: ByteAxis, length: int) -> t
         rows = (low + (np.arange(up) + 0.5) * size / up) / axis.bytes
         x.append(np.tile(columns, up))
         y.append(np.repeat(rows, across))
-        text += [piece.text] * (across * up)
+        text += [_text(plan, piece, arena)] * (across * up)
     return np.concatenate(x or [np.empty(0)]), np.concatenate(y or [np.empty(0)]), text

@@ -1,21 +1,16 @@
-"""The layers of the memory timeline, by kind or by value, at no more places than can be seen."""
+"""The layers of the memory timeline, at no more places than can be seen."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 
 from remat_explorer.figures.memory.holdings import holdings
-from remat_explorer.figures.memory.value_holdings import value_holdings
 from remat_explorer.plan import Compute, Plan
 
-Stacking = Literal["kind", "value"]
-PARTS = ("resident", "kept", "temporaries", "gradients")
-LARGEST = 7  # values with a layer of their own; the palette has as many hues
-LAYERS = LARGEST + 2  # with resident bytes below them and all other values above
+LAYERS = ("resident", "kept", "temporaries", "gradients")  # the lowest first
 
 
 @dataclass(frozen=True)
@@ -24,18 +19,12 @@ class Stack:
 
     Attributes:
         plan: c computations.
-        by: "kind" or "value".
-        names: of the layers, the lowest first.
-        values: the value of each layer, or -1 where it is no single value.
-        bytes: int64 of shape (layers, c).
+        bytes: int64 of shape (layers, c), in the order of `LAYERS`.
         statement: index of each computation among the plan's statements.
         stage: stage of each computation.
     """
 
     plan: Plan
-    by: Stacking
-    names: tuple[str, ...]
-    values: tuple[int, ...]
     bytes: np.ndarray
     statement: np.ndarray
     stage: np.ndarray
@@ -77,25 +66,17 @@ class Stack:
         return (float(inside[0]), float(inside[-1] + 1)) if len(inside) else (0.0, 0.0)
 
 
-def stack(plan: Plan, by: Stacking = "kind") -> Stack:
+def stack(plan: Plan) -> Stack:
     """Split the predicted memory of a plan into layers.
 
     Args:
         plan: c computations.
-        by: "kind" for resident, kept, temporaries and gradients; "value" for the values that take most memory for
-            longest, between resident bytes and all others with workspace.
 
     >>> from remat_explorer.instances import linear
     >>> plan = Plan.from_sequence(linear(1), [(0, 0, 1), (1, 1, 1), (2, 2, 1)])
-    >>> stack(plan).total.tolist(), stack(plan, "value").names
-    ([1, 2, 3], ('resident', 'v0', 'v1', 'v2', 'other'))
+    >>> stack(plan).total.tolist()
+    [1, 2, 3]
     """
-    parts, graph = holdings(plan), plan.graph
-    if by == "kind":
-        layers = np.array([getattr(parts, name) for name in PARTS])
-        return Stack(plan, by, PARTS, (-1,) * len(PARTS), layers, parts.statement, parts.stage)
-    held = value_holdings(plan, LARGEST)
-    other = parts.total - parts.resident - held.bytes.sum(axis=0)
-    names = ("resident", *(graph.values[v].name for v in held.values), "other")
-    layers = np.vstack([parts.resident, held.bytes, other])
-    return Stack(plan, by, names, (-1, *held.values, -1), layers, parts.statement, parts.stage)
+    parts = holdings(plan)
+    layers = np.array([getattr(parts, name) for name in LAYERS])
+    return Stack(plan, layers, parts.statement, parts.stage)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from remat_explorer.figures.byte_axis import ByteAxis
-from remat_explorer.figures.memory.memory_stack import Stack, Stacking, stack
+from remat_explorer.figures.memory.memory_stack import Stack, stack
 from remat_explorer.figures.memory.timeline_hits import hits
 from remat_explorer.figures.memory.timeline_traces import Measured, hit_trace, layer_traces, line_traces, measured_bytes
 from remat_explorer.figures.palette import Theme, palette
@@ -47,10 +47,9 @@ def memory_timeline(
     measurement: Measured | None = None,
     stage: int | None = None,
     theme: Theme = "light",
-    by: Stacking = "kind",
     other: Plan | None = None,
 ) -> Figure:
-    """Memory while each computation of ``plan`` runs, stacked by kind or value, resident bytes included.
+    """Memory while each computation of ``plan`` runs, stacked by kind, resident bytes included.
 
     The figure always has the same traces in the same order, so that a live figure can take over their data. Of long
     plans it draws neighbouring computations together, at the highest of them.
@@ -61,7 +60,6 @@ def memory_timeline(
         measurement: measured bytes per statement of the plan, or None.
         stage: the stage to highlight, or None.
         theme: ground of the figure, "light" or "dark".
-        by: "kind" for resident, kept, temporaries and gradients; "value" for the values that take most memory.
         other: a plan of the same graph whose memory is drawn as a line, each of its stages over the same stage of
             ``plan``, or None.
 
@@ -72,7 +70,7 @@ def memory_timeline(
     """
     from plotly import graph_objects as go
 
-    colours, layers = palette(theme), stack(plan, by)
+    colours, layers = palette(theme), stack(plan)
     compared = None if other is None else stack(other)
     measured = measured_bytes(layers, measurement)
     reach = Reach.of(layers, budget, measured, compared)
@@ -84,14 +82,13 @@ def memory_timeline(
     x, y = timeline_axes(reach, theme)
     figure = go.Figure(traces, {"xaxis": x, "yaxis": y})
     figure.add_vrect(*layers.span(stage), fillcolor=colours.cursor, opacity=0.35, line_width=0, layer="above")
-    across = {"orientation": "h", "x": 0, "y": 1.01, "yanchor": "bottom", "traceorder": "normal"}
     figure.update_layout(
-        height=320 if by == "kind" else 380,
+        height=320,
         margin={"l": 60, "r": 12, "t": 32, "b": 40},
         **colours.look,
         hovermode="closest",
         hoverlabel=colours.hover,
-        legend=across if by == "kind" else {"traceorder": "reversed"},
+        legend={"orientation": "h", "x": 0, "y": 1.01, "yanchor": "bottom", "traceorder": "normal"},
     )
     return figure
 

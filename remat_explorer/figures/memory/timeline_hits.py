@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from remat_explorer.figures.memory.memory_stack import Stack
+from remat_explorer.figures.memory.memory_stack import LAYERS, Stack
 from remat_explorer.plain_text import in_figure
 from remat_explorer.quantities import format_bytes
 
@@ -30,8 +30,8 @@ class Hits:
     computation: np.ndarray
     layer: np.ndarray
 
-    def selects(self, stack: Stack, place: int) -> tuple[int, int]:
-        """The stage and the value that a place belongs to; the value is -1 where it is none.
+    def stage(self, stack: Stack, place: int) -> int:
+        """The stage that a place belongs to.
 
         Args:
             stack: what `hits` was given.
@@ -40,13 +40,12 @@ class Hits:
         >>> from remat_explorer.figures.memory.memory_stack import stack
         >>> from remat_explorer.instances import linear
         >>> from remat_explorer.plan import Plan
-        >>> layers = stack(Plan.from_sequence(linear(1), [(0, 0, 1), (1, 1, 1), (2, 2, 1)]), "value")
+        >>> layers = stack(Plan.from_sequence(linear(1), [(0, 0, 1), (1, 1, 1), (2, 2, 1)]))
         >>> places = hits(layers, 3)
-        >>> [places.selects(layers, i) for i in np.flatnonzero(places.computation == 1)[::3]]
-        [(1, 0), (1, 1), (1, -1)]
+        >>> [places.stage(layers, i) for i in np.flatnonzero(places.computation == 1)[:2]]
+        [1, 1]
         """
-        layer = int(self.layer[place])
-        return int(stack.stage[self.computation[place]]), stack.values[layer] if layer >= 0 else -1
+        return int(stack.stage[self.computation[place]])
 
 
 def hits(stack: Stack, top: float) -> Hits:
@@ -87,7 +86,6 @@ def describe(stack: Stack, places: Hits, measured: np.ndarray | None = None) -> 
         text = in_figure(plan.text(statement)).replace(" in place of ", "<br>in place of ")
         lines = f"stage {statement.stage}: {text}<br>predicted {format_bytes(int(total[i]))}"
         columns[i] = lines if measured is None else f"{lines}, measured {format_bytes(int(measured[i]))}"
-    names = [in_figure(name) for name in stack.names]
     texts: dict[tuple[int, int], str] = {}
     said = []
     for i, layer in zip(places.computation.tolist(), places.layer.tolist(), strict=True):
@@ -95,7 +93,7 @@ def describe(stack: Stack, places: Hits, measured: np.ndarray | None = None) -> 
         if text is None:
             text = columns[i]
             if layer >= 0:
-                text += f"<br><b>{names[layer]}</b> {format_bytes(int(stack.bytes[layer, i]))}"
+                text += f"<br><b>{LAYERS[layer]}</b> {format_bytes(int(stack.bytes[layer, i]))}"
             texts[i, layer] = text
         said.append(text)
     return said

@@ -9,12 +9,10 @@ import numpy as np
 from remat_explorer.figures.byte_axis import ByteAxis
 from remat_explorer.figures.memory.memory_stack import LAYERS, Stack
 from remat_explorer.figures.memory.timeline_hits import Hits, describe
-from remat_explorer.figures.palette import Palette, Theme, palette
-from remat_explorer.plain_text import in_figure
+from remat_explorer.figures.palette import Theme, palette
 from remat_explorer.quantities import format_bytes
 
 MOST = 800  # points of a line; more cannot be seen
-LONGEST = 17  # letters of a name in the legend
 PLACES = "places"  # name of the trace that can be pointed at
 Trace = dict[str, Any]
 
@@ -34,37 +32,32 @@ def measured_bytes(stack: Stack, measurement: Measured | None) -> np.ndarray | N
 
 
 def layer_traces(stack: Stack, axis: ByteAxis, theme: Theme = "light") -> list[Trace]:
-    """The layers, the lowest first; always as many, of which those without a name are not visible.
+    """The layers, the lowest first.
 
     >>> from remat_explorer.figures.memory.memory_stack import stack
     >>> from remat_explorer.instances import linear
     >>> from remat_explorer.plan import Plan
     >>> layers = stack(Plan.from_sequence(linear(1), [(0, 0, 1), (1, 1, 1), (2, 2, 1)]))
     >>> [trace["name"] for trace in layer_traces(layers, ByteAxis.up_to(3))]
-    ['resident', 'kept', 'temporaries', 'gradients', '', '', '', '', '']
+    ['resident', 'kept', 'temporaries', 'gradients']
     """
     edges, chosen = stack.places(MOST)
-    shades = _shades(stack, palette(theme))
-    traces: list[Trace] = []
-    for layer in range(LAYERS):
-        shown = layer < len(stack.names)
-        heights = stack.bytes[layer, chosen] if shown else np.empty(0)
-        name = in_figure(shortened(stack.names[layer])) if shown else ""
-        traces.append(
-            {
-                "type": "scatter",
-                "name": name,
-                "visible": shown,
-                "x": edges if shown else np.empty(0),
-                "y": _steps(heights, axis),
-                "stackgroup": "memory",
-                "mode": "lines",
-                "line": {"width": 0, "shape": "hv"},
-                "fillcolor": shades[layer] if shown else shades[0],
-                "hoverinfo": "skip",
-            }
-        )
-    return traces
+    colours = palette(theme)
+    return [
+        {
+            "type": "scatter",
+            "name": name,
+            "visible": True,
+            "x": edges,
+            "y": _steps(stack.bytes[layer, chosen], axis),
+            "stackgroup": "memory",
+            "mode": "lines",
+            "line": {"width": 0, "shape": "hv"},
+            "fillcolor": getattr(colours, name),
+            "hoverinfo": "skip",
+        }
+        for layer, name in enumerate(LAYERS)
+    ]
 
 
 def line_traces(
@@ -128,23 +121,6 @@ def hit_trace(stack: Stack, places: Hits, axis: ByteAxis, measured: np.ndarray |
         "text": describe(stack, places, measured),
         "hovertemplate": "%{text}<extra></extra>",
     }
-
-
-def shortened(name: str) -> str:
-    """A name that fits into a legend, cut in its middle: the beginning tells layers apart, the end what they compute.
-
-    >>> shortened("model.features.26.weight.grad")
-    'features…ght.grad'
-    """
-    name = name.removeprefix("model.")
-    return name if len(name) <= LONGEST else f"{name[: LONGEST // 2]}…{name[-(LONGEST // 2) :]}"
-
-
-def _shades(stack: Stack, colours: Palette) -> tuple[str, ...]:
-    if stack.by == "kind":
-        return tuple(getattr(colours, name) for name in stack.names)
-    hues = colours.hues[: len(stack.names) - 2]
-    return (colours.resident, *hues, colours.others)
 
 
 def _steps(counts: np.ndarray, axis: ByteAxis) -> np.ndarray:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from remat_explorer.errors import ScheduleError
+from remat_explorer.explanations.kept import kept_bytes
 from remat_explorer.figures.byte_axis import ByteAxis
-from remat_explorer.figures.networks.layers import costs_of, kept_bytes, layers_of
+from remat_explorer.figures.networks.layers import costs_of, layers_of
 from remat_explorer.figures.palette import Theme, palette
 from remat_explorer.plain_text import in_figure
 from remat_explorer.plan import Plan

@@ -44,23 +44,6 @@ def layers_of(graph: Graph) -> Layers:
     return Layers(tuple(number), np.array(layers, dtype=np.int64))
 
 
-def kept_bytes(schedule: Schedule) -> np.ndarray:
-    """Bytes of each operation's values that the forward pass leaves to the backward pass, float64 of shape (n,).
-
-    They are what is retained into the first stage of the backward pass.
-
-    >>> from remat_explorer.instances import linear
-    >>> keep = Schedule(linear(1), np.eye(3), np.tril(np.ones((3, 3)), -1))
-    >>> kept_bytes(keep).tolist()
-    [1.0, 0.0, 0.0]
-    """
-    graph = schedule.graph
-    backward = graph.is_backward[graph.mandatory]
-    first = int(backward.argmax()) if backward.any() else schedule.stages - 1
-    kept = schedule.S[min(first, schedule.stages - 1)] * graph.value_bytes
-    return np.bincount(graph.producer, weights=kept, minlength=graph.n)
-
-
 def costs_of(schedule: Schedule) -> np.ndarray:
     """What all runs of each operation cost, float64 of shape (n,)."""
     costs = np.zeros(schedule.graph.n)

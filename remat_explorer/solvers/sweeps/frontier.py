@@ -11,6 +11,7 @@ from typing import Any
 from remat_explorer.documents import read_json, write_json
 from remat_explorer.errors import SolutionError
 from remat_explorer.graph import Graph
+from remat_explorer.permissions import Permissions
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution
@@ -114,20 +115,28 @@ class Frontier:
         """Write the sweep file atomically."""
         return write_json(path, self.to_document())
 
-    def page(self) -> Any:
+    def page(self, *, source: bool = True) -> Any:
         """A page in which the curve can be explored without Python and without a network.
 
         Shown in a notebook, it stays there for readers without a kernel; `save_page` writes it into a file.
-        """
-        return importlib.import_module("remat_explorer.explorer.live_page").live_page(self)  # a face
 
-    def save_page(self, path: str | Path) -> Path:
+        Args:
+            source: whether it has the lines of code that operations come from, and those around them.
+        """
+        page = importlib.import_module("remat_explorer.explorer.live_page")  # faces are loaded when one asks for them
+        return page.live_page(self, permissions=Permissions() if source else None)
+
+    def save_page(self, path: str | Path, *, source: bool = True) -> Path:
         """Write `page` into one HTML file.
+
+        Args:
+            path: where to write it; what is there is replaced.
+            source: as for `page`.
 
         Raises:
             FileError: if the file cannot be written.
         """
-        return self.page().save(path)
+        return self.page(source=source).save(path)
 
     @staticmethod
     def load(path: str | Path, graph: Graph) -> Frontier:
