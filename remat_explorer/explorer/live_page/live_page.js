@@ -36,6 +36,8 @@ function modelWith(traits, heard = () => {}) {
   };
 }
 
+const wholeNumbers = (numbers) => new DataView(Int32Array.from(numbers).buffer);
+
 // Traits as they are in the page: {bytes: base64} stands for bytes.
 function withBytes(entry) {
   if (Array.isArray(entry)) return entry.map(withBytes);
@@ -81,7 +83,8 @@ async function begin() {
   const look = { stage: 0, value: 0, theme: theme() };
   const empty = Object.fromEntries([...PARTS, "compared_computed", "compared_kept"].map((name) => [name, NOTHING]));
   const matrices = modelWith({ ...overview.matrices, ...empty, ...look, rows: 0, zoom: [], budget: 0, dragged: 0, playing: false });
-  const graph = modelWith({ ...overview.model, ...look, R: NOTHING, S: NOTHING, stages: 0 });
+  const step = { steps: NOTHING, plain: wholeNumbers(overview.plain), computation: 0, budget: 0, playing: false, speed: 1 };
+  const graph = modelWith({ ...overview.model, ...look, ...step, R: NOTHING, S: NOTHING, stages: 0 });
   const slider = modelWith({ ...range, value: 0, moving: 0, answered: 0, dragged: 0 });
   const band = modelWith({ start: 0, end: 0, colour: "", revision: 0 }, clicked);
   const panel = modelWith({ html: "", label: "The selected value, in words" }, ({ value, stage }) => select(stage, value));
@@ -108,7 +111,7 @@ async function begin() {
     here.point = step ? step[1] : Math.max(here.point, 0); // where nothing fits, the picture stays
     bar.set("stages", stages());
     slider.set("value", here.budget);
-    matrices.set("budget", here.budget);
+    for (const model of [matrices, graph]) model.set("budget", here.budget);
     matrices.set("dragged", Math.max(here.budget, overview.matrices.frames[here.point][0]));
     clearTimeout(settling);
     settling = setTimeout(() => select(null, null), SETTLE);
@@ -122,7 +125,7 @@ async function begin() {
     if (isLate()) return; // somebody went on meanwhile
     const [texts, said] = chunk[value % overview.chunk];
     explain(one, texts, said[point]);
-    showBits();
+    showBits(one);
     await drawFigure(one);
     if (isLate()) return;
     ["start", "end"].forEach((name, i) => band.set(name, one.spans[stage][i]));
@@ -140,10 +143,11 @@ async function begin() {
     bar.set("sentence", one.stages[here.stage].sentence);
   }
 
-  async function showBits() {
+  async function showBits(one) {
     const point = here.point;
     if (at("model").hidden || bits === point) return;
     bits = point;
+    graph.set("steps", wholeNumbers(one.steps));
     const frame = await unpackFrame(overview.matrices.frames[point]);
     if (bits !== point) return;
     graph.set("stages", frame.rows);
@@ -173,9 +177,9 @@ async function begin() {
   function play(on) {
     clearInterval(clock);
     here.playing = on;
-    for (const model of [matrices, bar]) model.set("playing", on);
-    if (!on) return;
-    if (here.stage === stages() - 1) select(0, null);
+    if (on && here.stage === stages() - 1) select(0, null);
+    for (const model of [matrices, graph, bar]) model.set("playing", on);
+    if (!on || !at("model").hidden) return; // the model's picture has a clock of its own
     clock = setInterval(() => {
       select(here.stage + 1, null);
       if (here.stage === stages() - 1) play(false);
@@ -204,7 +208,8 @@ async function begin() {
       at(other).hidden = other !== name;
       at(`show-${other}`).setAttribute("aria-pressed", String(other === name));
     }
-    showBits();
+    play(false);
+    show();
   }
 
   slider.on("change:dragged", () => slider.get("dragged") && setBudget(slider.get("dragged")));

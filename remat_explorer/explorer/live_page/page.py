@@ -28,6 +28,7 @@ STYLES = (
     "controls/stage_bar.css",
     "matrices/matrix.css",
     "model_graph/model_graph.css",
+    "model_graph/step.css",
     "panels/panels.css",
     "live_page/live_page.css",
 )

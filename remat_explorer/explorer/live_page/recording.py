@@ -13,6 +13,7 @@ from remat_explorer.explorer.controls.budget_view import slider_range
 from remat_explorer.explorer.live_page.explanations import explanations
 from remat_explorer.explorer.matrices.matrix_cells import Frame, kind_colours, labels
 from remat_explorer.explorer.model_graph.model_view import picture_of
+from remat_explorer.explorer.model_graph.step_plan import plain_plan, step_plan
 from remat_explorer.explorer.panels.explain_panel import OF_REASON, OF_SCHEDULE, stage_parts, value_template
 from remat_explorer.explorer.panels.markup import colours, place
 from remat_explorer.explorer.plots.plots_legend import legend_html
@@ -77,6 +78,7 @@ class Recording:
                 "frames": [[*frame[:-1], {"bytes": _text(frame[-1])}] for frame in frames],
             },
             "model": {**both, "picture": picture, "boxes": {"bytes": _text(boxes)}},
+            "plain": step_plan(plain_plan(self.graph)).tolist(),
             "budget": slider_range(state),
             "colours": {theme: colours(theme) for theme in THEMES},
             "legend": {theme: legend_html(self.frontier, theme) for theme in THEMES},
@@ -128,6 +130,7 @@ class Recording:
                 "units": units,
                 "spans": [scene.span(stage) for stage in range(schedule.stages)],
                 "hits": [scene.pointed(place) for place in range(scene.places)],
+                "steps": step_plan(Plan.of(schedule)).tolist(),
                 "stages": [stage_parts(schedule, Plan.of(schedule), stage) for stage in range(schedule.stages)],
             }
 

@@ -10,7 +10,7 @@ from typing import Any
 import traitlets as t
 
 from remat_explorer.errors import QuantityError, UnknownNameError
-from remat_explorer.explorer.state import searching, zooming
+from remat_explorer.explorer.state import searching, stepping, zooming
 from remat_explorer.explorer.state.answers import Answers
 from remat_explorer.explorer.state.implementations import NONE, allowed_kinds, read_implementations
 from remat_explorer.explorer.state.status import Status
@@ -70,6 +70,7 @@ class State(Status):
     improve = t.Bool(True, help="Improve the best known schedule in the background when a budget was set.")
     sweep = t.Bool(True, help="Fill the trade-off curve in the background when a model was loaded.")
     stage = t.Int(0, help="The selected stage t.")
+    computation = t.Int(0, help="The computation of the plan that the step has come to, one of the selected stage.")
     value = t.Int(0, help="The selected value.")
 
     permissions = t.Instance(Permissions, (), help="What who is at the page may do with files.")
@@ -217,6 +218,21 @@ class State(Status):
     def _stage_inside(self, proposal: Any) -> int:
         last = self.schedule.stages - 1 if self.schedule else self.graph.stages - 1 if self.graph else 0
         return min(max(0, proposal["value"]), max(0, last))
+
+    @t.observe("stage", "schedule")
+    def _step_there(self, change: Any) -> None:
+        """A stage that is selected has been computed to its end."""
+        if self.schedule is not None and stepping.stage_of(self.schedule, self.computation) != self.stage:
+            self.computation = stepping.last_of(self.schedule, self.stage)
+
+    @t.observe("computation")
+    def _stage_of_step(self, change: Any) -> None:
+        if self.schedule is not None:
+            self.stage = stepping.stage_of(self.schedule, self.computation)
+
+    @t.validate("computation")
+    def _computation_inside(self, proposal: Any) -> int:
+        return 0 if self.schedule is None else stepping.inside(self.schedule, proposal["value"])
 
     @t.validate("value")
     def _value_inside(self, proposal: Any) -> int:
