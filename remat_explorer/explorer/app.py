@@ -21,6 +21,7 @@ from remat_explorer.explorer.matrices.matrices import MatrixView
 from remat_explorer.explorer.model_graph.model_view import ModelView
 from remat_explorer.explorer.panels.case_view import CaseView
 from remat_explorer.explorer.panels.panels import Panels
+from remat_explorer.explorer.plots.measured_run import MeasuredRunView
 from remat_explorer.explorer.plots.plots_view import PlotsView
 from remat_explorer.explorer.standing import Standing
 from remat_explorer.explorer.state.state import State
@@ -109,6 +110,7 @@ class Explorer(Driver, w.VBox):
         matrices = MatrixView(state)  # hears first: where the cursor is has to be seen at once
         budget_view = BudgetView(state, self.preview)
         self._link = w.jsdlink((budget_view.slider, "dragged"), (matrices.widget, "dragged"))  # by the page alone
+        run = MeasuredRunView(state)  # before the plots: they would show a new measurement as a whole at first
         self._views = (
             Controls(state, self, sources),
             budget_view,
@@ -133,6 +135,7 @@ class Explorer(Driver, w.VBox):
         rows = [
             style,
             ExplorerPage(),
+            run.widget,
             controls,
             budget_row,
             tour,

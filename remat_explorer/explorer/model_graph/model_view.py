@@ -119,7 +119,7 @@ class ModelView:
 def picture_of(graph: Graph) -> tuple[dict[str, Any], bytes]:
     """What the browser draws: numbers and names of the snake's picture, and its boxes.
 
-    ``operations`` has name, phase, cost in words, share of the highest cost, workspace, the values read and written, and
+    ``operations`` has name, phase, cost in words, share of the highest cost, workspace, the values read and written and
     the workspace of each implementation for each operation; ``values`` has name, bytes, producer and whether it stays
     to the end for each value.
 

@@ -103,6 +103,9 @@ class State(Status):
     solution: Solution | None = optional(Solution, "The solution on the screen; None while it is an incumbent.")
     answer: Solution | None = optional(Solution, "What the last solve returned, infeasible included.")
     measurement = t.Any(None, help="The measurement of `solution`, or None.")
+    drawings = t.Int(
+        0, help="How often the measured memory has drawn itself over the prediction; one more draws it anew."
+    )
     shortage = t.Unicode("", help="Why the last execution ran out of memory, or empty.")
     other: Solution | None = optional(Solution, "The solution that the one on the screen is compared with, or None.")
     frontier: Frontier | None = optional(Frontier, "The trade-off curve, as far as it is known.")

@@ -18,7 +18,7 @@ def execute(state: State, cancelled: threading.Event) -> None:
         return
     from remat_explorer.runtime import measure
 
-    state.shortage = ""
+    state.shortage, state.panel = "", "execution"
     where = "on the GPU" if state.device.startswith("cuda") else "on the CPU"
     state.say(f"Executing the schedule {where} ({solution.strategy}, {len(solution.schedule.sequence)} computations)…")
 
