@@ -26,18 +26,36 @@ SOLVE = f"explorer.solve()\n{READY}\nexplorer.select(stage=explorer.state.schedu
 SMALL = 'rx.Explorer("residual_net", batch=16, budget="62%")'
 CHOICES = 'rx.Explorer("residual_net", batch=16, budget="55%", implementations="all")'
 CONVOLUTION = 'explorer.select(operation="blocks.1.convolution2 gradient of weight")\nexplorer.state.panel = "ways"'
+UNET = 'rx.Explorer("unet", batch=8, measured_costs=False, budget="66%")'
+DENSENET = 'rx.Explorer("densenet161", batch=16, measured_costs=False, budget="55%", time_limit=20)'
+MODEL = 'explorer.state.picture = "model"'
+AGAIN = "[i for i, (_, k, _) in enumerate(runs) if k in [other for _, other, _ in runs[:i]]]"
+PEAK = "line = explorer.state.plan.timeline\nexplorer.select(stage=int(line.stage[line.peak_statement]))"
+RUNS = "runs = explorer.state.schedule.sequence"
+
+
+def at_share(share: float) -> str:
+    """A cell that brings the step to a share of its computations."""
+    return f"{RUNS}\nexplorer.state.computation = int({share} * len(runs))"
+
+
 CASES: dict[str, list[str]] = {
     "first": ["rx.Explorer()"],
     "mlp": ['rx.Explorer("mlp", budget="80%")', SOLVE],
     "vgg16": ['rx.Explorer("vgg16", batch=32, image=224, measured_costs=False, budget="75%")', SOLVE],
-    "densenet161": ['rx.Explorer("densenet161", batch=16, measured_costs=False, budget="55%", time_limit=20)', SOLVE],
+    "densenet161": [DENSENET, SOLVE],
     "model": [
-        'rx.Explorer("unet", batch=8, measured_costs=False, budget="66%")',
+        UNET,
         SOLVE,
-        'explorer.state.picture = "model"',
+        MODEL,
     ],
+    "step-forward": [UNET, SOLVE, MODEL, at_share(0.2)],
+    "step-full": [UNET, SOLVE, MODEL, PEAK],
+    "step-again": [UNET, SOLVE, MODEL, f"{RUNS}\nexplorer.state.computation = {AGAIN}[0]"],
+    "step-playing": [UNET, SOLVE, MODEL, at_share(0.6) + "\nexplorer.play()"],
+    "step-large": [DENSENET, SOLVE, MODEL, at_share(0.7)],
     "zoomed": [
-        'rx.Explorer("densenet161", batch=16, measured_costs=False, budget="55%", time_limit=20)',
+        DENSENET,
         SOLVE,
         'explorer.select(stage=1075)\nexplorer.state.zoom = (1040, 1110, 20, 90)\nexplorer.state.search = "conv2d"',
     ],

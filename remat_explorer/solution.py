@@ -134,16 +134,20 @@ class Solution:
         """Write the solution file atomically."""
         return write_json(path, self.to_document())
 
-    def save_page(self, path: str | Path) -> Path:
+    def save_page(self, path: str | Path, measurement: Any = None) -> Path:
         """Write one HTML file in which the schedule can be explored without Python, beside keeping everything.
 
         `Frontier.save_page` does the same for a whole trade-off curve.
+
+        Args:
+            path: where to write it; what is there is replaced.
+            measurement: what `remat_explorer.measure` gave for this solution, to be shown with it, or None.
 
         Raises:
             FileError: if the file cannot be written.
         """
         page = importlib.import_module("remat_explorer.explorer.live_page")  # faces are loaded when one asks for them
-        return page.write_live_page(self, path)
+        return page.write_live_page(self, path, measurement=measurement)
 
     @staticmethod
     def load(path: str | Path, graph: Graph) -> Solution:

@@ -43,7 +43,7 @@ def report(options: argparse.Namespace) -> int:
         if options.sweep:
             frontier = _swept(options, graph)
     if options.interactive:
-        path = _write_page(options, solution, frontier)
+        path = _write_page(options, solution, frontier, measured)
     else:
         path = rx.report(
             solution,
@@ -104,13 +104,16 @@ def _swept(options: argparse.Namespace, graph: Graph) -> Frontier:
     return run.frontier()
 
 
-def _write_page(options: argparse.Namespace, solution: rx.Solution, frontier: Frontier | None) -> Path:
+def _write_page(
+    options: argparse.Namespace, solution: rx.Solution, frontier: Frontier | None, measured: Measurement | None
+) -> Path:
     """The live page of the curve with the solution on it, or of the solution alone."""
     from remat_explorer.explorer.live_page import write_live_page
     from remat_explorer.report.contents import ReportContents
 
     curve = ReportContents(solution, frontier=frontier).curve or solution
-    path = write_live_page(curve, options.output, on_progress=_counting(options, "writing the page: point"))
+    progress = _counting(options, "writing the page: point")
+    path = write_live_page(curve, options.output, measurement=measured, on_progress=progress)
     say(options, "")
     return path
 

@@ -89,6 +89,7 @@ async function begin() {
   const band = modelWith({ start: 0, end: 0, colour: "", revision: 0 }, clicked);
   const panel = modelWith({ html: "", label: "The selected value, in words" }, ({ value, stage }) => select(stage, value));
   const bar = modelWith({ stage: 0, stages: 1, playing: false, sentence: "" });
+  const run = modelWith({ drawings: 0, moments: [], duration: 0, ...overview.run });
   const stages = () => (here.point < 0 ? 1 : overview.matrices.frames[here.point][1]);
 
   function select(stage, value) {
@@ -203,6 +204,14 @@ async function begin() {
     show();
   }
 
+  // What was measured, and its line, which draws itself where it is on the screen.
+  function showProof() {
+    at("proof").hidden = false;
+    at("proof").querySelector("b").textContent = overview.run.proof;
+    at("draw").title = `Draws the measured line over the prediction, ${overview.run.pace}`;
+    if (here.point === overview.run.point) run.set("drawings", 1);
+  }
+
   function showPicture(name) {
     for (const other of ["matrices", "model"]) {
       at(other).hidden = other !== name;
@@ -226,13 +235,18 @@ async function begin() {
     await navigator.clipboard.writeText(location.href);
     at("copy").textContent = "Copied";
   });
+  at("draw").addEventListener("click", () => {
+    if (here.point !== overview.run.point) setBudget(overview.run.peak);
+    run.set("drawings", run.get("drawings") + 1);
+  });
   darkness.addEventListener("change", retheme);
   addEventListener("hashchange", lookThere);
 
   retheme();
-  const modules = { budget: slider, bar, matrices, model: graph, panel, band };
-  for (const [name, model] of Object.entries(modules)) MODULES[name].render({ model, el: at(name) });
+  const modules = { budget: slider, bar, matrices, model: graph, panel, band, run };
+  for (const [name, model] of Object.entries(modules)) MODULES[name].render({ model, el: at(name === "run" ? "proof" : name) });
   lookThere();
+  if (overview.run) showProof();
   showPicture("matrices");
   new ResizeObserver(() => show()).observe(at("figure"));
   await plotly;

@@ -35,7 +35,11 @@ STYLES = (
 
 
 def write_live_page(
-    shown: Frontier | Solution, path: str | Path, *, on_progress: Callable[[int, int], None] | None = None
+    shown: Frontier | Solution,
+    path: str | Path,
+    *,
+    measurement: Any = None,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> Path:
     """Write one HTML file, atomically, in which a trade-off curve is explored without Python and without a network.
 
@@ -45,6 +49,7 @@ def write_live_page(
     Args:
         shown: the curve, as `remat_explorer.sweep` gives it; of a solution, it and the schedule that keeps everything.
         path: where to write it; what is there is replaced.
+        measurement: a `remat_explorer.runtime.Measurement` of one of these schedules, which is shown with it.
         on_progress: called with how many points of the curve are written, and how many there are.
 
     Returns:
@@ -58,7 +63,7 @@ def write_live_page(
     frontier = joined(shown.graph, None, [keep_all, shown]) if isinstance(shown, Solution) else shown
     if not frontier.points:
         frontier = joined(frontier.graph, frontier, [keep_all])
-    recording = Recording(frontier, minimum_budget(frontier.graph), keep_all.peak)
+    recording = Recording(frontier, minimum_budget(frontier.graph), keep_all.peak, measurement=measurement)
     documents = {"overview": recording.overview()}
     count = len(recording.shown)
     for i, point in enumerate(recording.points()):
@@ -99,6 +104,7 @@ def page_script() -> str:
         "model": ModelGraph._esm,
         "panel": _read("panels/clickable.js"),
         "band": _read("plots/plots_page.js"),
+        "run": _read("plots/measured_run.js"),
     }
     rooms = []
     for name, source in modules.items():

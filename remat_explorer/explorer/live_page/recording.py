@@ -20,6 +20,8 @@ from remat_explorer.explorer.plots.plots_legend import legend_html
 from remat_explorer.explorer.plots.plots_scene import FIXED, HITS, PlotsScene
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.best_known import describe_known
+from remat_explorer.explorer.work.pacing import moments, pace, pace_text
+from remat_explorer.explorer.work.proof import proof
 from remat_explorer.figures.memory.timeline_traces import PLACES
 from remat_explorer.figures.palette import DARK, LIGHT, Theme
 from remat_explorer.figures.tradeoffs.tradeoff_points import points_of
@@ -43,6 +45,7 @@ class Recording:
         smallest: between which budgets its graph starts to be feasible.
         keep_all: peak of the schedule that keeps everything, bytes.
         title: the model's name.
+        measurement: a `remat_explorer.runtime.Measurement` of one of the curve's schedules, or None.
 
     >>> from remat_explorer.instances import linear
     >>> from remat_explorer.solvers import minimum_budget, solve
@@ -52,11 +55,19 @@ class Recording:
     ([4, 5, 6], 2)
     """
 
-    def __init__(self, frontier: Frontier, smallest: MinimumBudget, keep_all: int, title: str = "") -> None:
+    def __init__(
+        self,
+        frontier: Frontier,
+        smallest: MinimumBudget,
+        keep_all: int,
+        title: str = "",
+        measurement: Any = None,
+    ) -> None:
         self.frontier, self.shown, self.scheduled = frontier, frontier.nondominated(), frontier.scheduled()
         self.graph, self.title = frontier.graph, title or frontier.graph.name
         self._state = State(model=self.title, graph=self.graph, smallest=smallest, frontier=frontier)
         self._state.checkpoint_all_peak = keep_all
+        self._measurement = measurement
         self._highest = slider_range(self._state)["high"]
 
     def overview(self) -> dict[str, Any]:
@@ -88,9 +99,22 @@ class Recording:
             "places": {"schedule": OF_SCHEDULE, "reason": OF_REASON},
             "chunk": CHUNK,
             "lines": BUDGET_LINES,
+            "run": self._run(),
             "timeline": PLACES,
             "points": {name: [p.peak for p in points_of(self.frontier, name)] for name in self.frontier.strategies},
         }
+
+    def _is_measured(self, schedule: Schedule) -> bool:
+        return self._measurement is not None and Plan.of(schedule).statements == self._measurement.plan.statements
+
+    def _run(self) -> dict[str, Any] | None:
+        """What was measured: the point of the curve, what is proven, and the pace at which its line is drawn."""
+        for point, (schedule, peak) in enumerate(self.scheduled):
+            if self._is_measured(schedule):
+                found = self._measurement
+                said = {"proof": proof(found), "pace": pace_text(found)}
+                return {"point": point, "peak": peak, **said, "moments": moments(found), "duration": pace(found)}
+        return None
 
     def _unknown(self) -> str:
         """What is said of a budget below the curve."""
@@ -157,6 +181,7 @@ class Recording:
         with state.at_once():
             state.theme, state.budget = theme, int(self._highest)
             state.schedule, state.solution = schedule, point
+            state.measurement = self._measurement if self._is_measured(schedule) else None
         traces, layout = scene.compose(state)
         units = {axis: state.budget / traces[line][axis][0] for axis, line in BUDGET_LINES.items()}
         return plain({"data": traces, "layout": {**layout, "meta": 0}}), units

@@ -50,6 +50,8 @@ CONTROLS: dict[str, str] = {
     "Budget": 'Bytes, "1.5 GiB", or "60%" of the checkpoint-all peak; the marks can be clicked.',
     "Solve, Cancel, Execute": "Find a schedule; stop with the best one found; run it and measure.",
     "Stage": "Moves through the stages; in the matrices, the arrow keys move stage and value.",
+    "Model, tanks": "What is in memory at each computation, under the budget, beside keeping everything; its slider, "
+    "comma and full stop go computation by computation, and Space plays.",
 }
 
 
