@@ -23,6 +23,7 @@ from remat_explorer.explorer.panels.case_view import CaseView
 from remat_explorer.explorer.panels.panels import Panels
 from remat_explorer.explorer.plots.measured_run import MeasuredRunView
 from remat_explorer.explorer.plots.plots_view import PlotsView
+from remat_explorer.explorer.presenter.presenter_view import PresenterView
 from remat_explorer.explorer.standing import Standing
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.driver import Driver
@@ -128,7 +129,8 @@ class Explorer(Driver, w.VBox):
         )
         Driver.__init__(self, state, sources, budget)
         self._export, self._standing = ExportView(state, self._background), Standing(state)
-        said = w.HBox([status, self._export.widget]).add_class("remat-said")
+        self._presenter = PresenterView(state, self.present)
+        said = w.HBox([status, self._presenter.widget, self._export.widget]).add_class("remat-said")
         tour = TourView(state, self._tour).widget
         style = w.HTML(f"<style>{STYLE.read_text()}</style>", layout=w.Layout(display="none"))
         below = w.HBox([plots, panels], layout=w.Layout(width="100%", flex_flow="row wrap"))

@@ -90,6 +90,7 @@ async function begin() {
   const panel = modelWith({ html: "", label: "The selected value, in words" }, ({ value, stage }) => select(stage, value));
   const bar = modelWith({ stage: 0, stages: 1, playing: false, sentence: "" });
   const run = modelWith({ drawings: 0, moments: [], duration: 0, ...overview.run });
+  const presenter = modelWith({ scene: -1, count: overview.scenes.length, caption: "" }, () => presenter.set("scene", 0));
   const stages = () => (here.point < 0 ? 1 : overview.matrices.frames[here.point][1]);
 
   function select(stage, value) {
@@ -199,7 +200,8 @@ async function begin() {
   }
 
   function retheme() {
-    document.body.className = `remat-explorer ${theme()}`;
+    document.body.classList.add("remat-explorer");
+    document.body.classList.toggle("dark", theme() === "dark");
     for (const model of [matrices, graph]) model.set("theme", theme());
     show();
   }
@@ -210,6 +212,24 @@ async function begin() {
     at("proof").querySelector("b").textContent = overview.run.proof;
     at("draw").title = `Draws the measured line over the prediction, ${overview.run.pace}`;
     if (here.point === overview.run.point) run.set("drawings", 1);
+  }
+
+  // A scene of the presentation; what it does not name stays.
+  function enter() {
+    const scene = overview.scenes[presenter.get("scene")];
+    presenter.set("caption", scene?.caption ?? "");
+    play(false);
+    if (!scene) return;
+    if (scene.budget !== null) setBudget(scene.budget);
+    if (scene.picture !== null && scene.picture !== "case") showPicture(scene.picture);
+    select(scene.stage, scene.value);
+    if (scene.draw) drawRun();
+    if (scene.play) play(true);
+  }
+
+  function drawRun() {
+    if (here.point !== overview.run.point) setBudget(overview.run.peak);
+    run.set("drawings", run.get("drawings") + 1);
   }
 
   function showPicture(name) {
@@ -235,15 +255,13 @@ async function begin() {
     await navigator.clipboard.writeText(location.href);
     at("copy").textContent = "Copied";
   });
-  at("draw").addEventListener("click", () => {
-    if (here.point !== overview.run.point) setBudget(overview.run.peak);
-    run.set("drawings", run.get("drawings") + 1);
-  });
+  at("draw").addEventListener("click", drawRun);
+  presenter.on("change:scene", enter);
   darkness.addEventListener("change", retheme);
   addEventListener("hashchange", lookThere);
 
   retheme();
-  const modules = { budget: slider, bar, matrices, model: graph, panel, band, run };
+  const modules = { budget: slider, bar, matrices, model: graph, panel, band, run, presenter };
   for (const [name, model] of Object.entries(modules)) MODULES[name].render({ model, el: at(name === "run" ? "proof" : name) });
   lookThere();
   if (overview.run) showProof();

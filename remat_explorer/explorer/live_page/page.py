@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from remat_explorer.explorer.controls.budget_view import BudgetSlider
 from remat_explorer.explorer.live_page.recording import Recording
 from remat_explorer.explorer.matrices.matrices import Matrices
 from remat_explorer.explorer.model_graph.model_view import ModelGraph
+from remat_explorer.explorer.state.scenes import Scene
 from remat_explorer.report.html import packed, whole_page
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import Frontier, minimum_budget, solve
@@ -30,6 +31,7 @@ STYLES = (
     "model_graph/model_graph.css",
     "model_graph/step.css",
     "panels/panels.css",
+    "presenter/presenter.css",
     "live_page/live_page.css",
 )
 
@@ -39,6 +41,7 @@ def write_live_page(
     path: str | Path,
     *,
     measurement: Any = None,
+    scenes: Sequence[Scene] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Path:
     """Write one HTML file, atomically, in which a trade-off curve is explored without Python and without a network.
@@ -50,6 +53,8 @@ def write_live_page(
         shown: the curve, as `remat_explorer.sweep` gives it; of a solution, it and the schedule that keeps everything.
         path: where to write it; what is there is replaced.
         measurement: a `remat_explorer.runtime.Measurement` of one of these schedules, which is shown with it.
+        scenes: what the button Present shows; None for usual ones. Panels other than the explanation are not on the
+            page, and what a scene executes is what was measured.
         on_progress: called with how many points of the curve are written, and how many there are.
 
     Returns:
@@ -64,7 +69,8 @@ def write_live_page(
     if not frontier.points:
         frontier = joined(frontier.graph, frontier, [keep_all])
     recording = Recording(frontier, minimum_budget(frontier.graph), keep_all.peak, measurement=measurement)
-    documents = {"overview": recording.overview()}
+    overview = recording.overview()
+    documents = {"overview": overview | {"scenes": recording.scenes(scenes)}}
     count = len(recording.shown)
     for i, point in enumerate(recording.points()):
         documents[f"point-{i}"] = point
@@ -105,6 +111,7 @@ def page_script() -> str:
         "panel": _read("panels/clickable.js"),
         "band": _read("plots/plots_page.js"),
         "run": _read("plots/measured_run.js"),
+        "presenter": _read("presenter/presenter.js"),
     }
     rooms = []
     for name, source in modules.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, astuple
 from typing import Any
 
@@ -18,6 +18,7 @@ from remat_explorer.explorer.panels.explain_panel import OF_REASON, OF_SCHEDULE,
 from remat_explorer.explorer.panels.markup import colours, place
 from remat_explorer.explorer.plots.plots_legend import legend_html
 from remat_explorer.explorer.plots.plots_scene import FIXED, HITS, PlotsScene
+from remat_explorer.explorer.state.scenes import Scene, caption_of, place_of, usual_scenes
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.best_known import describe_known
 from remat_explorer.explorer.work.pacing import moments, pace, pace_text
@@ -67,6 +68,7 @@ class Recording:
         self.graph, self.title = frontier.graph, title or frontier.graph.name
         self._state = State(model=self.title, graph=self.graph, smallest=smallest, frontier=frontier)
         self._state.checkpoint_all_peak = keep_all
+        self._state.measurement = measurement
         self._measurement = measurement
         self._highest = slider_range(self._state)["high"]
 
@@ -115,6 +117,42 @@ class Recording:
                 said = {"proof": proof(found), "pace": pace_text(found)}
                 return {"point": point, "peak": peak, **said, "moments": moments(found), "duration": pace(found)}
         return None
+
+    def scenes(self, scenes: Sequence[Scene] | None = None) -> list[dict[str, Any]]:
+        """What the page shows of each scene, and says in it; None for the usual scenes.
+
+        Where a scene executes, it draws the run that was measured; without one it is left out.
+        """
+        state, said = self._state, proof(self._measurement) if self._measurement is not None else ""
+        self._show(len(self.scheduled) - 1)
+        recorded = []
+        for scene in usual_scenes(state) if scenes is None else scenes:
+            if scene.execute and self._run() is None:
+                continue
+            if scene.budget is not None:
+                state.set_budget(scene.budget)
+                fitting = [i for i, (_, peak) in enumerate(self.scheduled) if peak <= state.budget]
+                self._show(max(fitting, default=0))
+            stage, value = place_of(scene, state)
+            recorded.append(
+                {
+                    "caption": caption_of(scene, state, said),
+                    "budget": None if scene.budget is None else state.budget,
+                    "picture": scene.picture,
+                    "stage": 0 if scene.play and stage is None else stage,
+                    "value": value,
+                    "play": scene.play,
+                    "draw": scene.execute,
+                }
+            )
+        return recorded
+
+    def _show(self, point: int) -> None:
+        """Bring a point of the curve into the state, with its measurement."""
+        schedule, _ = self.scheduled[point]
+        with self._state.at_once():
+            self._state.schedule, self._state.solution = schedule, self.shown[point]
+            self._state.measurement = self._measurement if self._is_measured(schedule) else None
 
     def _unknown(self) -> str:
         """What is said of a budget below the curve."""

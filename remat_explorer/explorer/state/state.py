@@ -89,6 +89,9 @@ class State(Status):
     search = t.Unicode("", help="Words that describe the operations to be found, as in `searching.find`.")
     found: Any = t.Tuple(default_value=(), help="Operations that `search` finds, ascending.")
     speed = t.Enum((1, 2, 4), 1, help="How many times faster than usual the stages play.")
+    scenes: Any = t.Tuple(default_value=(), help="What is presented: a `scenes.Scene` after the other.")
+    scene = t.Int(-1, help="The scene on the screen, from 0; -1 where nothing is presented.")
+    caption = t.Unicode("", help="What is said of the scene.")
     hint = t.Int(0, min=0, max=3, help="Step of the guided tour: 1 budget, 2 solve, 3 execute; 0 is closed.")
 
     # What is known about the model.
@@ -236,6 +239,10 @@ class State(Status):
     @t.validate("computation")
     def _computation_inside(self, proposal: Any) -> int:
         return 0 if self.schedule is None else stepping.inside(self.schedule, proposal["value"])
+
+    @t.validate("scene")
+    def _scene_inside(self, proposal: Any) -> int:
+        return min(max(-1, proposal["value"]), len(self.scenes) - 1)
 
     @t.validate("value")
     def _value_inside(self, proposal: Any) -> int:
