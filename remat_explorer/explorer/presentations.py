@@ -110,10 +110,10 @@ def presentation(name: str, **settings: Any) -> Explorer:
     Raises:
         UnknownNameError: if there is no such presentation.
 
-    >>> presentation("vgg")  # doctest: +ELLIPSIS
+    >>> presentation("vgg")
     Traceback (most recent call last):
         ...
-    remat_explorer.errors.UnknownNameError: unknown presentation 'vgg'; ...
+    remat_explorer.errors.UnknownNameError: unknown presentation 'vgg'. Known: checkmate-figure-1, gpt2, unet
     """
     if name not in PRESENTATIONS:
         raise UnknownNameError("presentation", name, PRESENTATIONS)

@@ -68,7 +68,6 @@ class Recording:
         self.graph, self.title = frontier.graph, title or frontier.graph.name
         self._state = State(model=self.title, graph=self.graph, smallest=smallest, frontier=frontier)
         self._state.checkpoint_all_peak = keep_all
-        self._state.measurement = measurement
         self._measurement = measurement
         self._highest = slider_range(self._state)["high"]
 
@@ -124,9 +123,11 @@ class Recording:
         Where a scene executes, it draws the run that was measured; without one it is left out.
         """
         state, said = self._state, proof(self._measurement) if self._measurement is not None else ""
+        state.measurement = self._measurement
+        script = usual_scenes(state) if scenes is None else scenes
         self._show(len(self.scheduled) - 1)
         recorded = []
-        for scene in usual_scenes(state) if scenes is None else scenes:
+        for scene in script:
             if scene.execute and self._run() is None:
                 continue
             if scene.budget is not None:
