@@ -31,6 +31,10 @@ DENSENET = 'rx.Explorer("densenet161", batch=16, measured_costs=False, budget="5
 MODEL = 'explorer.state.picture = "model"'
 AGAIN = "[i for i, (_, k, _) in enumerate(runs) if k in [other for _, other, _ in runs[:i]]]"
 PEAK = "line = explorer.state.plan.timeline\nexplorer.select(stage=int(line.stage[line.peak_statement]))"
+DRAW = (  # slowly enough to be in the middle of it
+    "run = next(w for w in explorer.children if hasattr(w, 'moments'))\n"
+    "explorer.state.drawings += 1\nwith run.hold_sync():\n    run.duration = 6.0\n    run.drawings += 1"
+)
 RUNS = "runs = explorer.state.schedule.sequence"
 
 
@@ -69,6 +73,14 @@ CASES: dict[str, list[str]] = {
         'explorer.compare(other)\nexplorer.state.panel = "compare"',
     ],
     "executed": [SMALL, SOLVE, f'explorer.execute()\n{READY}\nexplorer.state.panel = "execution"'],
+    "drawing": [SMALL, SOLVE, f"explorer.execute()\n{READY}", DRAW],
+    "presented-first": [SMALL, SOLVE, "explorer.present()"],
+    "presented-recomputation": [SMALL, SOLVE, "explorer.present()\nexplorer.state.scene = 3"],
+    "presented-proof": [
+        SMALL,
+        SOLVE,
+        f"explorer.present()\nexplorer.state.scene = 1\n{READY}\nexplorer.state.scene = 5\n{READY}",
+    ],
     "implementations": [CHOICES, SOLVE, 'explorer.state.colouring = "implementation"', CONVOLUTION],
     "layers": [CHOICES, SOLVE, 'explorer.state.picture = "case"'],
     "infeasible": [SMALL, f"{READY}\nexplorer.state.budget = explorer.state.smallest.lower_bound * 9 // 10\n{SOLVE}"],
@@ -86,7 +98,8 @@ def photograph(page: Any, address: str, root: Path, case: str) -> None:
         run_cell(page, number, 300)
     if (errors := page.locator(".jp-RenderedText[data-mime-type='application/vnd.jupyter.error']")).count():
         raise RuntimeError(f"{case}: {errors.first.inner_text()}")
-    page.keyboard.press("Escape")
+    if page.locator(".remat-presenting").count() == 0:
+        page.keyboard.press("Escape")
     page.wait_for_timeout(1500)
     page.locator(".remat-explorer").evaluate("root => root.scrollIntoView({block: 'start'})")
     page.wait_for_timeout(700)
