@@ -74,7 +74,10 @@ UNET = Presentation(
         ),
         Scene("Where memory is highest: {peak}", picture="model", panel="peak", at=PEAK),
         Scene(
-            "This is not kept across the skip: it is computed again", picture="model", panel="explain", at=RECOMPUTATION
+            "This is freed, and computed again when the backward pass needs it",
+            picture="model",
+            panel="explain",
+            at=RECOMPUTATION,
         ),
         Scene("One training step, beside plain PyTorch", picture="model", panel="explain", play=True),
         Scene("Prove it: {proof}", picture="matrices", panel="execution", execute=True),
@@ -87,7 +90,12 @@ GPT2 = Presentation(
         Scene("GPT-2: twelve blocks, each of which keeps its values. Together {keep_all}", "100%", "model", at=PEAK),
         Scene("Drag to 60 %: {peak}, for {overhead} of time", "60%", "matrices", "explain", RECOMPUTATION),
         Scene("Where memory is highest: {peak}", picture="matrices", panel="peak", at=PEAK),
-        Scene("This is computed again, block by block", picture="model", panel="explain", at=RECOMPUTATION),
+        Scene(
+            "This is freed, and computed again when the backward pass needs it",
+            picture="model",
+            panel="explain",
+            at=RECOMPUTATION,
+        ),
         Scene(
             "One training step: {saved} less memory than keeping everything",
             picture="model",
