@@ -26,18 +26,40 @@ SOLVE = f"explorer.solve()\n{READY}\nexplorer.select(stage=explorer.state.schedu
 SMALL = 'rx.Explorer("residual_net", batch=16, budget="62%")'
 CHOICES = 'rx.Explorer("residual_net", batch=16, budget="55%", implementations="all")'
 CONVOLUTION = 'explorer.select(operation="blocks.1.convolution2 gradient of weight")\nexplorer.state.panel = "ways"'
+UNET = 'rx.Explorer("unet", batch=8, measured_costs=False, budget="66%")'
+DENSENET = 'rx.Explorer("densenet161", batch=16, measured_costs=False, budget="55%", time_limit=20)'
+MODEL = 'explorer.state.picture = "model"'
+AGAIN = "[i for i, (_, k, _) in enumerate(runs) if k in [other for _, other, _ in runs[:i]]]"
+PEAK = "line = explorer.state.plan.timeline\nexplorer.select(stage=int(line.stage[line.peak_statement]))"
+DRAW = (  # slowly enough to be in the middle of it
+    "run = next(w for w in explorer.children if hasattr(w, 'moments'))\n"
+    "explorer.state.drawings += 1\nwith run.hold_sync():\n    run.duration = 6.0\n    run.drawings += 1"
+)
+RUNS = "runs = explorer.state.schedule.sequence"
+
+
+def at_share(share: float) -> str:
+    """A cell that brings the step to a share of its computations."""
+    return f"{RUNS}\nexplorer.state.computation = int({share} * len(runs))"
+
+
 CASES: dict[str, list[str]] = {
     "first": ["rx.Explorer()"],
     "mlp": ['rx.Explorer("mlp", budget="80%")', SOLVE],
     "vgg16": ['rx.Explorer("vgg16", batch=32, image=224, measured_costs=False, budget="75%")', SOLVE],
-    "densenet161": ['rx.Explorer("densenet161", batch=16, measured_costs=False, budget="55%", time_limit=20)', SOLVE],
+    "densenet161": [DENSENET, SOLVE],
     "model": [
-        'rx.Explorer("unet", batch=8, measured_costs=False, budget="66%")',
+        UNET,
         SOLVE,
-        'explorer.state.picture = "model"',
+        MODEL,
     ],
+    "step-forward": [UNET, SOLVE, MODEL, at_share(0.2)],
+    "step-full": [UNET, SOLVE, MODEL, PEAK],
+    "step-again": [UNET, SOLVE, MODEL, f"{RUNS}\nexplorer.state.computation = {AGAIN}[0]"],
+    "step-playing": [UNET, SOLVE, MODEL, at_share(0.6) + "\nexplorer.play()"],
+    "step-large": [DENSENET, SOLVE, MODEL, at_share(0.7)],
     "zoomed": [
-        'rx.Explorer("densenet161", batch=16, measured_costs=False, budget="55%", time_limit=20)',
+        DENSENET,
         SOLVE,
         'explorer.select(stage=1075)\nexplorer.state.zoom = (1040, 1110, 20, 90)\nexplorer.state.search = "conv2d"',
     ],
@@ -58,6 +80,14 @@ CASES: dict[str, list[str]] = {
         'explorer.compare(other)\nexplorer.state.panel = "compare"',
     ],
     "executed": [SMALL, SOLVE, f'explorer.execute()\n{READY}\nexplorer.state.panel = "execution"'],
+    "drawing": [SMALL, SOLVE, f"explorer.execute()\n{READY}", DRAW],
+    "presented-first": [SMALL, SOLVE, "explorer.present()"],
+    "presented-recomputation": [SMALL, SOLVE, "explorer.present()\nexplorer.state.scene = 3"],
+    "presented-proof": [
+        SMALL,
+        SOLVE,
+        f"explorer.present()\nexplorer.state.scene = 1\n{READY}\nexplorer.state.scene = 5\n{READY}",
+    ],
     "implementations": [CHOICES, SOLVE, 'explorer.state.colouring = "implementation"', CONVOLUTION],
     "layers": [CHOICES, SOLVE, 'explorer.state.picture = "case"'],
     "infeasible": [SMALL, f"{READY}\nexplorer.state.budget = explorer.state.smallest.lower_bound * 9 // 10\n{SOLVE}"],
@@ -75,7 +105,8 @@ def photograph(page: Any, address: str, root: Path, case: str) -> None:
         run_cell(page, number, 300)
     if (errors := page.locator(".jp-RenderedText[data-mime-type='application/vnd.jupyter.error']")).count():
         raise RuntimeError(f"{case}: {errors.first.inner_text()}")
-    page.keyboard.press("Escape")
+    if page.locator(".remat-presenting").count() == 0:
+        page.keyboard.press("Escape")
     page.wait_for_timeout(1500)
     page.locator(".remat-explorer").evaluate("root => root.scrollIntoView({block: 'start'})")
     page.wait_for_timeout(700)

@@ -135,7 +135,7 @@ class Solution:
         """Write the solution file atomically."""
         return write_json(path, self.to_document())
 
-    def page(self, *, source: bool = True) -> Any:
+    def page(self, *, measurement: Any = None, source: bool = True) -> Any:
         """A page in which the schedule can be explored without Python, beside keeping everything.
 
         Shown in a notebook, it stays there for readers without a kernel; `save_page` writes it into a file.
@@ -143,22 +143,23 @@ class Solution:
         `Frontier.page` does the same for a whole trade-off curve.
 
         Args:
+            measurement: what `remat_explorer.measure` gave for this solution, to be shown with it, or None.
             source: whether it has the lines of code that operations come from, and those around them.
         """
         page = importlib.import_module("remat_explorer.explorer.live_page")  # faces are loaded when one asks for them
-        return page.live_page(self, permissions=Permissions() if source else None)
+        return page.live_page(self, permissions=Permissions() if source else None, measurement=measurement)
 
-    def save_page(self, path: str | Path, *, source: bool = True) -> Path:
+    def save_page(self, path: str | Path, measurement: Any = None, *, source: bool = True) -> Path:
         """Write `page` into one HTML file.
 
         Args:
             path: where to write it; what is there is replaced.
-            source: as for `page`.
+            measurement, source: as for `page`.
 
         Raises:
             FileError: if the file cannot be written.
         """
-        return self.page(source=source).save(path)
+        return self.page(measurement=measurement, source=source).save(path)
 
     @staticmethod
     def load(path: str | Path, graph: Graph) -> Solution:

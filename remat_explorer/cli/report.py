@@ -44,7 +44,7 @@ def report(options: argparse.Namespace) -> int:
         if options.sweep:
             frontier = _swept(options, graph)
     if options.interactive:
-        path = _write_page(options, solution, frontier)
+        path = _write_page(options, solution, frontier, measured)
     else:
         path = rx.report(
             solution,
@@ -105,7 +105,9 @@ def _swept(options: argparse.Namespace, graph: Graph) -> Frontier:
     return run.frontier()
 
 
-def _write_page(options: argparse.Namespace, solution: rx.Solution, frontier: Frontier | None) -> Path:
+def _write_page(
+    options: argparse.Namespace, solution: rx.Solution, frontier: Frontier | None, measured: Measurement | None
+) -> Path:
     """The live page of the curve with the solution on it, or of the solution alone."""
     from remat_explorer.explorer.live_page import live_page
     from remat_explorer.report.contents import ReportContents
@@ -113,7 +115,7 @@ def _write_page(options: argparse.Namespace, solution: rx.Solution, frontier: Fr
     curve = ReportContents(solution, frontier=frontier).curve or solution
     shows = None if options.no_source else Permissions()
     told = _counting(options, "writing the page: part")
-    path = live_page(curve, permissions=shows, on_progress=told).save(options.output)
+    path = live_page(curve, permissions=shows, measurement=measured, on_progress=told).save(options.output)
     say(options, "")
     return path
 

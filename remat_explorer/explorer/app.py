@@ -22,7 +22,9 @@ from remat_explorer.explorer.memory_map.map_view import MemoryView
 from remat_explorer.explorer.model_graph.model_view import ModelView
 from remat_explorer.explorer.panels.case_view import CaseView
 from remat_explorer.explorer.panels.panels import Panels
+from remat_explorer.explorer.plots.measured_run import MeasuredRunView
 from remat_explorer.explorer.plots.plots_view import PlotsView
+from remat_explorer.explorer.presenter.presenter_view import PresenterView
 from remat_explorer.explorer.standing import Standing
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.driver import Driver
@@ -111,6 +113,7 @@ class Explorer(Driver, w.VBox):
         matrices = MatrixView(state)  # hears first: where the cursor is has to be seen at once
         budget_view = BudgetView(state, self.preview)
         self._link = w.jsdlink((budget_view.slider, "dragged"), (matrices.widget, "dragged"))  # by the page alone
+        run = MeasuredRunView(state)  # before the plots: they would show a new measurement as a whole at first
         self._views = (
             Controls(state, self, sources, [budget_view.widget]),
             budget_view,
@@ -129,13 +132,15 @@ class Explorer(Driver, w.VBox):
         )
         Driver.__init__(self, state, sources, budget)
         self._export, self._standing = ExportView(state, self._background), Standing(state)
-        said = w.HBox([status, self._export.widget]).add_class("remat-said")
+        self._presenter = PresenterView(state, self.present)
+        said = w.HBox([status, self._presenter.widget, self._export.widget]).add_class("remat-said")
         tour = TourView(state, self._tour).widget
         style = w.HTML(f"<style>{STYLE.read_text()}</style>", layout=w.Layout(display="none"))
         below = w.HBox([plots, panels]).add_class("remat-below")
         rows = [
             style,
             ExplorerPage(state),
+            run.widget,
             controls,
             tour,
             said,

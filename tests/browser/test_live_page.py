@@ -9,7 +9,9 @@ import pytest
 from axe_playwright_python.base import AXE_FILE_PATH
 
 import remat_explorer as rx
+from remat_explorer.explorer.state.state import State
 from tests.browser.test_accessibility import VIOLATIONS
+from tests.explorer.panel_tools import measurement
 from tests.hostile_names import hostile
 
 pytestmark = pytest.mark.browser
@@ -192,6 +194,24 @@ def test_names_the_timeline_and_the_curve_select(saved: Path, page: Any) -> None
     page.mouse.move(middle[0] - 2, middle[1], steps=3)
     page.mouse.click(*middle)
     page.wait_for_selector('#budget-said:not(:has-text("4 B"))')
+
+
+def test_what_was_measured_is_said_and_draws_itself_where_it_is_on_the_screen(page: Any, tmp_path: Path) -> None:
+    solution = rx.solve(rx.linear(8), 4)
+    found = measurement(State(graph=solution.graph, schedule=solution.schedule))
+    run = "() => document.querySelector('#figure').dataset.run"
+    open_page(page, solution.save_page(tmp_path / "page.html", measurement=found), "#budget=4")
+    page.wait_for_function(f"{run} === 'drawing'", timeout=10_000)
+    page.wait_for_function(f"{run} === 'drawn'", timeout=10_000)
+    assert "4 B predicted, 4 B measured; gradients equal bit for bit" in page.inner_text("#proof")
+    page.evaluate("location.hash = '#budget=10&stage=2&value=0'")  # another point
+    assert shown(page, 1, 2, 0)
+    page.click("#draw")
+    page.wait_for_function(f"{run} === 'drawing'", timeout=10_000)
+    assert "4 B · 40.0 %" in page.inner_text("#budget-said")
+    assert page.failures == []
+    open_page(page, solution.save_page(tmp_path / "page.html"))
+    assert not page.is_visible("#proof")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -44,6 +44,7 @@ def measurement(state: State, more: int = 0, compared: Comparison = EQUAL) -> An
         plan=plan,
         during=during,
         after=np.asarray(plan.timeline.after),
+        statement_seconds=np.full(len(during), 0.05 / len(during)),
         peak=int(during.max()),
         predicted_peak=plan.peak,
         resident_bytes=0,

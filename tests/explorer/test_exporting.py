@@ -13,7 +13,9 @@ from torch import nn
 import remat_explorer as rx
 from remat_explorer.errors import RematError, UnknownNameError
 from remat_explorer.explorer.export.exporting import EXPORTS, free_path, origin
+from remat_explorer.explorer.work.proof import proof
 from remat_explorer.solvers import Frontier
+from tests.explorer.test_live_page import opened
 
 QUIET: dict[str, Any] = {"improve": False, "sweep": False}  # what is exported is what was asked for
 
@@ -51,6 +53,16 @@ def executed() -> Any:
 def reasons(explorer: Any) -> dict[str, str]:
     """What the menu says is missing, by kind."""
     return {kind: missing for kind, _, missing in explorer._export.widget.entries}
+
+
+def test_the_live_page_has_what_was_measured(executed: Any, tmp_path: Path) -> None:
+    executed.state.frontier = Frontier(executed.state.graph, ())  # a curve that does not have the schedule yet
+    executed.export("page", tmp_path / "page.html")
+    assert executed.wait(120)
+    run = opened(tmp_path / "page.html")["overview"]["run"]
+    assert run["proof"] == proof(executed.measurement)
+    assert run["peak"] == executed.solution.peak
+    executed.state.frontier = None
 
 
 def test_graph_and_solution_load_back(chain: Any) -> None:

@@ -28,8 +28,11 @@ from remat_explorer.explorer.panels.explain_panel import (
     value_template,
 )
 from remat_explorer.explorer.panels.markup import filled
+from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.work.proof import proof
 from remat_explorer.quantities import format_overhead
 from remat_explorer.solvers import minimum_budget
+from tests.explorer.panel_tools import measurement
 from tests.figures.choices import chain_with_choices
 from tests.project.shell import run
 
@@ -147,6 +150,23 @@ def test_a_page_as_the_output_of_a_cell_is_a_frame_that_is_nothing_but_the_page(
 def test_where_nothing_fits_the_page_shows_what_keeps_everything(tmp_path: Path) -> None:
     path = rx.solve(rx.linear(8), 2).save_page(tmp_path / "page.html")
     assert [peak for peak, *_ in opened(path)["overview"]["matrices"]["frames"]] == [10]
+
+
+def test_a_measured_schedule_brings_its_measurement_and_no_other_point_has_one(
+    frontier: rx.Frontier, recording: Recording
+) -> None:
+    shown = frontier.points[1]
+    state = State(graph=shown.graph, schedule=shown.schedule)
+    found = measurement(state)
+    measured = Recording(frontier, minimum_budget(frontier.graph), 10, measurement=found)
+    run = measured.overview()["run"]
+    assert (run["point"], run["peak"], run["proof"]) == (1, 4, proof(found))
+    lines = [
+        next(trace for trace in point["figure"]["data"] if trace["name"] == "measured") for point in measured.points()
+    ]
+    assert [line["visible"] for line in lines] == [False, True, False, False]
+    assert max(lines[1]["y"]) == 4
+    assert recording.overview()["run"] is None
 
 
 def test_a_folder_that_is_not_there_is_said(frontier: rx.Frontier, tmp_path: Path) -> None:

@@ -90,11 +90,12 @@ def test_the_picture_tells_names_costs_and_reads_and_has_a_box_for_each_operatio
     graph = Graph.load(str(data / "captured" / "unet.json"))
     picture, boxes = picture_of(graph)
     assert len(np.frombuffer(boxes, "<f4")) == 4 * graph.n
-    for k, (name, phase, _, share, _, reads, writes) in enumerate(picture["operations"]):
+    for k, (name, phase, _, share, workspace, reads, writes, workspaces) in enumerate(picture["operations"]):
         assert (name, phase) == (graph.operations[k].name, graph.operations[k].phase)
         assert 0 <= share <= 1
         assert set(reads) == set(graph.inputs(k))
         assert writes == list(graph.outputs(k))
+        assert workspaces[0] == workspace == graph.operations[k].default.workspace
 
 
 def test_moving_the_stage_of_a_large_graph_costs_little_python(data: Path) -> None:

@@ -25,6 +25,7 @@ class Scrubber:
     """Keeps switch, player, slider and search together with the state.
 
     The browser is the clock of the player (a hidden `Play`), so that stages never come faster than they can be drawn.
+    The model's picture has a clock of its own, which goes by computations.
     """
 
     def __init__(self, state: State) -> None:
@@ -52,11 +53,11 @@ class Scrubber:
         self.widget.add_class("remat-scrubber")
         for name, field in (("stage", self.slider), ("speed", self.speed), ("picture", self.picture)):
             self._bind(name, field)
-        self.clock.observe(lambda change: setattr(state, "playing", change["new"]), "playing")
+        self.clock.observe(self._ended, "playing")
         state.observe(self._resize, "schedule")
         state.observe(self._take_along, "stage")
         state.observe(self._move, ["stage", "schedule"])
-        state.observe(self._show_player, ["playing", "speed", "schedule"])
+        state.observe(self._show_player, ["playing", "speed", "schedule", "picture"])
         self._resize()
         self._move()
         self._show_player()
@@ -66,6 +67,10 @@ class Scrubber:
         field.observe(lambda change: setattr(self._state, name, change["new"]), "value")
         if name != "stage":
             self._state.observe(lambda change: setattr(field, "value", change["new"]), name)
+
+    def _ended(self, change: Any) -> None:
+        if change["new"] or self._state.picture != "model":
+            self._state.playing = change["new"]
 
     def _step(self, by: int) -> None:
         self._state.stage += by  # the state keeps it inside
@@ -97,7 +102,7 @@ class Scrubber:
         if state.playing and not self.clock.playing and state.stage == self.slider.max:
             state.stage = 0  # played to the end before: from the beginning
         self.clock.interval = INTERVAL // state.speed
-        self.clock.playing = state.playing
+        self.clock.playing = state.playing and state.picture != "model"
         self.play.icon = "pause" if state.playing else "play"
         doing = "Stop here" if state.playing else "Play the stages one after the other, up to the last"
         self.play.tooltip = f"{doing} (Space in the matrices)"

@@ -39,6 +39,8 @@ function modelWith(traits, heard = () => {}) {
   };
 }
 
+const wholeNumbers = (numbers) => new DataView(Int32Array.from(numbers).buffer);
+
 // Traits as they are in the page: {bytes: base64} stands for bytes.
 function withBytes(entry) {
   if (Array.isArray(entry)) return entry.map(withBytes);
@@ -84,13 +86,16 @@ async function begin() {
   const look = { stage: 0, value: 0, theme: theme() };
   const empty = Object.fromEntries([...PARTS, "compared_computed", "compared_kept"].map((name) => [name, NOTHING]));
   const matrices = modelWith({ ...overview.matrices, ...empty, ...look, rows: 0, zoom: [], budget: 0, dragged: 0, playing: false });
-  const graph = modelWith({ ...overview.model, ...look, R: NOTHING, S: NOTHING, stages: 0 });
+  const step = { steps: NOTHING, plain: wholeNumbers(overview.plain), computation: 0, budget: 0, playing: false, speed: 1 };
+  const graph = modelWith({ ...overview.model, ...look, ...step, R: NOTHING, S: NOTHING, stages: 0 });
   const map = { columns: {}, lines: {}, arena: {}, map_colours: "kind", moment: null, zoom: [], budget: 0, playing: false };
   const memory = modelWith({ ...overview.memory, ...look, ...map });
   const slider = modelWith({ ...range, value: 0, moving: 0, answered: 0, dragged: 0 });
   const band = modelWith({ start: 0, end: 0, colour: "", revision: 0 }, clicked);
   const panel = modelWith({ html: "", label: "The selected value, in words" }, ({ value, stage }) => select(stage, value));
   const bar = modelWith({ stage: 0, stages: 1, playing: false, sentence: "" });
+  const run = modelWith({ drawings: 0, moments: [], duration: 0, ...overview.run });
+  const presenter = modelWith({ scene: -1, count: overview.scenes.length, caption: "" }, () => presenter.set("scene", 0));
   const stages = () => (here.point < 0 ? 1 : overview.matrices.frames[here.point][1]);
 
   function select(stage, value) {
@@ -113,7 +118,7 @@ async function begin() {
     here.point = step ? step[1] : Math.max(here.point, 0); // where nothing fits, the picture stays
     bar.set("stages", stages());
     slider.set("value", here.budget);
-    for (const model of [matrices, memory]) model.set("budget", here.budget);
+    for (const model of [matrices, memory, graph]) model.set("budget", here.budget);
     matrices.set("dragged", Math.max(here.budget, overview.matrices.frames[here.point][0]));
     clearTimeout(settling);
     settling = setTimeout(() => select(null, null), SETTLE);
@@ -128,7 +133,7 @@ async function begin() {
     const [texts, said] = chunk[value % overview.chunk];
     along = one.along;
     explain(one, texts, said[point]);
-    showBits();
+    showBits(one);
     showMap();
     await drawFigure(one);
     if (isLate()) return;
@@ -147,10 +152,11 @@ async function begin() {
     bar.set("sentence", one.stages[here.stage].sentence);
   }
 
-  async function showBits() {
+  async function showBits(one) {
     const point = here.point;
     if (at("model").hidden || bits === point) return;
     bits = point;
+    graph.set("steps", wholeNumbers(one.steps));
     const frame = await unpackFrame(overview.matrices.frames[point]);
     if (bits !== point) return;
     graph.set("stages", frame.rows);
@@ -187,9 +193,9 @@ async function begin() {
   function play(on) {
     clearInterval(clock);
     here.playing = on;
-    for (const model of [matrices, memory, bar]) model.set("playing", on);
-    if (!on) return;
-    if (here.stage === stages() - 1) select(0, null);
+    if (on && here.stage === stages() - 1) select(0, null);
+    for (const model of [matrices, memory, graph, bar]) model.set("playing", on);
+    if (!on || !at("model").hidden) return; // the model's picture has a clock of its own
     clock = setInterval(() => {
       select(here.stage + 1, along[here.stage + 1]);
       if (here.stage === stages() - 1) play(false);
@@ -210,9 +216,36 @@ async function begin() {
   }
 
   function retheme() {
-    document.body.className = `remat-explorer ${theme()}`;
+    document.body.classList.add("remat-explorer");
+    document.body.classList.toggle("dark", theme() === "dark");
     for (const model of [matrices, memory, graph]) model.set("theme", theme());
     show();
+  }
+
+  // What was measured, and its line, which draws itself where it is on the screen.
+  function showProof() {
+    at("proof").hidden = false;
+    at("proof").querySelector("b").textContent = overview.run.proof;
+    at("draw").title = `Draws the measured line over the prediction, ${overview.run.pace}`;
+    if (here.point === overview.run.point) run.set("drawings", 1);
+  }
+
+  // A scene of the presentation; what it does not name stays.
+  function enter() {
+    const scene = overview.scenes[presenter.get("scene")];
+    presenter.set("caption", scene?.caption ?? "");
+    play(false);
+    if (!scene) return;
+    if (scene.budget !== null) setBudget(scene.budget);
+    if (scene.picture !== null && scene.picture !== "case") showPicture(scene.picture);
+    select(scene.stage, scene.value);
+    if (scene.draw) drawRun();
+    if (scene.play) play(true);
+  }
+
+  function drawRun() {
+    if (here.point !== overview.run.point) setBudget(overview.run.peak);
+    run.set("drawings", run.get("drawings") + 1);
   }
 
   function showPicture(name) {
@@ -220,8 +253,8 @@ async function begin() {
       at(other).hidden = other !== name;
       at(`show-${other}`).setAttribute("aria-pressed", String(other === name));
     }
-    showBits();
-    showMap();
+    play(false);
+    show();
   }
 
   slider.on("change:dragged", () => slider.get("dragged") && setBudget(slider.get("dragged")));
@@ -241,13 +274,16 @@ async function begin() {
     await navigator.clipboard.writeText(location.href);
     at("copy").textContent = "Copied";
   });
+  at("draw").addEventListener("click", drawRun);
+  presenter.on("change:scene", enter);
   darkness.addEventListener("change", retheme);
   addEventListener("hashchange", lookThere);
 
   retheme();
-  const modules = { budget: slider, bar, matrices, memory, model: graph, panel, band };
-  for (const [name, model] of Object.entries(modules)) MODULES[name].render({ model, el: at(name) });
+  const modules = { budget: slider, bar, matrices, memory, model: graph, panel, band, run, presenter };
+  for (const [name, model] of Object.entries(modules)) MODULES[name].render({ model, el: at(name === "run" ? "proof" : name) });
   lookThere();
+  if (overview.run) showProof();
   showPicture("matrices");
   new ResizeObserver(() => show()).observe(at("figure"));
   await plotly;

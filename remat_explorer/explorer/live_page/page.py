@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from html import escape
 from itertools import chain
 from pathlib import Path
@@ -16,6 +16,7 @@ from remat_explorer.explorer.live_page.recording import Recording
 from remat_explorer.explorer.matrices.matrices import Matrices
 from remat_explorer.explorer.memory_map.map_view import MemoryMap
 from remat_explorer.explorer.model_graph.model_view import ModelGraph
+from remat_explorer.explorer.state.scenes import Scene
 from remat_explorer.permissions import Permissions
 from remat_explorer.quantities import format_bytes
 from remat_explorer.report.html import packed, whole_page
@@ -34,7 +35,9 @@ STYLES = (
     "matrices/matrix.css",
     "memory_map/map.css",
     "model_graph/model_graph.css",
+    "model_graph/step.css",
     "panels/panels.css",
+    "presenter/presenter.css",
     "live_page/live_page.css",
 )
 
@@ -73,6 +76,8 @@ def live_page(
     shown: Frontier | Solution,
     *,
     permissions: Permissions | None = None,
+    measurement: Any = None,
+    scenes: Sequence[Scene] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> LivePage:
     """A page in which a trade-off curve is explored without Python and without a network.
@@ -83,6 +88,9 @@ def live_page(
     Args:
         shown: the curve, as `remat_explorer.sweep` gives it; of a solution, it and the schedule that keeps everything.
         permissions: of whose files the lines that the model was captured from are in the page; None for none.
+        measurement: a `remat_explorer.runtime.Measurement` of one of these schedules, which is shown with it.
+        scenes: what the button Present shows; None for usual ones. Panels other than the explanation are not on the
+            page, and what a scene executes is what was measured.
         on_progress: called with how many of its parts are there, and how many there will be.
     """
     keep_all = solve(shown.graph, "100%", "checkpoint-all")
@@ -90,8 +98,9 @@ def live_page(
     frontier = joined(shown.graph, None, [keep_all, shown]) if isinstance(shown, Solution) else shown
     if not frontier.points:
         frontier = joined(frontier.graph, frontier, [keep_all])
-    recording = Recording(frontier, minimum_budget(frontier.graph), keep_all.peak, permissions=permissions)
-    documents: dict[str, Any] = {"overview": recording.overview()}
+    smallest, peak = minimum_budget(frontier.graph), keep_all.peak
+    recording = Recording(frontier, smallest, peak, permissions=permissions, measurement=measurement)
+    documents: dict[str, Any] = {"overview": recording.overview() | {"scenes": recording.scenes(scenes)}}
     total = 2 * len(recording.shown) + recording.chunks
     parts = chain(
         ((f"point-{i}", point) for i, point in enumerate(recording.points())),
@@ -136,6 +145,8 @@ def page_script() -> str:
         "model": ModelGraph._esm,
         "panel": _read("panels/clickable.js"),
         "band": _read("plots/plots_page.js"),
+        "run": _read("plots/measured_run.js"),
+        "presenter": _read("presenter/presenter.js"),
     }
     rooms = []
     for name, source in modules.items():

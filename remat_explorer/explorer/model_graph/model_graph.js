@@ -1,6 +1,6 @@
-// The model's graph on four canvases. A move of the stage or the cursor draws its own layer only; hover never asks the
+// The model's graph on five canvases, and the step beside it. A move of the stage or the cursor draws its own layer only; hover never asks the
 // kernel; a click or a key sets `value`, and the page keys `stage`.
-const LAYERS = ["ground", "stage", "lines", "cursor"];
+const LAYERS = ["ground", "stage", "lines", "cursor", "playhead"];
 
 function legendOf(palette) {
   const swatch = (colour, text) => `<span><i style="background:${colour}"></i>${text}</span>`;
@@ -13,6 +13,7 @@ function legendOf(palette) {
     `<span><i class="pale" style="background:${palette.forward}"></i>not in this stage</span>` +
     line("solid", "reads") +
     line("dashed", "read by") +
+    `<span><i class="head">▸</i>highest until now</span>` +
     `<span title="The square root of the bytes written; each rail has its own scale.">height: bytes</span>`
   );
 }
@@ -25,7 +26,9 @@ function render({ model, el }) {
   root.dataset.lmSuppressShortcuts = "true"; // JupyterLab keeps its hands off the arrow keys in here
   root.innerHTML =
     `<div class="remat-model-caption"><span><b>Model</b> <span class="what"></span></span><span class="picked"></span></div>` +
+    `<div class="remat-model-body">` +
     `<div class="remat-model-canvas">${LAYERS.map((name) => `<canvas data-layer="${name}"></canvas>`).join("")}</div>` +
+    `<div class="remat-step"></div></div><div class="remat-step-row"></div>` +
     `<div class="remat-model-legend"></div><div class="remat-model-tip"></div>`;
   el.append(root);
   const part = (name) => root.querySelector(name);
@@ -37,6 +40,8 @@ function render({ model, el }) {
   let hovered = -1;
   const palette = () => model.get("palettes")[model.get("theme")];
   const scale = () => scaleOf(data, frame.clientWidth, frame.clientHeight);
+  const [place, row] = [".remat-step", ".remat-step-row"].map(part);
+  const step = stepView({ model, root, place, row, playhead: movePlayhead, seen: () => root.isConnected });
 
   function layer(name) {
     const ratio = window.devicePixelRatio || 1;
@@ -50,8 +55,12 @@ function render({ model, el }) {
     const t = model.get("stage");
     root.dataset.stage = t;
     const context = layer("stage");
-    if (data && bits && t < bits.stages) drawStage(context, data, bits, scale(), palette(), t);
+    if (data && bits && t < bits.stages) drawStage(context, data, bits, scale(), palette(), t, step.reached);
     say();
+  }
+
+  function movePlayhead(from, to, share, computations) {
+    if (data && frame.clientWidth > 0) drawPlayhead(layer("playhead"), data, scale(), palette(), computations, from, to, share);
   }
 
   function moveCursor() {
@@ -68,7 +77,8 @@ function render({ model, el }) {
     root.setAttribute(
       "aria-label",
       `Model graph, stage ${model.get("stage")}, value ${chosen ? chosen[0] : "none"}. Left and right: the operation before ` +
-        "and after; up and down: the other rail; Page Up and Page Down: the stage.",
+        "and after; up and down: the other rail; Page Up and Page Down: the stage; comma and full stop: the computation " +
+        "before and after; Space: play.",
     );
   }
 
@@ -87,6 +97,7 @@ function render({ model, el }) {
     }
     moveStage();
     moveCursor();
+    step.redraw();
   }
 
   let waiting = false;
@@ -153,12 +164,18 @@ function render({ model, el }) {
   });
 
   const PAGES = { PageUp: -1, PageDown: 1 };
+  const STEPS = { ",": -1, ".": 1 };
   root.addEventListener("keydown", (event) => {
-    const known = event.key in PAGES || ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End"].includes(event.key);
+    const ways = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", " "];
+    const known = event.key in PAGES || event.key in STEPS || (event.target === root && ways.includes(event.key));
     if (!data || !known || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     event.stopPropagation();
-    if (event.key in PAGES) {
+    if (event.key in STEPS) step.move(STEPS[event.key]);
+    else if (event.key === " ") {
+      model.set("playing", !model.get("playing"));
+      model.save_changes();
+    } else if (event.key in PAGES) {
       model.set("stage", Math.max(0, Math.min(model.get("stages") - 1, model.get("stage") + PAGES[event.key])));
       model.save_changes();
     } else {
@@ -172,10 +189,11 @@ function render({ model, el }) {
     bits = scheduleBits(model, data);
     hovered = -1;
     tip.style.display = "none";
+    step.renew(data);
     redraw();
   };
   let renewing = false;
-  for (const name of ["picture", "boxes", "R", "S", "stages"])
+  for (const name of ["picture", "boxes", "R", "S", "stages", "steps", "plain"])
     model.on(`change:${name}`, () => {
       if (renewing) return;
       renewing = true; // after the last of the traits that one message brings
@@ -185,10 +203,11 @@ function render({ model, el }) {
       });
     });
   model.on("change:theme", redraw);
-  model.on("change:stage", moveStage);
+  for (const name of ["stage", "computation"]) model.on(`change:${name}`, moveStage);
   for (const name of ["value", "found"]) model.on(`change:${name}`, moveCursor);
   const sizes = new ResizeObserver(redraw);
   sizes.observe(root);
+  step.renew(data);
   draw();
   return () => sizes.disconnect();
 }

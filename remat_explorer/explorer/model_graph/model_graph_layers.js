@@ -93,8 +93,9 @@ function drawGround(context, data, scale, palette) {
   context.globalAlpha = 1;
 }
 
-// What runs in the stage, framed, and what was kept into it: a box is filled from its rail outwards.
-function drawStage(context, data, bits, scale, palette, t) {
+// What runs in the stage, framed, and what was kept into it: a box is filled from its rail outwards. What the step has
+// not reached yet has its frame alone.
+function drawStage(context, data, bits, scale, palette, t, reached) {
   const colours = [[], [palette.forward, palette.backward], [palette.recompute, palette.recompute]];
   for (let k = 0; k < data.operations.length; k++) {
     const kind = bits.kind(t, k);
@@ -103,7 +104,7 @@ function drawStage(context, data, bits, scale, palette, t) {
     const [x, y, width, height] = scale.box(k);
     if (kind !== IDLE) {
       context.fillStyle = colours[kind][data.rail[k]];
-      context.fillRect(x, y, width, height);
+      if (reached(k)) context.fillRect(x, y, width, height);
       if (width > 3) outline(context, scale, k, palette.ink, 0.9); // told from what is kept by more than its hue
     }
     if (kept === 0) continue;
@@ -188,4 +189,29 @@ function drawCursor(context, data, scale, palette, { value, found, hovered }) {
   for (const k of makers) outline(context, scale, k, palette.cursor, 1.5);
   for (const k of data.readers[value]) outline(context, scale, k, palette.cursor, 1.5, [4, 3]);
   outline(context, scale, chosen, palette.cursor, 3);
+}
+
+// Where the step has come to: a head beside the rail, on its way from one operation to another.
+function drawPlayhead(context, data, scale, palette, computations, from, to, share) {
+  const [a, b] = [computations[from], computations[to]].map(({ operation }) => scale.box(operation));
+  const [x, y, across, down] = a.map((part, i) => part + (b[i] - part) * share);
+  const again = computations[to].again;
+  const middle = x + across / 2;
+  context.strokeStyle = palette.ground;
+  context.lineWidth = 5;
+  context.strokeRect(x - 1, y - 1, across + 2, down + 2);
+  context.strokeStyle = again ? palette.recompute : palette.ink;
+  context.lineWidth = 2.5;
+  context.strokeRect(x - 1, y - 1, across + 2, down + 2);
+  context.fillStyle = again ? palette.recompute : palette.ink;
+  context.beginPath();
+  const [tip, way] = data.rail[computations[to].operation] ? [y + down + 2, 1] : [y - 2, -1]; // away from the names
+  context.moveTo(middle, tip);
+  context.lineTo(middle - 6, tip + way * 10);
+  context.lineTo(middle + 6, tip + way * 10);
+  context.closePath();
+  context.fill();
+  context.strokeStyle = palette.ground;
+  context.lineWidth = 1;
+  context.stroke();
 }

@@ -10,21 +10,31 @@ import anywidget
 import numpy as np
 import traitlets as t
 
+from remat_explorer.explorer.model_graph.step_plan import plain_plan, step_plan
 from remat_explorer.explorer.state.state import State
 from remat_explorer.figures.networks.snake_layout import snake_layout
 from remat_explorer.figures.networks.snake_picture import snake_picture
 from remat_explorer.figures.palette import DARK, LIGHT
 from remat_explorer.graph import Graph
+from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_seconds
 from remat_explorer.schedule import Schedule
 
 HERE = Path(__file__).parent
-SCRIPTS = ("../quantities.js", "model_graph_data.js", "model_graph_layers.js", "model_graph.js")
-FOLLOWED = ("stage", "value", "found", "theme")
+SCRIPTS = (  # in the order in which they build on one another
+    "../quantities.js",
+    *(f"step_{part}.js" for part in ("plan", "words", "tank", "player", "view")),
+    "model_graph_data.js",
+    "model_graph_layers.js",
+    "model_graph.js",
+)
+STYLES = ("model_graph.css", "step.css")
+FOLLOWED = ("stage", "computation", "value", "found", "theme", "budget", "playing", "speed")
+SELECTED = ("stage", "computation", "value", "playing")  # what the browser changes, too
 
 
 class ModelGraph(anywidget.AnyWidget):
-    """The widget: the picture of a graph, the bits of a schedule, and the cursor.
+    """The widget: the picture of a graph, the bits of a schedule, its plan, the cursor and the player.
 
     Attributes:
         picture: see `picture_of`; empty when there is no graph.
@@ -32,18 +42,28 @@ class ModelGraph(anywidget.AnyWidget):
         R: whether an operation runs in a stage, bits, most significant first, rows padded to bytes.
         S: whether a value is kept into a stage, bits in the same way.
         stages: rows of R and S.
+        steps: the plan of the schedule, as `step_plan` has it.
+        plain: the plan that keeps everything, in the same way.
+        computation: the one of the plan that the step has come to; one of the stage.
+        playing: whether the browser moves the step on, as long as it shows it.
     """
 
     _esm = "".join((HERE / name).read_text() for name in SCRIPTS)
-    _css = HERE / "model_graph.css"
+    _css = "".join((HERE / name).read_text() for name in STYLES)
     picture = t.Dict({}).tag(sync=True)
     boxes = t.Bytes(b"").tag(sync=True)
     R = t.Bytes(b"").tag(sync=True)
     S = t.Bytes(b"").tag(sync=True)
     stages = t.Int(0).tag(sync=True)
+    steps = t.Bytes(b"").tag(sync=True)
+    plain = t.Bytes(b"").tag(sync=True)
     palettes = t.Dict({"light": asdict(LIGHT), "dark": asdict(DARK)}).tag(sync=True)
     stage = t.Int(0).tag(sync=True)
     value = t.Int(0).tag(sync=True)
+    computation = t.Int(0).tag(sync=True)
+    budget = t.Float(0).tag(sync=True)
+    playing = t.Bool(False).tag(sync=True)
+    speed = t.Int(1).tag(sync=True)
     found = t.List([]).tag(sync=True)
     theme = t.Unicode("light").tag(sync=True)
 
@@ -57,7 +77,7 @@ class ModelView:
         self._drawn: tuple[Graph | None, Schedule | None] = (None, None)
         state.observe(self._show, ["picture", "graph", "schedule"])
         state.observe(self._follow, list(FOLLOWED))
-        self.widget.observe(self._select, ["stage", "value"])
+        self.widget.observe(self._select, SELECTED)
         self._show()
 
     def _show(self, change: Any = None) -> None:
@@ -70,36 +90,43 @@ class ModelView:
         with widget.hold_sync():
             if graph is not self._drawn[0]:
                 widget.picture, widget.boxes = ({}, b"") if graph is None else picture_of(graph)
+                widget.plain = b"" if graph is None else step_plan(plain_plan(graph)).tobytes()
             if schedule is not self._drawn[1]:
                 widget.stages = 0 if schedule is None else schedule.stages
                 widget.R = b"" if schedule is None else np.packbits(schedule.R > 0, axis=1).tobytes()
                 widget.S = b"" if schedule is None else np.packbits(schedule.S, axis=1).tobytes()
+                widget.steps = b"" if schedule is None else step_plan(Plan.of(schedule)).tobytes()
             self._drawn = (graph, schedule)
             self._follow()
 
     def _follow(self, change: Any = None) -> None:
         if self._state.picture != "model":
             return
-        with self.widget.hold_sync():
+        with self.widget.hold_sync(), self.widget.hold_trait_notifications():  # all are there before one is taken back
             for name in FOLLOWED:
                 value = getattr(self._state, name)
                 setattr(self.widget, name, list(value) if name == "found" else value)
 
     def _select(self, change: Any) -> None:
-        if self._state.picture == "model":
-            setattr(self._state, change["name"], change["new"])
+        """Stage and computation go together: of one alone the state would make the other."""
+        if self._state.picture != "model":
+            return
+        with self._state.at_once():
+            for name in SELECTED:
+                setattr(self._state, name, getattr(self.widget, name))
 
 
 def picture_of(graph: Graph) -> tuple[dict[str, Any], bytes]:
     """What the browser draws: numbers and names of the snake's picture, and its boxes.
 
-    ``operations`` has name, phase, cost in words, share of the highest cost, workspace and the values read and written
-    for each operation; ``values`` has name, bytes and producer for each value.
+    ``operations`` has name, phase, cost in words, share of the highest cost, workspace, the values read and written and
+    the workspace of each implementation for each operation; ``values`` has name, bytes, producer and whether it stays
+    to the end for each value.
 
     >>> from remat_explorer.instances import linear
     >>> picture, boxes = picture_of(linear(2))
     >>> picture["rows"], picture["operations"][1], len(boxes) // 16
-    (1, ['v1', 'forward', 'cost 1', 1.0, 0, [0], [1]], 5)
+    (1, ['v1', 'forward', 'cost 1', 1.0, 0, [0], [1], [0]], 5)
     """
     layout = snake_layout(graph)
     drawn = snake_picture(graph, layout)
@@ -113,6 +140,7 @@ def picture_of(graph: Graph) -> tuple[dict[str, Any], bytes]:
             node.default.workspace,
             sorted(set(node.default.inputs)),
             list(node.default.outputs),
+            [way.workspace for way in node.implementations],
         ]
         for node in graph.operations
     ]
@@ -125,7 +153,10 @@ def picture_of(graph: Graph) -> tuple[dict[str, Any], bytes]:
         "labels": [[label.left, label.right, label.row, label.line, label.text] for label in drawn.labels],
         "skips": layout.skips.tolist(),
         "operations": operations,
-        "values": [[value.name, value.bytes, producer[v]] for v, value in enumerate(graph.values)],
+        "values": [
+            [value.name, value.bytes, producer[v], bool(graph.persistent[v])] for v, value in enumerate(graph.values)
+        ],
+        "resident": graph.resident_bytes,
     }
     return picture, drawn.boxes.astype("<f4").tobytes()
 

@@ -6,13 +6,17 @@ from typing import Any
 
 from remat_explorer.allocator import AllocatorPrediction, predict_allocator
 from remat_explorer.explanations import Mention, largest_difference
-from remat_explorer.explorer.panels.markup import link, note, table, text
+from remat_explorer.explorer.panels.clickable import Click
+from remat_explorer.explorer.panels.markup import button, link, note, table, text
 from remat_explorer.explorer.panels.side_panel import SidePanel
 from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.work.pacing import pace_text
+from remat_explorer.explorer.work.proof import proof
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 
 BEFORE = "Press Execute: then measured memory, time and gradients stand here beside the prediction."
 
+DRAW = "draw"  # the action of the button that draws the measured line again
 GPU = "on a GPU"  # whatever device a graph is for
 
 
@@ -24,6 +28,12 @@ class ExecutionPanel(SidePanel):
 
     def html(self) -> str:
         return execution_html(self.state)
+
+    def clicked(self, click: Click) -> None:
+        if click.action == DRAW:
+            self.state.drawings += 1
+        else:
+            super().clicked(click)
 
     def _changed(self, change: Any) -> None:
         if change["name"] == "progress" and self.state.busy != "executing":
@@ -102,9 +112,23 @@ def card_html(measurement: Any) -> str:
         *_allocator(measurement),
         ["largest difference", _largest(measurement)],
         ["device", text(measurement.device)],
+        ["measured line", _drawn(measurement)],
         *([["not compared", text(measurement.missing)]] if measurement.missing else []),
     ]
-    return table(rows, ("", "predicted", "measured", "difference"), "card") + table(facts, kind="facts")
+    card = table(rows, ("", "predicted", "measured", "difference"), "card")
+    return f'<p class="proof">{_proven(measurement)}</p>' + card + table(facts, kind="facts")
+
+
+def _proven(measurement: Any) -> str:
+    """The line that says it all, with its verdicts in green or red."""
+    said = "; ".join(_marked(part) for part in proof(measurement).split("; "))
+    return said.replace("ABOVE", '<b class="bad">ABOVE</b>', 1)
+
+
+def _drawn(measurement: Any) -> str:
+    """Why it was not drawn while the plan ran, and at which pace it was."""
+    again = button("Draw it again", DRAW, "Draw the measured line over the prediction once more, at the run's own pace")
+    return f"drawn when all was measured, so that nothing disturbs the runs, {pace_text(measurement)} {again}"
 
 
 def _error(ratio: float) -> str:

@@ -50,8 +50,11 @@ CONTROLS: dict[str, str] = {
     "Solver, Limit": "The program that solves integer programs, and the seconds that a solve may take.",
     "Implementations": "Other ways to compute operations, among which a strategy may choose; a toggle for each kind.",
     "Budget": 'Bytes, "1.5 GiB", or "60%" of the peak of keeping everything; the marks can be clicked.',
+    "Present": "Scenes of the model one after the other, in large type; Page down goes on, Escape ends.",
     "Solve, Cancel, Execute": "Find a schedule; stop with the best one found; run it and measure.",
     "Stage": "Moves through the stages; in the matrices, the arrow keys move stage and value.",
+    "Model, tanks": "What is in memory at each computation, under the budget, beside keeping everything; its slider, "
+    "comma and full stop go computation by computation, and Space plays.",
 }
 
 

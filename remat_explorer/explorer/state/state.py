@@ -10,7 +10,7 @@ from typing import Any
 import traitlets as t
 
 from remat_explorer.errors import QuantityError, UnknownNameError
-from remat_explorer.explorer.state import searching, zooming
+from remat_explorer.explorer.state import searching, stepping, zooming
 from remat_explorer.explorer.state.answers import Answers
 from remat_explorer.explorer.state.implementations import NONE, allowed_kinds, read_implementations
 from remat_explorer.explorer.state.status import Status
@@ -74,6 +74,7 @@ class State(Status):
     improve = t.Bool(True, help="Improve the best known schedule in the background when a budget was set.")
     sweep = t.Bool(True, help="Fill the trade-off curve in the background when a model was loaded.")
     stage = t.Int(0, help="The selected stage t.")
+    computation = t.Int(0, help="The computation of the plan that the step has come to, one of the selected stage.")
     value = t.Int(0, help="The selected value.")
 
     permissions = t.Instance(Permissions, (), help="What who is at the page may do with files.")
@@ -95,6 +96,9 @@ class State(Status):
     search = t.Unicode("", help="Words that describe the operations to be found, as in `searching.find`.")
     found: Any = t.Tuple(default_value=(), help="Operations that `search` finds, ascending.")
     speed = t.Enum((1, 2, 4), 1, help="How many times faster than usual the stages play.")
+    scenes: Any = t.Tuple(default_value=(), help="What is presented: a `scenes.Scene` after the other.")
+    scene = t.Int(-1, help="The scene on the screen, from 0; -1 where nothing is presented.")
+    caption = t.Unicode("", help="What is said of the scene.")
     hint = t.Int(0, min=0, max=6, help="Step of the guided tour, from 1; 0 is closed.")
 
     # What is known about the model.
@@ -110,6 +114,9 @@ class State(Status):
     solution: Solution | None = optional(Solution, "The solution on the screen; None while it is an incumbent.")
     answer: Solution | None = optional(Solution, "What the last solve returned, infeasible included.")
     measurement = t.Any(None, help="The measurement of `solution`, or None.")
+    drawings = t.Int(
+        0, help="How often the measured memory has drawn itself over the prediction; one more draws it anew."
+    )
     shortage = t.Unicode("", help="Why the last execution ran out of memory, or empty.")
     arena: Arena | None = optional(Arena, "Where everything of the plan on the screen lies, while the map is shown.")
     other: Solution | None = optional(Solution, "The solution that the one on the screen is compared with, or None.")
@@ -227,6 +234,25 @@ class State(Status):
     def _stage_inside(self, proposal: Any) -> int:
         last = self.schedule.stages - 1 if self.schedule else self.graph.stages - 1 if self.graph else 0
         return min(max(0, proposal["value"]), max(0, last))
+
+    @t.observe("stage", "schedule")
+    def _step_there(self, change: Any) -> None:
+        """A stage that is selected has been computed to its end."""
+        if self.schedule is not None and stepping.stage_of(self.schedule, self.computation) != self.stage:
+            self.computation = stepping.last_of(self.schedule, self.stage)
+
+    @t.observe("computation")
+    def _stage_of_step(self, change: Any) -> None:
+        if self.schedule is not None:
+            self.stage = stepping.stage_of(self.schedule, self.computation)
+
+    @t.validate("computation")
+    def _computation_inside(self, proposal: Any) -> int:
+        return 0 if self.schedule is None else stepping.inside(self.schedule, proposal["value"])
+
+    @t.validate("scene")
+    def _scene_inside(self, proposal: Any) -> int:
+        return min(max(-1, proposal["value"]), len(self.scenes) - 1)
 
     @t.validate("value")
     def _value_inside(self, proposal: Any) -> int:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
 from remat_explorer.errors import SolutionError, UnknownNameError
 from remat_explorer.explorer.state.implementations import ALL, NONE, needs_capture
+from remat_explorer.explorer.state.scenes import Scene, usual_scenes
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.ablation import show_kinds
 from remat_explorer.explorer.work.background import Background
@@ -17,6 +19,7 @@ from remat_explorer.explorer.work.executing import execute
 from remat_explorer.explorer.work.improver import Improver
 from remat_explorer.explorer.work.loading import load
 from remat_explorer.explorer.work.placing import Placer
+from remat_explorer.explorer.work.presenting import Presenting
 from remat_explorer.explorer.work.solving import solve
 from remat_explorer.explorer.work.sources import Sources
 from remat_explorer.explorer.work.sweeper import Sweeper
@@ -57,6 +60,7 @@ class Driver:
         if sources.has_choices and state.implementations == NONE:
             state.implementations = ALL
         self._background = Background(state)
+        self._presenting = Presenting(state, self.execute)
         self._improver, self._sweeper, self._placer = Improver(state), Sweeper(state), Placer(state)
         state.observe(self._chosen, ["model", "batch", "image", "device", "measured_costs"])
         state.observe(self._allowed, "implementations")
@@ -158,6 +162,16 @@ class Driver:
     def play(self, playing: bool = True) -> None:
         """Play the stages one after the other where the explorer is shown, or stop that."""
         self.state.playing = playing
+
+    def present(self, scenes: Iterable[Scene] | None = None) -> None:
+        """Show scenes one after the other; `State.scene` is the one on the screen.
+
+        Args:
+            scenes: from the first one to the last; None for usual ones of the loaded model.
+        """
+        with self.state.at_once():
+            self.state.scenes = usual_scenes(self.state) if scenes is None else tuple(scenes)
+            self.state.scene = 0
 
     def select(
         self, stage: int | None = None, value: int | str | None = None, operation: int | str | None = None

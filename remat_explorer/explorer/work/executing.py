@@ -19,7 +19,7 @@ def execute(state: State, cancelled: threading.Event) -> None:
         return
     from remat_explorer.runtime import measure
 
-    state.shortage = ""
+    state.shortage, state.panel = "", "execution"
     if not measure_first(state, cancelled):
         return
     solution = state.solution

@@ -1,0 +1,1 @@
+"""The presenter mode: scenes that fill the screen, one after the other."""

@@ -1,0 +1,129 @@
+"""Scenes of a presentation: what is on the screen, and what is said of it with the numbers of the schedule there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from string import Formatter
+from typing import Any
+
+import numpy as np
+
+from remat_explorer.errors import QuantityError, UnknownNameError
+from remat_explorer.explanations.again import first_runs
+from remat_explorer.explorer.state.state import PANELS, State
+from remat_explorer.quantities import format_bytes, format_overhead
+
+PICTURES = ("matrices", "model", "case")
+PEAK, RECOMPUTATION = "peak", "recomputation"
+NUMBERS = ("model", "budget", "peak", "overhead", "keep_all", "saved", "recomputations", "proof")
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One scene; what it does not name stays as it was.
+
+    Args:
+        caption: a sentence. ``{model}``, ``{budget}``, ``{peak}``, ``{overhead}``, ``{keep_all}`` (the peak of keeping
+            everything), ``{saved}`` (how much lower the peak is, in percent), ``{recomputations}`` and ``{proof}``
+            (what an execution has shown) are filled in.
+        budget: what `State.set_budget` takes.
+        picture: "matrices", "model" or "case".
+        panel: a panel beside the plots.
+        at: a stage, "peak" for that with the highest memory, or "recomputation" for that which computes most bytes of
+            one value again.
+        play: whether the stages play, from the first one if ``at`` names none.
+        execute: whether the schedule is executed and measured.
+
+    Raises:
+        UnknownNameError: if there is no such picture, panel or number.
+        QuantityError: if ``at`` is no place, or a brace of the caption is not closed.
+
+    >>> Scene("{peak} in place of {keep_all}", budget="60%", at="peak").at
+    'peak'
+    >>> Scene("{paek}")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    remat_explorer.errors.UnknownNameError: unknown number in a caption 'paek'; did you mean 'peak'? Known: ...
+    """
+
+    caption: str
+    budget: str | int | float | None = None
+    picture: str | None = None
+    panel: str | None = None
+    at: int | str | None = None
+    play: bool = False
+    execute: bool = False
+
+    def __post_init__(self) -> None:
+        for kind, given, known in (("picture", self.picture, PICTURES), ("panel", self.panel, PANELS)):
+            if given is not None and given not in known:
+                raise UnknownNameError(kind, given, known)
+        try:
+            names = [name for _, name, _, _ in Formatter().parse(self.caption)]
+        except ValueError as error:
+            raise QuantityError(f"the caption {self.caption!r} has a brace without its other one: {error}") from None
+        for name in names:
+            if name is not None and name not in NUMBERS:
+                raise UnknownNameError("number in a caption", name, NUMBERS)
+        if self.at not in (None, PEAK, RECOMPUTATION) and (not isinstance(self.at, int) or self.at < 0):
+            raise QuantityError(f"{self.at!r} is no place of a scene: give a stage, {PEAK!r} or {RECOMPUTATION!r}")
+
+
+def caption_of(scene: Scene, state: State, proven: str) -> str:
+    """The caption with the numbers of the schedule on the screen.
+
+    Args:
+        scene: one of the scenes.
+        state: its schedule may still be missing.
+        proven: what an execution has shown.
+    """
+    plan, schedule = state.plan, state.schedule
+    whole, peak = state.checkpoint_all_peak, plan.peak if plan else 0
+    numbers: dict[str, Any] = {
+        "model": state.model,
+        "budget": format_bytes(state.budget),
+        "peak": format_bytes(peak) if plan else "…",
+        "overhead": format_overhead(schedule.overhead) if schedule else "…",
+        "keep_all": format_bytes(whole) if whole else "…",
+        "saved": f"{100 * (1 - peak / whole):.0f} %" if plan and whole else "…",
+        "recomputations": schedule.recomputations if schedule else "…",
+        "proof": proven or "…",
+    }
+    return scene.caption.format(**numbers)
+
+
+def place_of(scene: Scene, state: State) -> tuple[int | None, int | None]:
+    """Stage and value that the scene selects on the schedule on the screen; None for what stays."""
+    schedule, plan = state.schedule, state.plan
+    if schedule is None or plan is None or scene.at is None:
+        return None, None
+    sizes = schedule.graph.value_bytes
+    if scene.at == PEAK:
+        stage = int(plan.timeline.stage[plan.timeline.peak_statement])
+        kept = np.flatnonzero(schedule.S[stage])
+        return stage, int(kept[sizes[kept].argmax()]) if len(kept) else None
+    if scene.at == RECOMPUTATION:
+        first = first_runs(schedule)
+        again = [(t, k, code) for t, k, code in schedule.sequence if t > first[k]]
+        results = [(int(sizes[v]), -t, v) for t, k, code in again for v in schedule.graph.outputs(k, code)]
+        if not results:
+            return None, None
+        _, stage, value = max(results)
+        return -stage, value
+    return int(scene.at), None
+
+
+def usual_scenes(state: State) -> tuple[Scene, ...]:
+    """Scenes for any model; executed only where that is possible, or has been done."""
+    scenes = [
+        Scene("{model}: keeping every value for the backward pass takes {keep_all}", "100%", "model", "explain", PEAK),
+        Scene("Within 60 % of it: {peak}, for {overhead} of time", "60%", "matrices", "explain", RECOMPUTATION),
+        Scene("Where memory is highest", picture="model", panel="peak", at=PEAK),
+        Scene(
+            "This is freed, and computed again when it is needed", picture="model", panel="explain", at=RECOMPUTATION
+        ),
+        Scene("The whole step, beside plain PyTorch", picture="model", panel="explain", play=True),
+    ]
+    if state.measurement is not None or (state.inputs is not None and not state.no_execution):
+        scenes.append(Scene("Proof: {proof}", picture="matrices", panel="execution", execute=True))
+    return tuple(scenes)
