@@ -1,7 +1,7 @@
 // Pointer and keys of the matrices: select, hover, draw a rectangle to zoom.
 const MOVED = 4; // pixels from which a press is a rectangle and no click
 
-function listenToPointer({ root, views, tip, box, data, part, panel, select, zoomTo, brushing, drawCursor, hover, brush }) {
+function listenToPointer({ root, views, tip, box, data, part, panel, select, zoomTo, brushing, drawCursor, hover, brush, edits }) {
   function placeOf(view, event) {
     const [bounds, area] = [view.overlay.getBoundingClientRect(), box(view)];
     return { x: event.clientX - bounds.left - area.left, y: event.clientY - bounds.top - area.top, area };
@@ -21,7 +21,7 @@ function listenToPointer({ root, views, tip, box, data, part, panel, select, zoo
   function showTip(view, cell, event) {
     const bounds = root.getBoundingClientRect();
     const heading = element("b", "", `stage ${cell.stage}`);
-    tip.replaceChildren(heading, ` ${panel(view).text(cell.stage, cell.id)}`);
+    tip.replaceChildren(heading, ` ${panel(view).text(cell.stage, cell.id)}${view.name === "S" ? edits.hint(cell.stage, cell.id) : ""}`);
     tip.style.display = "block";
     const left = event.clientX - bounds.left + 14;
     const top = event.clientY - bounds.top + 16;
@@ -49,10 +49,12 @@ function listenToPointer({ root, views, tip, box, data, part, panel, select, zoo
       const cell = cellAt(view, event);
       root.focus({ preventScroll: true });
       if (!cell || event.button !== 0) return;
-      if (!event.shiftKey && !brushing()) return select(cell.stage, panel(view).valueOf(cell.id));
+      const changes = edits.at(view) && !event.shiftKey && !brushing();
+      if (changes) select(cell.stage, cell.id);
+      else if (!event.shiftKey && !brushing()) return select(cell.stage, panel(view).valueOf(cell.id));
       event.preventDefault(); // else the browser selects text
       const { x, y, area } = placeOf(view, event);
-      brush({ view, from: cell, to: cell, x: [x + area.left, x + area.left], y: [y + area.top, y + area.top] });
+      brush({ view, changes, from: cell, to: cell, x: [x + area.left, x + area.left], y: [y + area.top, y + area.top] });
       view.overlay.setPointerCapture(event.pointerId);
     });
     view.overlay.addEventListener("pointermove", (event) => {
@@ -69,7 +71,8 @@ function listenToPointer({ root, views, tip, box, data, part, panel, select, zoo
       if (!drawn) return;
       brush(null);
       const moved = Math.max(Math.abs(drawn.x[1] - drawn.x[0]), Math.abs(drawn.y[1] - drawn.y[0]));
-      if (moved >= MOVED) zoomTo(brushed(panel(view), drawn.from, drawn.to));
+      if (drawn.changes) edits.end(view, drawn, moved < MOVED);
+      else if (moved >= MOVED) zoomTo(brushed(panel(view), drawn.from, drawn.to));
       else select(drawn.from.stage, panel(view).valueOf(drawn.from.id));
       drawCursor();
     });
@@ -78,7 +81,7 @@ function listenToPointer({ root, views, tip, box, data, part, panel, select, zoo
       drawCursor();
     });
     view.overlay.addEventListener("pointerleave", clear);
-    view.overlay.addEventListener("dblclick", () => zoomTo([]));
+    view.overlay.addEventListener("dblclick", () => edits.at(view) || zoomTo([]));
   }
 }
 

@@ -13,6 +13,7 @@ TABS: dict[str, tuple[str, str]] = {
     "ways": ("Ways", "The implementations of the selected operation: time, workspace, and which of them run"),
     "solver": ("Solver", "Best schedule, lower bound and gap of the last solve, over time"),
     "compare": ("Compare", "The schedule on the screen beside another one: cost, peak, and the cells that differ"),
+    "edit": ("Edit", "Keep and drop values by hand, and see how far your schedule is from the best that is known"),
     "execution": ("Execution", "Predicted and measured memory, time and gradients of the last execution"),
 }
 LEGEND = "What the letters, colours and controls mean, and the strategies of Table 1"
@@ -49,6 +50,7 @@ CONTROLS: dict[str, str] = {
     "Implementations": "Other ways to compute operations, among which a strategy may choose; a toggle for each kind.",
     "Budget": 'Bytes, "1.5 GiB", or "60%" of the checkpoint-all peak; the marks can be clicked.',
     "Solve, Cancel, Execute": "Find a schedule; stop with the best one found; run it and measure.",
+    "Edit": "Lets you keep and drop values in S by hand; what is computed again follows.",
     "Stage": "Moves through the stages; in the matrices, the arrow keys move stage and value.",
 }
 
