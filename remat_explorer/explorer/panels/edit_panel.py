@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from remat_explorer.explanations import Mention, alive_at
 from remat_explorer.explanations.wording import cost_text, count
 from remat_explorer.explorer.panels.clickable import Click
@@ -126,7 +128,7 @@ def _is_revealed(state: State, best: Solution) -> bool:
 def _help(state: State, edited: EditedSchedule) -> str:
     """Where there is too much at the peak, what is only kept through it; and what is kept in vain."""
     parts = [] if fits(state) else [_at_the_peak(edited)]
-    vain = edited.in_vain.any(axis=0).nonzero()[0]
+    vain = np.flatnonzero(edited.in_vain.any(axis=0))
     if len(vain):
         first = int(vain[0])
         name = link(Mention(edited.graph.values[first].name, first, int(edited.in_vain[:, first].argmax())))

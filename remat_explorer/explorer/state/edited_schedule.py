@@ -14,7 +14,7 @@ import numpy as np
 
 from remat_explorer.checker import Checked, check
 from remat_explorer.errors import ScheduleError
-from remat_explorer.explanations.wording import persistent_kind
+from remat_explorer.explanations.wording import count, persistent_kind
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.condensed import Condensed
@@ -237,7 +237,7 @@ class EditedSchedule:
         """The cells in which another schedule keeps what is not kept here, or the other way round."""
         if schedule.S.shape != (self.condensed.n, len(self.graph.values)):
             raise ScheduleError(
-                f"this schedule has {schedule.stages} stages; only one with a stage for each of the "
+                f"this schedule has {count(schedule.stages, 'stage')}; only one with a stage for each of the "
                 f"{self.condensed.n} operations can be edited: start from keeping everything"
             )
         kept = np.zeros_like(self.kept)
