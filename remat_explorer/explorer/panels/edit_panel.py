@@ -95,7 +95,7 @@ def _buttons(state: State, edited: EditedSchedule) -> str:
             button("Redo", "redo", "Take the step that was undone again (U in the matrices)", bool(edited.undone)),
             button("Keep everything", "everything", "Begin again by keeping everything; Undo brings this back"),
             button("Judge", "judge", "What the checker of the exercises says, in the status line"),
-            button("Reveal the best", "reveal", "Compare with the best known schedule within the budget"),
+            button("Reveal", "reveal", "Compare with the best known schedule within the budget"),
             button("Stop", "stop", "Edit no longer; the schedule stays on the screen"),
         ]
     )
@@ -118,7 +118,7 @@ def _figures(state: State, edited: EditedSchedule) -> str:
         told = (format_bytes(best.peak or 0), format_overhead(best.schedule.overhead))
         columns = zip(rows, (*told, f"{best.schedule.recomputations:,}"), strict=True)
         rows = [[label, mine, theirs, said] for (label, mine, said), theirs in columns]
-    return table(rows, head, "facts")
+    return table(rows, head, "facts edited")
 
 
 def _is_revealed(state: State, best: Solution) -> bool:
