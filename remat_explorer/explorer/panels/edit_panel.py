@@ -78,7 +78,8 @@ def editing_html(state: State) -> str:
         stop = button("Stop editing", "stop", "Forget your steps")
         others = note("Another schedule is on the screen. Yours is kept, with every step.")
         return f"<p>{go_on} {_beginnings(state, reason)} {stop}</p>{others}"
-    return f"<p>{_buttons(state, edited)}</p>{_figures(state, edited)}{_help(state, edited)}{note(HOW)}"
+    how, rest = note(HOW), _figures(state, edited) + _help(state, edited)
+    return f"<p>{_buttons(state, edited)}</p>" + (rest + how if edited.done else how + rest)
 
 
 def _beginnings(state: State, reason: str) -> str:
