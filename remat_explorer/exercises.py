@@ -12,9 +12,11 @@ import numpy as np
 from remat_explorer.checker import check
 from remat_explorer.errors import ScheduleError
 from remat_explorer.explanations import alive_at
+from remat_explorer.explanations.wording import cost_text, listed
 from remat_explorer.graph import Graph
-from remat_explorer.quantities import format_bytes
+from remat_explorer.quantities import format_bytes, format_seconds
 
+MOST_NAMES = 12  # of values, in a sentence
 UNANSWERED = "No answer yet: put yours in place of None and run the cell again."
 
 
@@ -71,14 +73,22 @@ def schedule_verdict(graph: Graph, R: np.ndarray, S: np.ndarray, budget: int, co
         return f"Not yet: {error}."
     if checked.peak > budget:
         memory = alive_at(checked.plan)
-        held = ", ".join(
-            graph.values[v].name for v in sorted(row.value for row in memory.rows if row.value is not None)
-        )
+        values = sorted(row.value for row in memory.rows if row.value is not None)
+        held = listed([graph.values[v].name for v in values], MOST_NAMES)
         needs = f"stage {memory.stage} needs {format_bytes(memory.total)}, above the budget of {format_bytes(budget)}"
         return f"Not yet: {needs}; at '{memory.text}' {held} are in memory."
+    mine, enough = _cost(graph, checked.cost), _cost(graph, cost)
     if checked.cost > cost:
-        return f"Not yet: it is a schedule and it fits, but costs {checked.cost:g}; {cost:g} is enough."
-    return f"Right: cost {checked.cost:g}, peak {format_bytes(checked.peak)}."
+        if mine == enough:  # in the digits that people read
+            mine, enough = f"{checked.cost:.6g}", f"{cost:.6g}"
+        return f"Not yet: it is a schedule and it fits, but costs {mine}; {enough} is enough."
+    return f"Right: cost {mine}, peak {format_bytes(checked.peak)}."
+
+
+def _cost(graph: Graph, cost: float) -> str:
+    """Seconds, or the units of the teaching graphs."""
+    seconds = not cost_text(graph, cost).startswith("cost ")
+    return format_seconds(cost) if seconds else f"{cost:g}"
 
 
 def _several(answer: Any) -> bool:

@@ -131,6 +131,11 @@ class Condensed:
         return np.array([sum(sizes[v] for v in out) for out in self.outputs], dtype=np.int64)
 
     @cached_property
+    def input_groups(self) -> tuple[np.ndarray, ...]:
+        """`inputs` as arrays, to index with."""
+        return tuple(np.array(read, dtype=np.int64) for read in self.inputs)
+
+    @cached_property
     def reads(self) -> np.ndarray:
         """Which operation reads which group, bool of shape (n, groups)."""
         reads = np.zeros((self.n, self.groups), dtype=bool)

@@ -1,10 +1,13 @@
 """Answers to exercises are judged by value, and a wrong one is not given the right one."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from remat_explorer.exercises import UNANSWERED, schedule_verdict, verdict
 from remat_explorer.instances import linear
+from remat_explorer.solvers.checkpoint_all import checkpoint_all
 
 
 def test_no_answer_is_not_a_wrong_one():
@@ -49,3 +52,19 @@ def test_a_schedule_is_right_only_if_it_keeps_the_rules_fits_and_is_cheap_enough
     assert "costs 3; 2 is enough" in schedule_verdict(chain, R, S, 3, 2)
     S[2, 0] = 0
     assert "input 'v0' is neither computed nor retained" in schedule_verdict(chain, R, S, 3, 3)
+
+
+def test_costs_of_captured_graphs_are_said_in_seconds_and_of_many_values_the_first() -> None:
+    chain = linear(8)
+    measured = replace(
+        chain,
+        operations=tuple(
+            replace(node, implementations=(replace(node.default, cost=0.004),)) for node in chain.operations
+        ),
+    )
+    keep = checkpoint_all(measured)
+    assert schedule_verdict(measured, keep.R, keep.S, 10, 1) == "Right: cost 68 ms, peak 10 B."
+    assert "costs 68 ms; 64 ms is enough" in schedule_verdict(measured, keep.R, keep.S, 10, 0.064)
+    assert "costs 0.068; 0.0679999 is enough" in schedule_verdict(measured, keep.R, keep.S, 10, 0.0679999)
+    large = checkpoint_all(linear(20))
+    assert "v11 and 10 more are in memory" in schedule_verdict(linear(20), large.R, large.S, 5, 100)

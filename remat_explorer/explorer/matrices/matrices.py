@@ -11,6 +11,7 @@ import anywidget
 import traitlets as t
 
 from remat_explorer.explorer.matrices.matrix_cells import Frame, MatrixCells, difference_planes, kind_colours, labels
+from remat_explorer.explorer.matrices.matrix_edits import MatrixEdits
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.state.zooming import follow
 from remat_explorer.figures.palette import DARK, LIGHT
@@ -20,7 +21,7 @@ from remat_explorer.schedule import Schedule
 HERE = Path(__file__).parent
 SCRIPTS = (  # in the order in which they build on one another
     "../quantities",
-    *(f"matrix_{part}" for part in ("cells", "frames", "panels", "raster", "axes", "zoom", "parts", "input")),
+    *(f"matrix_{part}" for part in ("cells", "frames", "panels", "raster", "axes", "zoom", "parts", "input", "edit")),
     "matrix",
 )
 BOTH_WAYS = ("stage", "value", "zoom", "playing")  # traits that the browser changes too
@@ -38,6 +39,10 @@ class Matrices(anywidget.AnyWidget):
         found: operations that are marked.
         zoom: first and last stage, first and last operation on the screen; empty is everything.
         colouring: whether the colours of R tell kinds of computation or of implementation.
+        editing: whether a click in S keeps or drops what is under it.
+        no_editing: why schedules of this graph cannot be edited, or "".
+        in_vain: bits like S, of what a person keeps though nobody reads it there.
+        fixed: values that are always, or never, kept.
         kinds: of implementations, the default one first: label, colour on light ground, colour on dark ground.
     """
 
@@ -66,6 +71,10 @@ class Matrices(anywidget.AnyWidget):
     theme = t.Unicode("light").tag(sync=True)
     colouring = t.Unicode("computation").tag(sync=True)
     kinds = t.List([]).tag(sync=True)
+    editing = t.Bool(False).tag(sync=True)
+    no_editing = t.Unicode("").tag(sync=True)
+    in_vain = t.Bytes(b"").tag(sync=True)
+    fixed = t.List(t.Int(), []).tag(sync=True)
 
 
 class MatrixView:
@@ -74,6 +83,7 @@ class MatrixView:
     def __init__(self, state: State) -> None:
         self._state = state
         self.widget = Matrices()
+        self._edits = MatrixEdits(state, self.widget)
         self._named: Graph | None = None
         self._frames: dict[Schedule, Frame] = {}  # of the curve, by peak
         self._drawn: tuple[Schedule | None, Schedule | None] = (None, None)
@@ -81,7 +91,7 @@ class MatrixView:
         state.observe(self._move, ["stage", "value", "budget", "zoom", "found", "playing"])
         state.observe(self._follow, ["stage", "value"])
         state.observe(self._switch, ["picture", "colouring"])
-        state.observe(self._keep_curve, ["frontier", "sweeping"])
+        state.observe(self._keep_curve, ["frontier", "sweeping", "editing", "schedule"])
         self.widget.observe(self._take, BOTH_WAYS)
         self.widget.observe(lambda change: setattr(state, "theme", change["new"]), "theme")
         self.widget.on_msg(self._asked)
@@ -98,6 +108,7 @@ class MatrixView:
             else:
                 self._fill(schedule, other)
             self._drawn = (schedule, other)
+            self._edits.follow()
             self._copy()
         _let_it_leave()
 
@@ -118,8 +129,14 @@ class MatrixView:
             widget.compared_computed, widget.compared_kept, widget.rows = difference_planes(schedule, other)
 
     def _keep_curve(self, change: Any) -> None:
-        """The page gets the curve once it is known, so that it can show it by itself while the budget is dragged."""
+        """The page gets the curve once it is known, so that it can show it by itself while the budget is dragged.
+
+        What a person edits stays on the screen while the budget is dragged, and what is best is not given away.
+        """
         state = self._state
+        if state.is_edited:
+            self._frames, self.widget.frames = {}, []
+            return
         if state.frontier is not None and state.sweeping is not None:
             return  # there will be more of it
         points = state.frontier.scheduled() if state.frontier is not None else []
@@ -172,9 +189,10 @@ class MatrixView:
             self.widget.zoom = list(self._state.zoom)  # the state has clipped it to what it was
 
     def _asked(self, widget: Any, content: dict[str, Any], buffers: Any) -> None:
-        """The keys n and N of the browser."""
+        """The keys n and N of the browser, and edits."""
         if "found" in content:
             self._state.select_found(int(content["found"]))
+        self._edits.asked(content)
 
 
 def _let_it_leave() -> None:

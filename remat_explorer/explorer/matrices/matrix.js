@@ -1,5 +1,5 @@
 // R, S and U on canvases with one cursor. Hover never asks the kernel; clicks and keys set `stage`, `value`, `zoom`.
-const CELLS = ["runs", "R", "S", "U", "compared_computed", "compared_kept", "rows", "operations", "values", "kinds"];
+const CELLS = ["runs", "R", "S", "U", "compared_computed", "compared_kept", "in_vain", "rows", "operations", "values", "kinds"];
 const PATIENCE = 1000; // milliseconds for the kernel to show what was let go
 const SHOWN = ["zoom", "found", "budget", "largest", "resident", "colouring"];
 
@@ -186,8 +186,10 @@ function render({ model: kept, el }) {
   handlers.panel = (view) => shown[view.name];
   handlers.hover = (cell) => (hovered = cell);
   handlers.brush = (drawn) => (drawn === undefined ? brush : (brush = drawn));
+  const edits = (handlers.edits = editsOf(handlers));
   listenToPointer(handlers);
   listenToKeys(handlers);
+  const editedNoMore = listenToEdits(handlers, edits);
   buttons.brush.addEventListener("click", () => setBrushing(!brushing()));
   buttons.in.addEventListener("click", () => scale(0.5));
   buttons.out.addEventListener("click", () => scale(2));
@@ -209,6 +211,7 @@ function render({ model: kept, el }) {
     sizes.disconnect();
     seen.disconnect();
     themes.disconnect();
+    editedNoMore();
   };
 }
 

@@ -90,6 +90,8 @@ function unpack(model) {
   const makeWays = () =>
     layersOf(computed, widthR, model.get("kinds").length, (k, at) => (operations[k][5] || [])[(codes[at] >> 2) - 1] || 0);
   let ways = null; // made when somebody looks at them
+  const vain = { bits: bytesOf(model, "in_vain"), width: widthS, level: 2 };
+  const isVain = (t, v) => vain.bits.length > 0 && t < stages && hasBit(vain, t, v);
   const U = memoryOf(computed, wordsOf(model, "U"));
   return {
     rows,
@@ -98,7 +100,7 @@ function unpack(model) {
     values,
     R: byKind,
     byWay: () => (ways = ways || makeWays()),
-    S: [S],
+    S: vain.bits.length ? [S, vain] : [S],
     U,
     comparedR: differenceOf(model, "compared_computed", widthR),
     comparedS: differenceOf(model, "compared_kept", widthS),
@@ -108,6 +110,8 @@ function unpack(model) {
       return at < 0 ? 0 : codes[before[t] + at];
     },
     keptAt: (t, v) => t < stages && hasBit(S, t, v),
+    inVainAt: isVain,
+    mayKeep: (t, v) => (t < stages && hasBit(S, t, v)) || isVain(t, v),
     memoryAt: (t, k) => (t < stages && k < U.lengths[t] && k < n ? U.cells[U.starts[t] + k] : 0),
   };
 }

@@ -2,7 +2,7 @@
 const MOVED = 4; // pixels from which a press is a rectangle and no click
 const NEAR_ENOUGH = 6; // pixels within which a pointer beside a filled cell means that cell
 
-function listenToPointer({ root, views, tip, box, data, part, panel, select, zoomTo, brushing, drawCursor, hover, brush }) {
+function listenToPointer({ root, views, tip, box, data, part, panel, select, zoomTo, brushing, drawCursor, hover, brush, edits }) {
   function placeOf(view, event) {
     const [bounds, area] = [view.overlay.getBoundingClientRect(), box(view)];
     return { x: event.clientX - bounds.left - area.left, y: event.clientY - bounds.top - area.top, area };
@@ -45,7 +45,7 @@ function listenToPointer({ root, views, tip, box, data, part, panel, select, zoo
   function showTip(view, cell) {
     const [bounds, frame] = [root, view.frame].map((element) => element.getBoundingClientRect());
     const heading = element("b", "", `stage ${cell.stage}`);
-    tip.replaceChildren(heading, ` ${panel(view).text(cell.stage, cell.id)}`);
+    tip.replaceChildren(heading, ` ${panel(view).text(cell.stage, cell.id)}${view.name === "S" ? edits.hint(cell.stage, cell.id) : ""}`);
     tip.style.display = "block";
     tip.style.maxWidth = `${frame.width - MARGIN.left}px`;
     tip.style.left = `${frame.left - bounds.left + MARGIN.left}px`;
@@ -72,10 +72,12 @@ function listenToPointer({ root, views, tip, box, data, part, panel, select, zoo
       const [cell, target] = [cellAt(view, event), targetAt(view, event)];
       root.focus({ preventScroll: true });
       if (!cell || event.button !== 0) return;
-      if (!event.shiftKey && !brushing()) return select(target.stage, panel(view).valueOf(target.id));
+      const changes = edits.at(view) && !event.shiftKey && !brushing();
+      if (changes) select(cell.stage, cell.id);
+      else if (!event.shiftKey && !brushing()) return select(target.stage, panel(view).valueOf(target.id));
       event.preventDefault(); // else the browser selects text
       const { x, y, area } = placeOf(view, event);
-      brush({ view, from: cell, to: cell, x: [x + area.left, x + area.left], y: [y + area.top, y + area.top] });
+      brush({ view, changes, from: cell, to: cell, x: [x + area.left, x + area.left], y: [y + area.top, y + area.top] });
       view.overlay.setPointerCapture(event.pointerId);
     });
     view.overlay.addEventListener("pointermove", (event) => {
@@ -92,7 +94,8 @@ function listenToPointer({ root, views, tip, box, data, part, panel, select, zoo
       if (!drawn) return;
       brush(null);
       const moved = Math.max(Math.abs(drawn.x[1] - drawn.x[0]), Math.abs(drawn.y[1] - drawn.y[0]));
-      if (moved >= MOVED) zoomTo(brushed(panel(view), drawn.from, drawn.to));
+      if (drawn.changes) edits.end(view, drawn, moved < MOVED);
+      else if (moved >= MOVED) zoomTo(brushed(panel(view), drawn.from, drawn.to));
       else select(drawn.from.stage, panel(view).valueOf(drawn.from.id));
       drawCursor();
     });
@@ -101,7 +104,7 @@ function listenToPointer({ root, views, tip, box, data, part, panel, select, zoo
       drawCursor();
     });
     view.overlay.addEventListener("pointerleave", clear);
-    view.overlay.addEventListener("dblclick", () => zoomTo([]));
+    view.overlay.addEventListener("dblclick", () => edits.at(view) || zoomTo([]));
   }
 }
 

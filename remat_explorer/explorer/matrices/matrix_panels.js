@@ -15,6 +15,9 @@ function ramp(colours, share) {
 // Whether the colours of R tell implementations.
 const waysShown = (model, data) => data.rows > 0 && !data.comparedR && model.get("colouring") === "implementation";
 
+// What may be kept, though nothing reads it there.
+const pale = ({ empty, kept }) => ramp([rgb(empty), rgb(kept)], 0.3);
+
 function panels(model, data, part) {
   const { operations, values, stages, comparedR, comparedS } = data;
   const [byWay, kindColours] = [waysShown(model, data), model.get("kinds")];
@@ -68,11 +71,12 @@ function panels(model, data, part) {
       count: values.length,
       layers: comparedS || data.S,
       isFilled: inLayers(comparedS || data.S),
-      colours: (palette) => (comparedS ? differences(palette) : [palette.empty, palette.kept].map(rgb)),
+      colours: (palette) => (comparedS ? differences(palette) : [rgb(palette.empty), rgb(palette.kept), pale(palette)]),
       colour: (level, colours) => colours[level],
       text(t, v) {
         const differs = comparedS ? levelIn(comparedS, t, v) : 0;
         let kept = data.keptAt(t, v) ? "kept from the stage before" : "not in memory when the stage begins";
+        if (data.inVainAt(t, v)) kept = "may be kept, but nothing reads it there, and the plan does not hold it";
         if (differs || t >= stages) kept = `kept ${HERE[differs]}${none(t)}`;
         return `${values[v][0]} (value ${v}, ${formatBytes(values[v][1])}): ${kept}`;
       },

@@ -73,7 +73,10 @@ function legend(name, palette, model, compared) {
     return swatch(model.get("kinds")[0][palette === model.get("palettes").light ? 1 : 2], "default; others as marked above");
   if (name === "R")
     return swatch(palette.forward, "forward") + swatch(palette.backward, "backward") + swatch(palette.recompute, "recompute");
-  if (name === "S") return swatch(palette.kept, "kept (checkpoint)");
+  if (name === "S") {
+    const vain = model.get("in_vain")?.byteLength ? swatch(`rgb(${pale(palette).join(",")})`, "kept in vain") : "";
+    return swatch(palette.kept, "kept (checkpoint)") + vain;
+  }
   const bar = `<i class="scale" style="background:linear-gradient(to right,${palette.scale.join(",")})"></i>`;
   const ends = [model.get("resident"), model.get("largest")].map(formatBytes);
   const budget = model.get("budget");

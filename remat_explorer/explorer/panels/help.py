@@ -13,6 +13,7 @@ TABS: dict[str, tuple[str, str]] = {
     "ways": ("Ways", "The implementations of the selected operation: time, workspace, and which of them run"),
     "solver": ("Solver", "Best schedule, lower bound and gap of the last solve, over time"),
     "compare": ("Compare", "The schedule on the screen beside another one: cost, peak, and the cells that differ"),
+    "edit": ("Edit", "Keep and drop values by hand, and see how far your schedule is from the best that is known"),
     "execution": ("Execution", "Predicted and measured memory, time and gradients of the last execution"),
 }
 LEGEND = "What the letters, colours and controls mean, and the strategies of Table 1"
@@ -52,6 +53,7 @@ CONTROLS: dict[str, str] = {
     "Budget": 'Bytes, "1.5 GiB", or "60%" of the peak of keeping everything; the marks can be clicked.',
     "Present": "Scenes of the model one after the other, in large type; Page down goes on, Escape ends.",
     "Solve, Cancel, Execute": "Find a schedule; stop with the best one found; run it and measure.",
+    "Edit": "Lets you keep and drop values in S by hand; what is computed again follows.",
     "Stage": "Moves through the stages; in the matrices, the arrow keys move stage and value.",
     "Model, tanks": "What is in memory at each computation, under the budget, beside keeping everything; its slider, "
     "comma and full stop go computation by computation, and Space plays.",

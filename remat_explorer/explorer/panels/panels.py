@@ -8,6 +8,7 @@ import ipywidgets as w
 
 from remat_explorer.explorer.panels.clickable import Clickable
 from remat_explorer.explorer.panels.compare_panel import ComparePanel
+from remat_explorer.explorer.panels.edit_panel import EditPanel
 from remat_explorer.explorer.panels.execution_panel import ExecutionPanel
 from remat_explorer.explorer.panels.explain_panel import ExplainPanel
 from remat_explorer.explorer.panels.help import LEGEND, TABS, legend_html
@@ -18,7 +19,7 @@ from remat_explorer.explorer.panels.solver_panel import SolverPanel
 from remat_explorer.explorer.panels.ways_panel import WaysPanel
 from remat_explorer.explorer.state.state import PANELS, State
 
-VIEWS = (ExplainPanel, PlanPanel, PeakPanel, WaysPanel, SolverPanel, ComparePanel, ExecutionPanel)
+VIEWS = (ExplainPanel, PlanPanel, PeakPanel, WaysPanel, SolverPanel, ComparePanel, EditPanel, ExecutionPanel)
 
 
 class Panels:

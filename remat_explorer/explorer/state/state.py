@@ -12,6 +12,7 @@ import traitlets as t
 from remat_explorer.errors import QuantityError, UnknownNameError
 from remat_explorer.explorer.state import searching, stepping, zooming
 from remat_explorer.explorer.state.answers import Answers
+from remat_explorer.explorer.state.edited_schedule import EditedSchedule
 from remat_explorer.explorer.state.implementations import NONE, allowed_kinds, read_implementations
 from remat_explorer.explorer.state.status import Status
 from remat_explorer.figures.palette import Theme
@@ -24,7 +25,7 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import STRATEGIES, Frontier, MinimumBudget
 
-PANELS = ("explain", "plan", "peak", "ways", "solver", "compare", "execution")
+PANELS = ("explain", "plan", "peak", "ways", "solver", "compare", "edit", "execution")
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,7 @@ class State(Status):
     shortage = t.Unicode("", help="Why the last execution ran out of memory, or empty.")
     arena: Arena | None = optional(Arena, "Where everything of the plan on the screen lies, while the map is shown.")
     other: Solution | None = optional(Solution, "The solution that the one on the screen is compared with, or None.")
+    editing: EditedSchedule | None = optional(EditedSchedule, "The schedule that a person edits by hand, or None.")
     frontier: Frontier | None = optional(Frontier, "The trade-off curve, as far as it is known.")
     history = t.Tuple(default_value=(), help="How the last solve went: a `HistoryPoint` for each step it reported.")
 
@@ -152,6 +154,11 @@ class State(Status):
     def plan(self) -> Plan | None:
         """The plan of the schedule on the screen."""
         return None if self.schedule is None else Plan.of(self.schedule)
+
+    @property
+    def is_edited(self) -> bool:
+        """Whether the schedule on the screen is the one that is edited by hand."""
+        return self.editing is not None and self.schedule is self.editing.schedule
 
     @property
     def kinds(self) -> tuple[str, ...]:

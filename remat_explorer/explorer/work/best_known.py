@@ -65,6 +65,11 @@ def describe_known(best: Solution) -> str:
 
 
 def none_known(state: State, budget: int) -> str:
+    """Why no schedule is known within a budget, and what the screen shows then."""
+    return f"{why_none(state, budget)} The screen shows the schedule from before."
+
+
+def why_none(state: State, budget: int) -> str:
     """Why no schedule is known within a budget, and from where on there is one."""
     text, smallest = f"No schedule is known within {format_bytes(budget)}", state.smallest
     solutions = state.frontier.solutions if state.frontier else ()
@@ -78,4 +83,4 @@ def none_known(state: State, budget: int) -> str:
             f"; the smallest budget known to be feasible is {format_bytes(smallest.known_feasible)}, and nothing fits "
             f"below {format_bytes(smallest.lower_bound)} (proven)"
         )
-    return f"{text.rstrip('.')}. The screen shows the schedule from before."
+    return f"{text.rstrip('.')}."

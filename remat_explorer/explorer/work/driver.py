@@ -13,11 +13,14 @@ from remat_explorer.explorer.state.scenes import Scene, usual_scenes
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.ablation import show_kinds
 from remat_explorer.explorer.work.background import Background
+from remat_explorer.explorer.work.by_hand import ByHand
 from remat_explorer.explorer.work.choosing import choose
 from remat_explorer.explorer.work.comparing import swap
+from remat_explorer.explorer.work.editing import watch
 from remat_explorer.explorer.work.executing import execute
 from remat_explorer.explorer.work.improver import Improver
 from remat_explorer.explorer.work.loading import load
+from remat_explorer.explorer.work.places import place_of
 from remat_explorer.explorer.work.placing import Placer
 from remat_explorer.explorer.work.presenting import Presenting
 from remat_explorer.explorer.work.solving import solve
@@ -28,7 +31,7 @@ from remat_explorer.solution import Solution
 FIRST = 4.0  # seconds for the optimum of the network that is shown where nobody has chosen one
 
 
-class Driver:
+class Driver(ByHand):
     """Loads, sweeps, improves, solves and executes on one state, all in the background.
 
     Args:
@@ -62,6 +65,7 @@ class Driver:
         self._background = Background(state)
         self._presenting = Presenting(state, self.execute)
         self._improver, self._sweeper, self._placer = Improver(state), Sweeper(state), Placer(state)
+        watch(state)
         state.observe(self._chosen, ["model", "batch", "image", "device", "measured_costs"])
         state.observe(self._allowed, "implementations")
         self.load()
@@ -191,9 +195,9 @@ class Driver:
         if graph is None:
             return
         if operation is not None:
-            state.select_operation(_place("operation", operation, [node.name for node in graph.operations]))
+            state.select_operation(place_of("operation", operation, [node.name for node in graph.operations]))
         if value is not None:
-            state.value = _place("value", value, [entry.name for entry in graph.values])
+            state.value = place_of("value", value, [entry.name for entry in graph.values])
         if stage is not None:
             state.stage = stage
 
@@ -251,12 +255,3 @@ class Driver:
             raise UnknownNameError("strategy on the trade-off curve", strategy, strategies)
         fitting = [s for s in mine if (s.peak or 0) <= self.state.budget]
         return min(fitting, key=lambda s: s.cost or 0.0) if fitting else min(mine, key=lambda s: s.peak or 0)
-
-
-def _place(kind: str, given: int | str, names: list[str]) -> int:
-    """The number of something given by number or name."""
-    if isinstance(given, str):
-        if given not in names:
-            raise UnknownNameError(kind, given, names)
-        return names.index(given)
-    return given

@@ -44,9 +44,9 @@ class Improver:
         state.observe(self._give_way, ["busy", "graph", "improve", "strategy", "implementations"])
 
     def show(self, budget: int | None = None) -> None:
-        """Show the best known schedule within a budget, by default the state's."""
+        """Show the best known schedule within a budget, by default the state's; one that is edited by hand stays."""
         self._shown = None
-        if show_known(self._state, budget) is not None:
+        if not self._state.is_edited and show_known(self._state, budget) is not None:
             self._shown = self._state.solution
 
     def adopt(self) -> None:
@@ -74,12 +74,12 @@ class Improver:
 
     def _is_ours(self) -> bool:
         """Whether nobody has put another solution on the screen."""
-        return self._shown is None or self._state.solution is self._shown
+        return not self._state.is_edited and (self._shown is None or self._state.solution is self._shown)
 
     def _is_chosen(self) -> bool:
         """Whether the solution on the screen was chosen or solved for exactly this budget."""
-        solution = self._state.solution
-        return solution is not None and solution is not self._shown and solution.budget == self._state.budget
+        solution, edited = self._state.solution, self._state.is_edited
+        return not (edited or solution in (None, self._shown)) and solution.budget == self._state.budget
 
     def _follow_frontier(self, change: Any) -> None:
         """The sweep found something better than what is on the screen, which was not chosen but the best known."""

@@ -34,17 +34,32 @@ def minimal_R(condensed: Condensed, S: np.ndarray) -> np.ndarray:
            [1, 1, 0],
            [1, 1, 1]])
     """
-    n = condensed.n
-    R = np.eye(n, dtype=bool)
     S = np.asarray(S, dtype=bool)
-    for t in range(1, n):  # (1c): S[t,i] <= R[t-1,i] + S[t-1,i]
-        R[t - 1, condensed.producer[S[t] & ~S[t - 1]]] = True
-    reads = [np.array(inputs, dtype=np.int64) for inputs in condensed.inputs]
-    for t in range(n):  # (1b): R[t,j] <= R[t,i] + S[t,i]
-        for j in range(t, -1, -1):
-            if R[t, j] and len(reads[j]):
-                R[t, condensed.producer[reads[j][~S[t, reads[j]]]]] = True
-    return R
+    none = np.zeros(condensed.groups, dtype=bool)  # nothing is retained after the last stage
+    rows = zip(S, [*S[1:], none], strict=True)
+    return np.array([minimal_row(condensed, t, kept, later) for t, (kept, later) in enumerate(rows)])
+
+
+def minimal_row(condensed: Condensed, t: int, kept: np.ndarray, later: np.ndarray) -> np.ndarray:
+    """Row t of `minimal_R`, which depends on two rows of S alone.
+
+    Args:
+        condensed: n operations and g groups of values.
+        t: the stage.
+        kept: row t of S, bool of shape (g,).
+        later: row t + 1 of S; nothing, for the last stage.
+
+    Returns:
+        bool of shape (n,).
+    """
+    row = np.zeros(condensed.n, dtype=bool)
+    row[t] = True
+    row[condensed.producer[later & ~kept]] = True  # (1c): S[t+1,i] <= R[t,i] + S[t,i]
+    for j in range(t, -1, -1):  # (1b): R[t,j] <= R[t,i] + S[t,i]
+        if row[j]:
+            read = condensed.input_groups[j]
+            row[condensed.producer[read[~kept[read]]]] = True
+    return row
 
 
 def values_of(condensed: Condensed, S: np.ndarray) -> np.ndarray:

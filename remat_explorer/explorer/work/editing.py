@@ -1,0 +1,222 @@
+"""A schedule that is edited by hand: what each step puts on the screen, how it stands, and who judges it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from remat_explorer.errors import RematError, ScheduleError, SolutionError
+from remat_explorer.exercises import schedule_verdict
+from remat_explorer.explorer.state.edited_schedule import EditedSchedule, no_editing
+from remat_explorer.explorer.state.frontiers import join
+from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.work.best_known import why_none
+from remat_explorer.explorer.work.solving import show_schedule
+from remat_explorer.quantities import format_bytes, format_overhead, format_share
+from remat_explorer.schedule import Schedule
+from remat_explorer.solution import Solution, Status
+from remat_explorer.solvers.base import PROVEN
+from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.sweeps.sharing import assessed, bound_at, empty
+
+BY_HAND = "by hand"  # the strategy of an edited schedule
+SHOWN, EVERYTHING = "shown", "everything"
+OPENING = "By hand: "  # of what the status line says of it
+NOT_BEGUN = "No schedule is being edited: press Edit first."
+
+
+def begin(state: State, start: Solution | str | None = None) -> None:
+    """Begin to edit, or go on.
+
+    Args:
+        state: with a graph.
+        start: "shown" for the schedule on the screen, "everything" for the one that keeps everything, or a solution;
+            None goes on with the schedule that was edited before, if there is one, else begins with what is shown.
+
+    Raises:
+        ScheduleError: if schedules of the graph cannot be edited.
+        SolutionError: if ``start`` is none of these.
+    """
+    if reason := no_editing(state.graph):
+        raise ScheduleError(reason)
+    if state.busy:
+        raise ScheduleError(f"Wait until {state.busy} is done, or cancel it.")
+    edited = state.editing
+    if edited is not None and start is None:
+        show_edited(state, edited)
+        return
+    schedule = _start(state, SHOWN if start is None else start)
+    show_edited(state, EditedSchedule.of(schedule) if edited is None else edited.reset(schedule))
+
+
+def _start(state: State, start: Solution | str) -> Schedule:
+    assert state.graph is not None
+    if start == EVERYTHING:
+        return checkpoint_all(state.graph)
+    schedule = state.schedule if start == SHOWN else start.schedule if isinstance(start, Solution) else None
+    if schedule is None or schedule.graph is not state.graph:
+        raise SolutionError(f'only "{SHOWN}", "{EVERYTHING}" or a solution of the loaded graph can be edited')
+    return schedule
+
+
+def change(state: State, step: Callable[[EditedSchedule], EditedSchedule]) -> None:
+    """Take a step, and show what came of it; one that changes nothing shows the edited schedule again.
+
+    Raises:
+        ScheduleError: if nothing is being edited, something else is under way, or the step is refused.
+    """
+    if state.editing is None:
+        raise ScheduleError(NOT_BEGUN)
+    if state.busy:
+        raise ScheduleError(f"Wait until {state.busy} is done, or cancel it.")
+    show_edited(state, step(state.editing))
+
+
+def flip(state: State, stage: int, value: int) -> None:
+    """Drop a value that is kept into a stage, or keep it, as a click does."""
+
+    def step(edited: EditedSchedule) -> EditedSchedule:
+        return edited.drop(stage, value) if edited.is_kept(stage, value) else edited.keep(stage, value)
+
+    change(state, step)
+
+
+def stop_editing(state: State) -> None:
+    """Edit no longer; the schedule stays on the screen."""
+    state.editing = None
+
+
+def show_edited(state: State, edited: EditedSchedule) -> None:
+    """Put an edited schedule on the screen; one that is better than any known joins the trade-off curve."""
+    with state.at_once():
+        state.editing = edited
+        show_schedule(state, edited.schedule, solution_of(state, edited))
+        state.accept()
+        state.say(*describe_edited(state))
+    _join_if_better(state)
+
+
+def judge_again(state: State) -> None:
+    """The budget is another one, or more is known for it: the edited schedule on the screen stands otherwise."""
+    edited, before = state.editing, state.solution
+    if not state.is_edited or edited is None or before is None or state.busy:
+        return
+    now = solution_of(state, edited)
+    with state.at_once():
+        if (now.budget, now.lower_bound) != (before.budget, before.lower_bound):
+            state.solution = now
+        if state.status.startswith(OPENING):
+            state.say(*describe_edited(state))
+    _join_if_better(state)
+
+
+def _join_if_better(state: State) -> None:
+    best, edited = best_within(state), state.editing
+    assert edited is not None
+    if fits(state) and (best is None or edited.schedule.cost < (best.cost or 0.0) * (1 - PROVEN)):
+        join(state, edited.graph, [solution_of(state, edited)])
+        judge_again(state)
+
+
+def solution_of(state: State, edited: EditedSchedule) -> Solution:
+    """The edited schedule as a solution, for the state's budget if it fits, else for its own peak."""
+    peak, graph = edited.checked.peak, edited.graph
+    budget = state.budget if peak <= state.budget else peak
+    bound = bound_at(budget, state.frontier.solutions) if state.frontier is not None else None
+    return assessed(empty(graph, BY_HAND, budget), budget, edited.schedule, bound)
+
+
+def fits(state: State) -> bool:
+    """Whether the edited schedule is within the budget."""
+    return state.editing is not None and state.editing.checked.peak <= state.budget
+
+
+def best_within(state: State) -> Solution | None:
+    """The best that is known within the budget, or None."""
+    frontier = state.frontier
+    return frontier.best(state.budget) if frontier is not None and frontier.graph is state.graph else None
+
+
+def describe_edited(state: State) -> tuple[str, str]:
+    """How the edited schedule stands, in one line, and its tone."""
+    edited = state.editing
+    assert edited is not None
+    peak = format_bytes(edited.checked.peak)
+    words = f"{OPENING}overhead {format_overhead(edited.schedule.overhead)}, predicted peak {peak}, {room(state)}"
+    if not fits(state):
+        return words, "warning"
+    distance, proven = distance_from_best(state)
+    return f"{words} · {distance}", "good" if proven else "plain"
+
+
+def room(state: State) -> str:
+    """By how much the edited schedule is within the budget, or exceeds it."""
+    assert state.editing is not None
+    left = state.budget - state.editing.checked.peak
+    budget = format_bytes(state.budget)
+    if left < 0:
+        return f"{format_bytes(-left)} above the budget of {budget}"
+    return f"within the budget of {budget}" + (f", {format_bytes(left)} to spare" if left else "")
+
+
+def distance_from_best(state: State) -> tuple[str, bool]:
+    """How far the cost is from the best that is known within the budget, and whether it is proven optimal."""
+    best, edited = best_within(state), state.editing
+    assert edited is not None
+    if best is None or best.cost is None or best.schedule is edited.schedule:
+        return "nothing that is known within the budget costs less", False
+    proven, further = best.status is Status.OPTIMAL, edited.schedule.cost - best.cost
+    if further <= PROVEN * best.cost:
+        return ("optimal (proven)", True) if proven else ("as cheap as the best known", False)
+    return f"costs {format_share(further / best.cost)} more than the {'optimum' if proven else 'best known'}", False
+
+
+def judge(state: State) -> str:
+    """What the exercises' checker says of the edited schedule: within the budget, and as cheap as the best known?
+
+    Raises:
+        ScheduleError: if nothing is being edited.
+    """
+    edited, best = state.editing, best_within(state)
+    if edited is None:
+        raise ScheduleError(NOT_BEGUN)
+    enough = edited.schedule.cost if best is None or best.cost is None else best.cost * (1 + PROVEN)
+    verdict = schedule_verdict(edited.graph, edited.schedule.R, edited.schedule.S, state.budget, enough)
+    right = verdict.startswith("Right")
+    if right and (best is None or best.status is not Status.OPTIMAL):
+        verdict += " Whether anything costs less is not proven."
+    state.say(verdict, "good" if right else "warning")
+    return verdict
+
+
+def reveal(state: State) -> None:
+    """Compare with the best that is known within the budget.
+
+    Raises:
+        SolutionError: if none is known; the message says from which budget on one is.
+    """
+    best = best_within(state)
+    if best is None:
+        raise SolutionError(why_none(state, state.budget))
+    state.other, state.panel = best, "compare"
+
+
+@contextmanager
+def refusals_said(state: State) -> Iterator[None]:
+    """What is refused inside is said in the status line, as for a click."""
+    try:
+        yield
+    except RematError as error:
+        text = str(error)
+        state.refuse(f"{text[:1].upper()}{text[1:].removesuffix('.')}.")
+
+
+def watch(state: State) -> None:
+    """Judge the edited schedule again whenever budget or curve change; another graph ends the editing."""
+    state.observe(lambda change: judge_again(state), ["budget", "frontier"])
+    state.observe(lambda change: _leave(state), "graph")
+
+
+def _leave(state: State) -> None:
+    if state.editing is not None and state.editing.graph is not state.graph:
+        state.editing = None
