@@ -1,6 +1,6 @@
-"""MONeT's evaluation: table 1 (memory at 10 % overhead) and figures 3, 4 and 6, beside the numbers that it published.
+"""MONeT's evaluation: table 1 (memory at 10 % overhead), figures 3 and 6, beside the numbers that it published.
 
-The part "speed" is how soon the joint problem is solved at full size.
+The part "figure4" is how soon solvers come close to the best schedule, "speed" how soon the joint problem is solved at full size.
 
     python benchmarks/monet.py --minutes 10
     python benchmarks/monet.py --models vgg16 --settings roofline --parts table1 figure6
@@ -154,7 +154,7 @@ def lines(key: str, entry: dict[str, Any]) -> list[str]:
         )
     for race in entry.get("figure4", {}).get("races", []):
         times = ", ".join(f"{name} {race[name]:.2f} s" for name in race if race[name] is not None and " 0." in name)
-        said.append(f"{key} figure 4 at {race['share']:g}: {race['way']}: {times or race['status']}")
+        said.append(f"{key} solver time at {race['share']:g}: {race['way']}: {times or race['status']}")
     return said
 
 

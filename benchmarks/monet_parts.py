@@ -69,7 +69,7 @@ def tradeoff(case: Case, seconds: float) -> dict[str, Any]:
 
 
 def solver_time(case: Case, seconds: float) -> dict[str, Any]:
-    """Figure 4: seconds until the best schedule is within 5 % and 1 % of the best one that is known, and is proven to.
+    """Seconds until the best schedule is within 5 % and 1 % of the best one that is known, and is proven to.
 
     What is known: Checkmate's two methods share it, as they schedule the same graph.
     """

@@ -2,11 +2,14 @@
 
     python benchmarks/papers.py                                  # what has no result yet
     python benchmarks/papers.py checkmate-figure-6 --again       # one item anew
-    python benchmarks/papers.py --table                          # the table alone, from the results that are there
+    python benchmarks/papers.py --table                          # the tables alone, from the results that are there
 
 Each outcome is written to results/papers.json when it is there, so an interrupted run goes on where it was. Items that
 another benchmark measures are taken from its results where those are complete (`--anew` runs them here): Table 2 from
-approximation.py, MONeT's Table 1 and Figures 3, 4 and 6 from monet.py.
+approximation.py, MONeT's Table 1, Figures 3 and 6 and its solver times from monet.py.
+
+The words of a result are made from its rows again each time, so that results can be told in other words without running
+anything.
 
 Costs are FLOPs on Checkmate's own graphs, else a roofline of a V100 or a P100: no profile of these is to be
 had. MONeT's Figure 7 is measured on this machine.
@@ -28,10 +31,10 @@ from remat_explorer.errors import RematError
 from remat_explorer.papers import ITEMS, Outcome
 from remat_explorer.papers.checkmate import table_2 as checkmate_table_2
 from remat_explorer.papers.monet import figure_3 as monet_figure_3
-from remat_explorer.papers.monet import figure_4 as monet_figure_4
 from remat_explorer.papers.monet import figure_6 as monet_figure_6
+from remat_explorer.papers.monet import solver_time as monet_solver_time
 from remat_explorer.papers.monet import table_1 as monet_table_1
-from remat_explorer.papers.summary import TABLE_BEGINS, TABLE_ENDS, items_table
+from remat_explorer.papers.summary import TABLE_BEGINS, TABLE_ENDS, items_tables
 from remat_explorer.solvers.search.compilation import warm_up
 
 RESULT = RESULTS / "papers.json"
@@ -40,7 +43,7 @@ MEASURED: dict[str, tuple[str, Callable[[Any], Outcome | None]]] = {  # another 
     "checkmate-table-2": ("approximation", checkmate_table_2.measured_before),
     "monet-table-1": ("monet", monet_table_1.measured_before),
     "monet-figure-3": ("monet", monet_figure_3.measured_before),
-    "monet-figure-4": ("monet", monet_figure_4.measured_before),
+    "monet-section-5": ("monet", monet_solver_time.measured_before),
     "monet-figure-6": ("monet", monet_figure_6.measured_before),
 }
 
@@ -51,7 +54,7 @@ def main() -> None:
     parser.add_argument("--settings", choices=("small", "full"), default="full", help="default: full")
     parser.add_argument("--again", action="store_true", help="also items that have a complete result")
     parser.add_argument("--anew", action="store_true", help="take nothing from other benchmarks' results")
-    parser.add_argument("--table", action="store_true", help="write the table, run nothing")
+    parser.add_argument("--table", action="store_true", help="write the tables, run nothing")
     options = parser.parse_args()
     known = read()
     if not options.table:
@@ -59,7 +62,7 @@ def main() -> None:
         for key in options.items or ITEMS:
             if options.again or not good(known.get(key), options.settings):
                 run(key, options, known)
-    write_table(known)
+    write_tables(known)
 
 
 def run(key: str, options: argparse.Namespace, known: dict[str, Any]) -> None:
@@ -79,7 +82,7 @@ def run(key: str, options: argparse.Namespace, known: dict[str, Any]) -> None:
     seconds = None if source else time.monotonic() - begun
     entry: dict[str, Any] = {"settings": options.settings, "seconds": seconds, "measured_by": source or "papers"}
     known[key] = entry | {"machine": machine()} | outcome.to_document()
-    write_text(RESULT, json.dumps({key: known[key] for key in ITEMS if key in known}, indent=1) + "\n")
+    write(known)
     print(f"{key}: {outcome.result}", flush=True)
 
 
@@ -115,11 +118,19 @@ def read() -> dict[str, Any]:
     return json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
 
 
-def write_table(known: Mapping[str, Any]) -> None:
-    """The table of docs/papers.md, between its marks."""
+def write(known: Mapping[str, Any]) -> None:
+    """Write the results, in the items' order."""
+    write_text(RESULT, json.dumps({key: known[key] for key in ITEMS if key in known}, indent=1) + "\n")
+
+
+def write_tables(known: dict[str, Any]) -> None:
+    """The tables of docs/papers.md, between their marks, with results in today's words."""
+    for key, entry in known.items():
+        entry["result"] = ITEMS[key].words(entry["rows"], entry["settings"])
+    write(known)
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(TABLE_BEGINS)
     after = rest.partition(TABLE_ENDS)[2]
-    write_text(PAGE, f"{before}{TABLE_BEGINS}\n{items_table(known)}\n{TABLE_ENDS}{after}")
+    write_text(PAGE, f"{before}{TABLE_BEGINS}\n{items_tables(known)}\n{TABLE_ENDS}{after}")
     print(f"written to {PAGE}")
 
 

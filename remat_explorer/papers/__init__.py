@@ -1,4 +1,4 @@
-"""Every figure, table and number of both papers, regenerated.
+"""Figures, tables and numbers of both papers, regenerated.
 
 >>> from remat_explorer.papers import ITEMS
 >>> outcome = ITEMS["checkmate-appendix-a"].run("small")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -90,6 +90,7 @@ def require_format(path: str | Path) -> None:
 
 
 Run = Callable[[Settings, Tell, Cancelled], Outcome]
+Words = Callable[[Sequence[Mapping[str, Any]], Settings], str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,9 +105,11 @@ class Item:
         notebook: file that explains it.
         function: public name that computes it.
         test: file that holds it.
-        published: what the paper says.
+        published: what the paper says: statements with "; " between them, each with its place there in parentheses.
         remark: why the result differs from the published one, or what to know when comparing.
         compute: makes the outcome; see `run`.
+        words: the outcome's result in words, from its rows and the settings alone: what a results file holds can be
+            told in other words without running anything again.
     """
 
     key: str
@@ -119,6 +122,7 @@ class Item:
     published: str
     remark: str
     compute: Run
+    words: Words
 
     @property
     def name(self) -> str:

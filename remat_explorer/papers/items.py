@@ -17,10 +17,10 @@ from remat_explorer.papers.checkmate import (
 )
 from remat_explorer.papers.item import Item
 from remat_explorer.papers.monet import figure_3 as monet_figure_3
-from remat_explorer.papers.monet import figure_4 as monet_figure_4
 from remat_explorer.papers.monet import figure_5 as monet_figure_5
 from remat_explorer.papers.monet import figure_6 as monet_figure_6
 from remat_explorer.papers.monet import figure_7 as monet_figure_7
+from remat_explorer.papers.monet import solver_time as monet_solver_time
 from remat_explorer.papers.monet import table_1 as monet_table_1
 
 ITEMS: dict[str, Item] = {
@@ -38,7 +38,7 @@ ITEMS: dict[str, Item] = {
         appendix_a.ITEM,
         monet_table_1.ITEM,
         monet_figure_3.ITEM,
-        monet_figure_4.ITEM,
+        monet_solver_time.ITEM,
         monet_figure_5.ITEM,
         monet_figure_6.ITEM,
         monet_figure_7.ITEM,

@@ -1,4 +1,4 @@
-"""The table of docs/papers.md is the one that the results file gives, and the page's program runs."""
+"""The tables of docs/papers.md say what the results file holds and where the papers say it; the page's program runs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,22 @@ import pytest
 from remat_explorer.papers import ITEMS
 from remat_explorer.papers.checkmate import table_2 as checkmate_table_2
 from remat_explorer.papers.monet import figure_3 as monet_figure_3
-from remat_explorer.papers.monet import figure_4 as monet_figure_4
 from remat_explorer.papers.monet import figure_6 as monet_figure_6
+from remat_explorer.papers.monet import solver_time as monet_solver_time
 from remat_explorer.papers.monet import table_1 as monet_table_1
-from remat_explorer.papers.summary import NOTHING, TABLE_BEGINS, TABLE_ENDS, items_table
+from remat_explorer.papers.summary import COLUMNS, NOTHING, TABLE_BEGINS, TABLE_ENDS, items_table, items_tables
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "papers.md").read_text()
 RESULTS = ROOT / "benchmarks" / "results"
+PLACES = {  # figures, tables, sections and appendices of each paper
+    "Checkmate": {f"Figure {n}" for n in range(1, 9)}
+    | {"Table 1", "Table 2", *(f"section {n}" for n in range(1, 8)), *(f"section 4.{n}" for n in range(1, 11))}
+    | {*(f"section 5.{n}" for n in range(1, 4)), *(f"section 6.{n}" for n in range(1, 6))}
+    | {f"appendix {letter}" for letter in "ABCD"},
+    "MONeT": {f"Figure {n}" for n in range(1, 8)}
+    | {"Table 1", "Table 2", *(f"section {n}" for n in range(1, 7)), *(f"appendix {letter}" for letter in "ABCDEFGH")},
+}
 
 
 def results() -> dict:
@@ -27,7 +35,65 @@ def results() -> dict:
 
 def test_the_table_is_made_from_the_results_file():
     shown = PAGE.partition(TABLE_BEGINS)[2].partition(TABLE_ENDS)[0].strip()
-    assert shown == items_table(results()), "run: python benchmarks/papers.py --table"
+    assert shown == items_tables(results()), "run: python benchmarks/papers.py --table"
+
+
+def rows_of_the_page() -> list[dict[str, str]]:
+    """The rows of both tables, each with the paper's name, its key, and its cells by column."""
+    rows, paper = [], ""
+    for line in PAGE.partition(TABLE_BEGINS)[2].partition(TABLE_ENDS)[0].splitlines():
+        if line.startswith("### "):
+            paper = line[4:]
+        key = re.search(r"\(`([\w-]+)`\) \|", line)
+        if line.startswith("| ") and key:
+            cells = (cell.strip() for cell in line.strip("|").split(" | "))
+            rows.append({"paper": paper, "key": key[1], **dict(zip(COLUMNS, cells, strict=True))})
+    return rows
+
+
+def test_every_item_stands_in_the_table_of_its_paper():
+    rows = rows_of_the_page()
+    assert [row["key"] for row in rows] == list(ITEMS)
+    assert all(row["paper"] == ITEMS[row["key"]].paper for row in rows)
+
+
+def test_every_published_statement_has_its_place_in_the_paper():
+    for row in rows_of_the_page():
+        for statement in row["published result"].split("; "):
+            place = re.fullmatch(r".+ \(([^()]+)\)", statement)
+            assert place, f"{row['key']}: no place in {statement!r}"
+            for one in place[1].split(", "):
+                assert one in PLACES[row["paper"]], f"{row['key']}: {one!r} is no place in the paper"
+
+
+def test_every_result_on_the_page_is_made_from_the_rows_of_the_results_file_to_the_digit():
+    known = results()
+    for row in rows_of_the_page():
+        entry = known[row["key"]]
+        told = ITEMS[row["key"]].words(entry["rows"], entry["settings"])
+        assert row["our result"] == entry["result"] == told, row["key"]
+        assert re.search(r"\d", told), row["key"]
+
+
+def test_each_table_has_one_unit_of_memory():
+    tables = {
+        paper: "".join(
+            row["our result"] + row["published result"] + row["remark"]
+            for row in rows_of_the_page()
+            if row["paper"] == paper
+        )
+        for paper in PLACES
+    }
+    assert re.findall(r"\d GB\b", tables["Checkmate"])
+    assert not re.findall(r"[KMGT]iB\b", tables["Checkmate"])
+    assert re.findall(r"\d GiB\b", tables["MONeT"])
+    assert not re.findall(r"\b[kMGT]B\b", tables["MONeT"])
+
+
+def test_the_words_of_a_result_follow_its_rows():
+    rows = results()["monet-table-1"]["rows"]
+    other = [row | {"ratio": 0.125} if row["ratio"] is not None else row for row in rows]
+    assert "0.125 (proven" in ITEMS["monet-table-1"].words(other, "full")
 
 
 def test_the_results_file_has_results_of_known_items_only():
@@ -39,12 +105,13 @@ def test_the_results_file_has_results_of_known_items_only():
 
 
 def test_the_table_has_a_row_for_every_item_and_says_what_was_not_run():
-    rows = items_table({"checkmate-figure-5": {"result": "as | is", "settings": "small", "complete": False}})
-    lines = rows.splitlines()[2:]
+    known = {"checkmate-figure-5": {"result": "as | is", "settings": "small", "complete": False}}
+    tables = [items_table(known, paper) for paper in PLACES]
+    lines = [line for table in tables for line in table.splitlines()[2:]]
     assert len(lines) == 16
     assert {line.count(" | ") for line in lines} == {6}
-    assert "as / is (small settings, interrupted)" in rows
-    assert rows.count(NOTHING) == 15
+    assert "as / is (small settings, interrupted)" in tables[0]
+    assert "".join(tables).count(NOTHING) == 15
 
 
 def test_table_2_is_read_from_the_results_of_its_own_benchmark():
@@ -63,18 +130,20 @@ def test_table_2_is_read_from_the_results_of_its_own_benchmark():
 def test_monets_items_are_read_from_the_results_of_their_own_benchmark():
     points = [{"share": 0.5, "way": "monet", "overhead": 0.02, "peak": 5, "gap": 0.0, "status": "optimal"}]
     points.append({"share": 0.5, "way": "checkmate-d", "overhead": 0.125, "peak": 5, "gap": 0.0, "status": "optimal"})
-    races = [{"share": 0.6, "way": way, "within 0.05": 1.5, "status": "optimal"} for way in monet_figure_4.WAYS]
+    races = [{"share": 0.6, "way": way, "within 0.05": 1.5, "status": "optimal"} for way in monet_solver_time.WAYS]
     ways = {"checkmate-d": {"peak": 60, "lower_bound": 50}, "monet": {"peak": 40, "lower_bound": 30}}
     groups = [{"share": 0.5, "groups": {}}]
     groups[0]["groups"] = {"none": {"overhead": None}, "masks": {"overhead": 0.5}, "all": {"overhead": 0.25}}
     entry = {"table1": {"eager_peak": 100, "ways": ways}, "figure3": {"points": points}}
     entry |= {"figure4": {"races": races}, "figure6": {"points": groups}}
     known = {"roofline/vgg16": entry, "cpu/vgg16": {}}
-    outcomes = [item.measured_before(known) for item in (monet_table_1, monet_figure_3, monet_figure_4, monet_figure_6)]
+    outcomes = [
+        item.measured_before(known) for item in (monet_table_1, monet_figure_3, monet_solver_time, monet_figure_6)
+    ]
     words = [outcome.result for outcome in outcomes if outcome is not None]
     assert len(words) == 4
     assert "vgg16 0.400 (proven: at least 0.300; Checkmate 0.600)" in words[0]
-    assert "+2.0 % with implementations, +12.5 % for Checkmate" in words[1]
+    assert "+2.0 % (gap 0 %) with implementations, +12.5 % (gap 0 %) for Checkmate" in words[1]
     assert "at most 1.5 s on 1 of 1" in words[2]
     assert "none no schedule, masks +50.0 %, all +25.0 %" in words[3]
     assert not any(outcome.complete for outcome in outcomes if outcome is not None)

@@ -29,6 +29,7 @@ PAGES = (
     "limits",
     "security",
     "papers",
+    "findings",
     "equations",
     "citing",
 )

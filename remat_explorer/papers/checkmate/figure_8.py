@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -70,16 +71,16 @@ class Roundings:
 def figure_8(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
     """One linear program for each network, a thousand draws and the one deterministic rounding."""
     rounded: dict[str, Roundings] = {}
-    late: list[str] = []
+    late: list[dict[str, Any]] = []
     for name, batch in BATCHES[settings].items():
         if cancelled():
             break
         roundings = _roundings(name, batch, settings, progress, cancelled)
         if roundings is None:
-            late.append(name)
+            late.append({"network": name, "status": "the linear program was not solved"})
         else:
             rounded[name] = roundings
-    rows = [roundings.row(name) for name, roundings in rounded.items()]
+    rows = [*(roundings.row(name) for name, roundings in rounded.items()), *late]
 
     def draw() -> Figure:
         from remat_explorer.figures import rounding_scatter
@@ -90,9 +91,13 @@ def figure_8(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcom
         ]
         return side_by_side(figures, list(rounded))
 
-    result = " ".join(map(_sentence, rows)) + "".join(f" {name}: the linear program was not solved." for name in late)
     complete = len(rounded) + len(late) == len(BATCHES[settings]) and not cancelled()
-    return Outcome(result.strip(), tuple(rows), draw, complete)
+    return Outcome(words(rows, settings), tuple(rows), draw, complete)
+
+
+def words(rows: Sequence[Mapping[str, Any]], settings: Settings) -> str:
+    """Both ways of rounding, network by network; see `Item.words`."""
+    return " ".join(map(_sentence, rows))
 
 
 def _roundings(name: str, batch: int, settings: Settings, progress: Tell, cancelled: Cancelled) -> Roundings | None:
@@ -111,7 +116,9 @@ def _roundings(name: str, batch: int, settings: Settings, progress: Tell, cancel
     return Roundings(graph, budget, randomized, deterministic, optimal)
 
 
-def _sentence(row: dict[str, Any]) -> str:
+def _sentence(row: Mapping[str, Any]) -> str:
+    if "status" in row:
+        return f"{row['network']}: {row['status']}."
     fits = "fits" if row["deterministic peak"] <= row["budget"] else "does not fit"
     cheapest = row["cheapest that fits"]
     random = "none of them fits" if cheapest is None else f"the cheapest that fits costs {format_overhead(cheapest)}"
@@ -129,8 +136,9 @@ ITEM = Item(
     notebook="05_heuristics_and_rounding.ipynb",
     function="remat_explorer.figures.rounding_scatter",
     test="tests/papers/test_items.py",
-    published="deterministic rounding is cheaper than the mean of randomized rounding",
+    published="deterministic rounding is cheaper than the mean of randomized rounding (Figure 8, appendix D)",
     remark="FLOP costs in place of profiled milliseconds. The paper does not print its budgets; these are chosen so "
     "that some rounding fits, with its allowance of a tenth.",
     compute=figure_8,
+    words=words,
 )

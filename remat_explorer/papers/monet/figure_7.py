@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from remat_explorer.graph import Graph
@@ -24,15 +25,13 @@ LAYER = "2"  # the second convolution: the first has no input gradient
 
 def figure_7(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
     """Every implementation of a convolution with 3 x 3 kernels, measured on this machine."""
-    (before, after), side = CHANNELS[settings], SIDE[settings]
     graph = profiled_convolution(settings, progress)
     hear = heard(progress, "convolution")
     solution = solve(graph, BUDGET, "monet", SECONDS[settings], on_progress=hear, cancelled=cancelled)
     schedule = solution.schedule or checkpoint_all(graph)
     operation = convolution_of(graph, LAYER)
     rows = rows_of(schedule, operation)
-    size = f"{before} to {after} channels at {side} x {side} pixels, batch {BATCH[settings]}"
-    return Outcome(_sentence(size, rows), tuple(rows), lambda: _draw(schedule, operation))
+    return Outcome(words(rows, settings), tuple(rows), lambda: _draw(schedule, operation))
 
 
 def profiled_convolution(settings: Settings, progress: Tell, device: str = "auto") -> Graph:
@@ -92,7 +91,10 @@ def rows_of(schedule: Schedule, operation: int) -> list[dict[str, Any]]:
     ]
 
 
-def _sentence(size: str, rows: list[dict[str, Any]]) -> str:
+def words(rows: Sequence[Mapping[str, Any]], settings: Settings) -> str:
+    """The range of times and workspaces; see `Item.words`."""
+    (before, after), side = CHANNELS[settings], SIDE[settings]
+    size = f"{before} to {after} channels at {side} x {side} pixels, batch {BATCH[settings]}"
     times, workspaces = [row["seconds"] for row in rows], [row["workspace"] for row in rows]
     parts = len({row["part"] for row in rows})
     return (
@@ -116,8 +118,10 @@ ITEM = Item(
     notebook="08_operator_implementations.ipynb",
     function="remat_explorer.figures.convolution_algorithms",
     test="tests/papers/test_items.py",
-    published="cuDNN's algorithms trade workspace for time, differently for each convolution and its gradients",
-    remark="Without a GPU the implementations are those of PyTorch on the CPU: by other libraries, channels last, and "
-    "in chunks of the batch.",
+    published="seven algorithms of a convolution from 64 to 64 channels at 56 x 56 pixels, batch 256 (Figure 7); "
+    "memory is not always inversely proportional to time (appendix G)",
+    remark="Another convolution, with its gradients, which the paper's figure does not have. Without a GPU the "
+    "implementations are those of PyTorch on the CPU: by other libraries, channels last, and in chunks of the batch.",
     compute=figure_7,
+    words=words,
 )

@@ -27,7 +27,7 @@ NETWORKS: dict[Settings, dict[str, int]] = {  # by the zoo's name, with the batc
     "full": {"resnet50": 184, "googlenet": 320, "unet_monet": 11, "vgg16": 176, "mobilenet_v2": 272},
 }
 KINDS_OF_ROOFLINE = tuple(kind for kind in KINDS if kind != "algorithms")  # rates cannot tell one library from another
-PUBLISHED = {  # memory at 10 % overhead relative to PyTorch's
+PUBLISHED = {  # memory at 10 % overhead relative to PyTorch's, from table 1's 5.7 of 15.1, 6.9 of 14.9 and so on
     "resnet50": 0.377,
     "googlenet": 0.463,
     "unet_monet": 0.364,
@@ -88,22 +88,32 @@ def panels(rows: Sequence[Mapping[str, Any]], networks: Sequence[str], **drawn: 
     return side_by_side(figures, list(networks))
 
 
+def by_network(rows: Sequence[Mapping[str, Any]], sentence: Callable[[str, Sequence[Mapping[str, Any]]], str]) -> str:
+    """A sentence for each network.
+
+    Args:
+        rows: with a column "network".
+        sentence: the result of one network, from its name and rows.
+    """
+    networks = dict.fromkeys(row["network"] for row in rows)
+    return " ".join(sentence(name, [row for row in rows if row["network"] == name]) for name in networks)
+
+
 def overhead_curves(
-    rows: list[dict[str, Any]], by: str, sentence: Callable[[str, list[dict[str, Any]]], str], complete: bool
+    rows: list[dict[str, Any]], by: str, words: Callable[[Sequence[Mapping[str, Any]]], str], complete: bool
 ) -> Outcome:
     """The outcome of rows of overheads, one for each network, kind of curve and budget; adds columns in per cent.
 
     Args:
         rows: with columns "network", ``by``, "share" (of plain execution's memory) and "overhead" (a ratio, or None).
         by: the column that tells curves apart.
-        sentence: the result of one network, from its name and rows.
+        words: the result of the rows.
         complete: whether nothing is missing.
     """
     for row in rows:
         row["overhead in %"] = None if row["overhead"] is None else 100 * (row["overhead"] - 1)
         row["memory in %"] = 100 * row["share"]
     networks = list(dict.fromkeys(row["network"] for row in rows))
-    result = " ".join(sentence(name, [row for row in rows if row["network"] == name]) for name in networks)
     look = {"by": by, "x": "memory in %", "y": "overhead in %"}
     titles = {"x_title": "memory (% of plain execution)", "y_title": "overhead (%)"}
-    return Outcome(result, tuple(rows), lambda: panels(rows, networks, **look, **titles), complete)
+    return Outcome(words(rows), tuple(rows), lambda: panels(rows, networks, **look, **titles), complete)

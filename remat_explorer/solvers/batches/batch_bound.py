@@ -9,7 +9,8 @@ multiplied by z = B / b, therefore says with sizes at B, and with base_t(0) for 
 and the cost of recomputation, likewise, that it is at most spare z + growth B. So the least z of `least_memory` proves
 b <= B / z. Where sizes are proportional to the batch once is enough; else the smaller B gives sharper sizes.
 
-Source: problem (10) of Checkmate (MLSys 2020, section 6.4), without its quadratic constraint.
+Source: section 6.4 of Checkmate (MLSys 2020), problem (9) with the batch as a variable and the limit (10) on the cost,
+without the quadratic constraints.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The largest batch whose training step fits into a memory, at a limited overhead: Checkmate's problem (10)."""
+"""The largest batch whose training step fits into a memory, at a limited overhead: Checkmate's section 6.4."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def max_batch(
         GraphError: if the two graphs differ in more than bytes and costs, or nothing grows with the batch.
         SolverError: if the solver fails, or the graph has operations with several implementations.
 
-    Source: problem (10) and section 6.4 of Checkmate (Jain et al., MLSys 2020), linear as in the cost's other forms.
+    Source: section 6.4 and the limit (10) of Checkmate (Jain et al., MLSys 2020); the batch is no variable here.
 
     >>> from remat_explorer.instances import linear
     >>> found = max_batch(linear(8), memory=1000)

@@ -22,7 +22,7 @@ def allowed_recomputation(costs: np.ndarray, is_backward: np.ndarray, limit: Ove
     Args:
         costs: C, cost of each operation, float of shape (n,).
         is_backward: which operations belong to the backward pass, bool of shape (n,).
-        limit: "one extra forward" (Checkmate, MLSys 2020, problem (10)), a ratio to keeping everything, a percentage
+        limit: "one extra forward" (Checkmate, MLSys 2020, (10)), a ratio to keeping everything, a percentage
             on top of it, or None for no limit.
 
     Raises:

@@ -2,7 +2,8 @@
 
 Checkmate has no choices: MONeT's evaluation gives it two graphs (Shah et al., ICLR 2021, section 5). *Checkmate-D*
 runs default implementations; *Checkmate-O* runs, for each operation, the fastest one that reads and writes the same,
-such as a convolution algorithm. `default_selection` and `fastest_selection` are those.
+such as a convolution algorithm. `default_selection` and `fastest_selection` are those. In the paper Checkmate-O is the
+schedule of Checkmate-D, run with the fastest convolutions; here it is solved with their costs and workspace.
 """
 
 from __future__ import annotations

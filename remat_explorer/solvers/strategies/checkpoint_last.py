@@ -4,7 +4,8 @@ Every backward operation recomputes the forward values that it reads from the st
 other end of the trade-off from checkpoint-all: on a chain of l layers it takes l (l + 1) / 2 recomputations, and the
 memory of a few values.
 
-Source: the baseline of that name in the evaluation of Jain et al., Checkmate (MLSys 2020); it is not in Table 1.
+Source: the baseline of that name in the program that the authors of Checkmate (Jain et al., MLSys 2020) published; the
+paper does not name it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def checkpoint_last(graph: Graph) -> Iterator[Candidate]:
 METHOD = Method(
     within_budget(checkpoint_last),
     "nothing of the forward pass is kept: each backward operation recomputes what it reads",
-    "Jain et al. 2020, section 6",
+    "the published program of Jain et al. 2020",
     general_graphs=Support.YES,
     cost_aware=Support.NO,
     memory_aware=Support.NO,

@@ -9,7 +9,7 @@ that a block may have branches inside. The loss is the end of the last block or 
 to the next is in memory, so that the backward pass reads it there; PyTorch may compute it a second time beside it.
 
 Sources: torch/utils/checkpoint.py, `checkpoint_sequential`, with ``use_reentrant=False``; Chen et al., Training deep
-nets with sublinear memory cost (2016), section 3, for the idea.
+nets with sublinear memory cost (2016), section 4, for the idea.
 """
 
 from __future__ import annotations

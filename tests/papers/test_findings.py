@@ -1,0 +1,128 @@
+"""The numbers of docs/findings.md are those of the data that it names, and every finding has its evidence."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from remat_explorer.papers.networks import published_batches
+from remat_explorer.quantities import format_overhead
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "findings.md").read_text()
+FINDINGS = dict(
+    zip(*(iter(re.split(r"^### (.+)$", re.sub(r"^## .*$", "", PAGE, flags=re.M), flags=re.M)[1:]),) * 2, strict=True)
+)
+MEMORY = 16 * 10**9
+
+
+def finding(title: str) -> str:
+    """The text below a heading, on one line."""
+    return " ".join(FINDINGS[title].split())
+
+
+def baseline(network: str, method: str, twice: bool = False) -> int:
+    """The largest batch of a baseline of the published program."""
+    entry = published_batches(network)["baselines"][method]
+    return entry["max_batch_parameters_counted_twice" if twice else "max_batch"]
+
+
+def rows(key: str) -> list[dict]:
+    return json.loads((ROOT / "benchmarks" / "results" / "papers.json").read_text())[key]["rows"]
+
+
+@pytest.mark.parametrize("title", FINDINGS)
+def test_a_finding_says_where_it_is_how_to_see_it_and_what_else_it_may_mean(title: str) -> None:
+    assert re.match(r"\s*\*[^*]*(Figures?|Table|[Ss]ection|[Ee]quation|[Aa]ppendix|Throughout)[^*]*\*", FINDINGS[title])
+    assert "- See: " in FINDINGS[title]
+    assert "- The other reading: " in FINDINGS[title]
+
+
+def test_the_doubled_parameters_are_those_of_the_published_program() -> None:
+    text = finding("VGG19's 167 and 197 count parameters and gradients twice")
+    fixed = published_batches("VGG19")["fixed_bytes"]
+    alone = published_batches("VGG19")["baselines"]["chen_greedy"]["peak_batch1"]
+    batches = [
+        baseline("VGG19", method, twice) for twice in (False, True) for method in ("checkpoint_all", "chen_sqrtn")
+    ]
+    for number in (*batches, (MEMORY - fixed) // alone, (MEMORY - 2 * fixed) // alone):
+        assert re.search(rf"\b{number}\b", text), number
+
+
+def test_the_gain_on_vgg19_is_that_of_values_freed_after_their_last_use() -> None:
+    (row,) = [row for row in rows("checkmate-figure-6") if row["network"] == "VGG19"]
+    text = finding("The baselines keep every value to the end, Checkmate does not")
+    assert f"trains {row['everything kept, by liveness']} examples" in text
+    assert f"{row['batch'] / row['everything kept, by liveness']:.2f} (289 over 222), not {289 / 167:.2f}" in text
+
+
+def test_chens_greedy_rule_on_vgg19_is_in_the_published_data() -> None:
+    greedy, everything = (published_batches("VGG19")["baselines"][name] for name in ("chen_greedy", "checkpoint_all"))
+    text = finding("Chen's greedy rule trains 289 on VGG19, too")
+    ours = next(row for row in rows("checkmate-figure-7") if row["method"] == "Checkmate")
+    for number in (greedy["peak_batch1"], greedy["cost_batch1"], everything["cost_batch1"]):
+        assert f"{number:,}" in text
+    assert greedy["cost_batch1"] <= published_batches("VGG19")["cost_cap_batch1"]
+    assert greedy["max_batch"] == published_batches("VGG19")["batch_upper_bound"] == 289
+    rule = greedy["cost_batch1"] / everything["cost_batch1"]
+    assert f"{format_overhead(ours['overhead'])} in place of {format_overhead(rule)}" in text
+
+
+def test_batches_and_bounds_are_those_of_figure_6() -> None:
+    known = {row["network"]: row for row in rows("checkmate-figure-6")}
+    assert known["SegNet"]["upper bound"] == known["SegNet"]["batch"] == 61 < known["SegNet"]["published"]
+    assert f"{known['SegNet']['batch']} is reached" in finding("SegNet's 62 does not fit")
+    text = finding("ResNet-50's 193 is below its own baselines")
+    assert f"{known['ResNet50']['batch']} is reached here, and no more than {known['ResNet50']['upper bound']}" in text
+    for method in ("chen_greedy", "chen_greedy_noap"):
+        assert str(baseline("ResNet50", method)) in text
+        assert str(baseline("ResNet50", method, twice=True)) in text
+        assert baseline("ResNet50", method, twice=True) > known["ResNet50"]["published"]
+    assert known["MobileNet"]["proven"]
+    assert f"{known['MobileNet']['batch']} is reached" in finding("MobileNet's 1105 is not the largest")
+
+
+def test_quotients_of_batches_are_right() -> None:
+    text = finding("1.73 is said of two networks")
+    mobilenet, unet = baseline("MobileNet", "chen_greedy", True), baseline("U-Net", "chen_greedy_noap", True)
+    assert (
+        f"1105 over {mobilenet} on MobileNet, {1105 / mobilenet:.2f}, and 61 over {unet} on U-Net, {61 / unet:.2f}"
+        in text
+    )
+    fixed = published_batches("U-Net")["fixed_bytes"]
+    exact = (MEMORY - 2 * fixed) / published_batches("U-Net")["baselines"]["chen_greedy_noap"]["peak_batch1"]
+    assert f"U-Net's {unet} is {exact:.1f}, and 61 over that is {61 / exact:.2f}" in text
+    sixteen = finding('The 16 of U-Net\'s "61 vs 16"')
+    assert baseline("U-Net", "checkpoint_all_ap") == 16
+    assert f"trains {baseline('U-Net', 'checkpoint_all')} by (11)" in sixteen
+    assert f"By 22 the gain is {61 / 22:.1f}" in sixteen
+
+
+def test_ratios_are_those_of_table_2() -> None:
+    known = {(row["network"], row["method"]): row for row in rows("checkmate-table-2")}
+    text = finding("Griewank is close to the optimum on VGG16 and VGG19")
+    for network in ("VGG16", "VGG19", "MobileNet"):
+        assert f"{known[network, 'griewank']['ratio']:.3f}" in text
+        assert f"{known[network, 'griewank']['published']:.2f}" in text
+        assert known[network, "griewank"]["budgets with a schedule"] == 6
+    unet = known["U-Net", "checkmate-approx"]
+    assert unet["budgets with a schedule"] == 1
+    assert f"one of six budgets is met, at {unet['ratio']:.3f}" in finding("Two-phase rounding on U-Net")
+
+
+def test_the_bytes_of_resnet50_are_those_of_its_captured_graph() -> None:
+    peak = next(row["eager peak"] for row in rows("monet-table-1") if row["network"] == "resnet50")
+    assert f"{peak / 1e9:.2f} · 10^9 bytes on the captured graph, {peak / 2**30:.1f} GiB" in finding("GB are GiB")
+    assert f"it is {peak / 2**30:.1f} GiB" in finding("Table 1's 15.1 and Figure 5's 14.7")
+
+
+def test_the_files_that_the_page_names_are_there() -> None:
+    named = re.findall(r"`((?:remat_explorer|tests|benchmarks)/[\w./]+)`", PAGE)
+    assert named
+    assert [path for path in named if not (ROOT / path).exists()] == []
+    assert set(re.findall(r"remat-explorer papers ([\w-]+)", PAGE)) <= {
+        "checkmate-" + name for name in ("figure-6", "figure-7", "table-2")
+    }
