@@ -65,7 +65,7 @@ def test_everything_is_drawn_and_nothing_is_asked_for(saved: Path, page: Any) ->
     page.wait_for_function(f"() => ({PIXELS})('#model')[0] > 3")
     assert page.locator("#figure .js-plotly-plot, #figure.js-plotly-plot").count() == 1
     assert page.locator("#figure path.xy2, #figure .scatterlayer path").count() > 3
-    assert "is the last to read it" in page.inner_text("#panel")
+    assert "Recomputed here" in page.inner_text("#panel")  # the first look
     assert [address for address in requests if not address.startswith(("data:", "blob:"))] == [saved.as_uri()]
     assert page.leaks == []
     assert page.failures == []
