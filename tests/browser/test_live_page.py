@@ -85,7 +85,7 @@ def test_the_address_says_where_to_look_and_follows(saved: Path, page: Any) -> N
 
 
 def test_a_dragged_budget_is_drawn_before_the_page_is(saved: Path, page: Any) -> None:
-    open_page(page, saved, "#budget=100%")
+    open_page(page, saved, "#budget=100%&stage=0&value=0")
     for share in (0.05, 0.5, 0.05):
         drawings, canvases = page.evaluate(DRAG, share)
         assert drawings == 1
