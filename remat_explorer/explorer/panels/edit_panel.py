@@ -27,6 +27,7 @@ from remat_explorer.explorer.work.editing import (
     room,
     stop_editing,
 )
+from remat_explorer.plan import Compute
 from remat_explorer.quantities import format_bytes, format_overhead
 from remat_explorer.solution import Solution
 
@@ -142,10 +143,13 @@ def _at_the_peak(edited: EditedSchedule) -> str:
     """The values that are in memory at the peak for a later stage only, largest first."""
     memory, schedule = alive_at(edited.checked.plan), edited.schedule
     stage, later = memory.stage, memory.stage + 1
+    statement = edited.checked.plan.statements[memory.statement]
+    running = statement.operation if isinstance(statement, Compute) else -1  # whose outputs have to be there
     waiting = [
         row
         for row in memory.rows
         if row.value is not None and row.reader is not None and later < schedule.stages
+        if edited.graph.producer[row.value] != running
         if schedule.S[later, row.value] and not schedule.R[stage, row.reader] and not edited.refusal(later, row.value)
     ]
     if not waiting:
