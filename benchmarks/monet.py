@@ -1,6 +1,7 @@
 """MONeT's evaluation: table 1 (memory at 10 % overhead), figures 3 and 6, beside the numbers that it published.
 
-The part "figure4" is how soon solvers come close to the best schedule, "speed" how soon the joint problem is solved at full size.
+The part "figure4" is how soon solvers come close to the best schedule, "speed" how soon the joint problem is solved at
+full size.
 
     python benchmarks/monet.py --minutes 10
     python benchmarks/monet.py --models vgg16 --settings roofline --parts table1 figure6

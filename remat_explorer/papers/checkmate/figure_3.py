@@ -61,10 +61,11 @@ def words(rows: Sequence[Mapping[str, Any]], settings: Settings) -> str:
     """The range of the shares; see `Item.words`."""
     if not rows:
         return "No network was captured before the run was cancelled."
-    shares = [share_of_features(row) for row in rows]
+    least, most = min(rows, key=share_of_features), max(rows, key=share_of_features)
+    told = [f"{format_share(share_of_features(row))} ({row['network']})" for row in (least, most)]
     return (
-        f"At the peak of plain training features and their gradients take at least {format_share(min(shares))} to "
-        f"{format_share(max(shares))}, in {len(rows)} networks."
+        f"Of what is held at the peak of plain training, features and their gradients are at least {told[0]} to "
+        f"{told[1]}, in {len(rows)} networks."
     )
 
 
