@@ -9,7 +9,7 @@ import pytest
 from axe_playwright_python.base import AXE_FILE_PATH
 
 import remat_explorer as rx
-from remat_explorer.explorer.live_page import write_live_page
+from remat_explorer.explorer.live_page import live_page
 from remat_explorer.explorer.state.scenes import Scene
 from tests.browser.lab import open_notebook, run_cell, run_until_printed, write_notebook
 from tests.browser.test_accessibility import VIOLATIONS
@@ -35,7 +35,7 @@ def test_scenes_of_the_live_page_go_by_keys_and_end(page: Any, tmp_path: Path) -
         Scene("{peak} alone", "4", "matrices", at="recomputation"),
         Scene("It plays", picture="model", play=True),
     ]
-    path = write_live_page(rx.solve(rx.linear(8), 4), tmp_path / "page.html", scenes=script)
+    path = live_page(rx.solve(rx.linear(8), 4), scenes=script).save(tmp_path / "page.html")
     page.goto(path.as_uri() + "#budget=4")
     page.wait_for_selector("body[data-ready][data-shown]", timeout=60_000)
     page.get_by_role("button", name="Present").click()
