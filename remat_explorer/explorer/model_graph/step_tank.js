@@ -53,7 +53,7 @@ function drawTank(context, box, scale, { before, now, share, stage, flash, data,
   if (scale.ground > 0) {
     context.fillStyle = palette.resident;
     context.fillRect(left, bottom - scale.ground, width, scale.ground);
-    if (scale.torn) tear(context, left, bottom - scale.ground / 2, width, palette);
+    if (scale.torn) tear(context, left, bottom - scale.ground / 6, width, palette);
     if (scale.ground >= NAME) label(context, "resident", formatBytes(data.resident), left, bottom - scale.ground, width, scale.ground, inkOn(palette.resident));
   }
   const paint = (block, low, high, alpha) => {
