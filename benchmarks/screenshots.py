@@ -79,6 +79,11 @@ CASES: dict[str, list[str]] = {
         'other = rx.solve(explorer.state.graph, "75%", "linearized-greedy")\n'
         'explorer.compare(other)\nexplorer.state.panel = "compare"',
     ],
+    "editing": [
+        SMALL,
+        f'{READY}\nexplorer.edit("everything")\nexplorer.drop(40, "blocks.0.norm1 batch_norm + relu [0]")\n'
+        'explorer.state.panel = "edit"',
+    ],
     "executed": [SMALL, SOLVE, f'explorer.execute()\n{READY}\nexplorer.state.panel = "execution"'],
     "drawing": [SMALL, SOLVE, f"explorer.execute()\n{READY}", DRAW],
     "presented-first": [SMALL, SOLVE, "explorer.present()"],

@@ -14,7 +14,8 @@ import numpy as np
 
 from remat_explorer.checker import Checked, check
 from remat_explorer.errors import ScheduleError
-from remat_explorer.explanations.wording import count, persistent_kind
+from remat_explorer.explanations.wording import count
+from remat_explorer.explorer.state.editable import groups_of, no_editing, refusal
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.condensed import Condensed
@@ -22,23 +23,6 @@ from remat_explorer.solvers.rounding.two_phase import minimal_row, values_of
 
 MOST = 1000  # steps that can be undone
 Cells = np.ndarray  # stages and groups, int of shape (count, 2)
-
-
-def no_editing(graph: Graph | None) -> str:
-    """Why schedules of a graph cannot be edited, or "".
-
-    >>> from remat_explorer.instances import linear
-    >>> no_editing(linear(2)), no_editing(None)
-    ('', 'There is no model yet.')
-    """
-    if graph is None:
-        return "There is no model yet."
-    if graph.has_choices:
-        return (
-            "Operations have several implementations here: what is kept does not say which of them run. Choose “none” "
-            "under Implementations to edit by hand."
-        )
-    return ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,25 +155,11 @@ class EditedSchedule:
 
     def refusal(self, stage: int, value: int) -> str:
         """Why a value can be neither kept into a stage nor dropped, or ""."""
-        graph, stages = self.graph, self.condensed.n
-        name, first = graph.values[value].name, int(graph.producer[value])
-        if not 0 <= stage < stages:
-            return f"there is no stage {stage}; the stages are 0 to {stages - 1}"
-        if graph.persistent[value]:
-            return f"{name!r} is {persistent_kind(name)}: once computed, it stays in memory to the end"
-        if not graph.readers[value]:
-            return f"no operation reads {name!r}, so it is never kept"
-        if stage <= first:
-            return f"{name!r} is computed in stage {first} first, and can be kept from stage {first + 1} on"
-        return ""
+        return refusal(self.graph, stage, value)
 
     @cached_property
     def _groups(self) -> dict[int, int]:
-        """The group of each value that has one."""
-        graph = self.graph
-        of = {(int(graph.producer[v]), graph.readers[v]): group for group, v in enumerate(self.condensed.member)}
-        alike = {v: of.get((int(graph.producer[v]), graph.readers[v])) for v in range(len(graph.values))}
-        return {v: group for v, group in alike.items() if group is not None and not graph.persistent[v]}
+        return groups_of(self.condensed)
 
     def _group(self, stage: int, value: int) -> int:
         if reason := self.refusal(stage, value):

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 from remat_explorer.errors import RematError, ScheduleError, SolutionError
 from remat_explorer.exercises import schedule_verdict
-from remat_explorer.explorer.state.edited_schedule import EditedSchedule, no_editing
+from remat_explorer.explorer.state.editable import no_editing
+from remat_explorer.explorer.state.edited_schedule import EditedSchedule
 from remat_explorer.explorer.state.frontiers import join
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.best_known import why_none
