@@ -55,6 +55,8 @@ def measurement(state: State, more: int = 0, compared: Comparison = EQUAL) -> An
         within_budget=int(during.max()) <= 4,
         predicted_overhead=1.5,
         overhead=1.6,
+        overhead_range=None,
+        overhead_text="+60.0 %",
         seconds=0.2,
         checkpoint_all_seconds=0.125,
         eager=SimpleNamespace(peak=10, seconds=0.1, comparison=compared),
@@ -62,4 +64,5 @@ def measurement(state: State, more: int = 0, compared: Comparison = EQUAL) -> An
         allocator=Allocator(AllocatorBytes(100, 200, 300), AllocatorBytes(10, 20, 30)),
         device="cuda",
         missing="",
+        times={},
     )

@@ -134,8 +134,8 @@ def test_a_page_of_a_solution_has_it_and_keeping_everything(tmp_path: Path) -> N
 def test_progress_counts_every_part_of_the_page(frontier: rx.Frontier) -> None:
     parts: list[tuple[int, int]] = []
     page = live_page(frontier, on_progress=lambda done, total: parts.append((done, total)))
-    assert parts == [(i + 1, 6) for i in range(6)]  # four points, and 17 values by sixteen
-    assert page.text.count('<script type="application/gzip"') == 1 + 6 + 1  # the overview and plotly, too
+    assert parts == [(i + 1, 10) for i in range(10)]  # four points with their maps, and 17 values by sixteen
+    assert page.text.count('<script type="application/gzip"') == 1 + 10 + 1  # the overview and plotly, too
 
 
 def test_a_page_as_the_output_of_a_cell_is_a_frame_that_is_nothing_but_the_page(frontier: rx.Frontier) -> None:
