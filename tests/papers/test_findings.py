@@ -36,7 +36,9 @@ def rows(key: str) -> list[dict]:
 
 @pytest.mark.parametrize("title", FINDINGS)
 def test_a_finding_says_where_it_is_how_to_see_it_and_what_else_it_may_mean(title: str) -> None:
-    assert re.match(r"\s*\*[^*]*(Figures?|Table|[Ss]ection|[Ee]quation|[Aa]ppendix|Throughout)[^*]*\*", FINDINGS[title])
+    assert re.match(
+        r"\s*\*[^*]*(Figures?|Table|[Ss]ection|[Ee]quation|[Aa]ppendix|Throughout|abstract)[^*]*\*", FINDINGS[title]
+    )
     assert "- See: " in FINDINGS[title]
     assert "- The other reading: " in FINDINGS[title]
 
@@ -117,6 +119,14 @@ def test_the_bytes_of_resnet50_are_those_of_its_captured_graph() -> None:
     peak = next(row["eager peak"] for row in rows("monet-table-1") if row["network"] == "resnet50")
     assert f"{peak / 1e9:.2f} · 10^9 bytes on the captured graph, {peak / 2**30:.1f} GiB" in finding("GB are GiB")
     assert f"it is {peak / 2**30:.1f} GiB" in finding("Table 1's 15.1 and Figure 5's 14.7")
+
+
+def test_the_smallest_runs_of_the_readme_are_the_ratios_that_are_named() -> None:
+    text = finding("A third of the memory for all models")
+    runs = re.findall(r"(\d\.\d\d) of (\d\d\.\d\d)", text)
+    assert len(runs) == 5
+    ratios = [f"{float(memory) / float(everything):.2f}" for memory, everything in runs]
+    assert f"which are {', '.join(ratios[:-1])} and {ratios[-1]}," in text
 
 
 def test_the_files_that_the_page_names_are_there() -> None:

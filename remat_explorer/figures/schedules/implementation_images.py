@@ -85,7 +85,7 @@ def implementation_images(schedule: Schedule, theme: Theme = "light") -> Figure:
         schedule: of a graph with choices, R of shape (stages, operations).
         theme: ground of the figure, "light" or "dark".
 
-    Source: Shah et al., Memory Optimization for Deep Networks (ICLR 2021), figure 5, shows such choices layer by layer.
+    Source: the choices are those of Shah et al., Memory Optimization for Deep Networks (ICLR 2021), section 4.
 
     >>> from remat_explorer.instances import linear
     >>> figure = implementation_images(Schedule(linear(1), np.eye(3), np.tril(np.ones((3, 3)), -1)))

@@ -1,4 +1,4 @@
-"""How the published program counts the memory of keeping everything, and what it does to Figure 6 to count it twice.
+"""How the published program counts the memory of keeping everything, and what counting parameters twice does to it.
 
 In that program every forward value stays to the end of the backward pass. What neither the present stage reads nor the
 next one begins with is dropped at the start of the stage, which only the last stage feels. A plan frees each value
@@ -43,7 +43,7 @@ def largest_batch(memory: int, fixed: int, peak: int, times: int = 1) -> int:
         memory: bytes of the device.
         fixed: bytes that do not grow with the batch: parameters and their gradients.
         peak: bytes of one example.
-        times: 1 is right; 2 gives the bars that Figure 6 published.
+        times: 1 is the paper's formula; 2 gives VGG19's published batches.
 
     >>> largest_batch(16 * 10**9, 1149337920, 81723296), largest_batch(16 * 10**9, 1149337920, 81723296, times=2)
     (181, 167)

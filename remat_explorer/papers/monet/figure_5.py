@@ -79,7 +79,7 @@ def words(rows: Sequence[Mapping[str, Any]], settings: Settings) -> str:
     costs = f"with implementations {format_overhead(joint)}"
     if f"overhead against {PLAIN}" in rows[0]:
         plain = joint - sum(row[f"overhead against {PLAIN}"] for row in rows)
-        costs += f", {PLAIN} {format_overhead(plain)}"
+        costs += f" and {PLAIN} {format_overhead(plain)}"
     saved, paid = (
         sum(test(row) for row in rows)
         for test in (
