@@ -101,7 +101,7 @@ PREDICTED = """(height) => {
 }"""
 
 
-def test_the_plots_show_what_came_while_the_page_was_loading_them_and_what_was_lost(
+def test_the_plots_show_what_came_while_they_were_loaded_and_what_was_lost_and_come_anew(
     lab: tuple[str, Path], page: Any
 ) -> None:
     address, root = lab
@@ -117,6 +117,8 @@ def test_the_plots_show_what_came_while_the_page_was_loading_them_and_what_was_l
     run_cell(page, 0)
     page.wait_for_function(PREDICTED, arg=10, timeout=60_000)
     run_cell(page, 1)
+    page.wait_for_function(PREDICTED, arg=5, timeout=60_000)
+    page.evaluate("document.querySelector('.remat-plots .js-plotly-plot').remove()")  # as if it had never been loaded
     page.wait_for_function(PREDICTED, arg=5, timeout=60_000)
     assert page.failures == []
 

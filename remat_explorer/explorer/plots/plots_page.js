@@ -1,10 +1,12 @@
 // What the page does with plotly's figure by itself. The band over the selected stage is a rectangle in plotly's own
 // drawing: it moves without plotly, which would draw everything anew, and a picture of the drawing contains it. Clicks
 // are sent one by one: of what plotly's own widget sends while the kernel is busy only the last thing is kept, and a
-// click is followed by news of the pointer. A figure that is not the one it should be is asked for again. And where its
-// place gets another size, it is drawn at that.
+// click is followed by news of the pointer. A figure that is not the one it should be is asked for again, and so is one
+// that never came: anywidget gives up what does not load within two seconds, and plotly is large. And where its place
+// gets another size, it is drawn at that.
 const NARROWEST = 2; // pixels of the band, of however many stages
-const PATIENCE = 500; // milliseconds for a change to arrive at first, then twice as many each time
+const PATIENCE = 500; // milliseconds for a change to arrive at first
+const LOADING = 5000; // milliseconds for a figure to come that loads plotly, and then twice as many each time
 
 function render({ model, el }) {
   const band = document.createElementNS("http://www.w3.org/2000/svg", "rect");
@@ -25,19 +27,22 @@ function render({ model, el }) {
     if (band.parentNode !== drawing) drawing.append(band);
   }
 
-  const behind = () => plot?.layout && plot.layout.meta !== model.get("revision");
+  const isThere = () => plot?.isConnected && plot.layout;
+  const behind = () => (isThere() ? plot.layout.meta : 0) !== model.get("revision"); // 0 before there is one
 
   // The time begins anew with every revision: while changes follow each other, none is missed yet.
   function compare() {
     clearTimeout(waiting);
-    if (behind()) waiting = setTimeout(ask, patience);
+    waiting = null;
+    if (behind()) waiting = setTimeout(ask, isThere() ? patience : Math.max(patience, LOADING));
     else patience = PATIENCE;
   }
 
   function ask() {
     const ended = el.closest(".jupyter-widgets-disconnected"); // no kernel that could send it again
-    if (behind() && !ended) {
-      patience *= 2;
+    const isSeen = el.closest(".remat-plots")?.getClientRects().length; // else it need not be drawn yet
+    if (behind() && !ended && isSeen) {
+      patience = Math.max(LOADING, 2 * patience);
       model.send({ missed: model.get("revision") });
     }
     compare();
@@ -49,6 +54,7 @@ function render({ model, el }) {
   // plotly is loaded late, and the figure may be replaced by another one.
   function follow() {
     const found = el.closest(".remat-plots")?.querySelector(".js-plotly-plot");
+    if (!found && plot && !plot.isConnected && !waiting) compare(); // it has gone, and none has come
     if (!found?.on || found === plot) return;
     if (plot) sizes.disconnect();
     plot = found;
@@ -71,6 +77,7 @@ function render({ model, el }) {
   for (const name of ["start", "end", "colour"]) model.on(`change:${name}`, draw);
   model.on("change:revision", compare);
   begin();
+  compare();
   return () => {
     over = true;
     clearTimeout(waiting);
