@@ -23,7 +23,7 @@ pytestmark = pytest.mark.browser
 PACKAGE = Path(__file__).parents[2]
 KERNEL = "JSON.parse(document.getElementById('jupyter-config-data').textContent).kernelId"
 PAINTED = """() => {
-    const canvases = [...document.querySelectorAll('.remat-canvas canvas:first-child')];
+    const canvases = [...document.querySelectorAll('.remat-matrices .remat-canvas canvas:first-child')];
     return canvases.length > 0 && canvases.every((canvas) => {
         if (canvas.width * canvas.height === 0) return false;
         const context = canvas.getContext('2d');
@@ -125,7 +125,7 @@ def test_the_page_paints_solves_and_hands_files_over_without_a_request_to_the_ou
     download.value.save_as(solution)
     assert list(folder.glob("*.json")) == []  # where the app was started
 
-    page.locator(".remat-explorer").get_by_text("Compare", exact=True).click()
+    page.get_by_role("tab", name="Compare", exact=True).click()
     page.wait_for_selector(".remat-compare")
     with page.expect_file_chooser() as chooser:
         page.locator(".remat-compare").get_by_role("button", name="Open as B").click()

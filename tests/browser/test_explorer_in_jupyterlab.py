@@ -12,7 +12,7 @@ from tests.browser.lab import run_cell, save
 
 pytestmark = pytest.mark.browser
 
-PAINTED = """() => [...document.querySelectorAll('.remat-canvas canvas:first-child')].map((canvas) => {
+PAINTED = """() => [...document.querySelectorAll('.remat-matrices .remat-canvas canvas:first-child')].map((canvas) => {
     if (canvas.width * canvas.height === 0) return 0;
     const pixels = new Uint32Array(canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.buffer);
     return new Set(pixels).size;

@@ -201,7 +201,7 @@ def test_the_matrices_come_back_at_their_size_when_they_are_shown_again(page: An
     page.get_by_role("button", name="Matrices", exact=True).click()
     page.wait_for_selector(".remat-matrices", state="visible", timeout=20_000)
     page.wait_for_function(
-        """() => [...document.querySelectorAll('.remat-canvas')].every((frame) =>
+        """() => [...document.querySelectorAll('.remat-matrices .remat-canvas')].every((frame) =>
             frame.clientWidth > 400 && frame.querySelector('canvas').width === frame.clientWidth)"""
     )
     page.wait_for_function(SHOWN, arg=[0, ["#56B4E9"]])

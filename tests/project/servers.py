@@ -18,7 +18,7 @@ import psutil
 
 import remat_explorer as rx
 
-ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)/[\w/.]*\?token=(\w{20,})")
+ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)/[-\w/.]*\?token=(\w{20,})")
 PATIENCE = 120  # seconds until a server has to be there
 
 

@@ -112,7 +112,7 @@ function stepView({ model, root, place, row, playhead, seen }) {
       const over = budget && bytes[name] > budget;
       level.querySelector("b").textContent = formatBytes(bytes[name]) + (over ? `, ${formatBytes(bytes[name] - budget)} over` : "");
       level.classList.toggle("over", Boolean(over));
-      level.style.setProperty("--over", palette().budget);
+      level.style.setProperty("--over", palette().over);
     }
     const words = Object.entries(levels).map(([name, level]) => `${TANKS[name]}: ${level.querySelector("b").textContent}`);
     canvas.setAttribute("aria-label", `Memory under a budget of ${formatBytes(budget)}; ${words.join("; ")}`);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 KEEPS = "keep everything"
+WORDS = {"checkpoint-all": f"{KEEPS} (checkpoint-all)"}
 
 
 def strategy_words(strategy: str) -> str:
@@ -11,4 +12,4 @@ def strategy_words(strategy: str) -> str:
     >>> strategy_words("optimal"), strategy_words("checkpoint-all")
     ('optimal', 'keep everything (checkpoint-all)')
     """
-    return f"{KEEPS} ({strategy})" if strategy == "checkpoint-all" else strategy
+    return WORDS.get(strategy, strategy)

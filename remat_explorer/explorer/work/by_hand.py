@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from remat_explorer.errors import ScheduleError
 from remat_explorer.explorer.state.edited_schedule import EditedSchedule
+from remat_explorer.explorer.state.places import place_of
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work import editing
-from remat_explorer.explorer.work.places import place_of
 from remat_explorer.solution import Solution
 
 

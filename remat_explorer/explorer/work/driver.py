@@ -9,6 +9,7 @@ from typing import Any
 
 from remat_explorer.errors import SolutionError, UnknownNameError
 from remat_explorer.explorer.state.implementations import ALL, NONE, needs_capture
+from remat_explorer.explorer.state.places import place_of
 from remat_explorer.explorer.state.scenes import Scene, usual_scenes
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.ablation import show_kinds
@@ -20,7 +21,6 @@ from remat_explorer.explorer.work.editing import watch
 from remat_explorer.explorer.work.executing import execute
 from remat_explorer.explorer.work.improver import Improver
 from remat_explorer.explorer.work.loading import load
-from remat_explorer.explorer.work.places import place_of
 from remat_explorer.explorer.work.placing import Placer
 from remat_explorer.explorer.work.presenting import Presenting
 from remat_explorer.explorer.work.solving import solve

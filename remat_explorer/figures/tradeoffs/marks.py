@@ -33,6 +33,8 @@ SHAPES = (
     "star-triangle-down",
 )
 
+COLOURS_OF_THEIR_OWN = {"checkpoint-all": "predicted"}  # by their names in the palette
+
 
 @dataclass(frozen=True)
 class Mark:
@@ -52,8 +54,8 @@ def mark(strategy: str, theme: Theme = "light") -> Mark:
     >>> mark("optimal").shape, mark("chen-greedy") == mark("chen-sqrt-n")
     ('circle', False)
     """
-    if strategy == "checkpoint-all":
-        return Mark(_shape(strategy), palette(theme).predicted)
+    if strategy in COLOURS_OF_THEIR_OWN:
+        return Mark(_shape(strategy), getattr(palette(theme), COLOURS_OF_THEIR_OWN[strategy]))
     names, hues = list(STRATEGIES), palette(theme).hues
     place = names.index(strategy) if strategy in names else len(names)
     return Mark(_shape(strategy), hues[place % len(hues)])

@@ -161,7 +161,11 @@ def _sentence(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
         share = format_share(ratio - 1)
         parts.append(f"the best other method costs up to {share} more ({other}, at {budget / GB:.1f} GB)")
     alone = [row["budget"] for row in solved if not cheapest_of_others(rows, row["budget"])]
-    kept = max((row["peak"] for row in rows if row["strategy"] == "checkpoint-all" and row.get("overhead")), default=0)
+    peaks: dict[str, int] = {}
+    for row in rows:
+        if row.get("overhead"):
+            peaks[row["strategy"]] = max(row["peak"], peaks.get(row["strategy"], 0))
+    kept = peaks.get("checkpoint-all", 0)
     if alone and kept:
         share = format_share(min(alone) / kept)
         parts.append(f"at {max(alone) / GB:.1f} GB and below no other method fits, down to {share} of the largest peak")

@@ -65,7 +65,7 @@ def binomial_within(graph: Graph, budget: int, over: Callable[[], bool] = lambda
 
     >>> from remat_explorer.instances import linear
     >>> binomial_within(linear(8), 6).cost, binomial_within(linear(8), 2)
-    (22.0, None)
+    (21.0, None)
     """
     best: Schedule | None = None
     fits, exceeds = 0, int((~graph.is_backward).sum()) + 1
