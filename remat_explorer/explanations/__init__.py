@@ -4,7 +4,13 @@ Pure functions of graph, schedule and plan, in plain English; no figure, no widg
 """
 
 from remat_explorer.explanations.differences import ScheduleDifference, largest_difference
-from remat_explorer.explanations.highlights import first_look, recomputed, values_of_stages
+from remat_explorer.explanations.highlights import (
+    dearest_recomputation,
+    first_look,
+    peak_look,
+    recomputed,
+    values_of_stages,
+)
 from remat_explorer.explanations.lives import Life, lives_of
 from remat_explorer.explanations.operations import OperationExplanation, explain_operation
 from remat_explorer.explanations.peak import Memory, PeakRow, alive_at
@@ -23,11 +29,13 @@ __all__ = [
     "StageSummary",
     "Words",
     "alive_at",
+    "dearest_recomputation",
     "explain_operation",
     "explain_value",
     "first_look",
     "largest_difference",
     "lives_of",
+    "peak_look",
     "plain",
     "recomputed",
     "summarize_stage",

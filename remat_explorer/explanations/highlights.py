@@ -25,9 +25,17 @@ def first_look(schedule: Schedule, plan: Plan) -> tuple[int, int]:
     >>> first_look(few.schedule, few.plan), first_look(all_kept.schedule, all_kept.plan)
     ((10, 5), (9, 0))
     """
+    return dearest_recomputation(schedule) or peak_look(plan)
+
+
+def dearest_recomputation(schedule: Schedule) -> tuple[int, int] | None:
+    """Stage and first value written of the recomputation that costs most, or None where nothing is computed again."""
     again = recomputed(schedule)
-    if again:
-        return max(again, key=lambda found: again[found])
+    return max(again, key=lambda found: again[found]) if again else None
+
+
+def peak_look(plan: Plan) -> tuple[int, int]:
+    """The stage at which most is in memory, and the largest value there."""
     memory = alive_at(plan)
     return memory.stage, next((row.value for row in memory.rows if row.value is not None), 0)
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import remat_explorer as rx
-from remat_explorer.explorer.model_graph.step_plan import plain_plan
-from remat_explorer.plan import Compute
+from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import format_bytes
+from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from tests.browser.lab import open_notebook, run_cell, run_until_printed, write_notebook
 
 pytestmark = pytest.mark.browser
@@ -78,7 +78,7 @@ def level(page: Any, tank: str) -> str:
 
 
 def test_captions_and_levels_are_those_of_the_plan(solved: rx.Solution, saved: Path, page: Any) -> None:
-    plan, plain = solved.plan, plain_plan(solved.graph)
+    plan, plain = solved.plan, Plan.of(checkpoint_all(solved.graph))
     assert plan is not None
     open_model(page, saved, "#budget=40%&stage=0")
     computed: list[int] = []

@@ -11,10 +11,11 @@ import remat_explorer as rx
 from remat_explorer.explorer.controls.scrubber import Scrubber
 from remat_explorer.explorer.live_page.recording import Recording
 from remat_explorer.explorer.model_graph.model_view import ModelView, picture_of
-from remat_explorer.explorer.model_graph.step_plan import plain_plan, step_plan
+from remat_explorer.explorer.model_graph.step_plan import step_plan
 from remat_explorer.explorer.state.state import State
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.solvers import minimum_budget
+from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from tests.figures.choices import chain_with_choices
 
 
@@ -44,7 +45,7 @@ def replayed(plan: Plan) -> list[int]:
 PLANS = {
     "recomputed": lambda: rx.solve(rx.linear(8), 4).plan,
     "with choices": lambda: rx.solve(chain_with_choices(), "85%", "monet").plan,
-    "everything kept": lambda: plain_plan(chain_with_choices()),
+    "everything kept": lambda: Plan.of(checkpoint_all(chain_with_choices())),
 }
 
 
@@ -113,7 +114,7 @@ def test_the_plan_on_the_screen_and_that_of_plain_pytorch_are_sent(state: State)
     widget = ModelView(state).widget
     assert state.plan is not None
     assert widget.steps == step_plan(state.plan).tobytes()
-    assert len(np.frombuffer(widget.plain, "<i4")) == len(step_plan(plain_plan(state.plan.graph)))
+    assert len(np.frombuffer(widget.plain, "<i4")) == len(step_plan(Plan.of(checkpoint_all(state.plan.graph))))
     state.budget = 6
     assert widget.budget == 6
 
@@ -134,6 +135,6 @@ def test_the_live_page_has_the_plans_of_all_points() -> None:
     graph = rx.linear(8)
     frontier = rx.Frontier(graph, tuple(rx.solve(graph, budget) for budget in (4, 10)))
     recording = Recording(frontier, minimum_budget(graph), 10)
-    assert recording.overview()["plain"] == step_plan(plain_plan(graph)).tolist()
+    assert recording.overview()["plain"] == step_plan(Plan.of(checkpoint_all(graph))).tolist()
     sent = [point["steps"] for point in recording.points()]
     assert sent == [step_plan(solution.plan).tolist() for solution in frontier.nondominated()]  # type: ignore[arg-type]

@@ -128,7 +128,7 @@ def _write_snapshot(state: State, path: Path) -> None:
 
     solution, inputs = state.solution, state.inputs
     if solution is not None and inputs is not None:
-        run = (inputs.module, inputs.args, inputs.kwargs, inputs.loss)
+        run = inputs.given
         measure(solution, *run, device=state.device, repeats=1, snapshot=path)
 
 

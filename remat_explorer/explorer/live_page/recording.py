@@ -23,13 +23,13 @@ from remat_explorer.explorer.memory_map.map_cells import (
 )
 from remat_explorer.explorer.memory_map.map_view import KEEP_EVERYTHING
 from remat_explorer.explorer.model_graph.model_view import picture_of
-from remat_explorer.explorer.model_graph.step_plan import plain_plan, step_plan
+from remat_explorer.explorer.model_graph.step_plan import step_plan
 from remat_explorer.explorer.panels.explain_panel import OF_REASON, OF_SCHEDULE, stage_parts, value_template
 from remat_explorer.explorer.panels.markup import colours, place
 from remat_explorer.explorer.panels.source_block import margins, source_parts
 from remat_explorer.explorer.plots.plots_legend import legend_html
 from remat_explorer.explorer.plots.plots_scene import FIXED, HITS, PlotsScene
-from remat_explorer.explorer.state.scenes import Scene, caption_of, place_of, usual_scenes
+from remat_explorer.explorer.state.scenes import Scene, caption_of, selection_of, usual_scenes
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.best_known import describe_known
 from remat_explorer.explorer.work.pacing import moments, pace, pace_text
@@ -97,6 +97,7 @@ class Recording:
         operations, values = labels(self.graph)
         picture, boxes = picture_of(self.graph)
         both = {"palettes": {"light": asdict(LIGHT), "dark": asdict(DARK)}, "found": []}
+        everything = Plan.of(checkpoint_all(self.graph))
         frames = [astuple(Frame.of(*scheduled)) for scheduled in self.scheduled]
         return {
             "title": self.title,
@@ -115,10 +116,10 @@ class Recording:
                 "kinds": list(KINDS),
                 "colours": map_colours(),
                 "resident": self.graph.resident_bytes,
-                "other": peak_of_other(Plan.of(checkpoint_all(self.graph)), KEEP_EVERYTHING),
+                "other": peak_of_other(everything, KEEP_EVERYTHING),
                 "found": [],
             },
-            "plain": step_plan(plain_plan(self.graph)).tolist(),
+            "plain": step_plan(everything).tolist(),
             "budget": slider_range(state),
             "colours": {theme: colours(theme) for theme in THEMES},
             "legend": {theme: legend_html(self.frontier, theme, best_only=True) for theme in THEMES},
@@ -172,7 +173,7 @@ class Recording:
                 state.set_budget(scene.budget)
                 fitting = [i for i, (_, peak) in enumerate(self.scheduled) if peak <= state.budget]
                 self._show(max(fitting, default=0))
-            stage, value = place_of(scene, state)
+            stage, value = selection_of(scene, state)
             recorded.append(
                 {
                     "caption": caption_of(scene, state, said),

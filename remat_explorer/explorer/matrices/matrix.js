@@ -104,7 +104,7 @@ function render({ model: kept, el }) {
     shown = panels(model, data, part);
   }
 
-  let [unpacked, waiting, framed] = [true, false, false];
+  let [unpacked, waiting] = [true, false];
   // Several traits arrive in one message: draw once, when all of them are there.
   function changed(cells) {
     if (cells && frame && kept.get("dragged")) return; // what is dragged is newer
@@ -121,23 +121,11 @@ function render({ model: kept, el }) {
     });
   }
 
-  // Where the page is hidden, as JupyterLab does for a moment when its theme changes, it is drawn once it is seen: it
-  // may come back at the same size, of which no observer of sizes would tell.
-  const seen = new IntersectionObserver((entries) => {
-    if (!entries.some((entry) => entry.isIntersecting)) return;
-    seen.disconnect();
-    redraw();
+  const redraw = whenSeen(root, () => {
+    measure();
+    if (isOnScreen()) draw();
+    return isOnScreen();
   });
-  function redraw() {
-    if (framed) return;
-    framed = true;
-    requestAnimationFrame(() => {
-      framed = false;
-      measure();
-      if (isOnScreen()) draw();
-      else seen.observe(root);
-    });
-  }
 
   // A budget that is dragged: its schedule is drawn at once. When it is let go, the kernel shows the same, or a better one.
   function drag() {
@@ -209,7 +197,7 @@ function render({ model: kept, el }) {
   curve.load().then(drag);
   return () => {
     sizes.disconnect();
-    seen.disconnect();
+    redraw.end();
     themes.disconnect();
     editedNoMore();
   };

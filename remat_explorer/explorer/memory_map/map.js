@@ -9,7 +9,7 @@ function render({ model, el }) {
   let data = mapData(model);
   let [space, moments, classes, tabled] = [null, null, null, null];
   let [hovered, brush] = [-1, null];
-  let [stale, waiting, framed] = [false, false, false];
+  let [stale, waiting] = [false, false];
   const colours = () => model.get("colours")[model.get("theme")];
   const isOnScreen = () => root.isConnected && frame.clientWidth > 0;
   const said = (i) => saidOf(data, model.get("kinds"), i);
@@ -108,21 +108,10 @@ function render({ model, el }) {
     });
   }
 
-  // What is hidden is drawn once it is seen, at whatever size.
-  const seen = new IntersectionObserver((entries) => {
-    if (!entries.some((entry) => entry.isIntersecting)) return;
-    seen.disconnect();
-    redraw();
+  const redraw = whenSeen(root, () => {
+    if (isOnScreen()) draw();
+    return isOnScreen();
   });
-  function redraw() {
-    if (framed) return;
-    framed = true;
-    requestAnimationFrame(() => {
-      framed = false;
-      if (isOnScreen()) draw();
-      else seen.observe(root);
-    });
-  }
 
   function moved() {
     if (waiting || !isOnScreen()) return;
@@ -190,7 +179,7 @@ function render({ model, el }) {
   redraw();
   return () => {
     sizes.disconnect();
-    seen.disconnect();
+    redraw.end();
   };
 }
 

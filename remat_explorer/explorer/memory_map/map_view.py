@@ -25,6 +25,7 @@ from remat_explorer.solvers.checkpoint_all import checkpoint_all
 HERE = Path(__file__).parent
 SCRIPTS = (  # in the order in which they build on one another
     "../quantities.js",
+    "../when_seen.js",
     "../matrices/matrix_axes.js",
     "../matrices/matrix_zoom.js",
     "../matrices/matrix_parts.js",

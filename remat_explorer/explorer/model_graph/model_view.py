@@ -10,7 +10,7 @@ import anywidget
 import numpy as np
 import traitlets as t
 
-from remat_explorer.explorer.model_graph.step_plan import plain_plan, step_plan
+from remat_explorer.explorer.model_graph.step_plan import step_plan
 from remat_explorer.explorer.state.state import State
 from remat_explorer.figures.networks.snake_layout import snake_layout
 from remat_explorer.figures.networks.snake_picture import snake_picture
@@ -19,6 +19,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_seconds
 from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.checkpoint_all import checkpoint_all
 
 HERE = Path(__file__).parent
 SCRIPTS = (  # in the order in which they build on one another
@@ -90,7 +91,7 @@ class ModelView:
         with widget.hold_sync():
             if graph is not self._drawn[0]:
                 widget.picture, widget.boxes = ({}, b"") if graph is None else picture_of(graph)
-                widget.plain = b"" if graph is None else step_plan(plain_plan(graph)).tobytes()
+                widget.plain = b"" if graph is None else step_plan(Plan.of(checkpoint_all(graph))).tobytes()
             if schedule is not self._drawn[1]:
                 widget.stages = 0 if schedule is None else schedule.stages
                 widget.R = b"" if schedule is None else np.packbits(schedule.R > 0, axis=1).tobytes()

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute, Plan
 
 NONE = -1  # where a computation overwrites nothing
@@ -52,13 +51,3 @@ def step_plan(plan: Plan) -> np.ndarray:
 def _counted(values: Iterable[int]) -> list[int]:
     listed = list(values)
     return [len(listed), *listed]
-
-
-def plain_plan(graph: Graph) -> Plan:
-    """What plain PyTorch does: every operation that has to run, once, with everything kept that is still to be read.
-
-    >>> from remat_explorer.instances import linear
-    >>> plain_plan(linear(8)).peak
-    10
-    """
-    return Plan.from_sequence(graph, [(stage, int(k), 1) for stage, k in enumerate(graph.mandatory)])

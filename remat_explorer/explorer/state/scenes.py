@@ -6,14 +6,11 @@ from dataclasses import dataclass
 from string import Formatter
 from typing import Any
 
-import numpy as np
-
 from remat_explorer.errors import QuantityError, UnknownNameError
-from remat_explorer.explanations.again import first_runs
-from remat_explorer.explorer.state.state import PANELS, State
+from remat_explorer.explanations import dearest_recomputation, peak_look
+from remat_explorer.explorer.state.state import PANELS, PICTURES, State
 from remat_explorer.quantities import format_bytes, format_overhead
 
-PICTURES = ("matrices", "model", "case")
 PEAK, RECOMPUTATION = "peak", "recomputation"
 NUMBERS = ("model", "budget", "peak", "overhead", "keep_all", "saved", "recomputations", "proof")
 
@@ -27,10 +24,10 @@ class Scene:
             everything), ``{saved}`` (how much lower the peak is, in percent), ``{recomputations}`` and ``{proof}``
             (what an execution has shown) are filled in.
         budget: what `State.set_budget` takes.
-        picture: "matrices", "model" or "case".
+        picture: "matrices", "memory", "model" or "case".
         panel: a panel beside the plots.
-        at: a stage, "peak" for that with the highest memory, or "recomputation" for that which computes most bytes of
-            one value again.
+        at: a stage, "peak" for that with the highest memory, or "recomputation" for that of the dearest
+            recomputation.
         play: whether the stages play, from the first one if ``at`` names none.
         execute: whether the schedule is executed and measured.
 
@@ -92,24 +89,15 @@ def caption_of(scene: Scene, state: State, proven: str) -> str:
     return scene.caption.format(**numbers)
 
 
-def place_of(scene: Scene, state: State) -> tuple[int | None, int | None]:
+def selection_of(scene: Scene, state: State) -> tuple[int | None, int | None]:
     """Stage and value that the scene selects on the schedule on the screen; None for what stays."""
     schedule, plan = state.schedule, state.plan
     if schedule is None or plan is None or scene.at is None:
         return None, None
-    sizes = schedule.graph.value_bytes
     if scene.at == PEAK:
-        stage = int(plan.timeline.stage[plan.timeline.peak_statement])
-        kept = np.flatnonzero(schedule.S[stage])
-        return stage, int(kept[sizes[kept].argmax()]) if len(kept) else None
+        return peak_look(plan)
     if scene.at == RECOMPUTATION:
-        first = first_runs(schedule)
-        again = [(t, k, code) for t, k, code in schedule.sequence if t > first[k]]
-        results = [(int(sizes[v]), -t, v) for t, k, code in again for v in schedule.graph.outputs(k, code)]
-        if not results:
-            return None, None
-        _, stage, value = max(results)
-        return -stage, value
+        return dearest_recomputation(schedule) or (None, None)
     return int(scene.at), None
 
 

@@ -25,6 +25,7 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import STRATEGIES, Frontier, MinimumBudget
 
+PICTURES = ("matrices", "memory", "model", "case")
 PANELS = ("explain", "plan", "peak", "ways", "solver", "compare", "edit", "execution")
 
 
@@ -82,9 +83,7 @@ class State(Status):
 
     # What the person looks at.
     picture = t.Enum(
-        ("matrices", "memory", "model", "case"),
-        "matrices",
-        help="The upper picture: R, S and U, the memory map, the model's graph, or a case study.",
+        PICTURES, "matrices", help="The upper one: R, S and U, the memory map, the model, or a case study."
     )
     colouring = t.Enum(("computation", "implementation"), "computation", help="What the colours of R say.")
     panel = t.Enum(PANELS, "explain", help="The panel beside the plots.")

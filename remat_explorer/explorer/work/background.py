@@ -13,6 +13,13 @@ TICK = 0.25  # seconds between two updates of the clock in the status line
 Work = Callable[[threading.Event], None]
 
 
+def has_ended(thread: threading.Thread | None, timeout: float | None = None) -> bool:
+    """Block until a thread has ended, if there is one; returns whether that came true in ``timeout`` seconds."""
+    if thread is not None and thread is not threading.current_thread():
+        thread.join(timeout)
+    return thread is None or not thread.is_alive()
+
+
 class Background:
     """Runs one piece of work after another, and keeps the state's `busy` and `elapsed` true.
 
@@ -43,9 +50,7 @@ class Background:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Block until nothing is under way; returns whether that came true in ``timeout`` seconds."""
-        if self._thread is not None:
-            self._thread.join(timeout)
-        return self._thread is None or not self._thread.is_alive()
+        return has_ended(self._thread, timeout)
 
     def _run(self, busy: str, work: Work, cancelled: threading.Event, previous: threading.Thread | None) -> None:
         if previous is not None:

@@ -34,10 +34,7 @@ def execute(state: State, cancelled: threading.Event) -> None:
     try:
         state.measurement = measurement = measure(
             solution,
-            inputs.module,
-            inputs.args,
-            inputs.kwargs,
-            inputs.loss,
+            *inputs.given,
             device=state.device,
             on_progress=advance,
             cancelled=cancelled.is_set,

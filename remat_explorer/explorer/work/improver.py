@@ -8,6 +8,7 @@ from typing import Any
 from remat_explorer.explorer.state.frontiers import join
 from remat_explorer.explorer.state.questions import question_of
 from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.work.background import has_ended
 from remat_explorer.explorer.work.best_known import show_known
 from remat_explorer.explorer.work.looking import look_again
 from remat_explorer.explorer.work.solving import POLL, prepare
@@ -59,10 +60,7 @@ class Improver:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Block until no improvement is under way; returns whether that came true in ``timeout`` seconds."""
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(timeout)
-        return thread is None or not thread.is_alive()
+        return has_ended(self._thread, timeout)
 
     def _follow_budget(self, change: Any) -> None:
         state = self._state

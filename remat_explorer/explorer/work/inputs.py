@@ -15,6 +15,11 @@ class Inputs:
     kwargs: dict[str, Any] | None = None
     loss: Any = None
 
+    @property
+    def given(self) -> tuple[Any, tuple[Any, ...], dict[str, Any] | None, Any]:
+        """Module, args, kwargs and loss, as `capture`, `profile` and `measure` take them."""
+        return self.module, self.args, self.kwargs, self.loss
+
     def on(self, device: str) -> Inputs:
         """The same on a device, where they are captured, measured and executed; as they are if they lie there.
 

@@ -79,7 +79,7 @@ def from_module(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | Non
         from remat_explorer.capture import capture
 
         kinds, inputs = kinds_to_capture(state.implementations), Inputs(module, args, kwargs, loss).on(state.device)
-        return Loaded(capture(inputs.module, inputs.args, inputs.kwargs, loss, implementations=kinds), inputs)
+        return Loaded(capture(*inputs.given, implementations=kinds), inputs)
 
     return capture_it
 

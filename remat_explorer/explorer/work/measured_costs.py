@@ -46,10 +46,7 @@ def with_measured_costs(state: State, graph: Graph, inputs: Inputs, cancelled: t
     try:
         return profile(
             graph,
-            inputs.module,
-            inputs.args,
-            inputs.kwargs,
-            inputs.loss,
+            *inputs.given,
             device=state.device,
             on_progress=advance,
             cancelled=cancelled.is_set,

@@ -70,7 +70,7 @@ def from_file(state: State) -> Loaded:
     try:
         with explained(path, f"capturing the model of {str(path)!r}", leave=RematError):
             kinds = kinds_to_capture(state.implementations)
-            graph = capture(inputs.module, inputs.args, inputs.kwargs, inputs.loss, implementations=kinds)
+            graph = capture(*inputs.given, implementations=kinds)
             return Loaded(graph, inputs)
     except RematError as error:  # which names the line, where the model itself went wrong
         raise error if isinstance(error, ModelError) else ModelError(f"{str(path)!r}: {error}") from error

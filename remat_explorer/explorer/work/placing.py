@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.work.background import has_ended
 from remat_explorer.graph import Graph
 from remat_explorer.offsets import Arena, Rectangles, place, place_at_once
 from remat_explorer.offsets.placement import ALIGNMENT
@@ -46,10 +47,7 @@ class Placer:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Block until no search is under way; returns whether that came true in ``timeout`` seconds."""
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(timeout)
-        return thread is None or not thread.is_alive()
+        return has_ended(self._thread, timeout)
 
     def _follow(self, change: Any = None) -> None:
         state = self._state

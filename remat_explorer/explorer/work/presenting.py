@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from remat_explorer.errors import QuantityError
-from remat_explorer.explorer.state.scenes import Scene, caption_of, place_of
+from remat_explorer.explorer.state.scenes import Scene, caption_of, selection_of
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.proof import proof
 
@@ -67,7 +67,7 @@ class Presenting:
             self._execute()
 
     def _go(self, scene: Scene) -> None:
-        stage, value = place_of(scene, self._state)
+        stage, value = selection_of(scene, self._state)
         with self._state.at_once():
             if stage is not None:
                 self._state.stage = stage

@@ -123,7 +123,7 @@ class BudgetSearch:
     def _run(self) -> Iterator[bool]:
         """Generator: the steps, each followed by True."""
         if not self.planned or self.best is None:
-            for schedule in constructed(self.condensed, self.budget, self.limits.cancelled):
+            for schedule in constructed(self.condensed, self.budget, self.limits):
                 self.take(schedule)
             self.take(plan_schedule(self.condensed, self.budget, self.limits.left, self.limits.cancelled))
             yield True

@@ -133,7 +133,7 @@ class PlainSearch:
     def _plan(self) -> None:
         self.incumbent.tell("planning")
         if not self.planned:
-            for schedule in constructed(self.condensed, self.budget, lambda: self.limits.over):
+            for schedule in constructed(self.condensed, self.budget, self.limits):
                 self.incumbent.keep(schedule)
             seconds, cancelled = self.limits.left / 4, self.limits.cancelled
             self.incumbent.keep(plan_schedule(self.condensed, self.budget, seconds, cancelled, self.settings.planner))

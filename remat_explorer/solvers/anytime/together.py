@@ -76,11 +76,8 @@ def plan_each(graph: Graph, budgets: Sequence[int], limits: Limits) -> list[Answ
     condensed = Condensed.of(graph)
     answers: list[Answer] = []
     for i, budget in enumerate(budgets):
-        even = limits.left / (len(budgets) - i)
-        made = (
-            *constructed(condensed, budget, limits.cancelled),
-            plan_schedule(condensed, budget, even, limits.cancelled),
-        )
+        even = limits.share(1 / (len(budgets) - i))
+        made = [*constructed(condensed, budget, even), plan_schedule(condensed, budget, even.left, limits.cancelled)]
         answers.append(Answer(min(filter(None, made), key=lambda schedule: schedule.cost, default=None)))
     return answers
 

@@ -56,7 +56,10 @@ def _first_state_needed(graph: Graph, forward: int) -> np.ndarray:
 
 
 def binomial_within(graph: Graph, budget: int, over: Callable[[], bool] = lambda: False) -> Schedule | None:
-    """The schedule with the most slots whose plan fits, by bisection: more slots recompute less and hold more.
+    """The schedule with the most slots whose plan fits: more slots recompute less and hold more.
+
+    From about log2 of the steps on, with which no step is run often, numbers are doubled until one does not fit; then
+    it is bisected. The smallest numbers, whose schedules are very long, are looked at only where nothing else fits.
 
     Args:
         graph: a chain.
@@ -68,12 +71,13 @@ def binomial_within(graph: Graph, budget: int, over: Callable[[], bool] = lambda
     (21.0, None)
     """
     best: Schedule | None = None
-    fits, exceeds = 0, int((~graph.is_backward).sum()) + 1
+    most = int((~graph.is_backward).sum())
+    fits, exceeds, slots = 0, most + 1, min(most.bit_length(), most)
     while exceeds - fits > 1 and not over():
-        slots = (fits + exceeds) // 2
         schedule = binomial_schedule(graph, slots)
         if Plan.of(schedule).peak <= budget:
             best, fits = schedule, slots
         else:
             exceeds = slots
+        slots = (fits + exceeds) // 2 if exceeds <= most else min(2 * fits, most)
     return best
