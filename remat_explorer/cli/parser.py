@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -23,6 +21,7 @@ from remat_explorer.cli.output import BAD_INPUT
 from remat_explorer.cli.papers import papers
 from remat_explorer.cli.report import report
 from remat_explorer.cli.run import run
+from remat_explorer.cli.shell.streams import tell
 from remat_explorer.cli.show import show
 from remat_explorer.cli.solve import solve
 from remat_explorer.cli.strategies import strategies
@@ -78,8 +77,7 @@ class _Parser(argparse.ArgumentParser):
         return values
 
     def error(self, message: str) -> NoReturn:
-        with contextlib.suppress(OSError):
-            print(f"{self.format_usage()}{self.prog}: {message}", file=sys.stderr, flush=True)
+        tell(f"{self.format_usage()}{self.prog}: {message}")
         raise SystemExit(BAD_INPUT)
 
 

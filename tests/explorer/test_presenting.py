@@ -12,7 +12,7 @@ from remat_explorer.explorer import Scene
 from remat_explorer.explorer.live_page.recording import Recording
 from remat_explorer.explorer.presentations import PRESENTATIONS
 from remat_explorer.explorer.presenter.presenter_view import PresenterView
-from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.state.state import PICTURES, State
 from remat_explorer.explorer.work.presenting import Presenting
 from remat_explorer.explorer.work.proof import proof
 from remat_explorer.explorer.work.solving import show_schedule
@@ -150,11 +150,19 @@ def test_presentations_are_of_models_of_the_zoo_and_of_places_that_there_are() -
         assert shown.scenes[0].budget == "100%"
 
 
+@pytest.mark.parametrize("picture", PICTURES)
+def test_a_scene_may_show_every_picture_of_the_explorer(picture: str) -> None:
+    state = State(scenes=(Scene("", picture=picture),), schedule=rx.solve(rx.linear(4), 4).schedule)
+    Presenting(state, lambda: None)
+    state.scene = 0
+    assert state.picture == picture
+
+
 def test_the_live_page_has_each_scene_as_it_is_on_its_curve() -> None:
     graph = rx.linear(8)
     frontier = rx.Frontier(graph, tuple(rx.solve(graph, budget) for budget in (3, 4, 10)))
     recording = Recording(frontier, minimum_budget(graph), 10)
-    recorded = recording.scenes([*SCRIPT, Scene("{proof}", execute=True)])
+    recorded = recording.presented.scenes([*SCRIPT, Scene("{proof}", execute=True)])
     assert [scene["caption"] for scene in recorded] == [
         "Everything kept: 10 B",
         "4 B within 4 B: 60 % less, +52.9 %",
@@ -168,5 +176,5 @@ def test_the_live_page_has_each_scene_as_it_is_on_its_curve() -> None:
     assert best.schedule is not None
     found = measurement(State(graph=graph, schedule=best.schedule))
     measured = Recording(frontier, minimum_budget(graph), 10, measurement=found)
-    assert measured.scenes()[-1]["caption"] == f"Proof: {proof(found)}"
-    assert measured.scenes()[-1]["draw"]
+    assert measured.presented.scenes()[-1]["caption"] == f"Proof: {proof(found)}"
+    assert measured.presented.scenes()[-1]["draw"]

@@ -33,7 +33,9 @@ def umlauts(tmp_path: Path) -> str:
 
 
 def called(*arguments: str, **settings: Any) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([*COMMAND, *arguments], capture_output="stdout" not in settings, timeout=60, **settings)
+    """A command whose streams are buffered, as a shell's are, whatever the environment says."""
+    given = {"env": {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}, **settings}
+    return subprocess.run([*COMMAND, *arguments], capture_output="stdout" not in settings, timeout=60, **given)
 
 
 @pytest.mark.parametrize("environment", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}])

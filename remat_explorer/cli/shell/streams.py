@@ -31,9 +31,16 @@ def prepare_streams() -> None:
 
 
 def complain(text: str) -> None:
-    """A line on standard error, if anybody can be told at all."""
-    with contextlib.suppress(OSError, ValueError):
-        print(f"remat-explorer: {text}", file=sys.stderr, flush=True)
+    """A line on standard error that begins with the program's name, if anybody can be told at all."""
+    tell(f"remat-explorer: {text}")
+
+
+def tell(text: str) -> None:
+    """A line on standard error, if anybody can be told at all; else that is led to nothing."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        discard(sys.stderr)
 
 
 def discard(stream: TextIO) -> None:

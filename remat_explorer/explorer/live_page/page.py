@@ -100,7 +100,7 @@ def live_page(
         frontier = joined(frontier.graph, frontier, [keep_all])
     smallest, peak = minimum_budget(frontier.graph), keep_all.peak
     recording = Recording(frontier, smallest, peak, permissions=permissions, measurement=measurement)
-    documents: dict[str, Any] = {"overview": recording.overview() | {"scenes": recording.scenes(scenes)}}
+    documents: dict[str, Any] = {"overview": recording.overview() | {"scenes": recording.presented.scenes(scenes)}}
     total = 2 * len(recording.shown) + recording.chunks
     parts = chain(
         ((f"point-{i}", point) for i, point in enumerate(recording.points())),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, astuple
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from remat_explorer.explanations import first_look, values_of_stages
 from remat_explorer.explorer.controls.budget_view import slider_range
 from remat_explorer.explorer.live_page.explanations import explanations
+from remat_explorer.explorer.live_page.presented import Presented
 from remat_explorer.explorer.matrices.matrix_cells import Frame, kind_colours, labels
 from remat_explorer.explorer.memory_map.map_cells import (
     arena_words,
@@ -29,12 +30,9 @@ from remat_explorer.explorer.panels.markup import colours, place
 from remat_explorer.explorer.panels.source_block import margins, source_parts
 from remat_explorer.explorer.plots.plots_legend import legend_html
 from remat_explorer.explorer.plots.plots_scene import FIXED, HITS, PlotsScene
-from remat_explorer.explorer.state.scenes import Scene, caption_of, selection_of, usual_scenes
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.best_known import describe_known
-from remat_explorer.explorer.work.pacing import moments, pace, pace_text
 from remat_explorer.explorer.work.placing import alignment_of
-from remat_explorer.explorer.work.proof import proof
 from remat_explorer.figures.memory.map_pieces import KINDS
 from remat_explorer.figures.memory.timeline_traces import PLACES
 from remat_explorer.figures.palette import DARK, LIGHT, Theme
@@ -88,7 +86,7 @@ class Recording:
         self.graph, self.title = frontier.graph, title or frontier.graph.name
         self._state = State(model=self.title, graph=self.graph, smallest=smallest, frontier=frontier)
         self._state.checkpoint_all_peak = keep_all
-        self._measurement = measurement
+        self.presented = Presented(self._state, self.shown, self.scheduled, measurement)
         self._highest = slider_range(self._state)["high"]
 
     def overview(self) -> dict[str, Any]:
@@ -130,7 +128,7 @@ class Recording:
             "places": {"schedule": OF_SCHEDULE, "reason": OF_REASON},
             "chunk": CHUNK,
             "lines": BUDGET_LINES,
-            "run": self._run(),
+            "run": self.presented.run(),
             "timeline": PLACES,
             "first": [first_look(schedule, Plan.of(schedule)) for schedule, _ in self.scheduled],
             "points": {
@@ -143,56 +141,6 @@ class Recording:
     def chunks(self) -> int:
         """How many parts `values` has."""
         return -(-len(self.graph.values) // CHUNK)
-
-    def _is_measured(self, schedule: Schedule) -> bool:
-        return self._measurement is not None and Plan.of(schedule).statements == self._measurement.plan.statements
-
-    def _run(self) -> dict[str, Any] | None:
-        """What was measured: the point of the curve, what is proven, and the pace at which its line is drawn."""
-        for point, (schedule, peak) in enumerate(self.scheduled):
-            if self._is_measured(schedule):
-                found = self._measurement
-                said = {"proof": proof(found), "pace": pace_text(found)}
-                return {"point": point, "peak": peak, **said, "moments": moments(found), "duration": pace(found)}
-        return None
-
-    def scenes(self, scenes: Sequence[Scene] | None = None) -> list[dict[str, Any]]:
-        """What the page shows of each scene, and says in it; None for the usual scenes.
-
-        Where a scene executes, it draws the run that was measured; without one it is left out.
-        """
-        state, said = self._state, proof(self._measurement) if self._measurement is not None else ""
-        state.measurement = self._measurement
-        script = usual_scenes(state) if scenes is None else scenes
-        self._show(len(self.scheduled) - 1)
-        recorded = []
-        for scene in script:
-            if scene.execute and self._run() is None:
-                continue
-            if scene.budget is not None:
-                state.set_budget(scene.budget)
-                fitting = [i for i, (_, peak) in enumerate(self.scheduled) if peak <= state.budget]
-                self._show(max(fitting, default=0))
-            stage, value = selection_of(scene, state)
-            recorded.append(
-                {
-                    "caption": caption_of(scene, state, said),
-                    "budget": None if scene.budget is None else state.budget,
-                    "picture": scene.picture,
-                    "stage": 0 if scene.play and stage is None else stage,
-                    "value": value,
-                    "play": scene.play,
-                    "draw": scene.execute,
-                }
-            )
-        return recorded
-
-    def _show(self, point: int) -> None:
-        """Bring a point of the curve into the state, with its measurement."""
-        schedule, _ = self.scheduled[point]
-        with self._state.at_once():
-            self._state.schedule, self._state.solution = schedule, self.shown[point]
-            self._state.measurement = self._measurement if self._is_measured(schedule) else None
 
     def _unknown(self) -> str:
         """What is said of a budget below the curve."""
@@ -269,7 +217,7 @@ class Recording:
         with state.at_once():
             state.theme, state.budget = theme, int(self._highest)
             state.schedule, state.solution = schedule, point
-            state.measurement = self._measurement if self._is_measured(schedule) else None
+            state.measurement = self.presented.measured(schedule)
         traces, layout = scene.compose(state)
         units = {axis: state.budget / traces[line][axis][0] for axis, line in BUDGET_LINES.items()}
         return plain({"data": traces, "layout": {**layout, "meta": 0}}), units
