@@ -33,7 +33,6 @@ function set(element, name, value) {
 }
 
 function named(explorer) {
-  set(explorer.querySelector(".remat-scrubber .noUi-handle"), "aria-label", "Stage");
   const tabs = explorer.querySelector(".remat-tabs .widget-toggle-buttons");
   if (!tabs) return;
   set(tabs, "role", "tablist");
@@ -44,13 +43,16 @@ function named(explorer) {
   }
 }
 
-// Parts of the explorer keep their keys from the notebook, but not those with Ctrl or Cmd, such as Ctrl+S to save.
-function passOn(event, explorer) {
-  if (!event.ctrlKey && !event.metaKey) return;
-  const keeper = event.target.closest?.("[data-lm-suppress-shortcuts]");
-  if (!keeper || !explorer.contains(keeper)) return;
-  keeper.removeAttribute("data-lm-suppress-shortcuts");
-  setTimeout(() => keeper.setAttribute("data-lm-suppress-shortcuts", "true"));
+// Keys that are pressed in the explorer are its own, not the notebook's, but for those with Ctrl or Cmd, such as
+// Ctrl+S to save, and Shift+Enter to run the cell. JupyterLab asks the element that has the focus for this attribute.
+const OWN_KEYS = "data-lm-suppress-shortcuts";
+
+function keepKeys(event, explorer) {
+  const { target } = event;
+  if (!(target instanceof Element) || !explorer.contains(target)) return;
+  const passed = event.ctrlKey || event.metaKey || (event.shiftKey && event.key === "Enter");
+  if (passed) target.removeAttribute(OWN_KEYS);
+  else set(target, OWN_KEYS, "true");
 }
 
 // Entries of the list of strategies that are not for the graph say why, and cannot be chosen.
@@ -84,7 +86,7 @@ function render({ model, el }) {
   model.on("change:unsuitable", look);
   // the explorer's own view hears of its kernel beside this one, before or after
   const told = () => setTimeout(() => explorer && kernelTold(explorer, el, banner));
-  const pressed = (event) => explorer && passOn(event, explorer);
+  const pressed = (event) => explorer && keepKeys(event, explorer);
   window.addEventListener("keydown", pressed, true); // before the notebook looks at the attribute
   model.on("comm_live_update", told);
   const waiting = setInterval(() => {

@@ -78,7 +78,7 @@ def test_solve_move_the_cursor_execute_and_reload(lab: tuple[str, Path], page: A
     page.locator(".remat-matrices").focus()
     page.keyboard.press("Home")  # from the recomputation that is selected first
     page.wait_for_selector(".remat-scrubber :text('Stage 0 of')")
-    slider = page.locator(".remat-scrubber .noUi-handle")
+    slider = page.locator(".remat-stage-bar input")
     slider.focus()
     for _ in range(3):  # one after the other: each goes through the kernel
         before = stage(page)

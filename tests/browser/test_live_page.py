@@ -9,7 +9,9 @@ import pytest
 from axe_playwright_python.base import AXE_FILE_PATH
 
 import remat_explorer as rx
+from remat_explorer.explanations.lives import lives_of
 from remat_explorer.explorer.state.state import State
+from remat_explorer.plan import Plan
 from tests.browser.test_accessibility import VIOLATIONS
 from tests.explorer.panel_tools import measurement
 from tests.hostile_names import hostile
@@ -84,6 +86,40 @@ def test_the_address_says_where_to_look_and_follows(saved: Path, page: Any) -> N
     page.wait_for_function("() => location.hash === '#budget=60.000%25&stage=10&value=4'")
     page.evaluate("location.hash = '#budget=4&stage=2&value=0'")
     assert shown(page, 1, 2, 0)
+
+
+def test_a_value_is_in_memory_at_the_statements_of_the_point_that_is_shown(page: Any, tmp_path: Path) -> None:
+    frontier = rx.sweep(rx.linear(8), budgets=[3, 10], strategies=["optimal"])
+    open_page(page, frontier.save_page(tmp_path / "page.html"), "#budget=30%&stage=0&value=3")
+    for point, (schedule, _) in enumerate(frontier.scheduled()):
+        page.evaluate(f"location.hash = '#budget={[3, 10][point]}&stage=0&value=3'")
+        assert shown(page, point, 0, 3)
+        plan = Plan.of(schedule)
+        lives = lives_of(plan).of_value[3]
+        drawn = page.evaluate(
+            "() => [...document.querySelectorAll('#panel .life rect')].map((bar) => [bar.x, bar.width])"
+            ".map((sides) => sides.map((side) => side.baseVal.value))"
+        )
+        assert drawn == [[life.first, life.last - life.first + 1] for life in lives]
+        assert page.evaluate("() => document.querySelector('#panel .strip').viewBox.baseVal.width") == len(
+            plan.statements
+        )
+        assert f"(statements {lives[0].first} to {lives[0].last})" in page.inner_text("#panel")
+
+
+def test_the_bar_plays_the_stages_at_its_speed_and_begins_again(saved: Path, page: Any) -> None:
+    open_page(page, saved, "#budget=100%&stage=14&value=0")
+    bar = page.locator(".remat-stage-bar")
+    bar.get_by_label("Speed").select_option("4")
+    bar.get_by_role("button", name="Play the stages").click()
+    page.wait_for_selector('body[data-shown*=" 16 "]', timeout=20_000)
+    bar.get_by_role("button", name="Play the stages").click()  # it has stopped at the last one
+    bar.get_by_role("button", name="Stop").click()
+    assert int(bar.get_by_label("The selected stage").input_value()) < 16
+    page.click("#show-model")
+    assert page.locator(".remat-model").count() == 1
+    bar.get_by_role("button", name="Play the stages").click()  # the model's picture goes by computations
+    page.wait_for_function("() => Number(document.querySelector('.remat-stage-bar input').value) > 3", timeout=20_000)
 
 
 def test_a_dragged_budget_is_drawn_before_the_page_is(saved: Path, page: Any) -> None:

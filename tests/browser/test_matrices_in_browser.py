@@ -177,14 +177,16 @@ def test_playing_stops_at_the_end_and_begins_again(page: Any) -> None:
     page.locator(".remat-matrices").focus()
     page.keyboard.press("Space")
     await_attribute(page, "stage", 48)
-    page.wait_for_selector(".remat-scrubber .fa-play", timeout=20_000)  # the button offers to play again
+    page.wait_for_selector(
+        ".remat-stage-bar [aria-label='Play the stages']", timeout=20_000
+    )  # the button offers to play again
     print_until(page, SAY_WHETHER_IT_PLAYS, "playing False")
     page.locator(".remat-matrices").focus()
     page.keyboard.press("Space")
     page.wait_for_function("() => document.querySelector('.remat-matrices').dataset.stage < 40")
-    page.wait_for_selector(".remat-scrubber .fa-pause", timeout=20_000)
+    page.wait_for_selector(".remat-stage-bar [aria-label='Stop']", timeout=20_000)
     page.keyboard.press("Space")
-    page.wait_for_selector(".remat-scrubber .fa-play", timeout=20_000)
+    page.wait_for_selector(".remat-stage-bar [aria-label='Play the stages']", timeout=20_000)
     page.wait_for_timeout(1000)  # some may have been on their way
     stopped = int(attribute(page, "stage"))
     page.wait_for_timeout(1000)  # four would have followed
@@ -224,7 +226,7 @@ def test_in_a_narrow_notebook_the_stage_slider_keeps_its_room(page: Any) -> None
             page.set_viewport_size({"width": width, "height": wide["height"]})
             page.wait_for_timeout(500)
             row = page.locator(".remat-scrubber")
-            assert row.locator(".widget-slider").bounding_box()["width"] >= 96
+            assert row.locator("input[type=range]").bounding_box()["width"] >= 96
             assert row.evaluate("row => row.scrollWidth - row.clientWidth") <= 1
     finally:
         page.set_viewport_size(wide)

@@ -6,6 +6,7 @@ Without a device that build has no backward pass of such tensors, and chooses no
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -63,24 +64,37 @@ def in_last(model: nn.Module, x: torch.Tensor) -> Case:
 
 
 class Recorded(TorchDispatchMode):
-    """Lists the operators that run, with shape, strides, type and storage of what they give."""
+    """Lists the operators that run, with shape, strides, type and storage of what they give; views apart.
+
+    Views run no kernel, and versions of PyTorch differ in when they take those of a recurrent layer.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.calls: list[Any] = []
+        self.kernels: list[Any] = []
+        self.views: Counter[str] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         results = func(*args, **(kwargs or {}))
         if func not in UNREAD and func.namespace != "prim":
             tensors = [leaf for leaf in pytree.tree_leaves(results) if isinstance(leaf, torch.Tensor)]
             name = str(func).replace("transpose_.default", "transpose.int")
-            self.calls.append(
-                (name, [(t.shape, t.stride(), t.dtype, t.untyped_storage().nbytes()) for t in tensors]),
-            )
+            call = name, [(t.shape, t.stride(), t.dtype, t.untyped_storage().nbytes()) for t in tensors]
+            if is_view(func):
+                self.views[str(call)] += 1
+            else:
+                self.kernels.append(call)
         return results
 
 
-def calls_of(case: Case, target: CudaTarget | None) -> list[Any]:
+def is_view(operator: Any) -> bool:
+    """Whether all that it gives are views of what it is given."""
+    aliases = [returned.alias_info for returned in operator._schema.returns]
+    only_read = all(alias is not None and not alias.is_write for alias in aliases)
+    return torch.Tag.inplace_view in operator.tags or (bool(aliases) and only_read)
+
+
+def calls_of(case: Case, target: CudaTarget | None) -> tuple[list[Any], Counter[str]]:
     """The forward pass by the tables for a target, or by PyTorch's dispatch for CUDA."""
     mode, recorded = kernel_layouts(target is not None), Recorded()
 
@@ -109,7 +123,7 @@ def calls_of(case: Case, target: CudaTarget | None) -> list[Any]:
         if target is not None:
             stack.enter_context(as_on_cuda())
         case.model(*args, **kwargs)
-    return recorded.calls
+    return recorded.kernels, recorded.views
 
 
 @pytest.mark.parametrize("kind", CASES)

@@ -122,7 +122,7 @@ def test_a_comparison_takes_a_solution_a_strategy_or_nothing(chain: Any) -> None
 
 def test_play_can_be_started_and_stopped_by_a_script() -> None:
     explorer = settled(rx.Explorer(graph=rx.linear(4), improve=False, sweep=False))
-    play = explorer._views[3].clock
+    play = explorer._views[3].bar
     explorer.play()
     assert play.playing
     play.playing = False  # what the button in the browser does

@@ -199,10 +199,10 @@ def test_stage_and_value_stay_inside_the_matrices(chain: Any) -> None:
 def test_the_cursor_reaches_matrices_scrubber_and_plan_and_back(chain: Any) -> None:
     _, _, _, scrubber, matrices, _, panels, *_ = chain._views
     chain.state.panel, chain.state.stage = "plan", 7
-    assert matrices.widget.stage == scrubber.slider.value == 7
+    assert matrices.widget.stage == scrubber.bar.stage == 7
     assert "t=7" in panels.views["plan"].content.html
     matrices.widget.stage = 11  # what a click in the browser does
-    assert chain.state.stage == scrubber.slider.value == 11
+    assert chain.state.stage == scrubber.bar.stage == 11
 
 
 def test_the_budget_field_understands_units_and_shares(chain: Any) -> None:

@@ -30,6 +30,7 @@ from remat_explorer.explorer.panels.explain_panel import (
 from remat_explorer.explorer.panels.markup import filled
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.proof import proof
+from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_overhead
 from remat_explorer.solvers import minimum_budget
 from tests.explorer.panel_tools import measurement
@@ -55,6 +56,17 @@ def opened(path: Path) -> dict[str, Any]:
     return {name: json.loads(text) for name, text in texts.items()}
 
 
+def numbered(said: str, plan: Plan) -> str:
+    """Fills the places of statements as the page does: each by its stage and how far behind its begin it is."""
+    begin = np.searchsorted(plan.timeline.stage, np.arange(plan.timeline.stage[-1] + 1))
+
+    def number(found: re.Match[str]) -> str:
+        places = [begin[int(stage)] + int(offset) for stage, offset in re.findall(r"(\d+)\.(\d+)", found[0])]
+        return str(places[0] if len(places) == 1 else places[1] - places[0] + 1)
+
+    return re.sub("\ue000@[\\d.,]+\ue001", number, said)
+
+
 SOLUTIONS = {
     "recomputed": lambda: rx.solve(rx.linear(8), 4),
     "with choices": lambda: rx.solve(chain_with_choices(), "85%", "monet"),
@@ -72,7 +84,8 @@ def test_what_is_said_of_every_value_in_every_stage_is_what_the_explorer_says(na
         for stage in range(schedule.stages):
             *_, reason = (reason for reason in reasons if reason[0] <= stage)
             filling = dict(zip(OF_SCHEDULE + OF_REASON, [*parts, *reason[1:]], strict=True))
-            said = filled(value_template(schedule, value), filling | stage_parts(schedule, plan, stage))
+            filling |= stage_parts(schedule, plan, stage) | {"total": str(len(plan.statements))}
+            said = numbered(filled(value_template(schedule, value), filling), plan)
             assert said == explanation_html(schedule, plan, explain_value(schedule, plan, stage, value))
 
 
@@ -122,11 +135,11 @@ def test_a_page_of_a_solution_has_it_and_keeping_everything(tmp_path: Path) -> N
     path = rx.solve(rx.linear(8), 4).save_page(tmp_path / "page.html")
     documents = opened(path)
     assert [peak for peak, *_ in documents["overview"]["matrices"]["frames"]] == [4, 10]
-    assert {"point-0", "point-1", "values-0", "values-1"} <= documents.keys()
-    assert len(documents["values-0"]) == 16
-    texts, points = documents["values-0"][0]
-    assert len(points) == 2
-    for parts, reasons in points:
+    assert {"point-0", "point-1", "values-0"} <= documents.keys()
+    assert len(documents["values-0"]) == 17
+    texts, points, which = documents["values-0"][0]
+    assert len(which) == 2
+    for parts, reasons in (points[place] for place in which):
         assert '<svg class="strip"' in texts[parts[0]]
         assert 'class="reason computed"' in texts[reasons[0][1]]
 
@@ -134,8 +147,8 @@ def test_a_page_of_a_solution_has_it_and_keeping_everything(tmp_path: Path) -> N
 def test_progress_counts_every_part_of_the_page(frontier: rx.Frontier) -> None:
     parts: list[tuple[int, int]] = []
     page = live_page(frontier, on_progress=lambda done, total: parts.append((done, total)))
-    assert parts == [(i + 1, 10) for i in range(10)]  # four points with their maps, and 17 values by sixteen
-    assert page.text.count('<script type="application/gzip"') == 1 + 10 + 1  # the overview and plotly, too
+    assert parts == [(i + 1, 9) for i in range(9)]  # four points with their maps, and 17 values at once
+    assert page.text.count('<script type="application/gzip"') == 1 + 9 + 1  # the overview and plotly, too
 
 
 def test_a_page_as_the_output_of_a_cell_is_a_frame_that_is_nothing_but_the_page(frontier: rx.Frontier) -> None:

@@ -166,7 +166,6 @@ def several_outputs(self: Any, x: torch.Tensor) -> dict[str, Any]:
 
 
 WORDS = torch.tensor([[1, 2, 0, 4], [0, 3, 9, 9]])
-NORMS = (nn.GroupNorm(2, 4), nn.InstanceNorm2d(4, affine=True, track_running_stats=True), nn.LayerNorm([4, 4, 4]))
 
 KINDS: dict[str, Callable[[], Case]] = {
     "nested inputs": lambda: Case(
@@ -215,7 +214,15 @@ KINDS: dict[str, Callable[[], Case]] = {
     "attention": lambda: Case(
         Made(lambda s, x: s.m(x, x, x, need_weights=False)[0], m=nn.MultiheadAttention(8, 2, 0.1)), (x(5, 2, 8),)
     ),
-    "norms": lambda: Case(nn.Sequential(nn.Conv2d(2, 4, 3), *NORMS), (x(2, 2, 6, 6),)),
+    "norms": lambda: Case(
+        nn.Sequential(
+            nn.Conv2d(2, 4, 3),
+            nn.GroupNorm(2, 4),
+            nn.InstanceNorm2d(4, affine=True, track_running_stats=True),
+            nn.LayerNorm([4, 4, 4]),
+        ),
+        (x(2, 2, 6, 6),),
+    ),
     "interpolation": lambda: Case(
         nn.Sequential(nn.Conv2d(2, 2, 3), nn.Upsample(scale_factor=2, mode="bilinear"), nn.Upsample(scale_factor=2)),
         (x(1, 2, 5, 5),),

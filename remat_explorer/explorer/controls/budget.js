@@ -13,7 +13,6 @@ function render({ model, el }) {
   const slider = root.querySelector("input");
   const marks = root.querySelector(".remat-marks");
   const ticks = root.querySelector(".remat-ticks");
-  slider.dataset.lmSuppressShortcuts = "true";
 
   const share = (count) => (count - model.get("low")) / Math.max(model.get("high") - model.get("low"), 1);
   const position = (count) => `calc(${THUMB / 2}px + ${share(count)} * (100% - ${THUMB}px))`;

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import html
+from pathlib import Path
 from typing import Any
 
+import anywidget
 import ipywidgets as w
+import traitlets as t
 
 from remat_explorer.explanations import summarize_stage, values_of_stages
 from remat_explorer.explorer.controls.search_field import SearchField
 from remat_explorer.explorer.state.state import State
 
-INTERVAL = 150  # milliseconds that a stage is shown for while playing at speed 1
+HERE = Path(__file__).parent
 PICTURES = (("Matrices", "matrices"), ("Memory", "memory"), ("Model", "model"), ("Layers", "case"))
 PICTURE_HINTS = (
     "R, S and U: what each stage computes, keeps and needs",
@@ -19,64 +21,49 @@ PICTURE_HINTS = (
     "The graph of operations and values",
     "Case study: memory and overhead by layer, against plain execution and plain Checkmate",
 )
+BOTH_WAYS = ("stage", "playing", "speed")  # traits that the browser changes too
+
+
+class StageBar(anywidget.AnyWidget):
+    """Steps, player, slider and speed of the stages, with what the selected one does.
+
+    Attributes:
+        stage: the selected one.
+        stages: how many there are; 0 without a schedule.
+        playing: whether they follow one another.
+        clocked: whether the bar moves them then; if not, the picture that is shown does.
+        speed: how many times faster than usual they play.
+        sentence: what the selected one does, as text.
+    """
+
+    _esm = HERE / "stage_bar.js"
+    _css = HERE / "stage_bar.css"
+    stage = t.Int(0).tag(sync=True)
+    stages = t.Int(0).tag(sync=True)
+    playing = t.Bool(False).tag(sync=True)
+    clocked = t.Bool(True).tag(sync=True)
+    speed = t.Int(1).tag(sync=True)
+    sentence = t.Unicode("").tag(sync=True)
 
 
 class Scrubber:
-    """Keeps switch, player, slider and search together with the state.
-
-    The browser is the clock of the player (a hidden `Play`), so that stages never come faster than they can be drawn.
-    The model's picture has a clock of its own, which goes by computations.
-    """
+    """Keeps the switch of pictures, the bar of stages and the search together with the state."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self.picture = w.ToggleButtons(options=PICTURES, description="Show", tooltips=PICTURE_HINTS)
-        self.picture.style.button_width = "66px"
+        self.picture.style.button_width, self.picture.style.description_width = "66px", "initial"
         self.picture.layout = w.Layout(width="310px", flex="0 0 auto")
-        self.back = _button("step-backward", "Previous stage", lambda: self._step(-1))
-        self.play = _button("play", "", self._toggle)
-        self.forward = _button("step-forward", "Next stage", lambda: self._step(1))
-        self.slider = w.IntSlider(min=0, max=0, readout=False, layout=w.Layout(flex="1 0 96px", max_width="156px"))
-        self.slider.tooltip = "The selected stage; arrow keys, Page up and Page down move it"
-        self.clock = w.Play(min=0, max=0, interval=INTERVAL, show_repeat=False, layout=w.Layout(display="none"))
-        w.jslink((self.clock, "value"), (self.slider, "value"))
-        self.label = w.Label(tooltip="Stages count from 0", layout=w.Layout(width="126px", flex="0 0 auto"))
-        self.speed = w.Dropdown(options=[(f"{s}×", s) for s in (1, 2, 4)], description="Speed")
-        self.speed.tooltip = "How fast the stages play"
-        self.speed.layout = w.Layout(width="92px", flex="0 0 auto")
-        self.picture.style.description_width = self.speed.style.description_width = "initial"
-        self.summary = w.HTML(layout=w.Layout(flex="1 1 0", min_width="0", margin="0 6px"))
-        self.summary.add_class("remat-sentence")
+        self.bar = StageBar(layout=w.Layout(flex="1 1 0", min_width="0", margin="0 6px"))
         self.search = SearchField(state)
-        parts = (self.picture, self.back, self.play, self.forward, self.slider, self.clock, self.label, self.speed)
-        self.widget = w.HBox([*parts, self.summary, self.search.widget])
+        self.widget = w.HBox([self.picture, self.bar, self.search.widget])
         self.widget.add_class("remat-scrubber")
-        for name, field in (("stage", self.slider), ("speed", self.speed), ("picture", self.picture)):
-            self._bind(name, field)
-        self.clock.observe(self._ended, "playing")
-        state.observe(self._resize, "schedule")
+        w.link((state, "picture"), (self.picture, "value"))
+        for name in BOTH_WAYS:
+            self.bar.observe(lambda change: setattr(state, change["name"], change["new"]), name)
         state.observe(self._take_along, "stage")
-        state.observe(self._move, ["stage", "schedule"])
-        state.observe(self._show_player, ["playing", "speed", "schedule", "picture"])
-        self._resize()
-        self._move()
-        self._show_player()
-
-    def _bind(self, name: str, field: Any) -> None:
-        field.value = getattr(self._state, name)
-        field.observe(lambda change: setattr(self._state, name, change["new"]), "value")
-        if name != "stage":
-            self._state.observe(lambda change: setattr(field, "value", change["new"]), name)
-
-    def _ended(self, change: Any) -> None:
-        if change["new"] or self._state.picture != "model":
-            self._state.playing = change["new"]
-
-    def _step(self, by: int) -> None:
-        self._state.stage += by  # the state keeps it inside
-
-    def _toggle(self) -> None:
-        self._state.playing = not self._state.playing
+        state.observe(self._show, ["stage", "schedule", "playing", "speed", "picture"])
+        self._show()
 
     def _take_along(self, change: Any) -> None:
         """While the stages play, the selected value is the one that the stage is about."""
@@ -84,35 +71,14 @@ class Scrubber:
         if state.playing and state.schedule is not None:
             state.value = values_of_stages(state.schedule)[state.stage]
 
-    def _resize(self, change: Any = None) -> None:
-        schedule = self._state.schedule
-        self.slider.max = self.clock.max = max(0, schedule.stages - 1) if schedule else 0
-        self._state.playing = self._state.playing and schedule is not None
-
-    def _move(self, change: Any = None) -> None:
-        state, schedule = self._state, self._state.schedule
-        self.slider.value = state.stage
-        self.label.value = f"Stage {state.stage} of 0–{schedule.stages - 1}" if schedule else "No schedule yet"
-        self.summary.value = stage_html(state)
-        self.back.disabled = state.stage == 0
-        self.forward.disabled = schedule is None or state.stage == schedule.stages - 1
-
-    def _show_player(self, change: Any = None) -> None:
-        state = self._state
-        if state.playing and not self.clock.playing and state.stage == self.slider.max:
-            state.stage = 0  # played to the end before: from the beginning
-        self.clock.interval = INTERVAL // state.speed
-        self.clock.playing = state.playing and state.picture != "model"
-        self.play.icon = "pause" if state.playing else "play"
-        doing = "Stop here" if state.playing else "Play the stages one after the other, up to the last"
-        self.play.tooltip = f"{doing} (Space in the matrices)"
-        self.play.disabled = state.schedule is None
-
-
-def _button(icon: str, tooltip: str, action: Any) -> w.Button:
-    button = w.Button(icon=icon, tooltip=tooltip, layout=w.Layout(width="28px", flex="0 0 auto", padding="0"))
-    button.on_click(lambda clicked: action())
-    return button
+    def _show(self, change: Any = None) -> None:
+        state, bar = self._state, self.bar
+        state.playing = state.playing and state.schedule is not None
+        with bar.hold_sync():
+            bar.stages = state.schedule.stages if state.schedule is not None else 0
+            bar.clocked = state.picture != "model"  # it goes by computations
+            bar.stage, bar.playing, bar.speed = state.stage, state.playing, state.speed
+            bar.sentence = stage_sentence(state)
 
 
 def stage_sentence(state: State) -> str:
@@ -125,9 +91,3 @@ def stage_sentence(state: State) -> str:
     if schedule is None or plan is None:
         return ""
     return summarize_stage(schedule, plan, min(state.stage, schedule.stages - 1)).sentence
-
-
-def stage_html(state: State) -> str:
-    """`stage_sentence` for a place that may be too narrow for it: the tooltip has it in full."""
-    sentence = html.escape(stage_sentence(state), quote=True)
-    return f'<div class="remat-summary" title="{sentence}">{sentence}</div>'

@@ -10,8 +10,37 @@ import numpy as np
 from remat_explorer.explanations import Explanation, explain_value
 from remat_explorer.explanations.lives import lives_of
 from remat_explorer.explorer.panels.explain_panel import reason_parts, schedule_parts
+from remat_explorer.explorer.panels.life_strip import StatementNumbers, life_strip
+from remat_explorer.explorer.panels.markup import place
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
+
+
+class StatementPlaces(StatementNumbers):
+    """Statements by their stages and how far behind the begin of the stage they are: places that the page fills.
+
+    Written so, a value's life is the same text in most schedules of a curve; by numbers it is another one in each.
+
+    >>> from remat_explorer.instances import linear
+    >>> plan = Plan.from_sequence(linear(1), [(0, 0, 1), (1, 1, 1), (2, 2, 1)])
+    >>> StatementPlaces(plan).number(3) == place("@2.1"), StatementPlaces(plan).count(1, 3) == place("@1.0,2.1")
+    (True, True)
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.total = place("total")
+        self._stage = plan.timeline.stage
+        self._begin = np.searchsorted(self._stage, np.arange(self._stage[-1] + 1))
+
+    def number(self, statement: int) -> str:
+        return place(f"@{self._at(statement)}")
+
+    def count(self, first: int, last: int) -> str:
+        return place(f"@{self._at(first)},{self._at(last)}")
+
+    def _at(self, statement: int) -> str:
+        stage = self._stage[statement]
+        return f"{stage}.{statement - self._begin[stage]}"
 
 
 def explanations(schedule: Schedule, plan: Plan, value: int) -> list[Any]:
@@ -23,7 +52,7 @@ def explanations(schedule: Schedule, plan: Plan, value: int) -> list[Any]:
         value: the value.
 
     Returns:
-        Its `schedule_parts`, and its `reason_parts`, each behind the first stage from which on they hold.
+        Its strip and `schedule_parts`, and its `reason_parts`, each behind the first stage from which on they hold.
 
     >>> from remat_explorer.instances import linear
     >>> keep = Schedule(linear(2), np.eye(5), np.tril(np.ones((5, 5)), -1))
@@ -42,7 +71,8 @@ def explanations(schedule: Schedule, plan: Plan, value: int) -> list[Any]:
         parts = reason_parts(schedule, answers[stage])
         if not reasons or reasons[-1][1:] != parts:
             reasons.append((stage, *parts))
-    return [schedule_parts(schedule, plan, value, lives_of(plan).of_value[value]), reasons]
+    strip = life_strip(lives_of(plan).of_value[value], StatementPlaces(plan))
+    return [(strip, *schedule_parts(schedule, value)), reasons]
 
 
 def _events(schedule: Schedule, plan: Plan, value: int) -> set[int]:

@@ -1,9 +1,9 @@
 // The explorer without a kernel. The widgets' own modules draw; here each of them gets a model, and what the kernel does
 // between them is done: where the budget or the stage changes in one, the others follow.
 const SETTLE = 60; // milliseconds without a move before the figure is drawn, which takes as long
-const PLAYED = 250; // milliseconds of a stage
 const PICTURES = ["matrices", "memory", "model"];
 const PLACE = /\ue000(\w+)\ue001/g;
+const STATEMENT = /\ue000@(\d+)\.(\d+)(?:,(\d+)\.(\d+))?\ue001/g; // a statement by its stage; or from one to another
 
 const EMBEDDED = location.protocol === "about:"; // in a notebook's frame, which has no address
 
@@ -49,9 +49,19 @@ function withBytes(entry) {
   return Object.fromEntries(Object.entries(entry).map(([name, part]) => [name, withBytes(part)]));
 }
 
+const textOf = (html) => new DOMParser().parseFromString(html, "text/html").body.textContent;
+
 function filled(template, parts) {
   while (template.search(PLACE) >= 0) template = template.replace(PLACE, (_, name) => parts[name]);
   return template;
+}
+
+// Statements are told by their stages: what is said of a value is then the same for many points of the curve.
+function numbered(html, stages) {
+  const number = (stage, offset) => Number(stages[stage].begin) + Number(offset);
+  return html.replace(STATEMENT, (_, stage, offset, last, end) =>
+    last === undefined ? number(stage, offset) : number(last, end) - number(stage, offset) + 1,
+  );
 }
 
 // Where the address says to look: #budget=60%&stage=55&value=12; null for what it does not say.
@@ -81,7 +91,7 @@ async function begin() {
   const theme = () => (darkness.matches ? "dark" : "light");
   const here = { budget: 0, point: -1, stage: 0, value: 0, playing: false };
   const plotly = loadPlotly();
-  let [clock, settling, drawn, bits, mapped, along] = [0, 0, "", -1, -1, []];
+  let [settling, drawn, bits, mapped, along] = [0, "", -1, -1, []];
 
   const look = { stage: 0, value: 0, theme: theme() };
   const empty = Object.fromEntries([...PARTS, "compared_computed", "compared_kept"].map((name) => [name, NOTHING]));
@@ -93,7 +103,7 @@ async function begin() {
   const slider = modelWith({ ...range, value: 0, moving: 0, answered: 0, dragged: 0 });
   const band = modelWith({ start: 0, end: 0, colour: "", revision: 0 }, clicked);
   const panel = modelWith({ html: "", label: "The selected value, in words" }, ({ value, stage }) => select(stage, value));
-  const bar = modelWith({ stage: 0, stages: 1, playing: false, sentence: "" });
+  const bar = modelWith({ stage: 0, stages: 0, playing: false, clocked: true, speed: 1, sentence: "" });
   const run = modelWith({ drawings: 0, moments: [], duration: 0, ...overview.run });
   const presenter = modelWith({ scene: -1, count: overview.scenes.length, caption: "" }, () => presenter.set("scene", 0));
   const stages = () => (here.point < 0 ? 1 : overview.matrices.frames[here.point][1]);
@@ -130,9 +140,9 @@ async function begin() {
     const [one, chunk] = await Promise.all([opened(`point-${point}`), opened(`values-${Math.floor(value / overview.chunk)}`)]);
     const isLate = () => point !== here.point || stage !== here.stage || value !== here.value || budget !== here.budget;
     if (isLate()) return; // somebody went on meanwhile
-    const [texts, said] = chunk[value % overview.chunk];
+    const [texts, said, which] = chunk[value % overview.chunk];
     along = one.along;
-    explain(one, texts, said[point]);
+    explain(one, texts, said[which[point]]);
     showBits(one);
     showMap();
     await drawFigure(one);
@@ -146,10 +156,10 @@ async function begin() {
     const reason = reasons[lastWithin(reasons, here.stage)];
     const names = [...places.schedule, ...places.reason];
     const parts = Object.fromEntries([...ofSchedule, ...reason.slice(1)].map((number, i) => [names[i], texts[number]]));
-    const said = filled(templates[here.value], { ...overview.sources, ...one.margins, ...parts, ...one.stages[here.stage] });
+    const said = numbered(filled(templates[here.value], { ...overview.sources, ...one.margins, ...parts, ...one.stages[here.stage], total: one.total }), one.stages);
     const style = overview.colours[theme()];
     panel.set("html", `<div class="remat-panel explain" data-scroll="${here.value}" style="${style}">${said}</div>`);
-    bar.set("sentence", one.stages[here.stage].sentence);
+    bar.set("sentence", textOf(one.stages[here.stage].sentence));
   }
 
   async function showBits(one) {
@@ -191,15 +201,8 @@ async function begin() {
   }
 
   function play(on) {
-    clearInterval(clock);
     here.playing = on;
-    if (on && here.stage === stages() - 1) select(0, null);
     for (const model of [matrices, memory, graph, bar]) model.set("playing", on);
-    if (!on || !at("model").hidden) return; // the model's picture has a clock of its own
-    clock = setInterval(() => {
-      select(here.stage + 1, along[here.stage + 1]);
-      if (here.stage === stages() - 1) play(false);
-    }, PLAYED);
   }
 
   function remember() {
@@ -254,6 +257,7 @@ async function begin() {
       at(`show-${other}`).setAttribute("aria-pressed", String(other === name));
     }
     play(false);
+    bar.set("clocked", name !== "model"); // it goes by computations
     show();
   }
 
@@ -261,11 +265,12 @@ async function begin() {
   slider.on("change:moving", () => slider.set("answered", slider.get("moving")));
   slider.on("change:value", () => slider.get("value") === here.budget || setBudget(slider.get("value")));
   for (const [name, follow] of Object.entries({
-    stage: (model) => model.get("stage") === here.stage || select(model.get("stage"), null),
+    stage: (model) => model.get("stage") === here.stage || select(model.get("stage"), here.playing ? along[model.get("stage")] : null),
     value: (model) => model.get("value") === here.value || select(null, model.get("value")),
     playing: (model) => model.get("playing") === here.playing || play(model.get("playing")),
   }))
     for (const model of [matrices, memory, graph, bar]) model.on(`change:${name}`, () => follow(model));
+  bar.on("change:speed", () => graph.set("speed", bar.get("speed")));
   matrices.on("change:zoom", () => memory.set("zoom", matrices.get("zoom")));
   memory.on("change:zoom", () => matrices.set("zoom", memory.get("zoom")));
   for (const name of PICTURES) at(`show-${name}`).addEventListener("click", () => showPicture(name));
@@ -281,7 +286,10 @@ async function begin() {
 
   retheme();
   const modules = { budget: slider, bar, matrices, memory, model: graph, panel, band, run, presenter };
-  for (const [name, model] of Object.entries(modules)) MODULES[name].render({ model, el: at(name === "run" ? "proof" : name) });
+  for (const [name, model] of Object.entries(modules)) {
+    MODULES[name].initialize?.({ model });
+    MODULES[name].render({ model, el: at(name === "run" ? "proof" : name) });
+  }
   lookThere();
   if (overview.run) showProof();
   showPicture("matrices");

@@ -12,6 +12,7 @@ from typing import Any
 
 from remat_explorer.documents import write_text
 from remat_explorer.explorer.controls.budget_view import BudgetSlider
+from remat_explorer.explorer.controls.scrubber import StageBar
 from remat_explorer.explorer.live_page.recording import Recording
 from remat_explorer.explorer.matrices.matrices import Matrices
 from remat_explorer.explorer.memory_map.map_view import MemoryMap
@@ -25,7 +26,7 @@ from remat_explorer.solvers import Frontier, minimum_budget, solve
 from remat_explorer.solvers.sweeps.joining import joined
 
 EXPLORER = Path(__file__).parents[1]
-EXPORT = re.compile(r"^export default \{ render \};$", re.MULTILINE)
+EXPORT = re.compile(r"^export default (\{[^}]*\});$", re.MULTILINE)
 OWN = ("quantities.js", "matrices/matrix_frames.js", "../report/unpacking.js", "live_page/live_page.js")
 HEIGHT = 1000  # pixels of the page's frame in a notebook
 STYLES = (
@@ -139,7 +140,7 @@ def page_script() -> str:
     """The widgets' modules, each in a room of its own, and the page's own script, which has the last room."""
     modules = {
         "budget": BudgetSlider._esm,
-        "bar": _read("controls/stage_bar.js"),
+        "bar": StageBar._esm,
         "matrices": Matrices._esm,
         "memory": MemoryMap._esm,
         "model": ModelGraph._esm,
@@ -150,7 +151,7 @@ def page_script() -> str:
     }
     rooms = []
     for name, source in modules.items():
-        inside = EXPORT.sub("return { render };", str(source))
+        inside = EXPORT.sub(r"return \1;", str(source))
         rooms.append(f"MODULES.{name} = (() => {{\n{inside}\n}})();")
     own = "".join(map(_read, OWN))
     return "\n".join(['"use strict";', "const MODULES = {};", *rooms, f"(() => {{\n{own}\n}})();"])

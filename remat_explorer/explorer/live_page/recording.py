@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, astuple
 from typing import Any
@@ -47,7 +48,7 @@ from remat_explorer.solution import Solution
 from remat_explorer.solvers import Frontier, MinimumBudget
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 
-CHUNK = 16  # values
+CHUNK = 64  # values
 PLACING = 0.3  # seconds for where the values of a point lie
 THEMES: tuple[Theme, ...] = ("light", "dark")
 BUDGET_LINES = {"y": HITS - 1, "x": FIXED - 3}  # traces that follow the budget: over the timeline, through the curve
@@ -180,6 +181,7 @@ class Recording:
                 "units": units,
                 "spans": [scene.span(stage) for stage in range(schedule.stages)],
                 "hits": [scene.pointed(place) for place in range(scene.places)],
+                "total": str(len(Plan.of(schedule).statements)),
                 "along": values_of_stages(schedule),
                 "margins": margins(schedule),
                 "steps": step_plan(Plan.of(schedule)).tolist(),
@@ -197,8 +199,8 @@ class Recording:
     def values(self) -> Iterator[list[Any]]:
         """What is said of `CHUNK` values after the other.
 
-        For each value: the texts, and its `explanations` at each point with a text's number in place of each. What is
-        said at several points is alike, and shrinks by being together.
+        For each value: the texts; its different `explanations`, with a text's number in place of each; and which of
+        them holds at each point. What is said at several points is alike, and shrinks by being together.
         """
         plans = [(schedule, Plan.of(schedule)) for schedule, _ in self.scheduled]
         count = len(self.graph.values)
@@ -224,14 +226,16 @@ class Recording:
 
 
 def _numbered(said: list[Any]) -> list[Any]:
-    """Explanations of a value at each point, with its texts apart."""
+    """Explanations of a value: its texts, what is said with them, and which of that is said at each point."""
     numbers: dict[str, int] = {}
 
     def number(texts: Iterable[str]) -> list[int]:
         return [numbers.setdefault(text, len(numbers)) for text in texts]
 
     points = [[number(parts), [[stage, *number(texts)] for stage, *texts in reasons]] for parts, reasons in said]
-    return [list(numbers), points]
+    distinct = {json.dumps(point): point for point in points}
+    place_of = {key: place for place, key in enumerate(distinct)}
+    return [list(numbers), list(distinct.values()), [place_of[json.dumps(point)] for point in points]]
 
 
 def plain(entry: Any) -> Any:

@@ -27,7 +27,6 @@ function build() {
   root.setAttribute("role", "application");
   root.setAttribute("aria-roledescription", "schedule matrices");
   root.setAttribute("aria-label", `Matrices R, S and U of the schedule. ${KEYS}`);
-  root.dataset.lmSuppressShortcuts = "true"; // JupyterLab keeps its hands off the keys in here
   const buttons = {};
   const views = Object.entries(TITLES).map(([name, [letter, title, hint]]) => {
     const figure = document.createElement("figure");

@@ -26,7 +26,6 @@ function mapButtons(group, entries, buttons) {
 
 function buildMap() {
   const root = element("div", "remat-map");
-  root.dataset.lmSuppressShortcuts = "true"; // JupyterLab keeps its hands off the keys in here
   const buttons = {};
   const caption = element("div", "caption");
   const [heading, words, picked] = [element("b", "", "Memory map"), element("span", "words"), element("span", "remat-picked")];

@@ -23,7 +23,6 @@ function render({ model, el }) {
   root.className = "remat-model";
   root.tabIndex = 0;
   root.setAttribute("role", "group");
-  root.dataset.lmSuppressShortcuts = "true"; // JupyterLab keeps its hands off the arrow keys in here
   root.innerHTML =
     `<div class="remat-model-caption"><span><b>Model</b> <span class="what"></span></span><span class="picked"></span></div>` +
     `<div class="remat-model-body">` +

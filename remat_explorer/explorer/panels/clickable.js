@@ -8,7 +8,6 @@ function render({ model, el }) {
   const root = document.createElement("div");
   root.className = "remat-clickable";
   root.tabIndex = -1;
-  root.dataset.lmSuppressShortcuts = "true"; // or JupyterLab takes Enter and the arrows for its cells
   root.setAttribute("role", "region");
   el.append(root);
 

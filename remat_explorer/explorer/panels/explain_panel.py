@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from remat_explorer.explanations import Explanation, Life, Mention, explain_operation, explain_value, summarize_stage
+from remat_explorer.explanations import Explanation, Mention, explain_operation, explain_value, summarize_stage
 from remat_explorer.explanations.choices import explain_choice
+from remat_explorer.explorer.panels.life_strip import StatementNumbers, life_strip
 from remat_explorer.explorer.panels.markup import filled, link, note, place, sentence, table_rows, text
 from remat_explorer.explorer.panels.side_panel import SidePanel, shown_stage
 from remat_explorer.explorer.panels.source_block import margins, source_part, source_place
@@ -13,8 +14,6 @@ from remat_explorer.quantities import format_bytes
 from remat_explorer.schedule import Schedule
 
 SHOWN = 8  # names in a list
-SPANS = 3  # versions that are named
-READS = 24  # reads that are marked in the strip of a life
 OF_SCHEDULE = ("strip", "writer", "runs")  # places of `value_template` that depend on the schedule
 OF_REASON = ("reason", "choice")  # and on how the value stands in a stage
 
@@ -50,7 +49,8 @@ def explanation_html(
         permissions: whose files may be shown; None for none.
     """
     value, stage = explanation.value, explanation.stage
-    texts = (*schedule_parts(schedule, plan, value, explanation.lives), *reason_parts(schedule, explanation))
+    strip = life_strip(explanation.lives, StatementNumbers(plan))
+    texts = (strip, *schedule_parts(schedule, value), *reason_parts(schedule, explanation))
     parts = dict(zip(OF_SCHEDULE + OF_REASON, texts, strict=True))
     source = source_part(schedule.graph, int(schedule.graph.producer[value]), permissions) | margins(schedule)
     return filled(value_template(schedule, value), parts | stage_parts(schedule, plan, stage) | source)
@@ -105,11 +105,10 @@ def stage_parts(schedule: Schedule, plan: Plan, stage: int) -> dict[str, str]:
     return {"stage": str(stage), "sentence": said, "begin": str(begin), "width": f"{max(end - begin, total / 200):g}"}
 
 
-def schedule_parts(schedule: Schedule, plan: Plan, value: int, lives: tuple[Life, ...]) -> tuple[str, ...]:
-    """What depends on the schedule, not on the stage, in the order of `OF_SCHEDULE`."""
+def schedule_parts(schedule: Schedule, value: int) -> tuple[str, ...]:
+    """What depends on the schedule, not on the stage, in the order of `OF_SCHEDULE` behind the strip of its lives."""
     writer = explain_operation(schedule, int(schedule.graph.producer[value]))
-    name = _name(writer.name, _first(writer.outputs), writer.stages)
-    return life_strip(plan, lives), name, text(writer.sentence)
+    return _name(writer.name, _first(writer.outputs), writer.stages), text(writer.sentence)
 
 
 def reason_parts(schedule: Schedule, explanation: Explanation) -> tuple[str, ...]:
@@ -125,38 +124,6 @@ def _choice(schedule: Schedule, operation: int, stage: int) -> list[list[str]]:
     if choice is None:
         return []
     return [[f"by, in stage {choice.stage}", f"<b>{text(choice.name)}</b>: {text(choice.sentence)}"]]
-
-
-def life_strip(plan: Plan, lives: tuple[Life, ...]) -> str:
-    """When the value is in memory, along the statements of the plan, with its reads and places for the cursor."""
-    if not lives:
-        return ""
-    total = len(plan.statements)
-    bars = [f'<rect class="cursor" x="{place("begin")}" y="0" width="{place("width")}" height="16"/>']
-    for life in lives:
-        width = max(life.last - life.first + 1, total / 300)
-        bars.append(
-            f'<rect class="life" data-stage="{life.first_stage}" x="{life.first}" y="4" width="{width:g}" height="8">'
-            f"<title>{text(_span(life))}</title></rect>"
-        )
-    reads = [read for life in lives for read in life.readers][:READS]
-    bars += [f'<rect class="read" x="{read}" y="2" width="{total / 400:g}" height="12"/>' for read in reads]
-    more = f"; {len(lives) - SPANS} more" if len(lives) > SPANS else ""
-    links = "; ".join(link(Mention(_span(life), stage=life.first_stage)) for life in lives[:SPANS]) + more
-    return (
-        f'<svg class="strip" viewBox="0 0 {total} 16" preserveAspectRatio="none" role="img" '
-        f'aria-label="When it is in memory, along the plan">{"".join(bars)}</svg>'
-        f'<p class="quiet small">In memory: {links}.</p>'
-    )
-
-
-def _span(life: Life) -> str:
-    stages = (
-        f"stage {life.first_stage}"
-        if life.first_stage == life.last_stage
-        else f"stages {life.first_stage} to {life.last_stage}"
-    )
-    return f"{stages} (statements {life.first} to {life.last})"
 
 
 def _name(name: str, value: int | None, stages: tuple[int, ...]) -> str:
