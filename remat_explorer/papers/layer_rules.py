@@ -11,8 +11,10 @@ Source: Jain et al., Checkmate (MLSys 2020), section 6, and the model definition
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
+
+import numpy as np
 
 from remat_explorer.graph import Graph, Value, operation
 
@@ -64,6 +66,27 @@ def training_graph(name: str, layers: Sequence[Layer]) -> Graph:
         values.append(Value(f"gradient of {layer.name}", FLOAT * layer.elements))
     resident = 2 * FLOAT * sum(layer.parameters for layer in layers)
     return Graph(name, tuple(values), tuple(nodes), resident)
+
+
+def moves_charged(graph: Graph) -> Graph:
+    """The graph where a layer that only moves values (pooling, padding, concatenation, ...) costs what it moves.
+
+    That is one for each element that it reads or writes, and twice that for its gradient. The loss stays free.
+
+    Args:
+        graph: a layer graph, whose operation n - 1 - k is the gradient of forward operation k.
+
+    >>> graph = training_graph("two", [Layer("a", (), 6, 10), Layer("pool", (0,), 2)])
+    >>> moves_charged(graph).costs.tolist()
+    [10.0, 8.0, 0.0, 16.0, 20.0]
+    """
+    nodes = list(graph.operations)
+    for k in np.flatnonzero(~graph.is_backward & (graph.costs == 0)).tolist():
+        moved = int(graph.value_bytes[[*graph.inputs(k), *graph.outputs(k)]].sum()) // FLOAT
+        for operation_number, cost in ((k, moved), (graph.n - 1 - k, 2 * moved)):
+            node = nodes[operation_number]
+            nodes[operation_number] = replace(node, implementations=(replace(node.default, cost=cost),))
+    return Graph(graph.name, graph.values, tuple(nodes), graph.resident_bytes)
 
 
 class _Network:

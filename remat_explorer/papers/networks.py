@@ -50,7 +50,7 @@ def layer_graph(name: str, batch: int = 1) -> Graph:
         return scale_batch(BUILT[name](), batch)
     if name not in LAYERS:
         raise UnknownNameError("network", name, [*LAYERS, *BUILT])
-    graph = Graph.load(str(_file("graphs", f"{LAYERS[name]}.json")))
+    graph = Graph.load(str(data_file("graphs", f"{LAYERS[name]}.json")))
     return scale_batch(graph, batch)
 
 
@@ -71,7 +71,7 @@ def published_batches(name: str) -> dict[str, Any]:
     if name in BUILT:
         return {"paper_checkmate": None, "baselines": {}}
     key = LAYERS[name].removeprefix("keras_")
-    return json.loads(_file("max_batch_16GB.json").read_text(encoding="utf-8"))[key]
+    return json.loads(data_file("max_batch_16GB.json").read_text(encoding="utf-8"))[key]
 
 
 def captured_graph(
@@ -95,7 +95,12 @@ def captured_graph(
     return capture_source(Source(loaded.module, loaded.make_args, name=name), device, options)
 
 
-def _file(*parts: str) -> Path:
+def data_file(*parts: str) -> Path:
+    """The path of a file of the papers' data, in the installed package or in the repository.
+
+    Raises:
+        UnknownNameError: if it is not there.
+    """
     for folder in (SHARE, REPOSITORY):
         if (path := folder.joinpath(*parts)).exists():
             return path

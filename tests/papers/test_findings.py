@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from remat_explorer.papers import ITEMS
 from remat_explorer.papers.checkmate.accounting import (
     peak_of_stages,
     published_sqrt_n_checkpoints,
@@ -15,7 +16,7 @@ from remat_explorer.papers.checkmate.accounting import (
 )
 from remat_explorer.papers.checkmate.figure_6 import best_rule
 from remat_explorer.papers.networks import layer_graph, published_batches
-from remat_explorer.quantities import format_overhead
+from remat_explorer.quantities import format_overhead, format_share
 from remat_explorer.solvers.heuristics.segmentation import every_sqrt_n
 from remat_explorer.solvers.heuristics.split_points import articulation_split_points
 
@@ -146,7 +147,37 @@ def test_ratios_are_those_of_table_2() -> None:
         assert known[network, "griewank"]["budgets with a schedule"] == 6
     unet = known["U-Net", "checkmate-approx"]
     assert unet["budgets with a schedule"] == 1
-    assert f"one of six budgets is met, at {unet['ratio']:.3f}" in finding("Two-phase rounding on U-Net")
+    text = finding("Two-phase rounding on U-Net")
+    assert f"one of six budgets is met, at {unet['ratio']:.3f}" in text
+    charged = {(row["network"], row["method"]): row for row in rows("checkmate-table-2-moves-charged")}
+    unet = charged["U-Net", "checkmate-approx"]
+    assert unet["budgets with a schedule"] == 2
+    assert f"two budgets are met, at {unet['ratio']:.3f}" in text
+    ratios = [f"{charged[network, 'griewank']['ratio']:.3f}" for network in ("VGG16", "VGG19")]
+    assert f"Griewank's schedules stay at {' and '.join(ratios)}" in text
+
+
+def test_the_draws_of_vgg16_are_those_of_section_5_1() -> None:
+    text, known = finding("VGG16 at a fourth of its memory"), rows("checkmate-section-5-1")
+    share = format_share(known[0]["largest operation"] / known[0]["everything kept"])
+    assert f"alone needs {share} of what keeping everything takes" in text
+    assert known[0]["schedules"] == known[0]["feasible"] == 0
+    assert f"on top {known[2]['schedules']} are, of which {known[2]['feasible']} fit" in text
+
+
+def test_the_gains_of_joint_algorithms_are_those_of_figure_4() -> None:
+    known = {(row["network"], row["group"]): row["overhead"] for row in rows("monet-figure-4")}
+    text = finding("Without joint algorithms")
+    for network in ("googlenet", "resnet50", "vgg16"):
+        pair = [f"{100 * (known[network, group] - 1):.1f} %" for group in ("none", "conv-optimized")]
+        assert " against ".join(pair) in text, network
+    alone = [f"{100 * (known[network, 'output-activated'] - 1):.1f} %" for network in ("googlenet", "resnet50")]
+    assert f"come to {' and '.join(alone)} on the first two" in text
+
+
+def test_the_case_study_keeps_what_the_authors_costs_say() -> None:
+    (eager,) = [row for row in rows("monet-figure-5") if row.get("schedule") == "eager"]
+    assert f"takes {eager['peak'] / 2**30:.2f} GiB" in finding("Table 1's 15.1 and Figure 5's 14.7")
 
 
 def test_the_bytes_of_resnet50_are_those_of_its_captured_graph() -> None:
@@ -167,6 +198,4 @@ def test_the_files_that_the_page_names_are_there() -> None:
     named = re.findall(r"`((?:remat_explorer|tests|benchmarks)/[\w./]+)`", PAGE)
     assert named
     assert [path for path in named if not (ROOT / path).exists()] == []
-    assert set(re.findall(r"remat-explorer papers ([\w-]+)", PAGE)) <= {
-        "checkmate-" + name for name in ("figure-6", "figure-7", "table-2")
-    }
+    assert set(re.findall(r"remat-explorer papers ([\w-]+)", PAGE)) <= set(ITEMS)
