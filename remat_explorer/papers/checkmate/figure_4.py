@@ -158,8 +158,8 @@ ITEM = Item(
     published="after an operation those of its dependencies can be freed that no later operation reads (Figure 4); "
     "no value is freed twice in a stage (section 4.4)",
     remark="The paper's figure is a diagram; this is a stage of the schedule that keeps nothing between stages but "
-    "what it must. The bars are U, in which a checkpoint that the stage does not read stays to its end. Values of U-Net "
-    "are called v0, v1 and so on, as the operations that write them.",
+    "what it must. The bars are U, in which a checkpoint that the stage does not read stays to its end. Values of "
+    "U-Net are called v0, v1 and so on, as the operations that write them.",
     compute=figure_4,
     words=words,
 )
