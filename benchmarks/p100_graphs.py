@@ -17,7 +17,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from remat_explorer.papers.monet.p100 import MODES, NETWORKS
+from remat_explorer.papers.p100 import MODES, NETWORKS
 
 ARCHIVE = Path(__file__).parents[1] / "tests" / "data" / "monet_p100_graphs.zip"
 BEGAN = (1980, 1, 1, 0, 0, 0)  # the same date in every archive, so that the same folder gives the same bytes

@@ -9,7 +9,7 @@ from remat_explorer.graph import Graph, Implementation, Operation, Value
 from remat_explorer.papers import ITEMS
 from remat_explorer.papers.monet import figure_4, figure_6, modes
 from remat_explorer.papers.monet.fastest_algorithms import with_fastest_algorithms
-from remat_explorer.papers.monet.p100 import GIB, MODES, NETWORKS, has_graph, p100_graph, published_runs, pytorch
+from remat_explorer.papers.p100 import GIB, MODES, NETWORKS, has_graph, p100_graph, published_runs, pytorch
 from remat_explorer.solvers import checkpoint_all, checkpoint_all_peak
 
 

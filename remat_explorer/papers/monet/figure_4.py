@@ -9,7 +9,7 @@ from remat_explorer.papers.drawing import bars
 from remat_explorer.papers.item import Cancelled, Item, Outcome, Settings, Tell
 from remat_explorer.papers.monet.modes import CHOOSING, PUBLISHED, planned, rows_of, told
 from remat_explorer.papers.monet.networks import by_network
-from remat_explorer.papers.monet.p100 import MODES
+from remat_explorer.papers.p100 import MODES
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

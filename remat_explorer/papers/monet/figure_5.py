@@ -9,7 +9,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.papers.hearing import heard
 from remat_explorer.papers.item import Cancelled, Item, Outcome, Settings, Tell
 from remat_explorer.papers.monet.networks import choice_graph
-from remat_explorer.papers.monet.p100 import GIB, p100_graph
+from remat_explorer.papers.p100 import GIB, p100_graph
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
 from remat_explorer.schedule import Schedule

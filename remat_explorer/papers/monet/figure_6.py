@@ -17,8 +17,8 @@ from remat_explorer.papers.monet.modes import (
     told,
 )
 from remat_explorer.papers.monet.networks import by_network, overhead_curves, panels
-from remat_explorer.papers.monet.p100 import MODES
-from remat_explorer.papers.monet.p100 import NETWORKS as BATCHES
+from remat_explorer.papers.p100 import MODES
+from remat_explorer.papers.p100 import NETWORKS as BATCHES
 from remat_explorer.quantities import format_share
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from remat_explorer.graph import Graph
 from remat_explorer.papers.drawing import dressed, side_by_side
 from remat_explorer.papers.item import Cancelled, Item, Outcome, Settings, Tell
-from remat_explorer.papers.monet.p100 import NETWORKS, p100_graph
+from remat_explorer.papers.p100 import NETWORKS, p100_graph
 from remat_explorer.quantities import format_bytes, format_seconds
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import checkpoint_all

@@ -12,7 +12,7 @@ from typing import Any
 from remat_explorer.papers.hearing import heard
 from remat_explorer.papers.item import Cancelled, Tell
 from remat_explorer.papers.monet.fastest_algorithms import with_fastest_algorithms
-from remat_explorer.papers.monet.p100 import GIB, MODES, has_graph, p100_graph, published_runs, pytorch
+from remat_explorer.papers.p100 import GIB, MODES, has_graph, p100_graph, published_runs, pytorch
 from remat_explorer.quantities import format_overhead, format_share
 from remat_explorer.solvers import solve
 
