@@ -84,7 +84,7 @@ def test_the_ablation_at_one_memory_has_a_row_for_each_mode_and_for_its_publishe
         joint = row["group"].startswith(("conv", "all"))
         assert (row["overhead"] is not None) == (joint or not theirs), row
     assert outcome.result == ITEMS["monet-figure-4"].words(outcome.rows, "small")
-    assert len(outcome.figure.data) == 7
+    assert len(outcome.figure.to_dict()["data"]) == 7
 
 
 def test_masks_reach_memory_on_vgg16_that_no_other_single_choice_reaches():

@@ -70,7 +70,7 @@ def _draw(rows: Sequence[Mapping[str, Any]]) -> Figure:
     drawn = [row for row in rows if row["overhead"] is not None]
     networks = list(dict.fromkeys(row["network"] for row in drawn))
     titles = {"x_title": "memory (% of PyTorch's)", "y_title": "overhead over PyTorch (%)"}
-    figure = panels(drawn, networks, by="group", x="memory in %", y="overhead in %", **titles)
+    figure: Any = panels(drawn, networks, by="group", x="memory in %", y="overhead in %", **titles)
     for trace in figure.data:
         name = str(trace.name)
         look = {"color": hues[name.removesuffix(PUBLISHED)], "dash": "dot" if name.endswith(PUBLISHED) else "solid"}
