@@ -48,7 +48,7 @@ def peak_of_stages(graph: Graph, R: np.ndarray, S: np.ndarray) -> int:
     peak = 0
     for t in range(graph.n):
         kept = S[t + 1] if t + 1 < graph.n else np.zeros(graph.n, dtype=bool)
-        runs = np.flatnonzero(R[t])
+        runs = np.flatnonzero(R[t]).tolist()
         last = np.full(graph.n, -1)  # operation of the stage that reads each value last
         for k in runs:
             last[list(graph.inputs(k))] = k

@@ -89,7 +89,7 @@ ITEM = Item(
     published="VGG16 at a budget four times smaller than the default: none of 50,000 samples feasible (section 5.1)",
     remark="The paper prints neither the batch nor the default. A fourth of what keeping everything takes is less than "
     "one operation needs on this graph, so that no schedule exists there; these are the smallest budgets. Where more "
-    "memory makes the linear program integral, every draw is its optimum.",
+    "memory makes R and S integral, all draws are the same.",
     compute=section_5_1,
     words=words,
 )
