@@ -115,8 +115,8 @@ def words(rows: Sequence[Mapping[str, Any]], settings: Settings) -> str:
     for row in counts:
         told.append(
             f"{row['network']}: of {row['stages times values']} pairs of stage and value (5) frees {row['freed']}, "
-            f"at most {row['times at most']} time each; without its last factor {row['freed twice without it']} would be "
-            f"freed again."
+            f"at most {row['times at most']} time each; without its last factor {row['freed twice without it']} would "
+            f"be freed again."
         )
     return " ".join(told) or "No network was reached before the run was cancelled."
 

@@ -90,10 +90,10 @@ ITEM = Item(
     "and output-activated ones both matter, but MobileNet-V2 gains little from algorithms (appendix D); "
     "intermediate-activated ones reach memory on VGG-16 that no others reach (appendix D); all together cost least at "
     "every memory (appendix D)",
-    remark="As Figure 4, at 10, 8 and 6 GiB, beside the published runs at all their budgets, with 12 s for each search "
-    "in place of a day. The joint problem here is wider than theirs: gradients may run again, what a recomputation holds "
-    "is not bounded from above, and an operation in place may be chosen where its input lives on. Costs of MobileNet-V2 "
-    "with intermediate-activated ones are not published.",
+    remark="As Figure 4, at 10, 8 and 6 GiB, beside the published runs at all their budgets, with 12 s for each "
+    "search in place of a day. The joint problem here is wider than theirs: gradients may run again, what a "
+    "recomputation holds is not bounded from above, and an operation in place may be chosen where its input lives on. "
+    "Costs of MobileNet-V2 with intermediate-activated ones are not published.",
     compute=figure_6,
     words=words,
 )
