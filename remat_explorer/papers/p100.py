@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import zipfile
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 from remat_explorer.errors import UnknownNameError
@@ -74,6 +75,33 @@ def pytorch(network: str) -> dict[str, Any]:
     (15.06, 877)
     """
     return _document()["pytorch"][network]
+
+
+def memory_at(network: str, overhead: float) -> float | None:
+    """GiB at an overhead over PyTorch, by linear interpolation between the measured runs; None where none is dearer.
+
+    Args:
+        network: a key of `NETWORKS`.
+        overhead: such as 0.1.
+
+    >>> round(memory_at("resnet50", 0.1), 2), memory_at("vgg16", 0.1)
+    (5.74, None)
+    """
+    runs = sorted((run["overhead_percent"] / 100, run["memory_gb"]) for run in pytorch(network)["measured"])
+    for (cheaper, more), (dearer, less) in pairwise(runs):
+        if cheaper <= overhead <= dearer:
+            return more + (less - more) * (overhead - cheaper) / (dearer - cheaper)
+    return None
+
+
+def smallest_run(network: str) -> tuple[float, float]:
+    """GiB and overhead of the measured run with the least memory.
+
+    >>> smallest_run("vgg16")
+    (5.51, 0.0911)
+    """
+    run = min(pytorch(network)["measured"], key=lambda run: run["memory_gb"])
+    return run["memory_gb"], run["overhead_percent"] / 100
 
 
 @cache

@@ -9,7 +9,17 @@ from remat_explorer.graph import Graph, Implementation, Operation, Value
 from remat_explorer.papers import ITEMS
 from remat_explorer.papers.monet import figure_4, figure_6, modes
 from remat_explorer.papers.monet.fastest_algorithms import with_fastest_algorithms
-from remat_explorer.papers.p100 import GIB, MODES, NETWORKS, has_graph, p100_graph, published_runs, pytorch
+from remat_explorer.papers.p100 import (
+    GIB,
+    MODES,
+    NETWORKS,
+    has_graph,
+    memory_at,
+    p100_graph,
+    published_runs,
+    pytorch,
+    smallest_run,
+)
 from remat_explorer.solvers import checkpoint_all, checkpoint_all_peak
 
 
@@ -42,6 +52,17 @@ def test_published_objectives_over_measured_overheads_give_one_time_of_pytorch()
 def test_at_8_gib_the_memory_ratio_of_the_figures_networks_is_053_but_for_vgg16():
     ratios = {network: round(figure_4.BUDGET / pytorch(network)["GiB"], 2) for network in figure_4.NETWORKS["full"]}
     assert ratios == {"resnet50": 0.53, "googlenet": 0.54, "vgg16": 0.57}
+
+
+def test_memory_at_ten_per_cent_between_the_measured_runs_is_near_what_table_1_prints():
+    for network, printed in (("resnet50", 0.377), ("googlenet", 0.463), ("unet", 0.364)):
+        memory = memory_at(network, 0.1)
+        assert memory is not None
+        assert memory / pytorch(network)["GiB"] == pytest.approx(printed, abs=0.005)
+    for network in ("vgg16", "mobilenet_v2"):
+        assert memory_at(network, 0.1) is None
+        assert smallest_run(network)[1] < 0.1
+    assert smallest_run("mobilenet_v2")[0] > 4.8
 
 
 def two_convolutions(costs_and_workspaces: list[tuple[float, int]], name: str) -> Graph:
