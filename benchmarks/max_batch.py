@@ -1,9 +1,10 @@
 """The largest batch within 16 GB at one extra forward pass, against Checkmate's Figure 6, on its own graphs.
 
-    python benchmarks/max_batch.py /path/to/graphs --time-limit 60
+    python benchmarks/max_batch.py --time-limit 60
+    python benchmarks/max_batch.py FCN8        # one network anew; what is known of the others stays
 
-The folder holds keras_*.json; by default the graphs of the tests are taken. Published batches are those of the paper
-(Jain et al., MLSys 2020) for its own method; seconds are those of this process, after everything is loaded.
+Published batches are those of the paper (Jain et al., MLSys 2020) for its own method; seconds are those of this
+process, after everything is loaded. The item checkmate-figure-6 of the papers is made from these results.
 """
 
 from __future__ import annotations
@@ -11,15 +12,16 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from pathlib import Path
+from typing import Any
 
-from report import publish
+from report import RESULTS, publish
 
 import remat_explorer as rx
+from remat_explorer.papers.networks import BUILT, LAYERS, layer_graph, published_batches
 from remat_explorer.quantities import format_bytes, format_overhead
 from remat_explorer.solvers import max_batch
 
-TESTS = Path(__file__).parents[1] / "tests" / "data"
+NETWORKS = [*LAYERS, *BUILT]
 COLUMNS = (
     "graph",
     "n",
@@ -35,27 +37,45 @@ COLUMNS = (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", nargs="?", type=Path, default=TESTS / "graphs")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"default: all of {', '.join(NETWORKS)}")
     parser.add_argument("--time-limit", type=float, default=60.0)
     parser.add_argument("--memory", default="16 GB")
     options = parser.parse_args()
-    published = json.loads((TESTS / "max_batch_16GB.json").read_text())
     max_batch(rx.linear(4), 100)  # what is compiled or loaded on first use is not measured
-    rows, details = [], []
-    for path in sorted(options.folder.glob("keras_*.json")):
-        graph = rx.Graph.load(str(path))
-        begun = time.process_time()
-        found = max_batch(graph, options.memory, time_limit=options.time_limit)
-        seconds = time.process_time() - begun
-        paper = published.get(path.stem.removeprefix("keras_"), {}).get("paper_checkmate")
-        overhead = "" if found.schedule is None else format_overhead(found.schedule.overhead)
-        row = [graph.name, str(graph.n), "" if paper is None else str(paper), str(found.batch), str(found.upper_bound)]
-        row += ["yes" if found.optimal else "no", str(found.checkpoint_all_batch), overhead]
-        rows.append([*row, "" if found.peak is None else format_bytes(found.peak), f"{seconds:.2f}"])
-        details.append(found.to_document() | {"graph": graph.name, "published": paper, "processor_seconds": seconds})
+    known = {entry["graph"]: entry for entry in read()}
+    for name in options.networks or NETWORKS:
+        entry = measured(name, options.memory, options.time_limit)
+        known[entry["graph"]] = entry
+    details = [known[graph] for graph in sorted(known)]
     where = {"memory": options.memory, "overhead_limit": "one extra forward", "time_limit": options.time_limit}
-    publish("max_batch", COLUMNS, rows, details, **where)
+    publish("max_batch", COLUMNS, [row_of(entry) for entry in details], details, **where)
+
+
+def measured(name: str, memory: str, time_limit: float) -> dict[str, Any]:
+    """What is found of one network."""
+    graph = layer_graph(name)
+    begun = time.process_time()
+    found = max_batch(graph, memory, time_limit=time_limit)
+    seconds = time.process_time() - begun
+    entry = found.to_document() | {"graph": graph.name, "published": published_batches(name)["paper_checkmate"]}
+    entry |= {"n": graph.n, "overhead": None if found.schedule is None else found.schedule.overhead}
+    return entry | {"processor_seconds": seconds}
+
+
+def row_of(entry: dict[str, Any]) -> list[str]:
+    """A line of the table."""
+    row = [entry["graph"], str(entry["n"]), "" if entry["published"] is None else str(entry["published"])]
+    row += [str(entry["batch"]), str(entry["upper_bound"]), "yes" if entry["optimal"] else "no"]
+    row += [str(entry["checkpoint_all_batch"])]
+    row += ["" if entry["overhead"] is None else format_overhead(entry["overhead"])]
+    return [*row, "" if entry["peak"] is None else format_bytes(entry["peak"]), f"{entry['processor_seconds']:.2f}"]
+
+
+def read() -> list[dict[str, Any]]:
+    """What earlier runs have written."""
+    path = RESULTS / "max_batch.json"
+    return json.loads(path.read_text(encoding="utf-8"))["details"] if path.exists() else []
 
 
 if __name__ == "__main__":

@@ -66,3 +66,11 @@ def test_schedules_of_different_graphs_are_refused(two: tuple[rx.Schedule, rx.Sc
     assert other is not None
     with pytest.raises(ScheduleError, match="'eager' is a schedule of another graph, 'linear4'"):
         case_study_of("small", two[0], {"eager": other})
+
+
+def test_names_of_many_layers_are_told_by_hovering_and_of_few_on_the_axis(two) -> None:
+    keep = rx.solve(rx.linear(60), "100%", "checkpoint-all").schedule
+    many: Any = case_study("all", keep, {"eager": keep})
+    few: Any = case_study("small", two[0], {"eager": two[1]})
+    assert (many.layout.xaxis2.showticklabels, few.layout.xaxis2.showticklabels) == (False, None)
+    assert [bar.marker.line.width for bar in few.data if bar.type == "bar"] == [0, 0]

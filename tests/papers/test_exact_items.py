@@ -8,12 +8,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from remat_explorer.documents import unpack_rows
 from remat_explorer.errors import ScheduleError
+from remat_explorer.instances import linear
+from remat_explorer.models.fcn8 import FCN8
 from remat_explorer.papers import ITEMS, Outcome
-from remat_explorer.papers.checkmate.accounting import kept_for_good_peak
+from remat_explorer.papers.checkmate.accounting import (
+    kept_for_good_peak,
+    largest_batch,
+    peak_of_stages,
+    published_sqrt_n_checkpoints,
+    segment_stages,
+)
+from remat_explorer.papers.checkmate.figure_6 import best_rule
+from remat_explorer.papers.layer_rules import Layer, training_graph
 from remat_explorer.papers.networks import LAYERS, layer_graph
+from remat_explorer.solvers.heuristics.segmentation import every_sqrt_n, greedy
+from remat_explorer.solvers.heuristics.split_points import articulation_split_points, chain_points
 
 MEMORY = 16 * 10**9
 
@@ -79,6 +92,80 @@ def test_the_counts_of_revolve_are_those_of_the_reference(data):
 def test_keeping_everything_takes_what_the_published_program_says(name, data):
     known = read(data, "max_batch_16GB.json")[LAYERS[name].removeprefix("keras_")]
     assert kept_for_good_peak(layer_graph(name)) == known["baselines"]["checkpoint_all"]["peak_batch1"]
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_chens_square_root_takes_what_the_published_program_says(name, data):
+    known = read(data, "max_batch_16GB.json")[LAYERS[name].removeprefix("keras_")]["baselines"]["chen_sqrtn"]
+    graph = layer_graph(name)
+    R, S = segment_stages(graph, published_sqrt_n_checkpoints(graph))
+    assert (peak_of_stages(graph, R, S), (R @ graph.costs).sum()) == (known["peak_batch1"], known["cost_batch1"])
+
+
+def test_the_stages_of_a_segmentation_are_those_of_the_published_program(data):
+    methods = ("chen_sqrtn", "chen_greedy")
+    entries = [entry for entry in read(data, "baselines_linear.json") if entry["method"] in methods]
+    assert len(entries) == 28
+    for entry in entries:
+        graph = linear(int(entry["graph"].removeprefix("linear")))
+        points, size = chain_points(graph), entry["segment_mem"]
+        R, S = segment_stages(graph, every_sqrt_n(points) if size is None else greedy(graph, points, size))
+        assert ["".join(map(str, row)) for row in S.astype(int)] == entry["S"], entry
+        assert ["".join(map(str, row)) for row in R.astype(int)] == entry["R"], entry
+        assert peak_of_stages(graph, R, S) == entry["peak"], entry
+
+
+def test_the_square_root_rule_of_resnet50_trains_more_where_points_are_counted_in_their_order():
+    graph = layer_graph("ResNet50")
+    ordered = every_sqrt_n(articulation_split_points(graph))
+    assert ordered != published_sqrt_n_checkpoints(graph)
+    batches = [
+        largest_batch(MEMORY, graph.resident_bytes, peak_of_stages(graph, *segment_stages(graph, checkpoints)))
+        for checkpoints in (published_sqrt_n_checkpoints(graph), ordered)
+    ]
+    assert batches == [118, 131]
+
+
+def test_the_seventh_network_is_fcn8_with_the_parameters_and_values_of_the_model_of_the_zoo():
+    graph = layer_graph("FCN8")
+    with torch.device("meta"):
+        model = FCN8()
+    assert graph.resident_bytes == 8 * sum(parameter.numel() for parameter in model.parameters())
+    sizes: set[int] = set()
+    for module in model.modules():
+        if not list(module.children()):
+            module.register_forward_hook(lambda module, args, output: sizes.add(4 * output.numel()))
+    model(torch.empty(1, 3, 416, 608, device="meta"))
+    cropped = {"crop to level 4 width", "crop to level 4 height", "crop to level 3 width", "crop to level 3 height"}
+    written = {
+        int(graph.value_bytes[k])
+        for k, one in enumerate(graph.operations)
+        if one.phase == "forward" and one.name not in cropped
+    }
+    assert written == sizes
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_rules_of_layers_give_the_training_graphs_of_the_other_six(name):
+    graph = layer_graph(name)
+    elements, costs = (graph.value_bytes // 4).tolist(), graph.costs.astype(int).tolist()
+    layers = [Layer(f"v{k}", graph.inputs(k), elements[k], costs[k]) for k in range(graph.n // 2)]
+    made = training_graph(name, layers)
+    assert [made.inputs(k) for k in range(made.n)] == [graph.inputs(k) for k in range(graph.n)]
+    assert made.costs.tolist() == graph.costs.tolist()
+    assert made.value_bytes.tolist() == graph.value_bytes.tolist()
+
+
+def test_no_rule_trains_more_than_what_is_found(figure_6):
+    for row in figure_6.values():
+        assert row["everything kept, freed"] <= best_rule(row) <= row["batch"]
+    assert (best_rule(figure_6["MobileNet"]), best_rule(figure_6["U-Net"])) == (864, 45)
+
+
+def test_the_gains_that_the_paper_names_are_those_of_parameters_counted_twice(figure_6):
+    row = figure_6["MobileNet"]
+    assert f"{row['published'] / row['everything kept, parameters twice']:.1f}" == "5.1"
+    assert f"{row['published'] / row['greedy, parameters twice']:.2f}" == "1.73"
 
 
 def test_the_published_167_and_197_count_parameters_twice_and_181_and_213_is_right(figure_6, data):

@@ -78,7 +78,7 @@ def test_an_interrupt_keeps_what_is_there(rows, code, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["checkmate-figure-4"], "unknown item of the papers 'checkmate-figure-4'; did you mean"),
+        (["checkmate-figure-9"], "unknown item of the papers 'checkmate-figure-9'; did you mean"),
         (["checkmate-appendix-a", "-o", "gap.png"], "'gap.png' names no format that is written"),
         (
             ["checkmate-appendix-a", "-o", "nowhere/gap.json"],

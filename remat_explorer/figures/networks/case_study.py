@@ -23,6 +23,8 @@ from remat_explorer.schedule import Schedule
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+MOST_NAMES = 100  # of layers on an axis; of more the names are told by hovering
+
 
 @dataclass(frozen=True, eq=False)
 class CaseStudy:
@@ -138,12 +140,16 @@ def case_study(
                 x=[in_figure(layer) for layer in study.layers],
                 y=scale * bars,
                 name=f"against {key}",
-                marker_color=hues[key],
+                marker={"color": hues[key], "line": {"width": 0}},  # lines would cover thin bars
             )
             figure.add_trace(bar.update(legendgroup=key, showlegend=False), 1, column)
     for column, title in ((1, f"highest in the stage ({axis.unit})"), (2, axis.unit), (3, "% of one pass")):
         figure.update_yaxes(title_text=title, gridcolor=colours.grid, zeroline=column > 1, row=1, col=column)
         figure.update_xaxes(title_text="stage" if column == 1 else "layer", gridcolor=colours.grid, row=1, col=column)
+    if len(study.layers) > MOST_NAMES:
+        for column in (2, 3):
+            figure.update_xaxes(showticklabels=False, row=1, col=column)
+        figure.update_layout(bargap=0)
     figure.update_layout(
         title=in_figure(schedule.graph.name),
         height=380,

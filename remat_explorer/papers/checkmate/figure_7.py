@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from remat_explorer.documents import pack_rows
-from remat_explorer.papers.checkmate.figure_6 import MEMORY, counted_both_ways
+from remat_explorer.papers.checkmate.figure_6 import MEMORY, counted_as_published
 from remat_explorer.papers.hearing import heard
 from remat_explorer.papers.item import Cancelled, Item, Outcome, Settings, Tell
 from remat_explorer.papers.networks import layer_graph
@@ -24,7 +24,7 @@ SECONDS = {"small": 10.0, "full": 60.0}
 def figure_7(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
     """Both baselines' schedules do not depend on the batch; Checkmate's is the one found for the largest batch."""
     graph = layer_graph(NETWORK)
-    batches = counted_both_ways(NETWORK, graph)
+    batches = counted_as_published(NETWORK, graph)
     candidates = STRATEGIES["chen-sqrt-n"].candidates
     assert candidates is not None
     schedules: dict[str, tuple[Schedule, int | None]] = {

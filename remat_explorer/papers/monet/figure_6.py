@@ -1,120 +1,99 @@
-"""MONeT's Figure 6, the ablation: what each kind of implementations brings alone, and all together."""
+"""MONeT's Figure 6: the ablation over memory, by the modes of its program, on what was measured on a P100."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from remat_explorer.papers.item import Cancelled, Item, Outcome, Settings, Tell
-from remat_explorer.papers.monet.networks import NETWORKS, PUBLISHED, by_network, choice_graph, overhead_curves
-from remat_explorer.quantities import format_overhead, format_share
-from remat_explorer.solvers import ablation, checkpoint_all_peak
-from remat_explorer.solvers.ablation.ablation import Ablation
-from remat_explorer.solvers.ablation.sets_of_kinds import ALL, NONE, called
+from remat_explorer.papers.monet.modes import (
+    CHOOSING,
+    PUBLISHED,
+    against_published,
+    is_published,
+    planned,
+    rows_of,
+    told,
+)
+from remat_explorer.papers.monet.networks import by_network, overhead_curves, panels
+from remat_explorer.papers.p100 import MODES
+from remat_explorer.papers.p100 import NETWORKS as BATCHES
+from remat_explorer.quantities import format_share
 
-SHARES: dict[Settings, tuple[float, ...]] = {"small": (0.8, 0.65), "full": (0.8, 0.65, 0.5, 0.4, 0.3)}
-SECONDS = {"small": 1.0, "full": 20.0}
-KINDS: dict[Settings, tuple[str, ...] | None] = {"small": ("masks", "output-activated", "chunks"), "full": None}
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+NETWORKS: dict[Settings, tuple[str, ...]] = {"small": ("vgg16",), "full": tuple(BATCHES)}
+BUDGETS = (10.0, 9.0, 8.0, 7.0, 6.0, 5.5, 5.0)  # GiB, of the published runs
+SEARCHED: dict[Settings, tuple[float, ...]] = {"small": (10.0, 8.0), "full": (10.0, 8.0, 6.0)}
+SECONDS = {"small": 1.0, "full": 12.0}
+TOLD = 8.0
 
 
 def figure_6(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
-    """No kind, each alone, and all together, at every budget."""
-    rows: list[dict[str, Any]] = []
-    for name in NETWORKS[settings]:
-        if cancelled():
-            break
-        progress(f"capturing {name}")
-        graph = choice_graph(name, settings)
-        peak = checkpoint_all_peak(graph)
-        table = ablation(
-            graph,
-            [int(share * peak) for share in SHARES[settings]],
-            KINDS[settings],
-            time_limit=SECONDS[settings],
-            on_progress=lambda done, name=name: progress(f"{name}: {done}"),
-            cancelled=cancelled,
-        )
-        rows += rows_of(table)
-    complete = {row["network"] for row in rows} == set(NETWORKS[settings]) and not cancelled()
-    return outcome_of(rows, complete)
-
-
-def rows_of(ablation: Ablation) -> list[dict[str, Any]]:
-    """One row for each set of kinds and budget that was reached."""
-    graph, peak = ablation.graph, checkpoint_all_peak(ablation.graph)
-    rows: list[dict[str, Any]] = []
-    for (kinds, budget), solution in ablation.solutions.items():
-        overhead = None if solution.cost is None else solution.cost / graph.total_cost
-        row = {"network": graph.name, "group": called(kinds, ablation.kinds), "share": round(budget / peak, 3)}
-        row |= {"overhead": overhead, "peak": solution.peak, "gap": solution.gap}
-        rows.append(row | {"status": str(solution.status)})
-    return rows
-
-
-def measured_before(details: Mapping[str, Any]) -> Outcome | None:
-    """The outcome of an earlier measurement, or None where it holds nothing of the figure.
-
-    Args:
-        details: of the file that ``benchmarks/monet.py`` writes.
-    """
-    rows: list[dict[str, Any]] = []
-    for name in PUBLISHED:
-        for point in details.get(f"roofline/{name}", {}).get("figure6", {}).get("points", []):
-            for group, entry in point["groups"].items():
-                above = entry.get("overhead")  # the benchmark writes what comes on top
-                row = {"network": name, "group": group, "share": point["share"]}
-                row |= {"overhead": None if above is None else 1 + above}
-                rows.append(row | {key: entry.get(key) for key in ("peak", "gap", "status")})
-    return outcome_of(rows, complete=len({row["network"] for row in rows}) == len(PUBLISHED)) if rows else None
+    """Every mode on each network, at the published budgets and at those that are searched here."""
+    networks, searched = NETWORKS[settings], SEARCHED[settings]
+    rows = rows_of(networks, BUDGETS, searched, SECONDS[settings], progress, cancelled)
+    searches = sum(not is_published(row) for row in rows)
+    return outcome_of(rows, complete=searches == planned(networks, searched) and not cancelled())
 
 
 def outcome_of(rows: list[dict[str, Any]], complete: bool) -> Outcome:
-    """The outcome of rows, one for each network, group and budget."""
-    return overhead_curves(rows, "group", words, complete)
+    """The outcome of rows, one for each network, mode, budget and source."""
+    outcome = overhead_curves(rows, "group", words, complete)
+    return replace(outcome, draw=lambda: _draw(outcome.rows))
 
 
 def words(rows: Sequence[Mapping[str, Any]], settings: Settings = "full") -> str:
-    """No kind, the best one, and all together where they bring most, network by network; see `Item.words`."""
-    return by_network(rows, _sentence)
+    """Each mode's overhead at 8 GiB, network by network, and all costs beside the published ones; see `Item.words`."""
+    networks = by_network(rows, lambda network, mine: f"{network}: {told(mine, TOLD)}.")
+    choosing = {MODES[mode] for mode in CHOOSING}
+    parts = []
+    for modes, chosen in (("without joint algorithms", False), ("with them", True)):
+        good, count, worst = against_published(rows, lambda group, chosen=chosen: (group in choosing) == chosen)
+        if count:
+            above = "" if good == count else f", at most {format_share(worst)} more at the others"
+            parts.append(
+                f"{modes} what is found here costs at most the published objective in {good} of {count} runs{above}"
+            )
+    return (
+        f"At {TOLD:g} GiB, over plain PyTorch's time on a P100. {networks} At all budgets searched: {'; '.join(parts)}."
+    )
 
 
-def _sentence(network: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    by_share: dict[float, dict[str, float]] = {}
-    for row in rows:
-        overhead = math.inf if row["overhead"] is None else row["overhead"]
-        by_share.setdefault(row["share"], {})[row["group"]] = overhead
-    told = {share: overheads for share, overheads in by_share.items() if overheads.get(ALL, math.inf) < math.inf}
-    if not told:
-        return f"{network}: no schedule at these budgets."
-    share = max(told, key=lambda share: told[share].get(NONE, math.inf) - told[share][ALL])
-    alone = {group: cost for group, cost in told[share].items() if group not in (NONE, ALL)}
-    best = min(alone, key=lambda group: alone[group], default=NONE)
-    words = [f"{group} {_told(told[share].get(group, math.inf))}" for group in (NONE, best, ALL)]
-    gap = next(row["gap"] for row in rows if (row["share"], row["group"]) == (share, ALL))
-    words[-1] += " (no bound)" if gap is None else f" (gap {format_share(gap)})"
-    return f"{network} at {share:.0%} of plain execution's memory: {', '.join(words)}."
+def _draw(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """A panel for each network: a colour for each mode, dotted where it is the published run."""
+    from remat_explorer.figures.palette import palette
 
-
-def _told(overhead: float) -> str:
-    return "no schedule" if math.isinf(overhead) else format_overhead(overhead)
+    hues = dict(zip(MODES.values(), palette("light").hues, strict=False))
+    drawn = [row for row in rows if row["overhead"] is not None]
+    networks = list(dict.fromkeys(row["network"] for row in drawn))
+    titles = {"x_title": "memory (% of PyTorch's)", "y_title": "overhead over PyTorch (%)"}
+    figure: Any = panels(drawn, networks, by="group", x="memory in %", y="overhead in %", **titles)
+    for trace in figure.data:
+        name = str(trace.name)
+        look = {"color": hues[name.removesuffix(PUBLISHED)], "dash": "dot" if name.endswith(PUBLISHED) else "solid"}
+        trace.update(line=look, marker={"color": look["color"], "size": 7})
+    return figure
 
 
 ITEM = Item(
     key="monet-figure-6",
     paper="MONeT",
     place="Figure 6",
-    title="ablation of implementations",
+    title="ablation by the modes of its program",
     notebook="08_operator_implementations.ipynb",
-    function="rx.ablation",
-    test="tests/papers/test_items.py",
+    function="rx.solve",
+    test="tests/papers/test_p100.py",
     published="without any choice it is generally slower than with one kind (appendix D); algorithms of convolutions "
-    "and output-activated ones both matter, but MobileNet-V2 gains little from algorithms (appendix D); where memory "
-    "is short intermediate-activated ones matter more (section 5); all together cost least at every memory (appendix "
-    "D)",
-    remark="By the kinds of implementations here, which are not the paper's groups; published rates cannot tell "
-    "'algorithms' of convolutions apart, which are one of those. The memory is the one at which all kinds "
-    "bring most; of single kinds the best is named. Alone, most kinds bring next to nothing.",
+    "and output-activated ones both matter, but MobileNet-V2 gains little from algorithms (appendix D); "
+    "intermediate-activated ones reach memory on VGG-16 that no others reach (appendix D); all together cost least at "
+    "every memory (appendix D)",
+    remark="As Figure 4, at 10, 8 and 6 GiB, beside the published runs at all their budgets, with 12 s for each "
+    "search in place of a day. The joint problem here is wider than theirs: gradients may run again, what a "
+    "recomputation holds is not bounded from above, and an operation in place may be chosen where its input lives on. "
+    "Costs of MobileNet-V2 with intermediate-activated ones are not published.",
     compute=figure_6,
     words=words,
 )

@@ -1,0 +1,69 @@
+"""Packs what the authors of MONeT published, as graphs and runs, into the file that the papers' items read.
+
+    python benchmarks/p100_graphs.py /path/to/monet_p100
+
+Shah et al., Memory Optimization for Deep Networks (ICLR 2021), published time and workspace of every implementation of
+every operation of five networks on a 16 GB P100, and logs of their Gurobi runs of a day
+(https://github.com/utsaslab/monet-schedules, https://github.com/utsaslab/MONeT). The folder holds them converted:
+graph_NETWORK_MODE.json, graph files of version 1, and results.json. Of a budget that was solved more than once the
+cheapest objective and the best bound are kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from remat_explorer.papers.p100 import MODES, NETWORKS
+
+ARCHIVE = Path(__file__).parents[1] / "tests" / "data" / "monet_p100_graphs.zip"
+BEGAN = (1980, 1, 1, 0, 0, 0)  # the same date in every archive, so that the same folder gives the same bytes
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    options = parser.parse_args()
+    results = json.loads((options.folder / "results.json").read_text(encoding="utf-8"))
+    files = {"runs.json": json.dumps(runs_of(results), indent=0)}
+    for network in NETWORKS:
+        for mode in ("checkmate", *MODES):
+            path = options.folder / f"graph_{network}_{mode}.json"
+            if path.exists():
+                document = json.loads(path.read_text(encoding="utf-8"))
+                files[f"{network}_{mode}.json"] = json.dumps(document, separators=(",", ":"))
+    with zipfile.ZipFile(ARCHIVE, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for name, text in files.items():
+            archive.writestr(zipfile.ZipInfo(name, BEGAN), text, zipfile.ZIP_DEFLATED, 9)
+    print(f"{len(files)} files written to {ARCHIVE}, {ARCHIVE.stat().st_size} bytes")
+
+
+def runs_of(results: dict[str, Any]) -> dict[str, Any]:
+    """The runs by network, mode and budget in GiB, with what plain PyTorch takes; times in milliseconds."""
+    best: dict[tuple[str, str, float], dict[str, Any]] = {}
+    for run in results["runs"]:
+        key = run["model"], "checkmate" if run["method"] == "checkmate" else run["mode"], run["budget_gib"]
+        known = best.setdefault(key, {"ms": None, "bound ms": None, "seconds": None, "status": run["status"]})
+        objective, bound = run.get("objective"), run.get("best_bound")
+        if objective is not None and (known["ms"] is None or objective / 100 < known["ms"]):
+            known |= {"ms": objective / 100, "seconds": run.get("wall_s"), "status": run["status"]}
+        if bound is not None and (known["bound ms"] is None or bound / 100 > known["bound ms"]):
+            known["bound ms"] = bound / 100
+    names = ("network", "mode", "budget GiB")
+    runs = [dict(zip(names, key, strict=True)) | entry for key, entry in sorted(best.items())]
+    plain = {
+        network: {
+            "GiB": table["pytorch_gb"],
+            "ms": results["implied_pytorch_ms"][network]["median_ms"],
+            "measured": table["monet"],
+        }
+        for network, table in results["readme_table"].items()
+    }
+    return {"source": results["source"], "pytorch": plain, "runs": runs}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""The modes of MONeT's program on what was measured on a P100: schedules that are found here beside the published runs.
+
+A schedule that does not choose algorithms gets the fastest ones afterwards, as in the paper. Its published run was
+not kept as a schedule, only as an objective with default algorithms: so that run has no overhead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from remat_explorer.papers.hearing import heard
+from remat_explorer.papers.item import Cancelled, Tell
+from remat_explorer.papers.monet.fastest_algorithms import with_fastest_algorithms
+from remat_explorer.papers.p100 import GIB, MODES, has_graph, p100_graph, published_runs, pytorch
+from remat_explorer.quantities import format_overhead, format_share
+from remat_explorer.solvers import solve
+
+CHOOSING = ("ic", "icmn")  # modes that choose algorithms themselves
+PUBLISHED = ", published"
+MS = 1000.0
+
+
+def found(
+    network: str, mode: str, budget: float, seconds: float, progress: Tell, cancelled: Cancelled
+) -> dict[str, Any]:
+    """A row for the best schedule that is found here.
+
+    Args:
+        network, mode: as `p100_graph` takes them.
+        budget: GiB.
+        seconds: of the search.
+        progress: hears what is being done.
+        cancelled: asked by the search.
+
+    Returns:
+        A row as `published` has it; "ms" and "gap" are of the search, before algorithms are chosen afterwards.
+    """
+    hear = heard(progress, f"{network} at {budget:g} GiB, {MODES[mode]}")
+    size = int(budget * GIB)
+    solution = solve(p100_graph(network, mode), size, "monet", seconds, on_progress=hear, cancelled=cancelled)
+    cost = solution.cost
+    if solution.schedule is not None and mode not in CHOOSING:
+        cost = with_fastest_algorithms(solution.schedule, p100_graph(network, "ic"), size)
+    ms = None if solution.cost is None else MS * solution.cost
+    row = _row(network, MODES[mode], budget, ms, None if cost is None else MS * cost)
+    return row | {"gap": solution.gap, "status": str(solution.status)}
+
+
+def published(network: str, mode: str, budget: float) -> dict[str, Any] | None:
+    """A row for the published run, or None where there is none.
+
+    >>> row = published("vgg16", "icmn", 8.0)
+    >>> row["group"], row["ms"], round(row["overhead"], 3)
+    ('all, published', 1383.33, 0.98)
+    """
+    run = published_runs().get((network, mode, float(budget)))
+    if run is None:
+        return None
+    row = _row(network, MODES[mode] + PUBLISHED, budget, run["ms"], run["ms"] if mode in CHOOSING else None)
+    gap = None if run["ms"] is None or run["bound ms"] is None else 1 - run["bound ms"] / run["ms"]
+    return row | {"gap": gap, "status": run["status"]}
+
+
+def _row(network: str, group: str, budget: float, ms: float | None, post_optimized: float | None) -> dict[str, Any]:
+    plain = pytorch(network)
+    row = {"network": network, "group": group, "budget GiB": float(budget), "share": budget / plain["GiB"], "ms": ms}
+    return row | {"overhead": None if post_optimized is None else post_optimized / plain["ms"]}
+
+
+def rows_of(
+    networks: Sequence[str],
+    budgets: Sequence[float],
+    searched: Sequence[float],
+    seconds: float,
+    progress: Tell,
+    cancelled: Cancelled,
+) -> list[dict[str, Any]]:
+    """Published runs at all ``budgets``, and what is found here at those that are ``searched``, network by network."""
+    rows: list[dict[str, Any]] = []
+    for network in networks:
+        for mode in MODES:
+            runs = (published(network, mode, budget) for budget in budgets)
+            rows += [run for run in runs if run is not None]
+            if has_graph(network, mode):
+                for budget in searched:
+                    if not cancelled():
+                        rows.append(found(network, mode, budget, seconds, progress, cancelled))
+    return rows
+
+
+def planned(networks: Sequence[str], searched: Sequence[float]) -> int:
+    """How many searches there are.
+
+    >>> planned(["mobilenet_v2"], [8, 10])
+    8
+    """
+    return len(searched) * sum(has_graph(network, mode) for network in networks for mode in MODES)
+
+
+def is_published(row: Mapping[str, Any]) -> bool:
+    """Whether a row is a published run.
+
+    >>> is_published(published("vgg16", "icmn", 8.0))
+    True
+    """
+    return row["group"].endswith(PUBLISHED)
+
+
+def told(rows: Sequence[Mapping[str, Any]], budget: float) -> str:
+    """Each mode's overhead over PyTorch at a budget, beside the published run's, in words.
+
+    Args:
+        rows: of one network.
+        budget: GiB.
+    """
+    here = {row["group"]: row for row in rows if row["budget GiB"] == budget}
+    parts = []
+    for group in MODES.values():
+        if group in here:
+            run = here.get(group + PUBLISHED, {}).get("overhead")
+            beside = "" if run is None else f", published {format_overhead(run)}"
+            parts.append(f"{group} {_told(here[group])}{beside}")
+    return "; ".join(parts)
+
+
+def _told(row: Mapping[str, Any]) -> str:
+    if row["overhead"] is None:
+        return "infeasible" if row["status"] == "infeasible" else "no schedule"
+    gap = "no bound" if row["gap"] is None else f"gap {format_share(row['gap'])}"
+    return f"{format_overhead(row['overhead'])} ({gap})"
+
+
+def against_published(rows: Sequence[Mapping[str, Any]], wanted: Callable[[str], bool]) -> tuple[int, int, float]:
+    """How often what is found here costs at most as much as the published run, of how many, and the largest excess.
+
+    Args:
+        rows: of any networks.
+        wanted: which groups.
+    """
+    theirs = {
+        (row["network"], row["group"], row["budget GiB"]): row["ms"]
+        for row in rows
+        if is_published(row) and row["ms"] is not None
+    }
+    excess = [
+        row["ms"] / run - 1
+        for row in rows
+        if wanted(row["group"])
+        and row["ms"] is not None
+        and (run := theirs.get((row["network"], row["group"] + PUBLISHED, row["budget GiB"]))) is not None
+    ]
+    return sum(one <= 0 for one in excess), len(excess), max(excess, default=0.0)

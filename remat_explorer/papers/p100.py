@@ -1,0 +1,114 @@
+"""What the authors of MONeT measured on a P100, and what their solver found in a day: graphs, runs, and plain PyTorch.
+
+A graph of a mode has the implementations that may be chosen in it, each with the time and the workspace that were
+measured. Costs are seconds. A run's objective is a prediction by the same times.
+
+Source: Shah et al., Memory Optimization for Deep Networks (ICLR 2021), https://github.com/utsaslab/monet-schedules, and
+the README of https://github.com/utsaslab/MONeT for plain PyTorch.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+from remat_explorer.errors import UnknownNameError
+from remat_explorer.graph import Graph
+from remat_explorer.papers.networks import data_file
+
+NETWORKS = {"resnet50": 184, "googlenet": 320, "unet": 11, "vgg16": 176, "mobilenet_v2": 272}  # with the batch
+MODES = {  # the paper's word for each mode of its program; in all of them ReLU may run in place
+    "i": "none",
+    "ic": "conv-optimized",
+    "im": "output-activated",
+    "in": "intermediate-activated",
+    "icmn": "all",
+}
+GIB = 2**30
+
+
+def p100_graph(network: str, mode: str) -> Graph:
+    """The training graph of a network with the implementations of a mode.
+
+    Args:
+        network: a key of `NETWORKS`.
+        mode: a key of `MODES`, or "checkmate" for one implementation of each operation, without workspace.
+
+    Raises:
+        UnknownNameError: if nothing of that network and mode was published.
+
+    >>> p100_graph("vgg16", "ic").n
+    97
+    """
+    names = _archive().namelist()
+    if (name := f"{network}_{mode}.json") not in names:
+        raise UnknownNameError("graph of the P100", f"{network}_{mode}", [n.removesuffix(".json") for n in names])
+    return Graph.from_document(json.loads(_archive().read(name)))
+
+
+def has_graph(network: str, mode: str) -> bool:
+    """Whether costs of a network in a mode were published.
+
+    >>> has_graph("mobilenet_v2", "im"), has_graph("mobilenet_v2", "in")
+    (True, False)
+    """
+    return f"{network}_{mode}.json" in _archive().namelist()
+
+
+@cache
+def published_runs() -> dict[tuple[str, str, float], dict[str, Any]]:
+    """Each run by network, mode and budget in GiB: "ms" of its schedule, "bound ms", "seconds", "status".
+
+    >>> published_runs()["vgg16", "icmn", 8.0]["ms"]
+    1383.33
+    """
+    return {(run["network"], run["mode"], run["budget GiB"]): run for run in _document()["runs"]}
+
+
+def pytorch(network: str) -> dict[str, Any]:
+    """What plain PyTorch takes of a network: measured "GiB", and "ms", which objectives and measured overheads imply.
+
+    >>> pytorch("resnet50")["GiB"], round(pytorch("resnet50")["ms"])
+    (15.06, 877)
+    """
+    return _document()["pytorch"][network]
+
+
+def memory_at(network: str, overhead: float) -> float | None:
+    """GiB at an overhead over PyTorch, by linear interpolation between the measured runs; None where none is dearer.
+
+    Args:
+        network: a key of `NETWORKS`.
+        overhead: such as 0.1.
+
+    >>> round(memory_at("resnet50", 0.1), 2), memory_at("vgg16", 0.1)
+    (5.74, None)
+    """
+    runs = sorted((run["overhead_percent"] / 100, run["memory_gb"]) for run in pytorch(network)["measured"])
+    for (cheaper, more), (dearer, less) in pairwise(runs):
+        if cheaper <= overhead <= dearer:
+            return more + (less - more) * (overhead - cheaper) / (dearer - cheaper)
+    return None
+
+
+def smallest_run(network: str) -> tuple[float, float]:
+    """GiB and overhead of the measured run with the least memory.
+
+    >>> smallest_run("vgg16")
+    (5.51, 0.0911)
+    """
+    run = min(pytorch(network)["measured"], key=lambda run: run["memory_gb"])
+    return run["memory_gb"], run["overhead_percent"] / 100
+
+
+@cache
+def _document() -> dict[str, Any]:
+    return json.loads(_archive().read("runs.json"))
+
+
+@cache
+def _archive() -> zipfile.ZipFile:
+    return zipfile.ZipFile(data_file("monet_p100_graphs.zip"))
