@@ -48,6 +48,16 @@ class RepeatedBlocks:
         return len(self.forward)
 
     @cached_property
+    def short_names(self) -> tuple[str, ...]:
+        """What tells the names of copies apart, where it is a number: "3" of "blocks.3"; else their numbers from 0."""
+        numbers = [re.findall(r"\d+", name) for name in self.names]
+        if len({re.sub(r"\d+", "#", name) for name in self.names}) == 1:
+            differing = [i for i, several in enumerate(zip(*numbers, strict=True)) if len(set(several)) > 1]
+            if len(differing) == 1:
+                return tuple(found[differing[0]] for found in numbers)
+        return tuple(map(str, range(self.copies)))
+
+    @cached_property
     def operations(self) -> np.ndarray:
         """Those of both passes, int of shape (copies, operations of a copy); each row ascends."""
         return np.hstack([self.forward, self.backward])

@@ -13,7 +13,7 @@ from remat_explorer.explanations import first_look, values_of_stages
 from remat_explorer.explorer.controls.budget_view import slider_range
 from remat_explorer.explorer.live_page.explanations import explanations
 from remat_explorer.explorer.live_page.presented import Presented
-from remat_explorer.explorer.matrices.matrix_cells import Frame, kind_colours, labels
+from remat_explorer.explorer.matrices.matrix_cells import Frame, folded_blocks, kind_colours, labels
 from remat_explorer.explorer.memory_map.map_cells import (
     arena_words,
     map_colours,
@@ -104,6 +104,8 @@ class Recording:
                 "operations": operations,
                 "values": values,
                 "kinds": kind_colours(self.graph),
+                "blocks": folded_blocks(self.graph),
+                "folded": list(state.folded),
                 "resident": self.graph.resident_bytes,
                 "colouring": "computation",
                 "frames": [[*frame[:-1], {"bytes": _text(frame[-1])}] for frame in frames],
