@@ -25,7 +25,7 @@ function foldedPanels(plain, model, data, folding) {
     resolve: (t, id) => resolved(copiesIn(folding, kind, t, id, isSet), folding, kind, t, id, selectedCopy(model, folding, kind, id)),
     tip: (t, id) => said(t, id, copiesIn(folding, kind, t, id, isSet)),
   });
-  const others = ({ other, total, names }, done) => (other.length ? `; ${done} only while other copies run: ${copiesInWords(other, total, names)}` : "");
+  const others = ({ other, total, names }, done) => (other.length ? `; ${done} only while other copies run, in ${copiesInWords(other, total, names)}` : "");
   const within = ({ own, total, names }) => (total > 1 ? ` in ${copiesInWords(own, total, names)}` : "");
   const kindsOfWays = (palette) => model.get("kinds").map((kind) => rgb(kind[palette === model.get("palettes").light ? 1 : 2]));
   const byWay = waysShown(model, data);
