@@ -16,8 +16,18 @@ def checkpoint_all(graph: Graph) -> Schedule:
     >>> checkpoint_all(linear(8)).cost
     17.0
     """
-    R = np.eye(graph.n)[graph.mandatory]
-    return Schedule(graph, R, np.zeros((graph.stages, len(graph.values)))).compact()
+    R = np.zeros((graph.stages, graph.n), dtype=np.uint8)
+    R[np.arange(graph.stages), graph.mandatory] = 1
+    S = np.zeros((graph.stages, len(graph.values)), dtype=bool)
+    written: dict[int, int] = {}  # the stage that computes each value
+    last: dict[int, int] = {}  # the last stage that reads it
+    for t, k in enumerate(graph.mandatory.tolist()):
+        last |= dict.fromkeys(graph.inputs(k), t)
+        written |= dict.fromkeys(graph.outputs(k), t)
+    for v, t in written.items():
+        end = graph.stages - 1 if graph.values[v].persistent else last.get(v, t)
+        S[t + 1 : end + 1, v] = True
+    return Schedule(graph, R, S)
 
 
 def least_cost(graph: Graph) -> float:
