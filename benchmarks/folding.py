@@ -3,11 +3,11 @@
     python benchmarks/folding.py
     python benchmarks/folding.py --layers 32    (a smaller one)
 
-The graph is that of a transformer of 250 layers, 8,005 operations. Milliseconds: the first paint of the controls, and of
-the matrices that keep everything, from when the cell is run; medians of the time from the kernel's clock when it changes
-the state to the page's when the canvas is drawn, for a move of the cursor, and for folding and unfolding by the key F,
-from the key to the end of drawing. "found" is what the search for repeated blocks takes alone, in the kernel. Targets:
-first paint 5 s and the cursor 10 ms, folded as well as unfolded. What misses its target is marked with *.
+The graph is that of a transformer of 250 layers, 8,005 operations. Milliseconds: the first paint of the controls, and
+of the matrices that keep everything, from when the cell is run; medians of the time from the kernel's clock when it
+changes the state to the page's when the canvas is drawn, for a move of the cursor, and for folding and unfolding by the
+key F, from the key to the end of drawing. "found" is what the search for repeated blocks takes alone. Targets: first
+paint 5 s and the cursor 10 ms, folded as well as unfolded. What misses its target is marked with *.
 """
 
 from __future__ import annotations
@@ -93,9 +93,13 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=30)
     options = parser.parse_args()
     chromium = find_chromium() or sys.exit("no browser was found")
-    with tempfile.TemporaryDirectory() as place, serve(Path(place)) as address, sync_playwright() as playwright:
-        with browse(playwright, Path(place) / "profile", chromium) as page:
-            result = measure(page, address, Path(place) / "root", options)
+    with (
+        tempfile.TemporaryDirectory() as place,
+        serve(Path(place)) as address,
+        sync_playwright() as playwright,
+        browse(playwright, Path(place) / "profile", chromium) as page,
+    ):
+        result = measure(page, address, Path(place) / "root", options)
     row = [f"transformer of {options.layers} layers", str(result["operations"])]
     kinds = ("found", "paint", "matrices", "cursor folded", "cursor unfolded", "fold", "unfold")
     for kind in kinds:
