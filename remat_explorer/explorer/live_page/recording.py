@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, astuple
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from remat_explorer.explorer.memory_map.map_cells import (
     peak_of_other,
 )
 from remat_explorer.explorer.memory_map.map_view import KEEP_EVERYTHING
-from remat_explorer.explorer.model_graph.model_view import picture_of
+from remat_explorer.explorer.model_graph.model_view import layout_of, picture_of
 from remat_explorer.explorer.model_graph.step_plan import step_plan
 from remat_explorer.explorer.panels.explain_panel import OF_REASON, OF_SCHEDULE, stage_parts, value_template
 from remat_explorer.explorer.panels.markup import colours, place
@@ -48,6 +49,7 @@ from remat_explorer.solvers import Frontier, MinimumBudget
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 
 CHUNK = 16  # values
+FEW = 4  # repeated blocks of which each choice of folded ones is laid out
 PLACING = 0.3  # seconds for where the values of a point lie
 THEMES: tuple[Theme, ...] = ("light", "dark")
 BUDGET_LINES = {"y": HITS - 1, "x": FIXED - 3}  # traces that follow the budget: over the timeline, through the curve
@@ -93,7 +95,7 @@ class Recording:
         """What does not depend on the budget: traits of the widgets, texts, and the steps of the curve."""
         state, (first, _) = self._state, self.scheduled[0]
         operations, values = labels(self.graph)
-        picture, boxes = picture_of(self.graph)
+        picture, boxes = picture_of(self.graph, state.folded)
         both = {"palettes": {"light": asdict(LIGHT), "dark": asdict(DARK)}, "found": []}
         everything = Plan.of(checkpoint_all(self.graph))
         frames = [astuple(Frame.of(*scheduled)) for scheduled in self.scheduled]
@@ -110,7 +112,8 @@ class Recording:
                 "colouring": "computation",
                 "frames": [[*frame[:-1], {"bytes": _text(frame[-1])}] for frame in frames],
             },
-            "model": {**both, "picture": picture, "boxes": {"bytes": _text(boxes)}},
+            "model": {**both, "picture": picture, "boxes": {"bytes": _text(boxes)}, "folded": list(state.folded)},
+            "layouts": self._layouts(),
             "memory": {
                 "names": map_names(self.graph),
                 "kinds": list(KINDS),
@@ -138,6 +141,20 @@ class Recording:
                 for name in self.frontier.strategies
             },
         }
+
+    def _layouts(self) -> list[list[Any]]:
+        """For all that can be folded: the numbers of the blocks, and where the operations of the model stand then.
+
+        Of many blocks it is all of them, none, and each one alone folded or unfolded.
+        """
+        every = range(len(self._state.blocks))
+        if len(every) <= FEW:
+            choices = [numbers for count in range(len(every) + 1) for numbers in combinations(every, count)]
+        else:
+            single = [tuple(i for i in every if i != number) for number in every]
+            choices = [(), tuple(every), *((number,) for number in every), *single]
+        laid_out = ((numbers, *layout_of(self.graph, numbers)) for numbers in choices)
+        return [[list(numbers), layout, {"bytes": _text(boxes)}] for numbers, layout, boxes in laid_out]
 
     @property
     def chunks(self) -> int:

@@ -86,18 +86,57 @@ function extentOf(data, row) {
 function drawGround(context, data, scale, palette) {
   drawRails(context, data, scale, palette);
   data.operations.forEach((operation, k) => {
+    if (data.standsFor[k] !== k) return;
     context.globalAlpha = 0.16 + 0.22 * Math.sqrt(operation[3]);
     context.fillStyle = data.rail[k] ? palette.backward : palette.forward;
     context.fillRect(...scale.box(k));
   });
   context.globalAlpha = 1;
+  for (const [node, number] of data.blockOf) drawNode(context, data, scale, palette, node, number);
+}
+
+// A folded block is a pile of boxes, with how many they are.
+function drawNode(context, data, scale, palette, node, number) {
+  const [x, y, width, height] = scale.box(node);
+  const count = `× ${data.blocks[number][1]}`;
+  context.strokeStyle = data.rail[node] ? palette.backward : palette.forward;
+  context.lineWidth = 1;
+  for (const by of [0, 3, 6]) if (width > 3 * by && height > 3 * by) context.strokeRect(x + by / 2, y + by / 2, width - by, height - by);
+  context.fillStyle = palette.ink;
+  context.font = "bold 12px system-ui, sans-serif";
+  context.textAlign = "center";
+  context.textBaseline = "middle";
+  if (context.measureText(count).width < width - 8 && height > 14) context.fillText(count, x + width / 2, y + height / 2);
+}
+
+// Of a folded block: from the left the share of its operations that run, and as high as ever the share that is kept.
+function drawStageOfNode(context, data, scale, palette, found, node, number) {
+  const [x, y, width, height] = scale.box(node);
+  const all = data.members.get(node).length;
+  let from = x;
+  for (const [count, colour] of [[found.first, data.rail[node] ? palette.backward : palette.forward], [found.again, palette.recompute]]) {
+    if (count === 0) continue;
+    const part = Math.max(2, (width * count) / all);
+    context.fillStyle = colour;
+    context.fillRect(from, y, Math.min(part, x + width - from), height);
+    from += part;
+  }
+  if (from > x) outline(context, scale, node, palette.ink, 0.9);
+  if (found.kept) {
+    const part = Math.max(3, ((from > x ? height / 2 : height) * found.kept) / Math.max(found.written, 1));
+    context.fillStyle = palette.kept;
+    context.fillRect(x, data.rail[node] ? y : y + height - part, width, part);
+  }
+  drawNode(context, data, scale, palette, node, number);
 }
 
 // What runs in the stage, framed, and what was kept into it: a box is filled from its rail outwards. What the step has
 // not reached yet has its frame alone.
 function drawStage(context, data, bits, scale, palette, t, reached) {
   const colours = [[], [palette.forward, palette.backward], [palette.recompute, palette.recompute]];
+  for (const [node, number] of data.blockOf) drawStageOfNode(context, data, scale, palette, nodeIn(data, bits, t, node), node, number);
   for (let k = 0; k < data.operations.length; k++) {
+    if (data.members.has(data.standsFor[k])) continue;
     const kind = bits.kind(t, k);
     const kept = keptBytes(data, bits, t, k);
     if (kind === IDLE && kept === 0) continue;
@@ -182,12 +221,13 @@ function drawCursor(context, data, scale, palette, { value, found, hovered }) {
   if (hovered >= 0) outline(context, scale, hovered, palette.ink, 1, [3, 2]);
   if (!data.values[value]) return;
   const chosen = data.values[value][2];
-  const makers = [...new Set(data.operations[chosen][5].map((v) => data.values[v][2]))];
-  const thin = makers.length + data.readers[value].length > 12;
+  const others = (operations) => [...new Set(operations.map((k) => data.standsFor[k]))].filter((k) => k !== data.standsFor[chosen]);
+  const [makers, readers] = [others(data.operations[chosen][5].map((v) => data.values[v][2])), others(data.readers[value])];
+  const thin = makers.length + readers.length > 12;
   for (const k of makers) link(context, data, scale, palette, k, chosen, { dash: [], thin });
-  for (const k of data.readers[value]) link(context, data, scale, palette, chosen, k, { dash: [4, 3], thin });
+  for (const k of readers) link(context, data, scale, palette, chosen, k, { dash: [4, 3], thin });
   for (const k of makers) outline(context, scale, k, palette.cursor, 1.5);
-  for (const k of data.readers[value]) outline(context, scale, k, palette.cursor, 1.5, [4, 3]);
+  for (const k of readers) outline(context, scale, k, palette.cursor, 1.5, [4, 3]);
   outline(context, scale, chosen, palette.cursor, 3);
 }
 
