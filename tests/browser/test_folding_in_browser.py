@@ -172,6 +172,14 @@ def test_the_live_page_folds_and_unfolds_by_itself(page: Any, tmp_path: Path) ->
     page.locator(".remat-matrices").focus()
     page.keyboard.press("Shift+F")
     await_attribute(page, "folded", 0)
+    page.click("#show-model")
+    page.wait_for_selector('.remat-model[data-folded="0"]', timeout=20_000)
+    model = page.locator(".remat-model-canvas").bounding_box()
+    page.mouse.click(model["x"] + model["width"] / 2, model["y"] + 0.3 * model["height"])  # on the block
+    page.wait_for_selector('.remat-model[data-folded=""]', timeout=20_000)
+    assert page.locator(".remat-matrices").get_attribute("data-folded") is not None
+    page.locator(".remat-model .folds button").click()
+    page.wait_for_selector('.remat-model[data-folded="0"]', timeout=20_000)
     page.evaluate(AXE_FILE_PATH.read_text())
     assert page.evaluate(VIOLATIONS, "body") == []
     assert page.failures == []
