@@ -82,8 +82,8 @@ def _breaks(near: Neighbourhood, forward: Rows, backward: Rows) -> list[int]:
     kinds = np.array(near.kinds)[rows]
     costs = near.graph.costs[rows]
     median = np.median(costs, axis=0)
-    dear = (np.abs(costs - median) > TOLERANCE * np.maximum(median, median.mean())).any(axis=1)
-    unlike = (kinds[1:] != kinds[:-1]).any(axis=1) | dear[1:] | dear[:-1]
+    dear = np.any(np.abs(costs - median) > TOLERANCE * np.maximum(median, median.mean()), axis=1)
+    unlike = np.any(kinds[1:] != kinds[:-1], axis=1) | dear[1:] | dear[:-1]
     edges = [[_edges(near, where, copy, k) for k in row] for copy, row in enumerate(rows.tolist())]
     for copy in range(1, len(rows)):
         if not unlike[copy - 1]:

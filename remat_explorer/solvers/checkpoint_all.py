@@ -19,14 +19,14 @@ def checkpoint_all(graph: Graph) -> Schedule:
     R = np.zeros((graph.stages, graph.n), dtype=np.uint8)
     R[np.arange(graph.stages), graph.mandatory] = 1
     S = np.zeros((graph.stages, len(graph.values)), dtype=bool)
-    written: dict[int, int] = {}  # the stage that computes each value
-    last: dict[int, int] = {}  # the last stage that reads it
+    last = {
+        v: t for t, k in enumerate(graph.mandatory.tolist()) for v in graph.inputs(k)
+    }  # the stage that reads it last
+    kept = np.zeros(len(graph.values), dtype=bool)
     for t, k in enumerate(graph.mandatory.tolist()):
-        last |= dict.fromkeys(graph.inputs(k), t)
-        written |= dict.fromkeys(graph.outputs(k), t)
-    for v, t in written.items():
-        end = graph.stages - 1 if graph.values[v].persistent else last.get(v, t)
-        S[t + 1 : end + 1, v] = True
+        S[t] = kept
+        kept[[v for v in graph.outputs(k) if v in last or graph.values[v].persistent]] = True
+        kept[[v for v in graph.inputs(k) if last[v] == t and not graph.values[v].persistent]] = False
     return Schedule(graph, R, S)
 
 

@@ -96,10 +96,10 @@ class ModelView:
         schedule = state.schedule
         graph = state.graph if schedule is None else schedule.graph
         with widget.hold_sync():
-            folded = state.folded if graph is state.graph else ()
+            folded: tuple[int, ...] = state.folded if graph is state.graph else ()
             if graph is not self._drawn[0] or folded != self._laid_out:
                 widget.picture, widget.boxes = ({}, b"") if graph is None else picture_of(graph, folded)
-                self._laid_out, widget.folded = folded, list(folded)
+                self._laid_out, widget.folded = folded, [*folded]
             if graph is not self._drawn[0]:
                 widget.plain = b"" if graph is None else step_plan(Plan.of(checkpoint_all(graph))).tobytes()
             if schedule is not self._drawn[1]:
