@@ -14,7 +14,6 @@ function foldedPanels(plain, model, data, folding) {
     ...panel,
     at: (id) => panel.at(folding[kind].first[id] ?? id),
     layers: null,
-    sparse: false,
     folded: matrix,
     places: folding[kind],
     rowOf: (t) => folding.stages.at[t],

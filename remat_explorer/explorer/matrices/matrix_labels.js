@@ -1,5 +1,6 @@
 // The labels of repeated blocks over the columns: a click folds a block, or unfolds it; so do the keys f and F.
 const STRIP = 18; // pixels above the cells for them
+const LETTER = 6.4; // pixels of a letter of them
 
 // Brings the buttons over a matrix up to date; those over R are in the order of the Tab key, others say the same again.
 function showLabels(view, panel, area, { blocks, folded, blockOf, reason, toggle }) {
@@ -12,7 +13,7 @@ function showLabels(view, panel, area, { blocks, folded, blockOf, reason, toggle
     const across = area.width / panel.ids.length;
     const name = `${label} × ${operations.length}`;
     Object.assign(button, { type: "button", tabIndex: view.name === "R" ? 0 : -1, onclick: () => toggle(block) });
-    button.textContent = `${isFolded ? "▸" : "▾"} ${name}`;
+    button.textContent = textFor(isFolded ? "▸" : "▾", name, operations.length, (to + 1 - from) * across);
     button.title = isFolded
       ? `One copy stands for ${operations.length}: ${label}. Click, or press f, to unfold them.`
       : `${operations.length} copies of ${operations[0].length} operations: ${label}. Click, or press f, to fold them.`;
@@ -21,6 +22,12 @@ function showLabels(view, panel, area, { blocks, folded, blockOf, reason, toggle
     button.dataset.block = block;
     Object.assign(button.style, { left: `${area.left + from * across}px`, width: `${(to + 1 - from) * across}px` });
   });
+}
+
+// As much as fits: name and number of copies, their number, or nothing but whether it is folded.
+function textFor(mark, name, copies, room) {
+  const fits = (text) => text.length * LETTER <= room - 8;
+  return [`${mark} ${name}`, `${mark} × ${copies}`].find(fits) ?? mark;
 }
 
 // The block of each operation or value, of all blocks whether folded or not.
