@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, astuple
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy as np
 from remat_explorer.explanations import first_look, values_of_stages
 from remat_explorer.explorer.controls.budget_view import slider_range
 from remat_explorer.explorer.live_page.explanations import explanations
+from remat_explorer.explorer.live_page.layouts import layouts
 from remat_explorer.explorer.live_page.presented import Presented
 from remat_explorer.explorer.matrices.matrix_cells import Frame, folded_blocks, kind_colours, labels
 from remat_explorer.explorer.memory_map.map_cells import (
@@ -24,7 +24,7 @@ from remat_explorer.explorer.memory_map.map_cells import (
     peak_of_other,
 )
 from remat_explorer.explorer.memory_map.map_view import KEEP_EVERYTHING
-from remat_explorer.explorer.model_graph.model_view import layout_of, picture_of
+from remat_explorer.explorer.model_graph.model_view import picture_of
 from remat_explorer.explorer.model_graph.step_plan import step_plan
 from remat_explorer.explorer.panels.explain_panel import OF_REASON, OF_SCHEDULE, stage_parts, value_template
 from remat_explorer.explorer.panels.markup import colours, place
@@ -49,7 +49,6 @@ from remat_explorer.solvers import Frontier, MinimumBudget
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 
 CHUNK = 16  # values
-FEW = 4  # repeated blocks of which each choice of folded ones is laid out
 PLACING = 0.3  # seconds for where the values of a point lie
 THEMES: tuple[Theme, ...] = ("light", "dark")
 BUDGET_LINES = {"y": HITS - 1, "x": FIXED - 3}  # traces that follow the budget: over the timeline, through the curve
@@ -113,7 +112,9 @@ class Recording:
                 "frames": [[*frame[:-1], {"bytes": _text(frame[-1])}] for frame in frames],
             },
             "model": {**both, "picture": picture, "boxes": {"bytes": _text(boxes)}, "folded": list(state.folded)},
-            "layouts": self._layouts(),
+            "layouts": [
+                [list(numbers), layout, {"bytes": _text(boxes)}] for numbers, layout, boxes in layouts(self.graph)
+            ],
             "memory": {
                 "names": map_names(self.graph),
                 "kinds": list(KINDS),
@@ -141,20 +142,6 @@ class Recording:
                 for name in self.frontier.strategies
             },
         }
-
-    def _layouts(self) -> list[list[Any]]:
-        """For all that can be folded: the numbers of the blocks, and where the operations of the model stand then.
-
-        Of many blocks it is all of them, none, and each one alone folded or unfolded.
-        """
-        every = range(len(self._state.blocks))
-        if len(every) <= FEW:
-            choices = [numbers for count in range(len(every) + 1) for numbers in combinations(every, count)]
-        else:
-            single = [tuple(i for i in every if i != number) for number in every]
-            choices = [(), tuple(every), *((number,) for number in every), *single]
-        laid_out = ((numbers, *layout_of(self.graph, numbers)) for numbers in choices)
-        return [[list(numbers), layout, {"bytes": _text(boxes)}] for numbers, layout, boxes in laid_out]
 
     @property
     def chunks(self) -> int:

@@ -29,6 +29,7 @@ SCRIPTS = (  # in the order in which they build on one another
     "../quantities.js",
     *(f"step_{part}.js" for part in ("plan", "words", "tank", "player", "view")),
     "model_graph_data.js",
+    "model_graph_nodes.js",
     "model_graph_layers.js",
     "model_graph.js",
 )
