@@ -11,7 +11,7 @@ waits up to 50 ms before it looks), the cursor of the memory map 16 ms and all o
 the end of drawing), first paint 5 s after the cell is run (and then the first schedule, without a target, as the model
 is captured and measured), and four times that for DenseNet-161; memory after all interactions at most 10 % above that
 after the first tenth of them. What misses its target is marked with *. "stolen" is the share of the processor time
-this machine wanted that others on the same host took meanwhile.
+this machine wanted that others on the same host took meanwhile. Thousands of operations: benchmarks/folding.py.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class Schedule:
     @cached_property
     def sequence(self) -> tuple[tuple[int, int, int], ...]:
         """Every computation in order, as (stage, operation, implementation)."""
-        stages, operations = np.nonzero(self.R)
+        stages, operations = np.nonzero(self.R > 0)
         return tuple((int(t), int(k), int(self.R[t, k])) for t, k in zip(stages, operations, strict=True))
 
     @cached_property
@@ -102,10 +102,12 @@ class Schedule:
         graph, bytes_of = self.graph, self.graph.value_bytes.tolist()
         U = np.empty(self.R.shape, dtype=np.int64)
         kept = np.vstack([self.S[1:], np.zeros((1, len(graph.values)), dtype=bool)]) | graph.persistent
-        starts = self.S.astype(np.int64) @ graph.value_bytes + graph.resident_bytes
-        for t in range(self.stages):
-            held = int(starts[t])
-            runs = [(int(k), int(self.R[t, k])) for k in np.flatnonzero(self.R[t])]
+        starts = [int(graph.value_bytes[kept].sum()) + graph.resident_bytes for kept in self.S]
+        computed: list[list[tuple[int, int]]] = [[] for _ in starts]
+        for t, k, code in self.sequence:
+            computed[t].append((k, code))
+        for t, runs in enumerate(computed):
+            held = starts[t]
             last_reader = {v: k for k, code in runs for v in graph.inputs(k, code)}
             previous = -1
             for k, code in runs:

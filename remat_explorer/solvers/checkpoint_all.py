@@ -16,8 +16,18 @@ def checkpoint_all(graph: Graph) -> Schedule:
     >>> checkpoint_all(linear(8)).cost
     17.0
     """
-    R = np.eye(graph.n)[graph.mandatory]
-    return Schedule(graph, R, np.zeros((graph.stages, len(graph.values)))).compact()
+    R = np.zeros((graph.stages, graph.n), dtype=np.uint8)
+    R[np.arange(graph.stages), graph.mandatory] = 1
+    S = np.zeros((graph.stages, len(graph.values)), dtype=bool)
+    last = {
+        v: t for t, k in enumerate(graph.mandatory.tolist()) for v in graph.inputs(k)
+    }  # the stage that reads it last
+    kept = np.zeros(len(graph.values), dtype=bool)
+    for t, k in enumerate(graph.mandatory.tolist()):
+        S[t] = kept
+        kept[[v for v in graph.outputs(k) if v in last or graph.values[v].persistent]] = True
+        kept[[v for v in graph.inputs(k) if last[v] == t and not graph.values[v].persistent]] = False
+    return Schedule(graph, R, S)
 
 
 def least_cost(graph: Graph) -> float:

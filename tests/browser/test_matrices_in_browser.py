@@ -79,10 +79,10 @@ def print_until(page: Any, source: str, text: str) -> None:
 
 
 def drag(page: Any, number: int, start: tuple[float, float], end: tuple[float, float], shift: bool) -> None:
-    """Drag over a matrix, from and to a share of its width and height."""
+    """Drag over a matrix under the labels of repeated blocks, from and to a share of its width and height."""
     area = page.locator(".remat-canvas").nth(number).bounding_box()
     places = [
-        (area["x"] + 44 + x * (area["width"] - 50), area["y"] + 10 + y * (area["height"] - 42)) for x, y in (start, end)
+        (area["x"] + 44 + x * (area["width"] - 50), area["y"] + 28 + y * (area["height"] - 60)) for x, y in (start, end)
     ]
     if shift:
         page.keyboard.down("Shift")

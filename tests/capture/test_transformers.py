@@ -9,6 +9,7 @@ import torch
 
 import remat_explorer as rx
 from remat_explorer.capture import trace
+from remat_explorer.graph.repeated_blocks import repeated_blocks
 
 transformers = pytest.importorskip("transformers", reason="transformers is an optional extra")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -107,3 +108,12 @@ def test_a_model_on_the_meta_device_gives_the_graph_of_a_real_one():
     with torch.device("meta"):
         empty = gpt2()
     assert rx.capture(empty, (WORDS,)).sha256 == rx.capture(gpt2(), (WORDS,)).sha256
+
+
+def test_the_layers_of_a_llama_are_found_by_the_structure_of_its_graph():
+    config = transformers.LlamaConfig(**{**BERT, "num_hidden_layers": 5}, num_key_value_heads=1)
+    graph = rx.capture(transformers.LlamaForCausalLM(config).train(), (), {"input_ids": WORDS, **LABELS})
+    (blocks,) = repeated_blocks(graph)
+    assert blocks.copies == 5
+    assert blocks.label == "model.layers.0–4"
+    assert 2 * blocks.saved > graph.n

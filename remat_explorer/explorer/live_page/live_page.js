@@ -271,6 +271,16 @@ async function begin() {
   }))
     for (const model of [matrices, memory, graph, bar]) model.on(`change:${name}`, () => follow(model));
   bar.on("change:speed", () => graph.set("speed", bar.get("speed")));
+  // What is folded in the matrices is so in the model, as far as the page knows where its operations stand then.
+  function fold(numbers) {
+    if (String(matrices.get("folded")) !== String(numbers)) matrices.set("folded", numbers);
+    const found = overview.layouts.find(([folded]) => String(folded) === String(numbers)) ?? overview.layouts[0];
+    if (String(graph.get("folded")) === String(numbers) && String(graph.get("picture").folded) === String(found[1].folded)) return;
+    graph.set("folded", numbers);
+    graph.set("picture", { ...graph.get("picture"), ...found[1] });
+    graph.set("boxes", found[2]);
+  }
+  for (const model of [matrices, graph]) model.on("change:folded", () => fold(model.get("folded")));
   matrices.on("change:zoom", () => memory.set("zoom", matrices.get("zoom")));
   memory.on("change:zoom", () => matrices.set("zoom", memory.get("zoom")));
   for (const name of PICTURES) at(`show-${name}`).addEventListener("click", () => showPicture(name));

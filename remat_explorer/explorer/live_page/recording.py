@@ -13,8 +13,9 @@ import numpy as np
 from remat_explorer.explanations import first_look, values_of_stages
 from remat_explorer.explorer.controls.budget_view import slider_range
 from remat_explorer.explorer.live_page.explanations import explanations
+from remat_explorer.explorer.live_page.layouts import layouts
 from remat_explorer.explorer.live_page.presented import Presented
-from remat_explorer.explorer.matrices.matrix_cells import Frame, kind_colours, labels
+from remat_explorer.explorer.matrices.matrix_cells import Frame, folded_blocks, kind_colours, labels
 from remat_explorer.explorer.memory_map.map_cells import (
     arena_words,
     map_colours,
@@ -94,7 +95,7 @@ class Recording:
         """What does not depend on the budget: traits of the widgets, texts, and the steps of the curve."""
         state, (first, _) = self._state, self.scheduled[0]
         operations, values = labels(self.graph)
-        picture, boxes = picture_of(self.graph)
+        picture, boxes = picture_of(self.graph, state.folded)
         both = {"palettes": {"light": asdict(LIGHT), "dark": asdict(DARK)}, "found": []}
         everything = Plan.of(checkpoint_all(self.graph))
         frames = [astuple(Frame.of(*scheduled)) for scheduled in self.scheduled]
@@ -105,11 +106,16 @@ class Recording:
                 "operations": operations,
                 "values": values,
                 "kinds": kind_colours(self.graph),
+                "blocks": folded_blocks(self.graph),
+                "folded": list(state.folded),
                 "resident": self.graph.resident_bytes,
                 "colouring": "computation",
                 "frames": [[*frame[:-1], {"bytes": _text(frame[-1])}] for frame in frames],
             },
-            "model": {**both, "picture": picture, "boxes": {"bytes": _text(boxes)}},
+            "model": {**both, "picture": picture, "boxes": {"bytes": _text(boxes)}, "folded": list(state.folded)},
+            "layouts": [
+                [list(numbers), layout, {"bytes": _text(boxes)}] for numbers, layout, boxes in layouts(self.graph)
+            ],
             "memory": {
                 "names": map_names(self.graph),
                 "kinds": list(KINDS),

@@ -10,7 +10,14 @@ from typing import Any
 import anywidget
 import traitlets as t
 
-from remat_explorer.explorer.matrices.matrix_cells import Frame, MatrixCells, difference_planes, kind_colours, labels
+from remat_explorer.explorer.matrices.matrix_cells import (
+    Frame,
+    MatrixCells,
+    difference_planes,
+    folded_blocks,
+    kind_colours,
+    labels,
+)
 from remat_explorer.explorer.matrices.matrix_edits import MatrixEdits
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.state.zooming import follow
@@ -23,9 +30,10 @@ SCRIPTS = (  # in the order in which they build on one another
     "../quantities",
     "../when_seen",
     *(f"matrix_{part}" for part in ("cells", "frames", "panels", "raster", "axes", "zoom", "parts", "input", "edit")),
+    *(f"matrix_{part}" for part in ("folds", "folded_panels", "labels")),
     "matrix",
 )
-BOTH_WAYS = ("stage", "value", "zoom", "playing")  # traits that the browser changes too
+BOTH_WAYS = ("stage", "value", "zoom", "playing", "folded")  # traits that the browser changes too
 
 
 class Matrices(anywidget.AnyWidget):
@@ -39,6 +47,8 @@ class Matrices(anywidget.AnyWidget):
         dragged: the budget under the thumb, whose frame is shown; 0 when nothing is dragged.
         found: operations that are marked.
         zoom: first and last stage, first and last operation on the screen; empty is everything.
+        blocks: that the graph repeats, as `folded_blocks` says; empty where it repeats none.
+        folded: numbers of those of which one copy's rows and columns stand for all.
         colouring: whether the colours of R tell kinds of computation or of implementation.
         editing: whether a click in S keeps or drops what is under it.
         no_editing: why schedules of this graph cannot be edited, or "".
@@ -68,6 +78,8 @@ class Matrices(anywidget.AnyWidget):
     value = t.Int(0).tag(sync=True)
     zoom = t.List(t.Int(), []).tag(sync=True)
     found = t.List(t.Int(), []).tag(sync=True)
+    blocks = t.List([]).tag(sync=True)
+    folded = t.List(t.Int(), []).tag(sync=True)
     playing = t.Bool(False).tag(sync=True)
     theme = t.Unicode("light").tag(sync=True)
     colouring = t.Unicode("computation").tag(sync=True)
@@ -89,7 +101,7 @@ class MatrixView:
         self._frames: dict[Schedule, Frame] = {}  # of the curve, by peak
         self._drawn: tuple[Schedule | None, Schedule | None] = (None, None)
         state.observe(self._draw, ["schedule", "other"])
-        state.observe(self._move, ["stage", "value", "budget", "zoom", "found", "playing"])
+        state.observe(self._move, ["stage", "value", "budget", "zoom", "found", "playing", "folded"])
         state.observe(self._follow, ["stage", "value"])
         state.observe(self._switch, ["picture", "colouring"])
         state.observe(self._keep_curve, ["frontier", "sweeping", "editing", "schedule"])
@@ -119,6 +131,7 @@ class MatrixView:
             self._named = schedule.graph
             widget.operations, widget.values = labels(schedule.graph)
             widget.kinds = kind_colours(schedule.graph)
+            widget.blocks = folded_blocks(schedule.graph)
             widget.resident = schedule.graph.resident_bytes
         if schedule is not self._drawn[0]:
             cells = MatrixCells.of(schedule)
@@ -166,6 +179,7 @@ class MatrixView:
         with widget.hold_sync():
             widget.stage, widget.value, widget.budget = state.stage, state.value, state.budget
             widget.zoom, widget.found, widget.playing = list(state.zoom), list(state.found), state.playing
+            widget.folded = list(state.folded)
 
     def _follow(self, change: Any) -> None:
         """Where only a part is on the screen, it moves along when the cursor leaves it."""
@@ -174,9 +188,10 @@ class MatrixView:
             return
         first, last, left, right = state.zoom
         if change["name"] == "stage":
-            first, last = follow(first, last, state.stage, self.widget.rows)
+            first, last = follow(first, last, state.stage_shown(state.stage), self.widget.rows)
         else:
-            left, right = follow(left, right, int(schedule.graph.producer[state.value]), schedule.graph.n)
+            operation = state.operation_shown(int(schedule.graph.producer[state.value]))
+            left, right = follow(left, right, operation, schedule.graph.n)
         state.zoom = (first, last, left, right)
 
     def _switch(self, change: Any = None) -> None:
@@ -185,7 +200,7 @@ class MatrixView:
 
     def _take(self, change: Any) -> None:
         name, new = change["name"], change["new"]
-        setattr(self._state, name, tuple(new) if name == "zoom" else new)
+        setattr(self._state, name, tuple(new) if name in ("zoom", "folded") else new)
         if name == "zoom" and tuple(new) != self._state.zoom:
             self.widget.zoom = list(self._state.zoom)  # the state has clipped it to what it was
 

@@ -1,7 +1,7 @@
 // R, S and U on canvases with one cursor. Hover never asks the kernel; clicks and keys set `stage`, `value`, `zoom`.
 const CELLS = ["runs", "R", "S", "U", "compared_computed", "compared_kept", "in_vain", "rows", "operations", "values", "kinds"];
 const PATIENCE = 1000; // milliseconds for the kernel to show what was let go
-const SHOWN = ["zoom", "found", "budget", "largest", "resident", "colouring"];
+const SHOWN = ["blocks", "folded", "editing", "zoom", "found", "budget", "largest", "resident", "colouring"];
 
 function render({ model: kept, el }) {
   const { root, views, tip, live, buttons } = build();
@@ -9,21 +9,20 @@ function render({ model: kept, el }) {
   let frame = null; // of the trade-off curve, shown in place of what the kernel has sent
   const model = { ...bound(kept), get: (name) => frame?.[name] ?? kept.get(name) };
   const curve = frameStore(kept);
-  let data = unpack(model);
-  let part = partOf(data, model.get("zoom"));
-  let shown = panels(model, data, part);
+  let [data, folding, part, shown] = [null, null, null, null];
+  let folded = { data: null }; // what `folding` was made of
   let hovered = null; // {stage, value}
   let brush = null; // {view, from, to, x, y}: the rectangle that is being drawn
-  let foot = MARGIN.bottom;
+  let [head, foot] = [MARGIN.top, MARGIN.bottom];
   const palette = () => model.get("palettes")[root.dataset.theme];
   const producer = () => (data.values[model.get("value")] || [0, 0, 0])[2];
   // Sizes are read when they change: between changes of the page, each reading would lay it out anew.
   const measure = () => views.forEach((view) => Object.assign(view, { across: view.frame.clientWidth, down: view.frame.clientHeight, room: view.picked.clientWidth }));
   const box = (view) => ({
     left: MARGIN.left,
-    top: MARGIN.top,
+    top: head,
     width: view.across - MARGIN.left - MARGIN.right,
-    height: view.down - MARGIN.top - foot,
+    height: view.down - head - foot,
     foot: view.down,
   });
   const isOnScreen = () => root.isConnected && views[0].across > 0;
@@ -65,11 +64,20 @@ function render({ model: kept, el }) {
     context.strokeRect(...sides);
   }
 
+  // Rows, columns and what cells mean, once the data, the zoom or what is folded has changed.
+  function arrange() {
+    const wanted = { data, blocks: model.get("blocks"), folded: String(model.get("folded") ?? []), editing: model.get("editing") };
+    if (Object.keys(wanted).some((name) => wanted[name] !== folded[name])) [folding, folded] = [foldingOf(model, data), wanted];
+    part = partOf(data, model.get("zoom"), folding);
+    shown = panels(model, data, part);
+    if (folding) shown = foldedPanels(shown, model, data, folding);
+  }
+
   function draw() {
     const ratio = window.devicePixelRatio || 1;
-    part = partOf(data, model.get("zoom"));
-    shown = panels(model, data, part);
+    arrange();
     const marked = new Set(model.get("found"));
+    head = noFolding(model, data) ? MARGIN.top : MARGIN.top + STRIP;
     foot = data.rows && views.some((view) => namesFit(shown[view.name], box(view).width)) ? MARGIN.names : MARGIN.bottom;
     for (const view of views) {
       const [panel, area, context] = [shown[view.name], box(view), view.cells.getContext("2d", { willReadFrequently: true })];
@@ -83,16 +91,19 @@ function render({ model: kept, el }) {
       axes(context, panel, part, palette(), area, marked);
       paint(context, panel, part, palette(), area, ratio);
       if (panel.near && model.get("budget")) outlines(context, panel, part, palette(), area);
+      if (folding) drawFolds(context, panel, part, folding, palette(), area);
       if (marked.size) tint(context, panel, palette(), area, marked);
     }
+    folds.show(views, shown, box);
     for (const view of views) {
-      const explained = data.rows ? legend(view.name, palette(), model, data.comparedR !== null) : "";
+      const explained = data.rows ? legend(view.name, palette(), model, data.comparedR !== null, folding !== null) : "";
       if (view.explained !== explained) view.legend.innerHTML = view.explained = explained;
     }
-    views[0].subtitle.textContent = part.whole ? views[0].title : `computed in stages ${part.first}–${part.last} of ${data.rows}`;
+    const [top, bottom] = [part.rows[0], part.rows[part.rows.length - 1]];
+    views[0].subtitle.textContent = part.whole ? views[0].title : `computed in stages ${top}–${bottom} of ${data.rows}`;
     for (const view of views.slice(1)) view.subtitle.textContent = view.title;
     buttons.whole.disabled = buttons.out.disabled = part.whole;
-    Object.assign(root.dataset, { rows: data.rows, zoom: model.get("zoom"), compared: Boolean(data.comparedR), colouring: model.get("colouring") });
+    Object.assign(root.dataset, { rows: data.rows, zoom: model.get("zoom"), compared: Boolean(data.comparedR), colouring: model.get("colouring"), folded: folding ? folding.chosen : "" });
     drawCursor();
     root.dataset.drawn = Number(root.dataset.drawn || 0) + 1;
   }
@@ -100,8 +111,7 @@ function render({ model: kept, el }) {
   // Also where nothing is drawn yet: the cursor asks the panels, which have to be those of the data.
   function reread() {
     data = unpack(model);
-    part = partOf(data, model.get("zoom"));
-    shown = panels(model, data, part);
+    arrange();
   }
 
   let [unpacked, waiting] = [true, false];
@@ -166,7 +176,7 @@ function render({ model: kept, el }) {
 
   const setBrushing = (on) => buttons.brush.setAttribute("aria-pressed", String(on));
   const brushing = () => buttons.brush.getAttribute("aria-pressed") === "true";
-  const scale = (factor) => zoomTo(zoomed(part, data, model.get("stage"), producer(), factor));
+  const scale = (factor) => zoomTo(zoomed(part, data, model.get("stage"), producer(), factor, folding));
 
   const handlers = { model, root, views, tip, box, select, zoomTo, scale, brushing, setBrushing, drawCursor };
   handlers.data = () => data;
@@ -174,6 +184,8 @@ function render({ model: kept, el }) {
   handlers.panel = (view) => shown[view.name];
   handlers.hover = (cell) => (hovered = cell);
   handlers.brush = (drawn) => (drawn === undefined ? brush : (brush = drawn));
+  reread();
+  const folds = foldsOf(handlers);
   const edits = (handlers.edits = editsOf(handlers));
   listenToPointer(handlers);
   listenToKeys(handlers);

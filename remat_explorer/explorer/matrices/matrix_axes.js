@@ -56,7 +56,7 @@ function axes(context, panel, part, palette, box, marked) {
     context.textBaseline = "top";
     const step = tickStep(count, box.width, 34);
     panel.ids.forEach((id, column) => {
-      if (id % step !== 0) return;
+      if ((panel.folded ? column : id) % step !== 0) return;
       const last = box.left + box.width + MARGIN.right - context.measureText(id).width / 2;
       context.fillText(id, Math.min(middle(column), last), bottom + 4);
     });
@@ -64,10 +64,11 @@ function axes(context, panel, part, palette, box, marked) {
   context.font = `11px ${FONT}`;
   context.textAlign = "right";
   context.textBaseline = "middle";
-  const rows = part.last - part.first + 1;
+  const rows = part.rows.length;
   const step = tickStep(rows, box.height, 12.5);
-  for (let t = Math.ceil(part.first / step) * step; t <= part.last; t += step)
-    context.fillText(t, box.left - 4, box.top + ((t - part.first + 0.5) * box.height) / rows);
+  part.rows.forEach((t, row) => {
+    if ((panel.folded ? row : t) % step === 0) context.fillText(t, box.left - 6, box.top + ((row + 0.5) * box.height) / rows);
+  });
   upright(context, 5, box.top + box.height / 2, "center", "stage");
   if (marked.size) marks(context, panel, palette, box, marked);
 }
@@ -104,33 +105,62 @@ function tint(context, panel, palette, box, marked) {
 // Cells of U that nearly fill the budget, those beside each other in one outline: a full budget is a good one.
 function outlines(context, panel, part, palette, box) {
   const [least, most] = panel.near();
-  const { cells, lengths, starts } = panel.levels;
-  const [across, down] = [box.width / panel.ids.length, box.height / (part.last - part.first + 1)];
+  const [across, down] = [box.width / panel.ids.length, box.height / part.rows.length];
   context.setLineDash([]);
+  function frame(from, to, row) {
+    const [width, height] = [Math.max((to - from) * across, 3), Math.max(down, 3)];
+    const [x, y] = [box.left + ((from + to) * across) / 2, box.top + (row + 0.5) * down];
+    for (const [colour, thick] of [[palette.ground, 3], [palette.ink, 1]]) {
+      Object.assign(context, { strokeStyle: colour, lineWidth: thick }); // seen on dark and on light cells
+      context.strokeRect(x - width / 2, y - height / 2, width, height);
+    }
+  }
+  if (panel.folded) return aroundCells(context, panel, part, palette, box, (level) => level >= least && level <= most);
+  const { cells, lengths, starts } = panel.levels;
   const inside = (t, k) => cells[starts[t] + k] >= least && cells[starts[t] + k] <= most;
   for (let t = part.first; t <= part.last && t < lengths.length; t++)
     for (let k = panel.ids[0], end = Math.min(lengths[t], part.right + 1); k < end; k++) {
       if (!inside(t, k)) continue;
       const from = k;
       while (k + 1 < end && inside(t, k + 1)) k += 1;
-      const [width, height] = [Math.max((k - from + 1) * across, 3), Math.max(down, 3)];
-      const [x, y] = [box.left + ((from + k + 1) * across) / 2 - panel.ids[0] * across, box.top + (t - part.first + 0.5) * down];
-      for (const [colour, thick] of [[palette.ground, 3], [palette.ink, 1]]) {
-        Object.assign(context, { strokeStyle: colour, lineWidth: thick }); // seen on dark and on light cells
-        context.strokeRect(x - width / 2, y - height / 2, width, height);
-      }
+      frame(from - panel.ids[0], k + 1 - panel.ids[0], t - part.first);
     }
+}
+
+// The edge of all cells of a folded matrix whose level is `inside`: rows next to each other are mostly alike there.
+function aroundCells(context, panel, part, palette, box, inside) {
+  const [{ cells, width }, { rows }, { ids }] = [panel.folded, part, panel];
+  const [across, down] = [box.width / ids.length, box.height / rows.length];
+  const is = (row, column) =>
+    row >= 0 && column >= 0 && row < rows.length && column < ids.length && inside(cells[panel.rowOf(rows[row]) * width + panel.places.at[ids[column]]]);
+  const edge = new Path2D();
+  function line(column, row, dx, dy) {
+    edge.moveTo(box.left + column * across, box.top + row * down);
+    edge.lineTo(box.left + (column + dx) * across, box.top + (row + dy) * down);
+  }
+  for (let row = 0; row < rows.length; row++)
+    for (let column = 0; column < ids.length; column++) {
+      if (!is(row, column)) continue;
+      if (!is(row - 1, column)) line(column, row, 1, 0);
+      if (!is(row + 1, column)) line(column, row + 1, 1, 0);
+      if (!is(row, column - 1)) line(column, row, 0, 1);
+      if (!is(row, column + 1)) line(column + 1, row, 0, 1);
+    }
+  for (const [colour, thick] of [[palette.ground, 3], [palette.ink, 1]]) {
+    Object.assign(context, { strokeStyle: colour, lineWidth: thick });
+    context.stroke(edge);
+  }
 }
 
 // The row of a stage and the column of a value, outlined.
 function band(context, panel, part, box, stage, value, colour, style) {
-  const [rows, column] = [part.last - part.first + 1, panel.at(panel.idOf(value))];
+  const [rows, row, column] = [part.rows.length, part.rowOf(stage), panel.at(panel.idOf(value))];
   context.strokeStyle = colour;
   context.lineWidth = style.width;
   context.setLineDash(style.dash);
-  if (stage >= part.first && stage <= part.last) {
+  if (row >= 0) {
     const height = Math.max(box.height / rows, 3);
-    const middle = box.top + ((stage - part.first + 0.5) * box.height) / rows;
+    const middle = box.top + ((row + 0.5) * box.height) / rows;
     context.strokeRect(box.left, middle - height / 2, box.width, height);
   }
   if (column >= 0) {

@@ -98,6 +98,8 @@ function unpack(model) {
     stages,
     operations,
     values,
+    computed,
+    codes,
     R: byKind,
     byWay: () => (ways = ways || makeWays()),
     S: vain.bits.length ? [S, vain] : [S],

@@ -13,6 +13,7 @@ from remat_explorer.figures.schedules.difference import difference
 from remat_explorer.figures.schedules.implementation_colours import implementation_colours
 from remat_explorer.figures.schedules.schedule_heatmap import computation_kinds
 from remat_explorer.graph import Graph
+from remat_explorer.graph.repeated_blocks import repeated_blocks
 from remat_explorer.quantities import format_seconds
 from remat_explorer.schedule import Schedule
 
@@ -131,6 +132,27 @@ def labels(graph: Graph) -> tuple[list[list[Any]], list[list[Any]]]:
     ]
     values = [[value.name, value.bytes, int(graph.producer[v])] for v, value in enumerate(graph.values)]
     return operations, values
+
+
+def folded_blocks(graph: Graph) -> list[dict[str, Any]]:
+    """The blocks that a graph repeats: label, the first copy's name, what to call each copy beside the label, and
+    operations and values of each copy.
+
+    >>> from remat_explorer.instances import linear
+    >>> (block,) = folded_blocks(linear(4))
+    >>> block["label"], block["short"], block["operations"]
+    ('v1–v3', ['1', '2', '3'], [[1, 7], [2, 6], [3, 5]])
+    """
+    return [
+        {
+            "label": blocks.label,
+            "name": blocks.names[0],
+            "short": list(blocks.short_names),
+            "operations": blocks.operations.tolist(),
+            "values": blocks.values.tolist(),
+        }
+        for blocks in repeated_blocks(graph)
+    ]
 
 
 def kind_colours(graph: Graph) -> list[list[str]]:

@@ -11,12 +11,12 @@ function listenToPointer({ root, views, tip, box, data, part, panel, select, zoo
   // The cell at a place, or the nearest one; null outside unless `nearest`.
   function cellAt(view, event, nearest = false) {
     const { x, y, area } = placeOf(view, event);
-    const [rows, ids] = [part().last - part().first + 1, panel(view).ids];
+    const [{ rows }, { ids }] = [part(), panel(view)];
     if (data().rows === 0 || ids.length === 0) return null;
     if (!nearest && (x < 0 || y < 0 || x >= area.width || y >= area.height)) return null;
     const inside = (share, count) => Math.max(0, Math.min(count - 1, Math.floor(share * count)));
     const column = inside(x / area.width, ids.length);
-    return { stage: part().first + inside(y / area.height, rows), column, id: ids[column] };
+    return { stage: rows[inside(y / area.height, rows.length)], column, id: ids[column] };
   }
 
   // The cell under the pointer, or if it is empty the nearest filled one close by.
@@ -25,17 +25,17 @@ function listenToPointer({ root, views, tip, box, data, part, panel, select, zoo
     const { isFilled, ids } = panel(view);
     if (!under || isFilled(under.stage, under.id)) return under;
     const { x, y, area } = placeOf(view, event);
-    const { first, last } = part();
-    const [across, down] = [area.width / ids.length, area.height / (last - first + 1)];
+    const { rows } = part();
+    const [across, down] = [area.width / ids.length, area.height / rows.length];
     const range = (at, size, most) => [-NEAR_ENOUGH, NEAR_ENOUGH].map((by) => Math.max(0, Math.min(most, Math.floor((at + by) / size))));
     const away = (at, size, number) => Math.max(0, number * size - at, at - (number + 1) * size);
-    const [[left, right], [top, bottom]] = [range(x, across, ids.length - 1), range(y, down, last - first)];
+    const [[left, right], [top, bottom]] = [range(x, across, ids.length - 1), range(y, down, rows.length - 1)];
     let [found, least] = [under, NEAR_ENOUGH ** 2];
     for (let row = top; row <= bottom; row++)
       for (let column = left; column <= right; column++) {
         const distance = away(x, across, column) ** 2 + away(y, down, row) ** 2;
-        if (distance > least || !isFilled(first + row, ids[column])) continue;
-        if (distance < least || found === under) found = { stage: first + row, column, id: ids[column] };
+        if (distance > least || !isFilled(rows[row], ids[column])) continue;
+        if (distance < least || found === under) found = { stage: rows[row], column, id: ids[column] };
         least = distance;
       }
     return found;
@@ -44,12 +44,20 @@ function listenToPointer({ root, views, tip, box, data, part, panel, select, zoo
   // Below the matrix that it speaks of, so that it covers no cells.
   function showTip(view, cell) {
     const [bounds, frame] = [root, view.frame].map((element) => element.getBoundingClientRect());
-    const heading = element("b", "", `stage ${cell.stage}`);
-    tip.replaceChildren(heading, ` ${panel(view).text(cell.stage, cell.id)}${view.name === "S" ? edits.hint(cell.stage, cell.id) : ""}`);
+    const { text, tip: ofCopies, stages } = panel(view);
+    const heading = element("b", "", ofCopies ? stages(cell.stage) : `stage ${cell.stage}`);
+    tip.replaceChildren(heading, ` ${(ofCopies ?? text)(cell.stage, cell.id)}${view.name === "S" ? edits.hint(cell.stage, cell.id) : ""}`);
     tip.style.display = "block";
     tip.style.maxWidth = `${frame.width - MARGIN.left}px`;
     tip.style.left = `${frame.left - bounds.left + MARGIN.left}px`;
     tip.style.top = `${frame.bottom - bounds.top}px`;
+  }
+
+  // Selects a cell; where it stands for those of several copies, that of the selected copy if it can be.
+  function choose(view, cell) {
+    const { resolve, valueOf } = panel(view);
+    const { stage, id } = resolve ? resolve(cell.stage, cell.id) : cell;
+    select(stage, valueOf(id));
   }
 
   function clear() {
@@ -74,7 +82,7 @@ function listenToPointer({ root, views, tip, box, data, part, panel, select, zoo
       if (!cell || event.button !== 0) return;
       const changes = edits.at(view) && !event.shiftKey && !brushing();
       if (changes) select(cell.stage, cell.id);
-      else if (!event.shiftKey && !brushing()) return select(target.stage, panel(view).valueOf(target.id));
+      else if (!event.shiftKey && !brushing()) return choose(view, target);
       event.preventDefault(); // else the browser selects text
       const { x, y, area } = placeOf(view, event);
       brush({ view, changes, from: cell, to: cell, x: [x + area.left, x + area.left], y: [y + area.top, y + area.top] });
@@ -86,7 +94,7 @@ function listenToPointer({ root, views, tip, box, data, part, panel, select, zoo
       hover(cell && { stage: cell.stage, value: panel(view).valueOf(cell.id) });
       if (cell) showTip(view, cell);
       else tip.style.display = "none";
-      if (cell && event.buttons & 1) select(cell.stage, panel(view).valueOf(cell.id));
+      if (cell && event.buttons & 1) choose(view, cell);
       return drawCursor();
     });
     view.overlay.addEventListener("pointerup", () => {
@@ -96,7 +104,7 @@ function listenToPointer({ root, views, tip, box, data, part, panel, select, zoo
       const moved = Math.max(Math.abs(drawn.x[1] - drawn.x[0]), Math.abs(drawn.y[1] - drawn.y[0]));
       if (drawn.changes) edits.end(view, drawn, moved < MOVED);
       else if (moved >= MOVED) zoomTo(brushed(panel(view), drawn.from, drawn.to));
-      else select(drawn.from.stage, panel(view).valueOf(drawn.from.id));
+      else choose(view, drawn.from);
       drawCursor();
     });
     view.overlay.addEventListener("pointercancel", () => {

@@ -28,9 +28,10 @@ function panels(model, data, part) {
   const none = (t) => (t < stages ? "" : "; the schedule on the screen has no such stage");
   const operationOf = (v) => (values[v] ? values[v][2] : -1);
   const withOperations = {
+    describe,
     title: "operation",
     ids: part.operations,
-    at: (k) => (k >= part.left && k <= part.right ? k - part.left : -1),
+    at: (k) => (k >= part.operations[0] && k <= part.operations[part.operations.length - 1] ? placeIn(part.operations, k) : -1),
     name: (k) => operations[k][0],
     operation: (k) => k,
     valueOf: (k) => operations[k][3],

@@ -6,7 +6,8 @@ const TITLES = {
 };
 const KEYS =
   "Click or arrow keys: select a stage and a value; Page up, Page down, Home, End: further; Space: play the stages; " +
-  "Shift and drag, + and -: zoom; Escape or double click: show the whole; n and N: next and previous found operation.";
+  "Shift and drag, + and -: zoom; Escape or double click: show the whole; n and N: next and previous found operation; " +
+  "f: fold or unfold the block of the selected value, F: all blocks.";
 const BUTTONS = {
   brush: ["Zoom", "Drag a rectangle over the cells to zoom in, also without holding Shift."],
   out: ["−", "Zoom out around the cursor (key -)."],
@@ -37,12 +38,13 @@ function build() {
     caption.title = `${hint}\n${KEYS}`;
     const frame = element("div", "remat-canvas");
     const [cells, overlay] = [document.createElement("canvas"), document.createElement("canvas")];
-    frame.append(cells, overlay);
+    const labels = element("div", "remat-folds");
+    frame.append(cells, overlay, labels);
     const legend = element("div", "remat-legend");
     figure.append(caption, frame, legend);
     root.append(figure);
     if (name === "U") caption.append(zoomButtons(buttons));
-    return { name, title, cells, overlay, frame, legend, picked, subtitle };
+    return { name, title, cells, overlay, frame, labels, legend, picked, subtitle };
   });
   const [tip, live] = [element("div", "remat-tip"), element("div", "remat-live")];
   live.setAttribute("role", "status");
@@ -64,7 +66,23 @@ function zoomButtons(buttons) {
   return group;
 }
 
-function legend(name, palette, model, compared) {
+// What shades and hatching mean where one copy of a block stands for all.
+function foldedLegend(name, palette) {
+  if (name === "U") return "<span>the most of all copies</span>";
+  const [few, all] = name === "R" ? [palette.recompute, palette.recompute] : [palette.kept, palette.kept];
+  const shades = `linear-gradient(to right,${palette.empty},${few} 70%,${all})`;
+  const hatch = `repeating-linear-gradient(135deg,${palette.ground} 0 1px,color-mix(in srgb,${all} 40%,${palette.empty}) 1px 4px)`;
+  return (
+    `<span><i class="scale shades" style="background:${shades}"></i>few to all copies</span>` +
+    `<span><i style="background:${hatch}"></i>only while others run</span>`
+  );
+}
+
+function legend(name, palette, model, compared, folded) {
+  return ownLegend(name, palette, model, compared) + (folded ? foldedLegend(name, palette) : "");
+}
+
+function ownLegend(name, palette, model, compared) {
   const swatch = (colour, text) => `<span><i style="background:${colour}"></i>${text}</span>`;
   if (compared && name !== "U")
     return swatch(palette.only_first, "only here") + swatch(palette.only_second, "only in the compared") + swatch(palette.both, "in both");

@@ -35,10 +35,20 @@ function traceLevels({ cells, lengths, starts }, ids, across, first, last, line)
     }
 }
 
+// The levels of rows of a folded matrix.
+function traceFolded({ folded: { cells, width }, places, ids }, rows, across, line) {
+  for (const row of rows)
+    for (let column = 0; column < ids.length; column++) {
+      const level = cells[row * width + places.at[ids[column]]];
+      if (level === 0) continue;
+      for (let x = across.from[column]; x < across.to[column]; x++) if (level > line[x]) line[x] = level;
+    }
+}
+
 // The highest level under every device pixel: nothing thin disappears, and large cells keep sharp edges.
 function raster(panel, part, width, height, ratio) {
   const { ids } = panel;
-  const rows = part.last - part.first + 1;
+  const rows = part.rows.length;
   const gap = ids.length * 9 < width && rows * 9 < height ? 1 : 0;
   const least = panel.sparse ? Math.round(2 * ratio) : 1;
   const [across, down] = [edges(ids.length, width, least, gap), edges(rows, height, least, gap)];
@@ -47,7 +57,8 @@ function raster(panel, part, width, height, ratio) {
     for (next = row + 1; next < rows && down.from[next] === down.from[row] && down.to[next] === down.to[row]; ) next++;
     const [first, last] = [part.first + row, part.first + next - 1];
     line.fill(0);
-    if (panel.layers) traceLayers(panel.layers, panel.at, across, first, last, line);
+    if (panel.folded) traceFolded(panel, part.rows.subarray(row, next).map((t) => panel.rowOf(t)), across, line);
+    else if (panel.layers) traceLayers(panel.layers, panel.at, across, first, last, line);
     else traceLevels(panel.levels, ids, across, first, last, line);
     for (let y = down.from[row]; y < down.to[row]; y++)
       if (y >= filled) levels.set(line, y * width);

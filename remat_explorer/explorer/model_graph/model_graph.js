@@ -24,7 +24,7 @@ function render({ model, el }) {
   root.tabIndex = 0;
   root.setAttribute("role", "group");
   root.innerHTML =
-    `<div class="remat-model-caption"><span><b>Model</b> <span class="what"></span></span><span class="picked"></span></div>` +
+    `<div class="remat-model-caption"><span><b>Model</b> <span class="what"></span></span><span class="folds"></span><span class="picked"></span></div>` +
     `<div class="remat-model-body">` +
     `<div class="remat-model-canvas">${LAYERS.map((name) => `<canvas data-layer="${name}"></canvas>`).join("")}</div>` +
     `<div class="remat-step"></div></div><div class="remat-step-row"></div>` +
@@ -77,7 +77,7 @@ function render({ model, el }) {
       "aria-label",
       `Model graph, stage ${model.get("stage")}, value ${chosen ? chosen[0] : "none"}. Left and right: the operation before ` +
         "and after; up and down: the other rail; Page Up and Page Down: the stage; comma and full stop: the computation " +
-        "before and after; Space: play.",
+        "before and after; f: fold or unfold the block of the selected value, F: all; Space: play.",
     );
   }
 
@@ -85,6 +85,7 @@ function render({ model, el }) {
     const ratio = window.devicePixelRatio || 1;
     root.dataset.operations = data ? data.operations.length : 0;
     root.dataset.theme = model.get("theme");
+    showFolds();
     for (const canvas of Object.values(canvases)) {
       canvas.width = Math.round(frame.clientWidth * ratio);
       canvas.height = Math.round(frame.clientHeight * ratio);
@@ -107,6 +108,28 @@ function render({ model, el }) {
       waiting = false;
       if (root.isConnected && frame.clientWidth > 0) draw();
     });
+  }
+
+  function fold(numbers) {
+    model.set("folded", numbers.sort((a, b) => a - b));
+    model.save_changes();
+  }
+  const folded = () => model.get("folded") ?? [];
+  const toggle = (number) => fold(folded().includes(number) ? folded().filter((one) => one !== number) : [...folded(), number]);
+
+  // A button for each repeated block, beside the caption.
+  function showFolds() {
+    const place = part(".folds");
+    const blocks = data?.blocks ?? [];
+    while (place.children.length > blocks.length) place.lastChild.remove();
+    blocks.forEach(([label, copies], number) => {
+      const button = place.children[number] ?? place.appendChild(document.createElement("button"));
+      const isFolded = data.folded.includes(number);
+      Object.assign(button, { type: "button", onclick: () => toggle(number), textContent: `${isFolded ? "▸" : "▾"} ${label} × ${copies}` });
+      button.setAttribute("aria-label", `${isFolded ? "Unfold" : "Fold"} ${label} × ${copies}`);
+      button.setAttribute("aria-expanded", String(!isFolded));
+    });
+    root.dataset.folded = data?.folded ?? "";
   }
 
   function operationAt(event) {
@@ -159,18 +182,27 @@ function render({ model, el }) {
   frame.addEventListener("pointerleave", (event) => hover(-1, event));
   frame.addEventListener("pointerdown", (event) => {
     root.focus({ preventScroll: true });
-    select(operationAt(event));
+    const k = operationAt(event);
+    const node = k >= 0 ? data.blockOf.get(data.standsFor[k]) : undefined;
+    if (node === undefined) select(k);
+    else toggle(node);
   });
 
   const PAGES = { PageUp: -1, PageDown: 1 };
   const STEPS = { ",": -1, ".": 1 };
   root.addEventListener("keydown", (event) => {
     const ways = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", " "];
-    const known = event.key in PAGES || event.key in STEPS || (event.target === root && ways.includes(event.key));
+    const known = event.key in PAGES || event.key in STEPS || event.key === "f" || event.key === "F" || (event.target === root && ways.includes(event.key));
     if (!data || !known || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     event.stopPropagation();
-    if (event.key in STEPS) step.move(STEPS[event.key]);
+    if (event.key === "f" || event.key === "F") {
+      const all = data.blocks.map((_, number) => number);
+      const chosen = data.values[model.get("value")];
+      const own = chosen ? all.filter((number) => data.blocks[number][2].includes(chosen[2]) || data.blocks[number][3].includes(chosen[2])) : [];
+      if (event.key === "f" && own.length) toggle(own[0]);
+      else fold(folded().length === all.length ? [] : all);
+    } else if (event.key in STEPS) step.move(STEPS[event.key]);
     else if (event.key === " ") {
       model.set("playing", !model.get("playing"));
       model.save_changes();

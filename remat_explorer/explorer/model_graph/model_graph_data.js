@@ -21,7 +21,36 @@ function modelData(model) {
     const [left, right] = [Math.round(boxes[4 * k]), Math.round(boxes[4 * k + 2])];
     places.fill(k, (2 * row[k] + rail[k]) * columns + left, (2 * row[k] + rail[k]) * columns + right);
   });
-  return { ...picture, boxes, rail, row, readers, written, places };
+  const nodes = nodesOf(picture);
+  return { ...picture, boxes, rail, row, readers, written, places, ...nodes };
+}
+
+// Of folded blocks one operation of each pass stands for all of them: `members` has these, by the one that stands for
+// them, and `standsFor` the one for each operation.
+function nodesOf({ operations, blocks, folded }) {
+  const [standsFor, members, blockOf] = [Int32Array.from(operations.keys()), new Map(), new Map()];
+  for (const number of folded ?? [])
+    for (const all of blocks[number].slice(2)) {
+      if (all.length === 0) continue;
+      all.forEach((k) => (standsFor[k] = all[0]));
+      members.set(all[0], all);
+      blockOf.set(all[0], number);
+    }
+  return { standsFor, members, blockOf };
+}
+
+// What a stage does with a folded block: how many of its operations it computes for the first time and again, and how
+// many bytes of what they write are kept into it.
+function nodeIn(data, bits, t, node) {
+  const found = { first: 0, again: 0, kept: 0, written: 0 };
+  for (const k of data.members.get(node)) {
+    const kind = bits.kind(t, k);
+    if (kind === FIRST) found.first++;
+    if (kind === AGAIN) found.again++;
+    found.kept += keptBytes(data, bits, t, k);
+    found.written += data.written[k];
+  }
+  return found;
 }
 
 // The bits of the schedule, or null while there is none of this graph.
@@ -47,8 +76,22 @@ function keptBytes(data, bits, t, k) {
   return sum;
 }
 
+// What the hover says of a folded block.
+function describeNode(data, bits, t, node) {
+  const all = data.members.get(node);
+  const [label, copies] = data.blocks[data.blockOf.get(node)];
+  const lines = [`${label} × ${copies}`, `${all.length} operations, ${all.length / copies} in each copy, ${data.operations[node][1]}`];
+  if (bits && t < bits.stages) {
+    const { first, again, kept } = nodeIn(data, bits, t, node);
+    lines.push(`stage ${t}: ${first} computed for the first time, ${again} recomputed`);
+    lines.push(`kept from the stage before: ${kept ? formatBytes(kept) : "nothing"}`);
+  }
+  return [...lines, "Click, or press f, to unfold it."];
+}
+
 // What the hover says, one line each: its name, what it is, and what this stage does with it.
 function describeOperation(data, bits, t, k) {
+  if (data.members.has(data.standsFor[k])) return describeNode(data, bits, t, data.standsFor[k]);
   const [name, phase, cost, , workspace, reads, writes] = data.operations[k];
   const extra = workspace ? `, ${formatBytes(workspace)} of workspace` : "";
   const lines = [name, `operation ${k}, ${phase}: ${cost}, writes ${formatBytes(data.written[k])}${extra}`];

@@ -86,18 +86,22 @@ function extentOf(data, row) {
 function drawGround(context, data, scale, palette) {
   drawRails(context, data, scale, palette);
   data.operations.forEach((operation, k) => {
+    if (data.standsFor[k] !== k) return;
     context.globalAlpha = 0.16 + 0.22 * Math.sqrt(operation[3]);
     context.fillStyle = data.rail[k] ? palette.backward : palette.forward;
     context.fillRect(...scale.box(k));
   });
   context.globalAlpha = 1;
+  for (const [node, number] of data.blockOf) drawNode(context, data, scale, palette, node, number);
 }
 
 // What runs in the stage, framed, and what was kept into it: a box is filled from its rail outwards. What the step has
 // not reached yet has its frame alone.
 function drawStage(context, data, bits, scale, palette, t, reached) {
   const colours = [[], [palette.forward, palette.backward], [palette.recompute, palette.recompute]];
+  for (const [node, number] of data.blockOf) drawStageOfNode(context, data, scale, palette, nodeIn(data, bits, t, node), node, number);
   for (let k = 0; k < data.operations.length; k++) {
+    if (data.members.has(data.standsFor[k])) continue;
     const kind = bits.kind(t, k);
     const kept = keptBytes(data, bits, t, k);
     if (kind === IDLE && kept === 0) continue;
@@ -182,12 +186,13 @@ function drawCursor(context, data, scale, palette, { value, found, hovered }) {
   if (hovered >= 0) outline(context, scale, hovered, palette.ink, 1, [3, 2]);
   if (!data.values[value]) return;
   const chosen = data.values[value][2];
-  const makers = [...new Set(data.operations[chosen][5].map((v) => data.values[v][2]))];
-  const thin = makers.length + data.readers[value].length > 12;
+  const others = (operations) => [...new Set(operations.map((k) => data.standsFor[k]))].filter((k) => k !== data.standsFor[chosen]);
+  const [makers, readers] = [others(data.operations[chosen][5].map((v) => data.values[v][2])), others(data.readers[value])];
+  const thin = makers.length + readers.length > 12;
   for (const k of makers) link(context, data, scale, palette, k, chosen, { dash: [], thin });
-  for (const k of data.readers[value]) link(context, data, scale, palette, chosen, k, { dash: [4, 3], thin });
+  for (const k of readers) link(context, data, scale, palette, chosen, k, { dash: [4, 3], thin });
   for (const k of makers) outline(context, scale, k, palette.cursor, 1.5);
-  for (const k of data.readers[value]) outline(context, scale, k, palette.cursor, 1.5, [4, 3]);
+  for (const k of readers) outline(context, scale, k, palette.cursor, 1.5, [4, 3]);
   outline(context, scale, chosen, palette.cursor, 3);
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ import traitlets as t
 
 from remat_explorer.explorer.model_graph.step_plan import step_plan
 from remat_explorer.explorer.state.state import State
+from remat_explorer.figures.networks.folded_layout import folded_picture
 from remat_explorer.figures.networks.snake_layout import snake_layout
 from remat_explorer.figures.networks.snake_picture import snake_picture
 from remat_explorer.figures.palette import DARK, LIGHT
 from remat_explorer.graph import Graph
+from remat_explorer.graph.repeated_blocks import repeated_blocks
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_seconds
 from remat_explorer.schedule import Schedule
@@ -26,6 +29,7 @@ SCRIPTS = (  # in the order in which they build on one another
     "../quantities.js",
     *(f"step_{part}.js" for part in ("plan", "words", "tank", "player", "view")),
     "model_graph_data.js",
+    "model_graph_nodes.js",
     "model_graph_layers.js",
     "model_graph.js",
 )
@@ -45,6 +49,7 @@ class ModelGraph(anywidget.AnyWidget):
         stages: rows of R and S.
         steps: the plan of the schedule, as `step_plan` has it.
         plain: the plan that keeps everything, in the same way.
+        folded: numbers of the repeated blocks that are one box on each rail.
         computation: the one of the plan that the step has come to; one of the stage.
         playing: whether the browser moves the step on, as long as it shows it.
     """
@@ -66,6 +71,7 @@ class ModelGraph(anywidget.AnyWidget):
     playing = t.Bool(False).tag(sync=True)
     speed = t.Int(1).tag(sync=True)
     found = t.List([]).tag(sync=True)
+    folded = t.List(t.Int(), []).tag(sync=True)
     theme = t.Unicode("light").tag(sync=True)
 
 
@@ -76,9 +82,11 @@ class ModelView:
         self._state = state
         self.widget = ModelGraph()
         self._drawn: tuple[Graph | None, Schedule | None] = (None, None)
-        state.observe(self._show, ["picture", "graph", "schedule"])
+        self._laid_out: tuple[int, ...] = ()  # blocks that are folded in the picture
+        state.observe(self._show, ["picture", "graph", "schedule", "folded"])
         state.observe(self._follow, list(FOLLOWED))
         self.widget.observe(self._select, SELECTED)
+        self.widget.observe(self._fold, "folded")
         self._show()
 
     def _show(self, change: Any = None) -> None:
@@ -89,8 +97,11 @@ class ModelView:
         schedule = state.schedule
         graph = state.graph if schedule is None else schedule.graph
         with widget.hold_sync():
+            folded: tuple[int, ...] = state.folded if graph is state.graph else ()
+            if graph is not self._drawn[0] or folded != self._laid_out:
+                widget.picture, widget.boxes = ({}, b"") if graph is None else picture_of(graph, folded)
+                self._laid_out, widget.folded = folded, [*folded]
             if graph is not self._drawn[0]:
-                widget.picture, widget.boxes = ({}, b"") if graph is None else picture_of(graph)
                 widget.plain = b"" if graph is None else step_plan(Plan.of(checkpoint_all(graph))).tobytes()
             if schedule is not self._drawn[1]:
                 widget.stages = 0 if schedule is None else schedule.stages
@@ -108,6 +119,10 @@ class ModelView:
                 value = getattr(self._state, name)
                 setattr(self.widget, name, list(value) if name == "found" else value)
 
+    def _fold(self, change: Any) -> None:
+        if self._state.picture == "model":
+            self._state.folded = tuple(self.widget.folded)
+
     def _select(self, change: Any) -> None:
         """Stage and computation go together: of one alone the state would make the other."""
         if self._state.picture != "model":
@@ -117,8 +132,12 @@ class ModelView:
                 setattr(self._state, name, getattr(self.widget, name))
 
 
-def picture_of(graph: Graph) -> tuple[dict[str, Any], bytes]:
+def picture_of(graph: Graph, folded: Sequence[int] = ()) -> tuple[dict[str, Any], bytes]:
     """What the browser draws: numbers and names of the snake's picture, and its boxes.
+
+    Args:
+        graph: n operations.
+        folded: numbers of its `repeated_blocks` that are one box on each rail.
 
     ``operations`` has name, phase, cost in words, share of the highest cost, workspace, the values read and written and
     the workspace of each implementation for each operation; ``values`` has name, bytes, producer and whether it stays
@@ -129,8 +148,7 @@ def picture_of(graph: Graph) -> tuple[dict[str, Any], bytes]:
     >>> picture["rows"], picture["operations"][1], len(boxes) // 16
     (1, ['v1', 'forward', 'cost 1', 1.0, 0, [0], [1], [0]], 5)
     """
-    layout = snake_layout(graph)
-    drawn = snake_picture(graph, layout)
+    layout, boxes = layout_of(graph, folded)
     highest = max(float(graph.costs.max()), 1e-30)
     operations = [
         [
@@ -147,19 +165,40 @@ def picture_of(graph: Graph) -> tuple[dict[str, Any], bytes]:
     ]
     producer = graph.producer.tolist()
     picture = {
-        "columns": layout.columns,
-        "rows": layout.rows,
-        "lanes": list(drawn.lanes),
-        "lines": drawn.lines,
-        "labels": [[label.left, label.right, label.row, label.line, label.text] for label in drawn.labels],
-        "skips": layout.skips.tolist(),
+        **layout,
         "operations": operations,
         "values": [
             [value.name, value.bytes, producer[v], bool(graph.persistent[v])] for v, value in enumerate(graph.values)
         ],
         "resident": graph.resident_bytes,
     }
-    return picture, drawn.boxes.astype("<f4").tobytes()
+    return picture, boxes
+
+
+def layout_of(graph: Graph, folded: Sequence[int] = ()) -> tuple[dict[str, Any], bytes]:
+    """The part of `picture_of` that depends on what is folded.
+
+    ``blocks`` has label, copies, and the operations of the forward and of the backward pass of each repeated block, and
+    ``folded`` those that are one box, of which the first operation of each pass stands for all.
+    """
+    blocks = repeated_blocks(graph)
+    drawn = folded_picture(graph, [blocks[number] for number in folded]) if folded else None
+    shown = [] if drawn is None else list(folded)
+    drawn = drawn or snake_picture(graph, snake_layout(graph))
+    layout = {
+        "columns": drawn.layout.columns,
+        "rows": drawn.layout.rows,
+        "lanes": list(drawn.lanes),
+        "lines": drawn.lines,
+        "labels": [[label.left, label.right, label.row, label.line, label.text] for label in drawn.labels],
+        "skips": drawn.layout.skips.tolist(),
+        "blocks": [
+            [block.label, block.copies, block.forward.ravel().tolist(), np.sort(block.backward.ravel()).tolist()]
+            for block in blocks
+        ],
+        "folded": shown,
+    }
+    return layout, drawn.boxes.astype("<f4").tobytes()
 
 
 def cost_in_words(cost: float) -> str:

@@ -1,0 +1,207 @@
+// Folded blocks: one copy's rows and columns stand for those of all copies. A cell whose row and column are of the same
+// block says of how many copies the column is filled in the row of that very copy ("own"), or else only in the rows of
+// other copies ("other"). A cell that has one of both outside says in how many copies it is filled.
+const OWN = 4096; // added to the level of a cell that is filled in its own copy; else it is so only while others run
+const SHADES = 255; // of a level, after its kind in the bits above: the share of the copies
+const WHOLE = OWN + 255;
+
+// The block and the copy of each of `count` things, and the one of the first copy that stands for it.
+function placesOf(count, rows, chosen) {
+  const places = {
+    block: new Int32Array(count).fill(-1),
+    copy: new Int32Array(count),
+    first: Int32Array.from({ length: count }, (_, i) => i),
+  };
+  for (const number of chosen)
+    rows[number].forEach((row, copy) =>
+      row.forEach((id, i) => {
+        places.block[id] = number;
+        places.copy[id] = copy;
+        places.first[id] = rows[number][0][i];
+      }),
+    );
+  places.shown = Int32Array.from(places.first.keys()).filter((id) => places.first[id] === id);
+  const at = new Int32Array(count);
+  places.shown.forEach((id, i) => (at[id] = i));
+  places.at = Int32Array.from(places.first, (id) => at[id]); // of each, its place among what is shown
+  return places;
+}
+
+// The operation that each stage computes for the first time; null where the schedule does not advance like that.
+function ownOperations({ computed, operations }) {
+  const own = computed.map((run) => (run.length ? run[run.length - 1] : -1));
+  const advances = own.every((k, t) => k > (t ? own[t - 1] : -1));
+  return advances && own.length <= operations.length ? own : null;
+}
+
+// Why nothing can be folded, or "".
+function noFolding(model, data) {
+  if (!data.rows || !(model.get("blocks") ?? []).length) return "There are no repeated blocks.";
+  if (data.comparedR) return "Two schedules are compared: everything is unfolded.";
+  if (model.get("editing")) return "A schedule is edited by hand: everything is unfolded.";
+  return ownOperations(data) ? "" : "The stages of this schedule do not belong to operations.";
+}
+
+// What is folded, and which rows and columns are shown; null where everything stands for itself.
+function foldingOf(model, data) {
+  const blocks = model.get("blocks") ?? [];
+  const chosen = (model.get("folded") ?? []).filter((number) => number < blocks.length);
+  if (chosen.length === 0 || noFolding(model, data)) return null;
+  const own = ownOperations(data);
+  const stageOf = new Int32Array(data.operations.length).fill(-1);
+  own.forEach((k, t) => (stageOf[k] = t));
+  const rows = {
+    operations: blocks.map((block) => block.operations),
+    values: blocks.map((block) => block.values),
+    stages: blocks.map((block) => block.operations.map((row) => row.map((k) => stageOf[k]).filter((t) => t >= 0))),
+  };
+  const folding = {
+    blocks,
+    chosen,
+    rows, // of each block and copy, the ids of its operations, values and stages
+    operations: placesOf(data.operations.length, rows.operations, chosen),
+    values: placesOf(data.values.length, rows.values, chosen),
+    stages: placesOf(data.stages, rows.stages, chosen),
+  };
+  folding.R = foldedComputations(data, folding, (k, at, code) => code & 3);
+  folding.byWay = once(() => foldedComputations(data, folding, (k, at, code) => ((data.operations[k][5] || [])[(code >> 2) - 1] || 0) + 1));
+  folding.S = foldedCheckpoints(data, folding);
+  folding.U = once(() => foldedMemory(data, folding));
+  return folding;
+}
+
+function once(make) {
+  let made = null;
+  return () => (made = made ?? make());
+}
+
+// Levels of a folded matrix out of the numbers of copies: its own, or else others.
+function levelsOf(folding, columns, own, other, kinds) {
+  const { shown: rows, block: ofStage } = folding.stages;
+  const [width, cells] = [columns.shown.length, new Uint16Array(own.length)];
+  for (let row = 0, i = 0; row < rows.length; row++)
+    for (let column = 0; column < width; column++, i++) {
+      if (own[i] === 0 && other[i] === 0) continue;
+      const [block, across] = [columns.block[columns.shown[column]], ofStage[rows[row]]];
+      const copies = block >= 0 ? folding.blocks[block].operations.length : across >= 0 ? folding.blocks[across].operations.length : 1;
+      const share = Math.max(1, Math.min(SHADES, Math.floor((SHADES * (own[i] || other[i])) / copies)));
+      cells[i] = (own[i] ? OWN : 0) + (kinds[i] << 8) + share;
+    }
+  return { cells, width };
+}
+
+// Whether a column's cell in a stage counts as the copy's own.
+const isOwn = (stages, t, columns, id) => stages.block[t] < 0 || columns.block[id] < 0 || (stages.block[t] === columns.block[id] && stages.copy[t] === columns.copy[id]);
+
+function foldedComputations({ computed, codes }, folding, kindOf) {
+  const { stages, operations } = folding;
+  const width = operations.shown.length;
+  const size = stages.shown.length * width;
+  const [own, other, kinds, othersKinds] = [new Uint16Array(size), new Uint16Array(size), new Uint8Array(size), new Uint8Array(size)];
+  const met = new Uint8Array(stages.shown.length * operations.first.length); // whether a copy was counted for others
+  let next = 0;
+  computed.forEach((run, t) => {
+    for (const k of run) {
+      const kind = kindOf(k, next, codes[next++]);
+      const cell = stages.at[t] * width + operations.at[k];
+      if (isOwn(stages, t, operations, k)) {
+        own[cell]++;
+        kinds[cell] = Math.max(kinds[cell], kind);
+      } else if (!met[stages.at[t] * operations.first.length + k]) {
+        met[stages.at[t] * operations.first.length + k] = 1;
+        other[cell]++;
+        othersKinds[cell] = Math.max(othersKinds[cell], kind);
+      }
+    }
+  });
+  own.forEach((count, i) => (kinds[i] = count ? kinds[i] : othersKinds[i]));
+  return levelsOf(folding, operations, own, other, kinds);
+}
+
+function foldedCheckpoints({ S: [{ bits, width: bytes }] }, folding) {
+  const { stages, values } = folding;
+  const width = values.shown.length;
+  const size = stages.shown.length * width;
+  const [own, other] = [new Uint16Array(size), new Uint16Array(size)];
+  const set = (t, v) => (bits[t * bytes + (v >> 3)] >> (7 - (v & 7))) & 1;
+  const [once, twice] = [new Uint8Array(bytes), new Uint8Array(bytes)]; // kept in one stage of the row, in several
+  stages.shown.forEach((t, row) => {
+    const block = stages.block[t];
+    const members = membersOf(folding, "stages", t);
+    once.fill(0);
+    twice.fill(0);
+    for (const stage of members)
+      for (let byte = 0, at = stage * bytes; byte < bytes; byte++, at++) {
+        twice[byte] |= once[byte] & bits[at];
+        once[byte] |= bits[at];
+      }
+    for (let byte = 0; byte < bytes; byte++) {
+      if (once[byte] === 0) continue;
+      for (let v = 8 * byte, end = Math.min(v + 8, values.first.length); v < end; v++) {
+        if (!((once[byte] >> (7 - (v & 7))) & 1)) continue;
+        const cell = row * width + values.at[v];
+        if (block < 0) own[cell]++;
+        else if (values.block[v] < 0) for (const stage of members) own[cell] += set(stage, v);
+        else if (values.block[v] === block && set(members[values.copy[v]], v)) own[cell]++;
+        else other[cell]++;
+      }
+    }
+  });
+  return levelsOf(folding, values, own, other, new Uint8Array(size).fill(1));
+}
+
+// The largest memory of all copies' cells.
+function foldedMemory({ U: { cells, lengths, starts }, stages: count }, { stages, operations }) {
+  const width = operations.shown.length;
+  const folded = new Uint16Array(stages.shown.length * width);
+  for (let t = 0; t < count; t++)
+    for (let k = 0, row = stages.at[t] * width, at = starts[t]; k < lengths[t]; k++, at++)
+      if (cells[at] > folded[row + operations.at[k]]) folded[row + operations.at[k]] = cells[at];
+  return { cells: folded, width };
+}
+
+// The ids of all copies that a shown row or column stands for.
+function membersOf(folding, kind, id) {
+  const { block, first } = folding[kind];
+  if (block[id] < 0) return [id];
+  const rows = folding.rows[kind][block[id]];
+  const place = rows[0].indexOf(first[id]);
+  return rows.map((row) => row[place]);
+}
+
+// Of a cell: the copies of which it is filled, in their own rows and only in those of others; `pairs` has a stage and a
+// column for each of them.
+function copiesIn(folding, kind, t, id, isSet) {
+  const [rows, columns] = [membersOf(folding, "stages", t), membersOf(folding, kind, id)];
+  const [across, down] = [folding[kind].block[id], folding.stages.block[t]];
+  const [own, other, pairs] = [[], [], []];
+  const note = (list, copy, stage, column) => list.push(copy) && pairs.push([copy, stage, column]);
+  if (across < 0) rows.forEach((stage, copy) => isSet(stage, id) && note(own, copy, stage, id));
+  else
+    columns.forEach((column, copy) => {
+      const stage = down < 0 ? t : rows[copy];
+      if ((down < 0 || down === across) && isSet(stage, column)) return note(own, copy, stage, column);
+      const another = down < 0 ? undefined : rows.find((one) => isSet(one, column));
+      if (another !== undefined) note(other, copy, another, column);
+    });
+  const block = folding.blocks[across >= 0 ? across : down];
+  return { own, other, pairs, total: across >= 0 ? columns.length : rows.length, names: block ? block.short : [""] };
+}
+
+// Copies in words: "all 12", "8 of 12: not in 3, 5, 7 and 9" or "2 of 12: 0–1".
+function copiesInWords(copies, total, names) {
+  if (copies.length === total) return `all ${total}`;
+  if (copies.length === 0) return `none of ${total}`;
+  const missing = Array.from({ length: total }, (_, copy) => copy).filter((copy) => !copies.includes(copy));
+  const few = missing.length < copies.length;
+  return `${copies.length} of ${total}: ${few ? "not in " : ""}${ranges(few ? missing : copies, names)}`;
+}
+
+function ranges(copies, names) {
+  const parts = [];
+  for (let i = 0, j; i < copies.length; i = j) {
+    for (j = i + 1; j < copies.length && copies[j] === copies[j - 1] + 1; ) j++;
+    parts.push(j - i > 2 ? `${names[copies[i]]}–${names[copies[j - 1]]}` : copies.slice(i, j).map((copy) => names[copy]).join(", "));
+  }
+  return parts.length > 8 ? `${parts.slice(0, 7).join(", ")} and others` : parts.join(", ");
+}

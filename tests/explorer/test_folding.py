@@ -1,0 +1,140 @@
+"""Folding without a browser: what is folded at first, what state and widget tell one another, what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import traitlets
+
+from remat_explorer.explorer.live_page.recording import Recording
+from remat_explorer.explorer.matrices.matrices import MatrixView
+from remat_explorer.explorer.model_graph.model_view import ModelView, layout_of
+from remat_explorer.explorer.state.folding import MANY
+from remat_explorer.explorer.state.state import State
+from remat_explorer.figures.networks.folded_layout import folded_picture
+from remat_explorer.graph.repeated_blocks import RepeatedBlocks
+from remat_explorer.instances import linear
+from remat_explorer.solvers import Frontier, minimum_budget, solve
+from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from tests.core.repeated_graphs import Network, transformer
+
+MANY_LAYERS = 13  # 421 operations
+
+
+@pytest.fixture(scope="module")
+def large():
+    graph = transformer(MANY_LAYERS)
+    assert graph.n >= MANY
+    return graph
+
+
+def showing(graph) -> tuple[State, MatrixView]:
+    state = State(graph=graph)
+    state.schedule = checkpoint_all(graph)
+    return state, MatrixView(state)
+
+
+def test_a_large_graph_is_folded_at_first_and_a_small_one_is_not(large):
+    assert State(graph=large).folded == (0,)
+    assert State(graph=transformer(4)).folded == ()
+    assert State(graph=transformer(4)).blocks[0].copies == 4
+
+
+def test_the_page_gets_the_blocks_and_folds_and_unfolds_them(large):
+    state, view = showing(large)
+    assert [block["label"] for block in view.widget.blocks] == [f"blocks.0–{MANY_LAYERS - 1}"]
+    assert view.widget.blocks[0]["short"][3] == "3"
+    assert view.widget.folded == [0]
+    view.widget.folded = []  # as a click does
+    assert state.folded == ()
+    state.fold()
+    assert view.widget.folded == [0]
+    state.unfold(0)
+    assert view.widget.folded == []
+
+
+def test_another_graph_is_folded_anew(large):
+    state, view = showing(large)
+    state.unfold()
+    state.graph = transformer(4)
+    assert state.folded == ()
+    state.graph = large
+    assert state.folded == (0,)
+    assert view.widget.folded == [0]
+
+
+def test_what_is_no_block_is_refused_and_quoted():
+    state = State(graph=linear(8))
+    with pytest.raises(traitlets.TraitError, match=r"\(1,\) are no repeated blocks; there are numbers from 0 to 0"):
+        state.folded = (1,)
+    with pytest.raises(traitlets.TraitError, match="none, as this graph repeats no block"):
+        State().folded = (0,)
+
+
+def test_what_is_folded_away_is_where_the_first_copy_is(large):
+    state, _ = showing(large)
+    (blocks,) = state.blocks
+    assert state.operation_shown(int(blocks.forward[7, 3])) == blocks.forward[0, 3]
+    assert state.stage_shown(int(blocks.backward[7, 5])) == blocks.backward[0, 5]
+    assert state.operation_shown(0) == 0  # of no block
+
+
+def test_a_part_of_the_folded_matrices_stays_where_the_cursor_goes_through_the_copies(large):
+    state, _ = showing(large)
+    (blocks,) = state.blocks
+    first, last = int(blocks.forward[0, 0]), int(blocks.forward[0, -1])
+    state.zoom = (first, last, first, last)
+    for copy in range(blocks.copies):
+        state.stage = int(blocks.forward[copy, 4])
+    assert state.zoom == (first, last, first, last)
+
+
+def test_the_live_page_begins_as_the_explorer_does():
+    graph = transformer(3)
+    curve = Frontier(graph, (solve(graph, "100%", "checkpoint-all"),))
+    traits = Recording(curve, minimum_budget(graph), 1).overview()["matrices"]
+    assert [block["label"] for block in traits["blocks"]] == ["blocks.0–2"]
+    assert traits["folded"] == []
+
+
+def test_the_model_has_one_box_on_each_rail_for_all_copies(large):
+    (blocks,) = State(graph=large).blocks
+    layout, packed = layout_of(large, (0,))
+    boxes = np.frombuffer(packed, "<f4").reshape(-1, 4)
+    for operations in (blocks.forward, blocks.backward):
+        assert len(np.unique(boxes[operations.ravel()], axis=0)) == 1
+    assert len(np.unique(boxes, axis=0)) == large.n - 32 * MANY_LAYERS + 2
+    assert layout["folded"] == [0]
+    assert layout["blocks"][0][:2] == [f"blocks.0–{MANY_LAYERS - 1}", MANY_LAYERS]
+    _, unfolded = layout_of(large)
+    assert len(np.unique(np.frombuffer(unfolded, "<f4").reshape(-1, 4), axis=0)) == large.n
+
+
+def test_a_block_that_something_outside_runs_between_is_not_folded_in_the_model():
+    network = Network("probed")
+    y = network.add("entry", (), 1, 1)
+    probes = []
+    for number in range(4):
+        y = network.add(f"layer{number}", (y,), 1, 1)
+        if number == 1:
+            probes.append(network.add("probe", (y,), 9, 1))
+            y = network.add("joined", (y, probes[0]), 9, 1)
+    graph = network.graph()
+    made_up = RepeatedBlocks(
+        np.array([[1], [2], [5]]), np.zeros((3, 0), int), np.array([[1], [2], [5]]), ("a",) * 3, "a"
+    )
+    assert folded_picture(graph, [made_up]) is None
+
+
+def test_the_model_view_folds_and_unfolds_with_the_state(large):
+    state = State(graph=large, picture="model")
+    state.schedule = checkpoint_all(large)
+    view = ModelView(state)
+    assert view.widget.picture["folded"] == [0]
+    columns = view.widget.picture["columns"]
+    view.widget.folded = []  # as a click does
+    assert state.folded == ()
+    assert view.widget.picture["folded"] == []
+    assert view.widget.picture["columns"] > columns
+    state.fold()
+    assert view.widget.folded == view.widget.picture["folded"] == [0]
