@@ -7,26 +7,31 @@ local search, and walks guided by the few-moments relaxation of its plain graph.
 
 1. Plan with the default implementations, or those that read less for the same cost: the first incumbent.
 2. Solve the linear program of the few-moments relaxation with choices: the first bound. Plan with what it would choose.
-3. Search on with the choice of step 1, as Checkmate would, unless its own bound shows that nothing cheaper is left.
-4. Plan with the incumbent's implementations, and with choices by one rule for all operations.
-5. Change the best choices where walks cost less after the change, and plan with the result.
-6. Solve the relaxation with binaries for a share of the time, and beside it, with a second thread, search on with the
-   best choice. Plan with what the relaxation would choose. Then search on with the best choices one after the other.
-7. Solve the joint integer program, which is exact, with memory rows added as they are violated.
+3. Plan with the incumbent's implementations, and with choices by one rule for all operations.
+4. Choose the implementations of the best schedules so far anew, by an integer program that leaves their runs where they
+   are or out (the empty window of `monet.windows`): mostly a choice that no step before has seen.
+5. Search on with the choice of step 1, as Checkmate would, unless its own bound shows that nothing cheaper is left.
+6. Change the best choices where walks cost less after the change, and plan with the result. Step 4 again.
+7. Solve the relaxation with binaries for a share of the time, and beside it, with a second thread, improve the incumbent
+   in windows and search on with the best choices, in turn. Plan with what the relaxation would choose. Then go on with
+   searches and windows beside each other.
+8. Solve the joint integer program, which is exact, with memory rows added as they are violated.
 
-Small problems take steps 2, 4 and 7 only; a graph with nothing left to choose goes to the search of `optimal`. After
+Small problems take steps 2, 3, 4 and 8 only; a graph with nothing left to choose goes to the search of `optimal`. After
 every step, runs of the incumbent whose operation has a cheaper implementation there are switched to it. Bounds come
-from steps 2, 6 and 7: what is proven of one choice says nothing about others.
+from steps 2, 7 and 8: what is proven of one choice says nothing about others.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from remat_explorer.graph import Graph
+from remat_explorer.plan import Plan
+from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.anytime.joint_search_settings import JOINT_SEARCH, JointSearchSettings
 from remat_explorer.solvers.anytime.plain_search import PlainSearch
 from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress
@@ -43,6 +48,7 @@ from remat_explorer.solvers.monet.relaxation_with_choices import RelaxationWithC
 from remat_explorer.solvers.monet.switching import switch_runs
 from remat_explorer.solvers.monet.tables import Tables
 from remat_explorer.solvers.monet.uniform_choices import cheapest, default_or_leaner, lightest, smallest
+from remat_explorer.solvers.monet.windows import WindowSearch
 from remat_explorer.solvers.search.planner import guided_schedule, plan_schedule
 
 
@@ -72,6 +78,7 @@ class JointSearch:
         self.incumbent = Incumbent(limits, bound=self.problem.least_cost)
         self.limits, self.one_thread = limits, replace(limits, threads=1, report=self.incumbent.pass_on)
         self.candidates: dict[tuple, CandidateSelection] = {}
+        self.chosen_again: set[float] = set()  # costs of schedules whose implementations were chosen anew
         if start is not None:
             self.incumbent.keep(start.schedule)
             self.incumbent.raise_bound(start.lower_bound or 0.0)
@@ -87,13 +94,20 @@ class JointSearch:
             return Answer(None, infeasible=True)
         self.tables = Tables(self.problem)
         self.relaxation = RelaxationWithChoices(self.tables, self.budget, self.settings.relaxation)
+        self.windows = WindowSearch(self.problem, self.budget, settings=self.settings.windows)
         if all(len(ways) <= 1 for ways in self.problem.ways) and self._solve_plain():
             return self.incumbent.answer()
         small = self.problem.graph.stages * self.problem.graph.n <= self.settings.exact_up_to
         before = () if small else (self._plan_defaults,)
-        after = () if small else (self._search_defaults,)
-        large = () if small else (self._change_choices, self._alternate)  # which may end with nothing left to search
-        for step in (*before, self._relax, *after, self._plan_by_rules, *large, self._solve_exactly):
+        large = () if small else (self._search_defaults, self._change_choices, self._choose_again, self._alternate)
+        for step in (
+            *before,
+            self._relax,
+            self._plan_by_rules,
+            self._choose_again,
+            *large,  # which may end with nothing left to search
+            self._solve_exactly,
+        ):
             if self.limits.over or self.settled:
                 break
             step()
@@ -136,9 +150,7 @@ class JointSearch:
 
     def _plan_by_rules(self) -> None:
         if self.incumbent.schedule is not None:
-            graph, R = self.problem.graph, self.incumbent.schedule.R
-            first = {k: int(R[t, k]) for t, k in enumerate(graph.mandatory.tolist())}
-            self._plan(first, "planning with the implementations of the known schedule")
+            self._plan(first_choice(self.incumbent.schedule), "planning with the implementations of the known schedule")
         for rule in (default_or_leaner, cheapest, lightest, smallest):
             if not self.limits.over and not self.settled:
                 self._plan(rule(self.tables), f"planning with the {rule.__name__} implementations")
@@ -174,25 +186,81 @@ class JointSearch:
             self.incumbent.keep(schedule)
             self.incumbent.raise_bound(bound)
 
+    def _choose_again(self) -> None:
+        """The implementations of the best schedules of all choices anew; and a plan with the best of them."""
+        self.incumbent.tell("choosing implementations for the best schedules")
+        limits = self.one_thread.share(self.settings.choosing)
+        best = [candidate.best for candidate in sorted(self.candidates.values(), key=_cost)]
+        known = [schedule for schedule in (self.incumbent.schedule, *best) if schedule is not None]
+        for schedule in known[: self.settings.schedules]:
+            if limits.over or self.settled:
+                return
+            if schedule.cost not in self.chosen_again:
+                self.chosen_again.add(schedule.cost)
+                self.incumbent.keep(self.windows.choose_again(schedule, limits.share(self.settings.schedule)))
+        self._plan_known()
+
+    def _plan_known(self) -> None:
+        """Make a candidate of the implementations of the incumbent's first runs, with the incumbent if it has no others."""
+        if self.incumbent.schedule is None or self.settled:
+            return
+        self._plan(first_choice(self.incumbent.schedule), "planning with the implementations of the known schedule")
+        candidate = self._candidate(first_choice(self.incumbent.schedule))
+        if candidate is not None and candidate.key in self.candidates:
+            candidate = self.candidates[candidate.key]
+            lowered = candidate.selection.lower(self.incumbent.schedule)
+            if lowered.violation() is None and Plan.of(lowered).peak <= self.budget:
+                candidate.take(lowered)
+
     def _alternate(self) -> None:
-        """The integral relaxation beside a search of the best choice; then the search alone, choice by choice."""
+        """The integral relaxation beside windows and searches of the best choices; then these beside each other."""
         with ThreadPoolExecutor(1) as second:
             seconds = self.settings.integral * self.limits.left
-            running = None
-            if self.limits.threads > 1 and self.candidates:
-                running = second.submit(self._search, self._promising()[0], seconds)
+            self._beside(second, lambda: self._bound(seconds, integral=True), lambda: self._improve(seconds))
+            if not self.settled and not self.limits.over:
+                self._plan(self.relaxation.best.choice(), "planning with the relaxation's implementations")
+            while not self.limits.over and not self.settled and not self._nothing_left():
+                self._choose_again()
+                seconds = self.settings.turn * self.limits.left
+                self._beside(second, lambda: self._search_best(seconds), lambda: self._search_windows(seconds))
+
+    def _nothing_left(self) -> bool:
+        """Whether windows and searches of the best choices have come to their end."""
+        candidates = self._promising() if self.candidates else []
+        return self.windows.finished and all(self._is_finished(candidate) for candidate in candidates)
+
+    def _improve(self, seconds: float) -> None:
+        """Windows and searches of the best choices, in turn, until the time is up."""
+        end = self.limits.elapsed + seconds
+        while self.limits.elapsed < end and not self.limits.over and not self.settled and not self._nothing_left():
+            self._search_windows((end - self.limits.elapsed) * self.settings.turn)
+            self._plan_known()
+            self._search_best((end - self.limits.elapsed) * self.settings.turn)
+
+    def _search_best(self, seconds: float) -> None:
+        promising = self._promising() if self.candidates else []
+        for candidate in promising:
+            self._search(candidate, seconds / len(promising))
+
+    def _beside(self, second: ThreadPoolExecutor, work: Callable[[], None], more: Callable[[], None]) -> None:
+        """Do both, at once if there is a second thread."""
+        if self.limits.threads > 1:
+            running = second.submit(more)
             try:
-                self._bound(seconds, integral=True)
+                work()
             finally:
-                if running is not None:
-                    running.result()
-        if not self.settled and not self.limits.over:
-            self._plan(self.relaxation.best.choice(), "planning with the relaxation's implementations")
-        while not self.limits.over and not self.settled and self.candidates:
-            promising = self._promising()
-            for place, candidate in enumerate(promising):
-                self._search(candidate, self.limits.left / (len(promising) - place))
-            if all(self._is_finished(candidate) for candidate in promising):
+                running.result()
+        else:
+            work()
+            more()
+
+    def _search_windows(self, seconds: float) -> None:
+        """Windows of the incumbent until the time is up, or there is none left."""
+        limits = replace(self.one_thread, time_limit=self.limits.elapsed + seconds)
+        while self.incumbent.schedule is not None and not limits.over and not self.settled:
+            self.incumbent.keep(self.windows.advance(self.incumbent.schedule, limits))
+            self._switch_runs()
+            if self.windows.finished:
                 break
 
     def _promising(self) -> list[CandidateSelection]:
@@ -243,6 +311,11 @@ class JointSearch:
         search = PlainSearch(candidate.condensed, self.budget, limits, plain, bound, self.settings.plain)
         self.incumbent.keep(candidate.take(search.run().schedule))
         candidate.finished, candidate.bound = search.settled, search.incumbent.bound
+
+
+def first_choice(schedule: Schedule) -> dict[int, int]:
+    """The implementation of each mandatory operation's first run, by operation."""
+    return {k: int(schedule.R[t, k]) for t, k in enumerate(schedule.graph.mandatory.tolist())}
 
 
 def _cost(candidate: CandidateSelection) -> float:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from remat_explorer.solvers.anytime.plain_search_settings import PLAIN_SEARCH, PlainSearchSettings
 from remat_explorer.solvers.monet.relaxation_with_choices import RELAXATION, RelaxationSettings
+from remat_explorer.solvers.monet.windows import WINDOWS, WindowSettings
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,22 @@ class JointSearchSettings:
     # Changes of each of them that walks judge, at most.
     # No difference measured with 150 or 600.
     changes: int = 300
-    # Share for the integral relaxation, and for the search beside it.
+    # Share for the integral relaxation, and for what is searched beside it.
     # No difference measured with 0.2 or 0.8.
-    integral: float = 0.4
+    integral: float = 0.5
     # Relative distance from the cheapest schedule up to which another choice is searched on.
     # No difference measured with 0.01 or 0.04.
     close: float = 0.02
+    # Share for choosing the implementations of the best schedules anew.
+    choosing: float = 0.1
+    # Of so many schedules,
+    schedules: int = 4
+    # each for this share of that, at most.
+    schedule: float = 0.5
+    # Share of one turn of searches with the best choices and windows.
+    turn: float = 0.5
+    # Of the windows.
+    windows: WindowSettings = WINDOWS
     # Of the relaxation with choices.
     relaxation: RelaxationSettings = RELAXATION
     # Of planning and searching with one choice.

@@ -22,6 +22,7 @@ takes two of the three rows of appendix F.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -49,6 +50,7 @@ class JointProblem(JointColumns):
 
     Attributes:
         points: the (stage, operation) whose memory row is in the problem.
+        derived: columns that follow from others, in the order in which they do: the column, `min` or `max`, and of what.
         limits_all_memory: whether what fits the rows fits the budget.
     """
 
@@ -58,6 +60,7 @@ class JointProblem(JointColumns):
         self.unit = float(max(problem.bytes.max(initial=0), 1))
         self.points: set[tuple[int, int]] = set()
         self.L: dict[tuple[int, ...], LinearExpression] = {}
+        self.derived: list[tuple[int, Callable[..., float], LinearExpression, LinearExpression]] = []
         self.limits_all_memory = True
 
     def build(self, limits: Limits) -> bool:
@@ -92,10 +95,17 @@ class JointProblem(JointColumns):
         size = way.credit / self.unit
         if part == ONE:
             return (ONE - after) * size
-        taken = LinearExpression.of(self.milp.column())
+        taken = self._derived(min, part, ONE - after)
         require_at_most(self.milp, taken, part)
         require_at_most(self.milp, taken, ONE - after)
         return taken * size
+
+    def _derived(
+        self, of: Callable[..., float], one: LinearExpression, other: LinearExpression
+    ) -> LinearExpression:
+        column = self.milp.column()
+        self.derived.append((column, of, one, other))
+        return LinearExpression.of(column)
 
     def alive(self, t: int, v: int, k: int) -> LinearExpression:
         """At least 1 if v, written before k, is read by k or later in stage t, or retained into the next."""
@@ -118,7 +128,7 @@ class JointProblem(JointColumns):
         alive = self._largest(t, v, self.readers_that_count(t, k, readers))
         if alive == ONE or v not in self.local(t, k):
             return alive
-        present = LinearExpression.of(self.milp.column())
+        present = self._derived(max, alive, self.R(t, k))
         require_at_most(self.milp, alive, present)
         require_at_most(self.milp, self.R(t, k), present)
         return present
@@ -140,7 +150,7 @@ class JointProblem(JointColumns):
             if rest.is_zero:
                 self.L[key] = use
             else:
-                self.L[key] = largest = LinearExpression.of(self.milp.column())
+                self.L[key] = largest = self._derived(max, use, rest)
                 require_at_most(self.milp, use, largest)
                 require_at_most(self.milp, rest, largest)
         return self.L[key]
