@@ -234,7 +234,8 @@ class JointSearch:
         end = self.limits.elapsed + seconds
         while self.limits.elapsed < end and not self.limits.over and not self.settled and not self._nothing_left():
             self._search_windows((end - self.limits.elapsed) * self.settings.turn)
-            self._plan_known()
+            self._plan(self.relaxation.best.choice(), "planning with the relaxation's implementations")
+            self._choose_again()
             self._search_best((end - self.limits.elapsed) * self.settings.turn)
 
     def _search_best(self, seconds: float) -> None:
@@ -275,7 +276,7 @@ class JointSearch:
 
     def _candidate(self, choice: Mapping[int, int]) -> CandidateSelection | None:
         """The candidate of a choice; None if it needs an implementation that may not be chosen, or cannot fit."""
-        candidate = CandidateSelection.of(self.problem.graph, choice, self.budget) if choice else None
+        candidate = CandidateSelection.of(self.problem.graph, choice, self.budget, self.codes) if choice else None
         return candidate if candidate is not None and candidate.keeps_to(self.codes) else None
 
     def _plan(self, choice: Mapping[int, int], doing: str) -> None:

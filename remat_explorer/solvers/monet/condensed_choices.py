@@ -31,6 +31,7 @@ class CondensedImplementation:
         overwritten: the group with the value whose storage its output takes over where that value dies, or -1.
         credit: bytes of that value, 0 where there is none.
         persists: whether it writes all persistent values of its operation, as a first run must.
+        in_place: whether it may run only where the overwritten value dies.
     """
 
     code: int
@@ -41,6 +42,7 @@ class CondensedImplementation:
     overwritten: int
     credit: int
     persists: bool
+    in_place: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,6 +194,7 @@ class _Groups:
             -1 if made.overwrites is None else self.of[made.overwrites],
             0 if made.overwrites is None else graph.values[made.overwrites].bytes,
             persistent.issubset(made.outputs),
+            made.in_place,
         )
 
 
@@ -207,7 +210,8 @@ def _without_beaten(
         lighter = set(one.inputs) <= set(other.inputs) and set(one.outputs) >= set(other.outputs)
         in_place = other.overwritten in (-1, one.overwritten) and other.credit <= one.credit
         thrifty = one.cost <= other.cost and during(one) <= during(other)
-        return lighter and in_place and thrifty and one.persists >= other.persists
+        anywhere = one.in_place <= other.in_place
+        return lighter and in_place and anywhere and thrifty and one.persists >= other.persists
 
     kept: list[CondensedImplementation] = []
     for way in ways:

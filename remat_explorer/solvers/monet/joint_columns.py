@@ -109,10 +109,10 @@ class JointColumns:
 
     def _touched(self, t: int) -> set[int]:
         """Groups that a run in stage t may read or write."""
-        runs = [way for k in self._operations_in(t) for way, _ in self.delta[t, k]]
+        runs = [way for k in self.operations_in(t) for way, _ in self.delta[t, k]]
         return {v for way in runs for v in (*way.inputs, *way.outputs)}
 
-    def _operations_in(self, t: int) -> list[int]:
+    def operations_in(self, t: int) -> list[int]:
         """Operations that can run in stage t, in no order."""
         return self._in_stage.get(t, [])
 
@@ -137,7 +137,7 @@ class JointColumns:
     def add_rules(self, t: int) -> None:
         """Rows (b) and (c) of stage t."""
         problem = self.problem
-        for k in self._operations_in(t):
+        for k in self.operations_in(t):
             for v in {v for way, _ in self.delta[t, k] for v in way.inputs}:
                 self._require_available(self.use(t, k, v), t, v)
         if t + 1 < self.T:

@@ -15,7 +15,8 @@ k: an output takes over the storage only where a dies (f). Rows (e) are added wh
 
 MONeT (Shah et al., ICLR 2021) has in place of L the local memory of (3), which appendix A bounds, and the unions of (5)
 and (6), in full (10) and (11). (e) is its (4) for forward pass (1), backward pass (2) and recomputation (3). What a run
-adds is times delta, so one row is both (12) and (13), and all rows are (14). (f) stands for (15) and (16); its product
+adds is times delta, so one row is both (12) and (13), and all rows are (14). What may run in place only has delta[t,k,l]
+<= 1 - L after k. (f) stands for (15) and (16); its product
 takes two of the three rows of appendix F.
 """
 
@@ -65,12 +66,19 @@ class JointProblem(JointColumns):
 
     def build(self, limits: Limits) -> bool:
         """Add columns, rules, and the memory of first runs; False if the time ran out before the end."""
-        for step in (self.add_stage, self.add_rules, self._add_own_memory):
+        for step in (self.add_stage, self.add_rules, self._keep_in_place, self._add_own_memory):
             for t in range(self.T):
                 if limits.over:
                     return False
                 step(t)
         return True
+
+    def _keep_in_place(self, t: int) -> None:
+        """What may run in place only does not where the value that it overwrites lives on."""
+        for k in self.operations_in(t):
+            for way, run in self.delta[t, k]:
+                if way.in_place:
+                    require_at_most(self.milp, run, ONE - self.alive_after(t, way.overwritten, k))
 
     def _add_own_memory(self, t: int) -> None:
         self.add_memory_row(t, int(self.own[t]))
