@@ -4,6 +4,7 @@ In: a schedule within the budget. Out: the cheapest one that differs from it onl
 
 * the implementation of every run, and which of its runs again are left out;
 * what is retained, which follows from the runs;
+* which optional operations run;
 * which operations of a *window*, some neighbours of the forward pass, run again in the backward pass.
 
 That is the joint problem with few of its runs allowed, and so with few columns. Choice and schedule change together:
@@ -114,9 +115,14 @@ class WindowSearch:
         return min(len(self._forward), max(2, int(self._share * len(self._forward))))
 
     def _allowed(self, R: np.ndarray, window: np.ndarray) -> np.ndarray:
-        """Which runs a window allows: the known ones, and those of its operations that serve a backward stage."""
+        """Which runs a window allows: the known ones, and those of its operations that serve a backward stage.
+
+        An optional operation, such as one that makes a mask, may run beside its inputs' own, too.
+        """
         allowed = R > 0
-        own = self.problem.graph.mandatory
+        own, stage = self.problem.graph.mandatory, self.problem.graph.first_stage
+        beside = np.flatnonzero(self._optional & (stage < len(R)))
+        allowed[stage[beside], beside] = True
         for t in self._backward_stages.tolist():
             needed = self._reads[own[t]].copy()
             for k in np.flatnonzero((allowed[t] | window)[: own[t]])[::-1]:
