@@ -7,15 +7,16 @@ local search, and walks guided by the few-moments relaxation of its plain graph.
 
 1. Plan with the default implementations, or those that read less for the same cost: the first incumbent.
 2. Solve the linear program of the few-moments relaxation with choices: the first bound. Plan with what it would choose.
-3. Plan with the incumbent's implementations, and with choices by one rule for all operations.
+3. Plan with the incumbent's implementations, with choices by one rule for all operations, and with those that the
+   linear program of step 2 would choose at smaller and larger budgets.
 4. Choose the implementations of the best schedules so far anew, by an integer program that leaves their runs where they
    are or out (the empty window of `monet.windows`): mostly a choice that no step before has seen.
 5. Search on with the choice of step 1, as Checkmate would, unless its own bound shows that nothing cheaper is left.
 6. Change the best choices where walks cost less after the change, and plan with the result. Step 4 again.
 7. Solve the relaxation with binaries for a share of the time, and beside it, with a second thread, improve the incumbent
    in windows and search on with the best choices, in turn. Plan with what the relaxation would choose. Then go on with
-   searches and windows beside each other.
-8. Solve the joint integer program, which is exact, with memory rows added as they are violated.
+   searches and windows beside each other; beside step 8 on networks of about a hundred operations.
+8. Solve the joint integer program, which is exact, from the incumbent, with memory rows added as they are violated.
 
 Small problems take steps 2, 3, 4 and 8 only; a graph with nothing left to choose goes to the search of `optimal`. After
 every step, runs of the incumbent whose operation has a cheaper implementation there are switched to it. Bounds come
@@ -99,11 +100,13 @@ class JointSearch:
             return self.incumbent.answer()
         small = self.problem.graph.stages * self.problem.graph.n <= self.settings.exact_up_to
         before = () if small else (self._plan_defaults,)
+        near = () if small else (self._plan_near_budgets,)
         large = () if small else (self._search_defaults, self._change_choices, self._choose_again, self._alternate)
         for step in (
             *before,
             self._relax,
             self._plan_by_rules,
+            *near,
             self._choose_again,
             *large,  # which may end with nothing left to search
             self._solve_exactly,
@@ -155,6 +158,18 @@ class JointSearch:
             if not self.limits.over and not self.settled:
                 self._plan(rule(self.tables), f"planning with the {rule.__name__} implementations")
 
+    def _plan_near_budgets(self) -> None:
+        """Plan with what the relaxation would choose at smaller and larger budgets: other choices, mostly good ones."""
+        least = int(self.problem.least_memory.max())
+        for share in self.settings.near_budgets:
+            if self.limits.over or self.settled:
+                return
+            budget = max(least, int(share * self.budget))
+            relaxation = RelaxationWithChoices(self.tables, budget, self.settings.relaxation)
+            limits = self.one_thread.share(self.settings.near_budget)
+            relaxation.improve(replace(limits, report=lambda progress: None), integral=False)
+            self._plan(relaxation.best.choice(), "planning with the implementations for other budgets")
+
     def _relax(self) -> None:
         self.incumbent.tell("bounding from a few moments, with choices")
         self._bound(self.limits.left * self.settings.bounding, integral=False)
@@ -182,6 +197,8 @@ class JointSearch:
         limits = self.one_thread
         problem = JointProblem(self.problem, self.budget, Milp(limits.solver, limits.threads, relaxed=True))
         if problem.build(limits):
+            for point in sorted(self.windows.points & problem.delta.keys()):
+                problem.add_memory_row(*point)
             schedule, bound = problem.solve(limits, self.incumbent.schedule)
             self.incumbent.keep(schedule)
             self.incumbent.raise_bound(bound)
@@ -219,6 +236,11 @@ class JointSearch:
             self._beside(second, lambda: self._bound(seconds, integral=True), lambda: self._improve(seconds))
             if not self.settled and not self.limits.over:
                 self._plan(self.relaxation.best.choice(), "planning with the relaxation's implementations")
+            graph = self.problem.graph
+            if graph.stages * graph.n <= self.settings.exact_beside and not self.settled:
+                if self.limits.threads == 1:
+                    self._improve(self.settings.turn * self.limits.left)
+                self._beside(second, self._solve_exactly, lambda: self._improve(self.limits.left))
             while not self.limits.over and not self.settled and not self._nothing_left():
                 self._choose_again()
                 seconds = self.settings.turn * self.limits.left

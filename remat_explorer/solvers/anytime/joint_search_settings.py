@@ -20,6 +20,8 @@ class JointSearchSettings:
     # Stages times operations up to which the joint integer program is solved, without the steps for large problems.
     # Not measured: the benchmark leaves that program out.
     exact_up_to: int = 2500
+    # Stages times operations up to which it is solved beside the search, once the integral relaxation has had its share.
+    exact_beside: int = 12_000
     # Share for the search with default implementations.
     # No difference measured with 0.15 or 0.6.
     defaults: float = 0.3
@@ -41,12 +43,16 @@ class JointSearchSettings:
     # Relative distance from the cheapest schedule up to which another choice is searched on.
     # No difference measured with 0.01 or 0.04.
     close: float = 0.02
+    # Budgets, in shares of the budget, for which the relaxation chooses as well,
+    near_budgets: tuple[float, ...] = (0.85, 0.93, 1.07, 1.15)
+    # and the share for each of them.
+    near_budget: float = 0.05
     # Share for choosing the implementations of the best schedules anew.
-    choosing: float = 0.1
+    choosing: float = 0.3
     # Of so many schedules,
-    schedules: int = 4
-    # each for this share of that, at most.
-    schedule: float = 0.5
+    schedules: int = 6
+    # each for this share of what is left of that, at most.
+    schedule: float = 0.4
     # Share of one turn of searches with the best choices and windows.
     turn: float = 0.5
     # Of the windows.

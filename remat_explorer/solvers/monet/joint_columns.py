@@ -24,6 +24,8 @@ column S[t,v]: where few runs are allowed, few columns are left.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from remat_explorer.solvers.linear_expression import ONE, ZERO, LinearExpression, require, require_at_most, total
@@ -44,6 +46,7 @@ class JointColumns:
         S: by (t, v), where the group can be retained into the stage.
         cost_scale: the objective counts costs times this, so that the mean cost is 1.
         objective_constant: what columns that stand for 1 - S add to the objective.
+        derived: columns that follow from others, in the order in which they do: the column, `min` or `max`, and of what.
         either: whether nothing is gained by recomputing what is retained, or by retaining what is not read later.
     """
 
@@ -59,6 +62,7 @@ class JointColumns:
         self._in_stage: dict[int, list[int]] = {}
         self.delta: dict[tuple[int, int], list[tuple[CondensedImplementation, LinearExpression]]] = {}
         self.S: dict[tuple[int, int], LinearExpression] = {}
+        self.derived: list[tuple[int, Callable[..., float], LinearExpression, LinearExpression]] = []
         self.begun = self.first[problem.producer]  # the first stage in which a group can be written
         self.last_read = self._last_read()
 

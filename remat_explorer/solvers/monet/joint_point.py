@@ -6,7 +6,7 @@ import numpy as np
 
 from remat_explorer.solvers.linear_expression import LinearExpression
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
-from remat_explorer.solvers.monet.joint_problem import JointProblem
+from remat_explorer.solvers.monet.joint_columns import JointColumns
 
 
 def unbeaten_codes(problem: CondensedChoices, R: np.ndarray) -> np.ndarray | None:
@@ -50,7 +50,7 @@ def retained_groups(problem: CondensedChoices, R: np.ndarray) -> np.ndarray:
     return S
 
 
-def joint_point(joint: JointProblem, R: np.ndarray) -> np.ndarray | None:
+def joint_point(joint: JointColumns, R: np.ndarray) -> np.ndarray | None:
     """One value for each column, where R, with codes of the problem's ways, can be expressed in its columns; else None.
 
     What has no column is a constant, which R must agree with. Columns that follow from others are set as low, or as
@@ -63,6 +63,7 @@ def joint_point(joint: JointProblem, R: np.ndarray) -> np.ndarray | None:
     >>> from remat_explorer.instances import linear
     >>> from remat_explorer.solvers.base import Limits
     >>> from remat_explorer.solvers.milp import Milp
+    >>> from remat_explorer.solvers.monet.joint_problem import JointProblem
     >>> joint = JointProblem(CondensedChoices.of(linear(2)), 5, Milp())
     >>> joint.build(Limits()), len(joint_point(joint, np.eye(5))) == joint.milp.columns
     (True, True)

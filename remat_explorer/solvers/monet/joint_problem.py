@@ -35,6 +35,7 @@ from remat_explorer.solvers.milp import Milp, MilpOutcome
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
 from remat_explorer.solvers.monet.joint_columns import JointColumns
 from remat_explorer.solvers.monet.joint_memory import memory_at
+from remat_explorer.solvers.monet.joint_point import joint_point, unbeaten_codes
 
 TOLERANCE = 1e-6  # of the budget: below it a fractional point counts as within the budget
 POINTS = 4  # memory rows that one round adds to a stage, at most
@@ -51,7 +52,6 @@ class JointProblem(JointColumns):
 
     Attributes:
         points: the (stage, operation) whose memory row is in the problem.
-        derived: columns that follow from others, in the order in which they do: the column, `min` or `max`, and of what.
         limits_all_memory: whether what fits the rows fits the budget.
     """
 
@@ -61,7 +61,6 @@ class JointProblem(JointColumns):
         self.unit = float(max(problem.bytes.max(initial=0), 1))
         self.points: set[tuple[int, int]] = set()
         self.L: dict[tuple[int, ...], LinearExpression] = {}
-        self.derived: list[tuple[int, Callable[..., float], LinearExpression, LinearExpression]] = []
         self.limits_all_memory = True
 
     def build(self, limits: Limits) -> bool:
@@ -189,7 +188,7 @@ class JointProblem(JointColumns):
         best, bound = incumbent, self.problem.least_cost
         room = self.budget
         while not limits.over:
-            outcome = self.milp.solve(limits.left)
+            outcome = self.milp.solve(limits.left, start=self._start(incumbent))
             if room == self.budget:
                 bound = max(bound, self._bound(outcome))
             limits.tell("solving the joint problem", best, bound if own_bound else self.problem.least_cost)
@@ -210,6 +209,13 @@ class JointProblem(JointColumns):
             room = self.budget = self.budget - excess
             self.points.clear()
         return best, bound
+
+    def _start(self, incumbent: Schedule | None) -> np.ndarray | None:
+        """The known schedule as a point to begin with; None while the problem is relaxed, or where it is none."""
+        if incumbent is None or self.milp.relaxed:
+            return None
+        R = unbeaten_codes(self.problem, incumbent.R)
+        return None if R is None else joint_point(self, R)
 
     def _bound(self, outcome: MilpOutcome) -> float:
         return math.inf if outcome.status == "infeasible" else self.cost(outcome.bound)

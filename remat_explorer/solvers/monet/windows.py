@@ -34,8 +34,11 @@ from remat_explorer.solvers.monet.joint_problem import JointProblem
 class WindowSettings:
     """How large windows are, and how long each is searched."""
 
-    # Share of the forward operations in the first windows, and how much larger they become.
+    # Share of the forward operations in the first windows,
     first: float = 0.15
+    # but at least so many of them,
+    least: int = 10
+    # and how much larger they become.
     larger: float = 1.5
     # Windows overlap: each begins this share of its length after the one before.
     stride: float = 0.34
@@ -82,12 +85,16 @@ class WindowSearch:
                 self._reads[k, list(way.inputs)] = True
                 self._writes[k, list(way.outputs)] = True
         self._draw = np.random.default_rng(seed)
-        self._share, self._queue = settings.first, list[int]()
+        self._first = min(1.0, max(settings.first, settings.least / max(1, len(self._forward))))
+        self._share, self._queue = self._first, list[int]()
         self._cost_before: float | None = None
         self._all_solved = True
 
     def choose_again(self, schedule: Schedule, limits: Limits) -> Schedule:
-        """The schedule, or a cheaper one with the same runs, or fewer, in other implementations."""
+        """The schedule, or a cheaper one with the same runs, or fewer, in other implementations.
+
+        It takes a second or two on graphs of some hundred operations, and all of the limits if need be.
+        """
         return self._search(schedule, self._optional, limits)[0]
 
     def advance(self, schedule: Schedule, limits: Limits) -> Schedule:
@@ -97,7 +104,7 @@ class WindowSearch:
             if self._cost_before is not None and schedule.cost >= self._cost_before:
                 if self._share >= 1:
                     self.finished = self._all_solved
-                    self._share = self.settings.first
+                    self._share = self._first
                 else:
                     self._share = min(1.0, self._share * self.settings.larger)
             self._cost_before, self._all_solved = schedule.cost, True
@@ -106,7 +113,7 @@ class WindowSearch:
             self._draw.shuffle(self._queue)
         window, first = self._optional.copy(), self._queue.pop()
         window[self._forward[first : first + self._length]] = True
-        found, solved = self._search(schedule, window, limits)
+        found, solved = self._search(schedule, window, limits.share(self.settings.share))
         self._all_solved &= solved and found is schedule
         return found
 
@@ -136,7 +143,6 @@ class WindowSearch:
         R = unbeaten_codes(self.problem, schedule.R)
         if R is None:
             return schedule, False
-        limits = limits.share(self.settings.share)
         milp = Milp(limits.solver, limits.threads, relaxed=True)
         joint = JointProblem(self.problem, self.budget, milp, self._allowed(R, window))
         if not joint.build(limits):
