@@ -86,7 +86,7 @@ def _problem(network: str, mode: str, gib: float, runs: list[dict[str, Any]]) ->
 def graph_of(folder: Path, problem: Problem) -> rx.Graph | None:
     """The problem's graph, by the authors' rule of what runs in place; None where the folder has none."""
     path = folder / f"graph_{problem.network}_{problem.mode}.json"
-    return by_their_rule(rx.Graph.load(path)) if path.is_file() else None
+    return by_their_rule(rx.Graph.load(str(path))) if path.is_file() else None
 
 
 def by_their_rule(graph: rx.Graph) -> rx.Graph:

@@ -169,8 +169,8 @@ class Schedule:
             way = graph.operations[k].implementations[code - 1]
             if way.in_place and way.overwrites in read_later:
                 return (
-                    f"stage {t} computes {graph.operations[k].name!r} with {way.name!r}, which may run in place only, but "
-                    f"{graph.values[way.overwrites].name!r} is read again later"
+                    f"stage {t} computes {graph.operations[k].name!r} with {way.name!r}, which may run in place only, "
+                    f"but {graph.values[way.overwrites].name!r} is read again later"
                 )
             read_later.difference_update(way.outputs)
             read_later.update(way.inputs)

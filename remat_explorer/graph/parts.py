@@ -32,9 +32,10 @@ class Implementation:
 
     ``overwrites`` is the one input whose storage an output takes over wherever that input dies: where it is not read
     again before it is computed again. Where it lives on, the output has a storage of its own, unless the implementation
-    is ``in_place``: then it may run only where that input dies, and another one writes the same elsewhere. ``tolerance`` is the
-    largest error that the outputs have relative to the default implementation's: 0 where they are bit-equal. ``kinds``
-    are those that it is of, such as "masks"; it may be chosen where all of them may, and the default has none.
+    is ``in_place``: then it may run only where that input dies, and another one writes the same elsewhere.
+    ``tolerance`` is the largest error that the outputs have relative to the default implementation's: 0 where they are
+    bit-equal. ``kinds`` are those that it is of, such as "masks"; it may be chosen where all of them may, and the
+    default has none.
     """
 
     inputs: tuple[int, ...]

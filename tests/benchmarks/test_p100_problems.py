@@ -37,7 +37,7 @@ def test_a_problem_whose_graph_the_folder_lacks_has_none():
 
 
 def test_by_their_rule_what_runs_in_place_in_the_forward_pass_does_so_only_where_its_input_dies():
-    graph = rx.Graph.load(FOLDER / "graph_vgg16_icmn.json")
+    graph = rx.Graph.load(str(FOLDER / "graph_vgg16_icmn.json"))
     ruled = by_their_rule(graph)
     assert not graph.runs_in_place
     for before, after in zip(graph.operations, ruled.operations, strict=True):
@@ -52,7 +52,7 @@ def test_by_their_rule_what_runs_in_place_in_the_forward_pass_does_so_only_where
 
 
 def test_a_graph_without_such_implementations_is_left_as_it_is():
-    graph = rx.Graph.load(FOLDER / "graph_vgg16_checkmate.json")
+    graph = rx.Graph.load(str(FOLDER / "graph_vgg16_checkmate.json"))
     assert by_their_rule(graph) == graph
 
 

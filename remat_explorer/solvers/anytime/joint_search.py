@@ -26,21 +26,17 @@ from steps 2, 7 and 8: what is proven of one choice says nothing about others.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from remat_explorer.graph import Graph
-from remat_explorer.plan import Plan
-from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.anytime.joint_candidates import JointCandidates
 from remat_explorer.solvers.anytime.joint_search_settings import JOINT_SEARCH, JointSearchSettings
 from remat_explorer.solvers.anytime.plain_search import PlainSearch
 from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress
-from remat_explorer.solvers.bounds.few_moments import few_moments_bound
-from remat_explorer.solvers.bounds.guidance import guides
 from remat_explorer.solvers.incumbent import Incumbent
 from remat_explorer.solvers.milp import Milp
-from remat_explorer.solvers.monet.candidate_selection import CandidateSelection
 from remat_explorer.solvers.monet.choice_search import ChoiceSearch
 from remat_explorer.solvers.monet.codes import Codes
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
@@ -50,7 +46,6 @@ from remat_explorer.solvers.monet.switching import switch_runs
 from remat_explorer.solvers.monet.tables import Tables
 from remat_explorer.solvers.monet.uniform_choices import cheapest, default_or_leaner, lightest, smallest
 from remat_explorer.solvers.monet.windows import WindowSearch
-from remat_explorer.solvers.search.planner import guided_schedule, plan_schedule
 
 
 class JointSearch:
@@ -78,7 +73,7 @@ class JointSearch:
         self.settings = settings
         self.incumbent = Incumbent(limits, bound=self.problem.least_cost)
         self.limits, self.one_thread = limits, replace(limits, threads=1, report=self.incumbent.pass_on)
-        self.candidates: dict[tuple, CandidateSelection] = {}
+        self.candidates = JointCandidates(self.problem, budget, codes, self.incumbent, self.one_thread, settings)
         self.chosen_again: set[float] = set()  # costs of schedules whose implementations were chosen anew
         if start is not None:
             self.incumbent.keep(start.schedule)
@@ -125,7 +120,7 @@ class JointSearch:
     def _solve_plain(self) -> bool:
         """Where nothing is left to choose, solve the plain problem, which is the joint one; False if there is none."""
         choice = {k: ways[0].code for k, ways in enumerate(self.problem.ways) if ways}
-        candidate = self._candidate(choice)
+        candidate = self.candidates.of(choice)
         if candidate is None:
             return False
 
@@ -144,19 +139,19 @@ class JointSearch:
         return True
 
     def _plan_defaults(self) -> None:
-        self._plan(default_or_leaner(self.tables), "planning with the default implementations")
+        self.candidates.plan(default_or_leaner(self.tables), "planning with the default implementations")
 
     def _search_defaults(self) -> None:
-        candidate = self._candidate(default_or_leaner(self.tables))
+        candidate = self.candidates.of(default_or_leaner(self.tables))
         if candidate is not None:
-            self._search(self.candidates[candidate.key], self.settings.defaults * self.limits.left)
+            self.candidates.search(candidate, self.settings.defaults * self.limits.left)
 
     def _plan_by_rules(self) -> None:
         if self.incumbent.schedule is not None:
-            self._plan(first_choice(self.incumbent.schedule), "planning with the implementations of the known schedule")
+            self.candidates.plan_known()
         for rule in (default_or_leaner, cheapest, lightest, smallest):
             if not self.limits.over and not self.settled:
-                self._plan(rule(self.tables), f"planning with the {rule.__name__} implementations")
+                self.candidates.plan(rule(self.tables), f"planning with the {rule.__name__} implementations")
 
     def _plan_near_budgets(self) -> None:
         """Plan with what the relaxation would choose at smaller and larger budgets: other choices, mostly good ones."""
@@ -168,25 +163,23 @@ class JointSearch:
             relaxation = RelaxationWithChoices(self.tables, budget, self.settings.relaxation)
             limits = self.one_thread.share(self.settings.near_budget)
             relaxation.improve(replace(limits, report=lambda progress: None), integral=False)
-            self._plan(relaxation.best.choice(), "planning with the implementations for other budgets")
+            self.candidates.plan(relaxation.best.choice(), "planning with the implementations for other budgets")
 
     def _relax(self) -> None:
         self.incumbent.tell("bounding from a few moments, with choices")
         self._bound(self.limits.left * self.settings.bounding, integral=False)
-        self._plan(self.relaxation.best.choice(), "planning with the relaxation's implementations")
+        self.candidates.plan(self.relaxation.best.choice(), "planning with the relaxation's implementations")
 
     def _change_choices(self) -> None:
         """Changes of the best choice after which walks cost less."""
-        if not self.candidates:
-            return
         self.incumbent.tell("changing implementations")
         limits = self.one_thread.share(self.settings.changing)
-        for candidate in self._promising():
+        for candidate in self.candidates.promising():
             chosen = dict(zip(candidate.selection.operations, candidate.selection.codes, strict=True))
             search = ChoiceSearch(self.tables, chosen, codes=self.codes)
             search.lower(self.budget)
             search.improve(self.settings.changes, self.incumbent.bound, lambda: limits.over)
-            self._plan(search.choice, "planning with changed implementations")
+            self.candidates.plan(search.choice, "planning with changed implementations")
 
     def _bound(self, seconds: float, integral: bool) -> None:
         limits = replace(self.one_thread, time_limit=self.limits.elapsed + seconds)
@@ -207,27 +200,13 @@ class JointSearch:
         """The implementations of the best schedules of all choices anew; and a plan with the best of them."""
         self.incumbent.tell("choosing implementations for the best schedules")
         limits = self.one_thread.share(self.settings.choosing)
-        best = [candidate.best for candidate in sorted(self.candidates.values(), key=_cost)]
-        known = [schedule for schedule in (self.incumbent.schedule, *best) if schedule is not None]
-        for schedule in known[: self.settings.schedules]:
+        for schedule in self.candidates.best_schedules()[: self.settings.schedules]:
             if limits.over or self.settled:
                 return
             if schedule.cost not in self.chosen_again:
                 self.chosen_again.add(schedule.cost)
                 self.incumbent.keep(self.windows.choose_again(schedule, limits.share(self.settings.schedule)))
-        self._plan_known()
-
-    def _plan_known(self) -> None:
-        """Make a candidate of the implementations of the incumbent's first runs, with the incumbent if it has no others."""
-        if self.incumbent.schedule is None or self.settled:
-            return
-        self._plan(first_choice(self.incumbent.schedule), "planning with the implementations of the known schedule")
-        candidate = self._candidate(first_choice(self.incumbent.schedule))
-        if candidate is not None and candidate.key in self.candidates:
-            candidate = self.candidates[candidate.key]
-            lowered = candidate.selection.lower(self.incumbent.schedule)
-            if lowered.violation() is None and Plan.of(lowered).peak <= self.budget:
-                candidate.take(lowered)
+        self.candidates.plan_known()
 
     def _alternate(self) -> None:
         """The integral relaxation beside windows and searches of the best choices; then these beside each other."""
@@ -235,7 +214,7 @@ class JointSearch:
             seconds = self.settings.integral * self.limits.left
             self._beside(second, lambda: self._bound(seconds, integral=True), lambda: self._improve(seconds))
             if not self.settled and not self.limits.over:
-                self._plan(self.relaxation.best.choice(), "planning with the relaxation's implementations")
+                self.candidates.plan(self.relaxation.best.choice(), "planning with the relaxation's implementations")
             graph = self.problem.graph
             if graph.stages * graph.n <= self.settings.exact_beside and not self.settled:
                 if self.limits.threads == 1:
@@ -243,27 +222,24 @@ class JointSearch:
                 self._beside(second, self._solve_exactly, lambda: self._improve(self.limits.left))
             while not self.limits.over and not self.settled and not self._nothing_left():
                 self._choose_again()
-                seconds = self.settings.turn * self.limits.left
-                self._beside(second, lambda: self._search_best(seconds), lambda: self._search_windows(seconds))
+                self._take_turns(second, self.settings.turn * self.limits.left)
+
+    def _take_turns(self, second: ThreadPoolExecutor, seconds: float) -> None:
+        """Searches of the best choices beside windows."""
+        self._beside(second, lambda: self.candidates.search_best(seconds), lambda: self._search_windows(seconds))
 
     def _nothing_left(self) -> bool:
         """Whether windows and searches of the best choices have come to their end."""
-        candidates = self._promising() if self.candidates else []
-        return self.windows.finished and all(self._is_finished(candidate) for candidate in candidates)
+        return self.windows.nothing_left(self.incumbent.cost) and self.candidates.nothing_left
 
     def _improve(self, seconds: float) -> None:
         """Windows and searches of the best choices, in turn, until the time is up."""
         end = self.limits.elapsed + seconds
         while self.limits.elapsed < end and not self.limits.over and not self.settled and not self._nothing_left():
             self._search_windows((end - self.limits.elapsed) * self.settings.turn)
-            self._plan(self.relaxation.best.choice(), "planning with the relaxation's implementations")
+            self.candidates.plan(self.relaxation.best.choice(), "planning with the relaxation's implementations")
             self._choose_again()
-            self._search_best((end - self.limits.elapsed) * self.settings.turn)
-
-    def _search_best(self, seconds: float) -> None:
-        promising = self._promising() if self.candidates else []
-        for candidate in promising:
-            self._search(candidate, seconds / len(promising))
+            self.candidates.search_best((end - self.limits.elapsed) * self.settings.turn)
 
     def _beside(self, second: ThreadPoolExecutor, work: Callable[[], None], more: Callable[[], None]) -> None:
         """Do both, at once if there is a second thread."""
@@ -281,65 +257,7 @@ class JointSearch:
         """Windows of the incumbent until the time is up, or there is none left."""
         limits = replace(self.one_thread, time_limit=self.limits.elapsed + seconds)
         while self.incumbent.schedule is not None and not limits.over and not self.settled:
+            if self.windows.nothing_left(self.incumbent.cost):
+                break
             self.incumbent.keep(self.windows.advance(self.incumbent.schedule, limits))
             self._switch_runs()
-            if self.windows.finished:
-                break
-
-    def _promising(self) -> list[CandidateSelection]:
-        """The candidates whose schedules are close to the cheapest, the cheapest first."""
-        candidates = sorted(self.candidates.values(), key=_cost)
-        most = (1 + self.settings.close) * _cost(candidates[0])
-        return [one for one in candidates if not self._is_finished(one) and _cost(one) <= most][:2] or candidates[:1]
-
-    def _is_finished(self, candidate: CandidateSelection) -> bool:
-        """Whether a search of a choice has come to its end, or is proven to find nothing cheaper."""
-        return candidate.finished or candidate.bound >= self.incumbent.cost * (1 - PROVEN / 10)
-
-    def _candidate(self, choice: Mapping[int, int]) -> CandidateSelection | None:
-        """The candidate of a choice; None if it needs an implementation that may not be chosen, or cannot fit."""
-        candidate = CandidateSelection.of(self.problem.graph, choice, self.budget, self.codes) if choice else None
-        return candidate if candidate is not None and candidate.keeps_to(self.codes) else None
-
-    def _plan(self, choice: Mapping[int, int], doing: str) -> None:
-        """Plan for a moment with these implementations, unless that was done before."""
-        candidate = self._candidate(choice)
-        if candidate is None or candidate.key in self.candidates:
-            return
-        self.incumbent.tell(doing)
-        self.candidates[candidate.key] = candidate
-        limits, plain = self.one_thread.share(self.settings.planning), self.settings.plain
-        condensed, budget = candidate.condensed, self.budget
-        planned = plan_schedule(condensed, budget, limits.left, limits.cancelled, plain.planner)
-        self.incumbent.keep(candidate.take(planned))
-        quiet = replace(limits, report=lambda progress: None)
-        moments = few_moments_bound(condensed, budget, quiet, settings=plain.moments)
-        candidate.bound = moments.bound
-        walks = guides(condensed, moments)
-        if walks and not limits.over:
-            guided = guided_schedule(condensed, budget, walks, lambda: limits.over, plain.planner.local)
-            self.incumbent.keep(candidate.take(guided))
-
-    def _search(self, candidate: CandidateSelection, seconds: float) -> None:
-        """Search on with one choice that may cost less; its schedules are taken in as they come."""
-        if self._is_finished(candidate):
-            return
-
-        def hear(progress: Progress) -> None:
-            if progress.schedule is not None:
-                self.incumbent.keep(candidate.take(progress.schedule))
-
-        limits = replace(self.one_thread, time_limit=self.limits.elapsed + seconds, report=hear)
-        plain, bound = candidate.plain, candidate.bound
-        search = PlainSearch(candidate.condensed, self.budget, limits, plain, bound, self.settings.plain)
-        self.incumbent.keep(candidate.take(search.run().schedule))
-        candidate.finished, candidate.bound = search.settled, search.incumbent.bound
-
-
-def first_choice(schedule: Schedule) -> dict[int, int]:
-    """The implementation of each mandatory operation's first run, by operation."""
-    return {k: int(schedule.R[t, k]) for t, k in enumerate(schedule.graph.mandatory.tolist())}
-
-
-def _cost(candidate: CandidateSelection) -> float:
-    return math.inf if candidate.best is None else candidate.best.cost

@@ -20,7 +20,7 @@ class JointSearchSettings:
     # Stages times operations up to which the joint integer program is solved, without the steps for large problems.
     # Not measured: the benchmark leaves that program out.
     exact_up_to: int = 2500
-    # Stages times operations up to which it is solved beside the search, once the integral relaxation has had its share.
+    # The same up to which it is solved beside the search, once the integral relaxation has had its share.
     exact_beside: int = 12_000
     # Share for the search with default implementations.
     # No difference measured with 0.15 or 0.6.

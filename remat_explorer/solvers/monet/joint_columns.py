@@ -46,7 +46,7 @@ class JointColumns:
         S: by (t, v), where the group can be retained into the stage.
         cost_scale: the objective counts costs times this, so that the mean cost is 1.
         objective_constant: what columns that stand for 1 - S add to the objective.
-        derived: columns that follow from others, in the order in which they do: the column, `min` or `max`, and of what.
+        derived: columns that follow from others, in that order: the column, `min` or `max`, and of what.
         either: whether nothing is gained by recomputing what is retained, or by retaining what is not read later.
     """
 

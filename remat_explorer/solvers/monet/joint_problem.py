@@ -15,9 +15,8 @@ k: an output takes over the storage only where a dies (f). Rows (e) are added wh
 
 MONeT (Shah et al., ICLR 2021) has in place of L the local memory of (3), which appendix A bounds, and the unions of (5)
 and (6), in full (10) and (11). (e) is its (4) for forward pass (1), backward pass (2) and recomputation (3). What a run
-adds is times delta, so one row is both (12) and (13), and all rows are (14). What may run in place only has delta[t,k,l]
-<= 1 - L after k. (f) stands for (15) and (16); its product
-takes two of the three rows of appendix F.
+adds is times delta, so one row is both (12) and (13), and all rows are (14). (f) stands for (15) and (16); its product
+takes two of the three rows of appendix F. What may run in place only has delta[t,k,l] <= 1 - L after k, too.
 """
 
 from __future__ import annotations
@@ -107,9 +106,7 @@ class JointProblem(JointColumns):
         require_at_most(self.milp, taken, ONE - after)
         return taken * size
 
-    def _derived(
-        self, of: Callable[..., float], one: LinearExpression, other: LinearExpression
-    ) -> LinearExpression:
+    def _derived(self, of: Callable[..., float], one: LinearExpression, other: LinearExpression) -> LinearExpression:
         column = self.milp.column()
         self.derived.append((column, of, one, other))
         return LinearExpression.of(column)

@@ -17,6 +17,7 @@ one of them needed are in all later ones from the beginning. Work is counted in 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,7 +67,6 @@ class WindowSearch:
 
     Attributes:
         points: the (stage, operation) whose memory rows windows needed so far.
-        finished: whether the window of all forward operations was solved to its end, and found nothing.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class WindowSearch:
     ) -> None:
         self.problem, self.budget, self.settings = problem, budget, settings
         self.points: set[tuple[int, int]] = set()
-        self.finished = False
+        self._exhausted = math.inf  # the cost that the window of all forward operations does not improve on
         graph = problem.graph
         self._forward = np.flatnonzero(~graph.is_backward)
         self._backward_stages = np.flatnonzero(graph.is_backward[graph.mandatory])
@@ -90,6 +90,10 @@ class WindowSearch:
         self._cost_before: float | None = None
         self._all_solved = True
 
+    def nothing_left(self, cost: float) -> bool:
+        """Whether the window of all forward operations was solved to its end from a schedule that cost no more."""
+        return cost >= self._exhausted
+
     def choose_again(self, schedule: Schedule, limits: Limits) -> Schedule:
         """The schedule, or a cheaper one with the same runs, or fewer, in other implementations.
 
@@ -103,8 +107,10 @@ class WindowSearch:
         if not self._queue:
             if self._cost_before is not None and schedule.cost >= self._cost_before:
                 if self._share >= 1:
-                    self.finished = self._all_solved
                     self._share = self._first
+                    if self._all_solved:
+                        self._exhausted = schedule.cost
+                        return schedule
                 else:
                     self._share = min(1.0, self._share * self.settings.larger)
             self._cost_before, self._all_solved = schedule.cost, True
@@ -153,9 +159,7 @@ class WindowSearch:
         self.points |= joint.points
         return found
 
-    def _solve(
-        self, joint: JointProblem, R: np.ndarray, schedule: Schedule, limits: Limits
-    ) -> tuple[Schedule, bool]:
+    def _solve(self, joint: JointProblem, R: np.ndarray, schedule: Schedule, limits: Limits) -> tuple[Schedule, bool]:
         """Linear programs until no memory row is missing, then integer programs until one's point fits the budget."""
         settings, wanted = self.settings, schedule.cost * (1 - self.settings.gap)
         while True:

@@ -55,7 +55,7 @@ def normalized_chain(layers: int) -> Graph:
 
 
 def overwriting(graph: Graph) -> Graph:
-    """The graph, where each implementation overwrites an input that is as large as one of its outputs, if it has one."""
+    """The graph, where each implementation overwrites an input as large as one of its outputs, if it has one."""
 
     def taken(way: Implementation) -> int | None:
         sizes = {graph.values[v].bytes for v in way.outputs if not graph.values[v].persistent}

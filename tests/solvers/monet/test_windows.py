@@ -125,7 +125,7 @@ def test_windows_end_at_the_optimum_of_small_graphs(seed):
     schedule, budget = next((found, budget) for budget in budgets if (found := planned(graph, budget)) is not None)
     windows, limits = WindowSearch(CondensedChoices.of(graph), budget), Limits(300)
     costs = [schedule.cost]
-    while not windows.finished:
+    while not windows.nothing_left(schedule.cost):
         schedule = windows.advance(schedule, limits)
         costs.append(schedule.cost)
         assert schedule.violation() is None
