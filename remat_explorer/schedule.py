@@ -126,8 +126,8 @@ class Schedule:
         """The first broken rule among (1b) to (1e), in words, or None.
 
         (1b) an operation's inputs are computed in its stage or retained into it; (1c) what is retained was there in
-        the stage before; (1d) nothing is retained into the first stage; (1e) everything that must be computed is. Last, what
-        may run in place only overwrites nothing that is read again.
+        the stage before; (1d) nothing is retained into the first stage; (1e) everything that must be computed is. Last,
+        what may run in place only overwrites nothing that is read again.
         """
         graph, S, computed = self.graph, self.S, self.computed
         violations: list[tuple[int, int, str]] = []  # stage, rule, message: the earliest is reported

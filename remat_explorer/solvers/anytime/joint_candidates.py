@@ -1,4 +1,4 @@
-"""The choices that the search of `monet` has planned with so far, and what is planned and searched with each of them."""
+"""The choices that the search of `monet` has planned with, and what is planned and searched with each of them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,10 @@ class JointCandidates:
         return candidate.finished or candidate.bound >= self.incumbent.cost * (1 - PROVEN / 10)
 
     def of(self, choice: Mapping[int, int]) -> CandidateSelection | None:
-        """The candidate of a choice, the known one if it is known; None if it needs an implementation that may not be chosen, or cannot fit."""
+        """The candidate of a choice, the same each time.
+
+        None if it needs an implementation that may not be chosen, or cannot fit.
+        """
         candidate = CandidateSelection.of(self.graph, choice, self.budget, self.codes) if choice else None
         if candidate is None or not candidate.keeps_to(self.codes):
             return None

@@ -13,9 +13,9 @@ local search, and walks guided by the few-moments relaxation of its plain graph.
    are or out (the empty window of `monet.windows`): mostly a choice that no step before has seen.
 5. Search on with the choice of step 1, as Checkmate would, unless its own bound shows that nothing cheaper is left.
 6. Change the best choices where walks cost less after the change, and plan with the result. Step 4 again.
-7. Solve the relaxation with binaries for a share of the time, and beside it, with a second thread, improve the incumbent
-   in windows and search on with the best choices, in turn. Plan with what the relaxation would choose. Then go on with
-   searches and windows beside each other; beside step 8 on networks of about a hundred operations.
+7. Solve the relaxation with binaries for a share of the time, and beside it, with a second thread, improve the
+   incumbent in windows and search on with the best choices, in turn. Plan with what the relaxation would choose. Then
+   go on with searches and windows beside each other; beside step 8 on networks of about a hundred operations.
 8. Solve the joint integer program, which is exact, from the incumbent, with memory rows added as they are violated.
 
 Small problems take steps 2, 3, 4 and 8 only; a graph with nothing left to choose goes to the search of `optimal`. After

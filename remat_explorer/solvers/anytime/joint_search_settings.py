@@ -43,9 +43,10 @@ class JointSearchSettings:
     # Relative distance from the cheapest schedule up to which another choice is searched on.
     # No difference measured with 0.01 or 0.04.
     close: float = 0.02
-    # Budgets, in shares of the budget, for which the relaxation chooses as well,
+    # Budgets, in shares of the budget, for which the relaxation chooses as well. Neither these nor the settings of
+    # choosing anew and of windows were measured yet.
     near_budgets: tuple[float, ...] = (0.85, 0.93, 1.07, 1.15)
-    # and the share for each of them.
+    # Share for each of them.
     near_budget: float = 0.05
     # Share for choosing the implementations of the best schedules anew.
     choosing: float = 0.3
