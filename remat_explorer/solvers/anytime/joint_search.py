@@ -41,6 +41,7 @@ from remat_explorer.solvers.monet.choice_search import ChoiceSearch
 from remat_explorer.solvers.monet.codes import Codes
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
 from remat_explorer.solvers.monet.joint_problem import JointProblem
+from remat_explorer.solvers.monet.near_budgets import choices_near
 from remat_explorer.solvers.monet.relaxation_with_choices import RelaxationWithChoices
 from remat_explorer.solvers.monet.switching import switch_runs
 from remat_explorer.solvers.monet.tables import Tables
@@ -97,15 +98,8 @@ class JointSearch:
         before = () if small else (self._plan_defaults,)
         near = () if small else (self._plan_near_budgets,)
         large = () if small else (self._search_defaults, self._change_choices, self._choose_again, self._alternate)
-        for step in (
-            *before,
-            self._relax,
-            self._plan_by_rules,
-            *near,
-            self._choose_again,
-            *large,  # which may end with nothing left to search
-            self._solve_exactly,
-        ):
+        steps = (*before, self._relax, self._plan_by_rules, *near, self._choose_again, *large)
+        for step in (*steps, self._solve_exactly):  # the steps before may end with nothing left to search
             if self.limits.over or self.settled:
                 break
             step()
@@ -130,10 +124,8 @@ class JointSearch:
             self.incumbent.raise_bound(progress.lower_bound or 0.0)
             self.incumbent.tell(progress.doing)
 
-        limits = replace(self.limits, report=hear)
-        answer = PlainSearch(
-            candidate.condensed, self.budget, limits, None, self.incumbent.bound, self.settings.plain
-        ).run()
+        limits, bound = replace(self.limits, report=hear), self.incumbent.bound
+        answer = PlainSearch(candidate.condensed, self.budget, limits, None, bound, self.settings.plain).run()
         self.incumbent.keep(candidate.take(answer.schedule))
         self.incumbent.raise_bound(math.inf if answer.infeasible else answer.lower_bound or 0.0)
         return True
@@ -154,16 +146,12 @@ class JointSearch:
                 self.candidates.plan(rule(self.tables), f"planning with the {rule.__name__} implementations")
 
     def _plan_near_budgets(self) -> None:
-        """Plan with what the relaxation would choose at smaller and larger budgets: other choices, mostly good ones."""
-        least = int(self.problem.least_memory.max())
-        for share in self.settings.near_budgets:
-            if self.limits.over or self.settled:
+        settings = self.settings
+        shares, share = settings.near_budgets, settings.near_budget
+        for choice in choices_near(self.tables, self.budget, shares, self.one_thread, share, settings.relaxation):
+            self.candidates.plan(choice, "planning with the implementations for other budgets")
+            if self.settled:
                 return
-            budget = max(least, int(share * self.budget))
-            relaxation = RelaxationWithChoices(self.tables, budget, self.settings.relaxation)
-            limits = self.one_thread.share(self.settings.near_budget)
-            relaxation.improve(replace(limits, report=lambda progress: None), integral=False)
-            self.candidates.plan(relaxation.best.choice(), "planning with the implementations for other budgets")
 
     def _relax(self) -> None:
         self.incumbent.tell("bounding from a few moments, with choices")

@@ -17,6 +17,7 @@ from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
 from remat_explorer.solvers.monet.joint_point import joint_point, retained_groups, unbeaten_codes
 from remat_explorer.solvers.monet.joint_problem import JointProblem
+from remat_explorer.solvers.monet.near_budgets import choices_near
 from remat_explorer.solvers.monet.selections import consistent, default_selection, restricted_to
 from remat_explorer.solvers.monet.tables import Tables
 from remat_explorer.solvers.monet.uniform_choices import smallest
@@ -169,3 +170,11 @@ def test_windows_find_what_gurobi_found_on_vgg16(vgg16):
     assert schedule.cost <= 1.49129 * 1.002
     assert not math.isinf(schedule.cost)
     assert Plan.of(schedule).peak <= budget
+
+
+def test_other_budgets_choose_otherwise(vgg16):
+    tables = Tables(CondensedChoices.of(vgg16))
+    choices = list(choices_near(tables, 6 * GIB, (0.85, 1.0, 1.3), Limits(600), 0.5))
+    assert len(choices) == 3
+    assert len({tuple(sorted(choice.items())) for choice in choices}) == 3
+    assert list(choices_near(tables, 6 * GIB, (0.85, 1.0), Limits(0.0), 0.5)) == []
