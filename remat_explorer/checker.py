@@ -89,6 +89,10 @@ def replay(plan: Plan) -> tuple[float, int]:
         new = {v: graph.values[v].bytes for v in way.outputs}
         if statement.overwrites is not None:
             total -= _taken_over(graph, statement, i, held)
+        elif way.in_place:
+            raise ScheduleError(
+                f"statement {i} computes {node.name!r} with {way.name!r}, which may run in place only, but not in place"
+            )
         peak = max(peak, total + sum(new.values()) + way.workspace)
         for v in new.keys() & held.keys():
             if not graph.persistent[v]:

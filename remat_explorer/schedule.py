@@ -128,7 +128,8 @@ class Schedule:
         """The first broken rule among (1b) to (1e), in words, or None.
 
         (1b) an operation's inputs are computed in its stage or retained into it; (1c) what is retained was there in
-        the stage before; (1d) nothing is retained into the first stage; (1e) everything that must be computed is.
+        the stage before; (1d) nothing is retained into the first stage; (1e) everything that must be computed is. Last,
+        what may run in place only overwrites nothing that is read again.
         """
         graph, S, computed = self.graph, self.S, self.computed
         violations: list[tuple[int, int, str]] = []  # stage, rule, message: the earliest is reported
@@ -151,7 +152,7 @@ class Schedule:
                 )
                 violations.append((t, 3, message))
                 break
-        return min(violations)[2] if violations else self._missing()
+        return min(violations)[2] if violations else self._missing() or self._out_of_place()
 
     def _missing(self) -> str | None:
         """(1e): persistent values, and every mandatory operation that no operation follows, must have run."""
@@ -161,6 +162,20 @@ class Schedule:
         for k in np.flatnonzero(~self.R.any(axis=0)):
             if not graph.operations[k].optional and not any(graph.readers[v] for v in graph.outputs(int(k))):
                 return f"{graph.operations[k].name!r} is never computed"
+        return None
+
+    def _out_of_place(self) -> str | None:
+        """Where an implementation that may run in place only overwrites what is read again, in words, or None."""
+        graph, read_later = self.graph, set[int]()
+        for t, k, code in reversed(self.sequence if graph.runs_in_place else ()):
+            way = graph.operations[k].implementations[code - 1]
+            if way.in_place and way.overwrites in read_later:
+                return (
+                    f"stage {t} computes {graph.operations[k].name!r} with {way.name!r}, which may run in place only, "
+                    f"but {graph.values[way.overwrites].name!r} is read again later"
+                )
+            read_later.difference_update(way.outputs)
+            read_later.update(way.inputs)
         return None
 
     @property

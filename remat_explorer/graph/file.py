@@ -1,10 +1,11 @@
-"""Graph file, version 1: JSON, unknown keys refused by name, every key required but five.
+"""Graph file, version 1: JSON, unknown keys refused by name, every key required but seven.
 
 The key "capture" tells how a graph was captured; graphs that were not captured lack it. The key "captured_structure"
-is there only where a profile found other storages than were captured. The key "overwrites" of an implementation is
-there only where its output may take over an input's storage, its key "tolerance" only where its outputs are not
-bit-equal, its key "kinds" only where it is of any, and "optional" only in operations that are, where it is true; so
-graphs without them keep their fingerprint. The key "details" of an operation says where it comes from in the person's
+is there only where a profile found other storages than were captured. Of an implementation, the key "overwrites" is
+there only where its output may take over an input's storage, "in_place" only where it may run only where that input
+dies, and then true, "tolerance" only where its outputs are not bit-equal, and "kinds" only where it is of any; and
+"optional" is there only in operations that are, where it is true. So graphs without them keep their fingerprint.
+The key "details" of an operation says where it comes from in the person's
 code; it is no part of the fingerprint, so that solutions belong to graphs with and without it:
 
     {"module": "features.3", "operator": "conv2d", "shapes": ["8x64x32x32"], "line": "net.py:42"}
@@ -55,6 +56,7 @@ def dump_graph(graph: Contents, details: bool = False) -> str:
                         "cost": float(way.cost),
                         "workspace": way.workspace,
                         **({} if way.overwrites is None else {"overwrites": way.overwrites}),
+                        **({"in_place": True} if way.in_place else {}),
                         **({"tolerance": float(way.tolerance)} if way.tolerance else {}),
                         **({"kinds": list(way.kinds)} if way.kinds else {}),
                     }
@@ -151,7 +153,9 @@ def _operation(entry: Any, where: str, value_count: int) -> Operation:
         raise GraphError(f"{where} ({name!r}) has an optional flag that is not true: {quote(entry)}")
     ways = []
     for item in require_list(entry["implementations"], f"implementations of {where}", GraphError):
-        extra = [key for key in ("overwrites", "tolerance", "kinds") if isinstance(item, dict) and key in item]
+        extra = [
+            key for key in ("overwrites", "in_place", "tolerance", "kinds") if isinstance(item, dict) and key in item
+        ]
         overwriting = "overwrites" in extra
         require_keys(item, (*_IMPLEMENTATION, *extra), f"an implementation of {where} ({name!r})", GraphError)
         _numbers(item, f"{where} ({name!r})")
@@ -161,6 +165,8 @@ def _operation(entry: Any, where: str, value_count: int) -> Operation:
                     raise GraphError(f"{where} ({name!r}) names value {quote(v)} of {value_count}: {quote(item)}")
         if overwriting and (isinstance(item["overwrites"], bool) or item["overwrites"] not in item["inputs"]):
             raise GraphError(f"{where} ({name!r}) overwrites a value that is none of its inputs: {quote(item)}")
+        if "in_place" in extra and item["in_place"] is not True:
+            raise GraphError(f"{where} ({name!r}) has an in_place flag that is not true: {quote(item)}")
         kinds = require_list(item.get("kinds", []), f"the kinds of an implementation of {where}", GraphError)
         if "kinds" in extra and not kinds:
             raise GraphError(f"{where} ({name!r}) has an empty list of kinds: {quote(item)}")
@@ -174,6 +180,7 @@ def _operation(entry: Any, where: str, value_count: int) -> Operation:
                 item.get("overwrites"),
                 item.get("tolerance", 0.0),
                 tuple(require_text(kind, f"a kind of an implementation of {where}", GraphError) for kind in kinds),
+                "in_place" in extra,
             )
         )
     details = _details(entry["details"], where) if detailed else None

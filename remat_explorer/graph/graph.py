@@ -105,6 +105,11 @@ class Graph:
         return min(fitting, key=lambda v: self.values[v].persistent, default=None)
 
     @cached_property
+    def runs_in_place(self) -> bool:
+        """Whether some implementation may run in place only."""
+        return any(way.in_place for node in self.operations for way in node.implementations)
+
+    @cached_property
     def value_bytes(self) -> np.ndarray:
         """M: bytes of each value, int64 of shape (values,)."""
         return np.array([value.bytes for value in self.values], dtype=np.int64)

@@ -31,9 +31,11 @@ class Implementation:
     """One way to run an operation: value ids read and written, cost (seconds or FLOPs), workspace bytes.
 
     ``overwrites`` is the one input whose storage an output takes over wherever that input dies: where it is not read
-    again before it is computed again. Where it lives on, the output has a storage of its own. ``tolerance`` is the
-    largest error that the outputs have relative to the default implementation's: 0 where they are bit-equal. ``kinds``
-    are those that it is of, such as "masks"; it may be chosen where all of them may, and the default has none.
+    again before it is computed again. Where it lives on, the output has a storage of its own, unless the implementation
+    is ``in_place``: then it may run only where that input dies, and another one writes the same elsewhere.
+    ``tolerance`` is the largest error that the outputs have relative to the default implementation's: 0 where they are
+    bit-equal. ``kinds`` are those that it is of, such as "masks"; it may be chosen where all of them may, and the
+    default has none.
     """
 
     inputs: tuple[int, ...]
@@ -44,6 +46,7 @@ class Implementation:
     overwrites: int | None = None
     tolerance: float = 0.0
     kinds: tuple[str, ...] = ()
+    in_place: bool = False
 
     @property
     def kind(self) -> str:

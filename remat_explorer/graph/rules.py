@@ -57,6 +57,8 @@ def _check_operation(graph: Contents, node: Operation) -> None:
             raise GraphError(f"operation {node.name!r} lists a value twice: {way.inputs} -> {way.outputs}")
         if way.overwrites is not None:
             _check_overwriting(graph, node.name, way)
+        if way.in_place is not False:
+            _check_in_place(graph, node, way)
 
 
 def _check_overwriting(graph: Contents, name: str, way: Implementation) -> None:
@@ -73,6 +75,31 @@ def _check_overwriting(graph: Contents, name: str, way: Implementation) -> None:
             f"operation {name!r} overwrites {value.name!r} of {value.bytes} bytes, but its outputs have {sizes} bytes; "
             "one must have as many, to take over its storage"
         )
+
+
+def _check_in_place(graph: Contents, node: Operation, way: Implementation) -> None:
+    """What may run in place only needs something that runs elsewhere, for less to read and more to write."""
+    name = f"implementation {way.name!r} of operation {node.name!r}"
+    if way.in_place is not True:
+        raise GraphError(f"{name} has in_place {shown(way.in_place)}; expected True or False")
+    if way.overwrites is None:
+        raise GraphError(f"{name} may run in place only, but overwrites nothing")
+    if way is node.default:
+        raise GraphError(f"{name} may run in place only; the default implementation must be able to run wherever it is")
+    sizes = [(graph.values[v].bytes, graph.values[v].persistent) for v in way.outputs]
+    if (graph.values[way.overwrites].bytes, False) not in sizes:
+        raise GraphError(f"{name} may run in place only, but only a persistent output could take over the storage")
+    if not any(stands_in(other, way) for other in node.implementations):
+        raise GraphError(
+            f"{name} may run in place only, and no other implementation, of the same kinds or fewer, reads no more and "
+            "writes no less; there must be one for where the input lives on"
+        )
+
+
+def stands_in(other: Implementation, way: Implementation) -> bool:
+    """Whether an implementation can run instead of one that may run in place only, and is allowed where that is."""
+    able = not other.in_place and set(other.inputs) <= set(way.inputs) and set(other.outputs) >= set(way.outputs)
+    return able and set(other.kinds) <= set(way.kinds) and other.tolerance <= way.tolerance
 
 
 def _check_values(graph: Contents) -> None:

@@ -65,10 +65,8 @@ def test_the_pointer_hears_what_is_there_and_a_click_selects_it_everywhere(page:
     page.wait_for_selector(f"{MAP} .remat-tip:has-text('at offset')")
     name = page.locator(f"{MAP} .remat-tip b").inner_text()
     page.mouse.click(x, y)
-    page.wait_for_function(
-        f"(name) => (({{stage, value}}) => stage > 0 && `v${{value}}` === name)(document.querySelector('{MAP}').dataset)",
-        arg=name,
-    )
+    reached = "({stage, value}) => stage > 0 && 'v' + value === name"
+    page.wait_for_function(f"(name) => ({reached})(document.querySelector('{MAP}').dataset)", arg=name)
     now, value = selected(page)
     page.wait_for_selector(f'.remat-matrices[data-stage="{now}"][data-value="{value}"]', state="attached")
     page.wait_for_selector(f'.remat-panel.explain .head b:text-is("v{value}")')

@@ -167,3 +167,80 @@ def test_the_checker_finds_what_reads_an_overwritten_value(graph, plan):
     statements = (*plan.statements[:3], Free(2, 2), again, *plan.statements[3:])
     with pytest.raises(ScheduleError, match="statement 4 computes 'add' without 'y' in memory"):
         replay(Plan(graph, statements))
+
+
+def in_place(way: Implementation | None = None, **changes: object) -> Graph:
+    """The graph of `residual`, whose addition has a second implementation that may run in place only."""
+    graph = residual()
+    add = graph.operations[2]
+    only = dataclasses.replace(way or add.default, name="only", in_place=True, cost=0.5, **changes)  # type: ignore[arg-type]
+    elsewhere = dataclasses.replace(add.default, overwrites=None)
+    changed = dataclasses.replace(add, implementations=(elsewhere, only))
+    again = operation("again", "backward", [2], [], 1.0)
+    return dataclasses.replace(graph, operations=(*graph.operations[:2], changed, graph.operations[3], again))
+
+
+def runs(graph: Graph, code: int, y_again: bool) -> tuple[np.ndarray, np.ndarray]:
+    """R and S of each operation once, where a last stage reads y too, if asked."""
+    R = np.eye(graph.n, dtype=int)
+    R[2, 2] = code
+    return R, Schedule(graph, R, np.zeros((graph.n, len(graph.values)))).compact().S
+
+
+def test_a_round_trip_keeps_what_may_run_in_place_only(tmp_path):
+    graph = in_place()
+    graph.save(tmp_path / "graph.json")
+    assert Graph.load(tmp_path / "graph.json") == graph
+    entries = [way for node in json.loads(dump_graph(graph))["operations"] for way in node["implementations"]]
+    assert [entry.get("in_place") for entry in entries] == [None, None, None, True, None, None]
+
+
+@pytest.mark.parametrize("entry", [None, False, 1, "true", [True], {}])
+def test_a_file_whose_in_place_is_not_true_is_refused(entry):
+    document = json.loads(dump_graph(in_place()))
+    document["operations"][2]["implementations"][1]["in_place"] = entry
+    with pytest.raises(GraphError, match=r"operation 2 \('add'\) has an in_place flag that is not true"):
+        Graph.from_document(document)
+
+
+def test_what_overwrites_nothing_cannot_run_in_place_only():
+    with pytest.raises(GraphError, match="'only' of operation 'add' may run in place only, but overwrites nothing"):
+        in_place(overwrites=None)
+
+
+def test_a_default_that_may_run_in_place_only_is_refused(graph):
+    way = dataclasses.replace(graph.operations[2].default, in_place=True)
+    broken = (*graph.operations[:2], Operation("add", "forward", (way,)), graph.operations[3])
+    with pytest.raises(GraphError, match="the default implementation must be able to run wherever it is"):
+        dataclasses.replace(graph, operations=broken)
+
+
+@pytest.mark.parametrize("changes", [{"inputs": (1,)}, {"tolerance": -1.0}])
+def test_what_may_run_in_place_only_needs_another_for_elsewhere(changes):
+    with pytest.raises(GraphError, match=r"no other implementation|tolerance"):
+        in_place(**changes)
+
+
+def test_in_place_only_is_executed_where_its_input_dies():
+    graph = in_place()
+    checked = check(graph, *runs(graph, 2, False))
+    assert checked.cost == 4.5
+    assert [s.overwrites for s in checked.plan.statements if isinstance(s, Compute)] == [None, None, 1, None, None]
+
+
+def test_in_place_only_is_refused_where_its_input_is_read_again():
+    base = in_place()
+    again = operation("again", "backward", [1], [], 1.0)
+    graph = dataclasses.replace(base, operations=(*base.operations[:4], again))
+    assert check(graph, *runs(graph, 1, True)).cost == 5.0
+    message = "stage 2 computes 'add' with 'only', which may run in place only, but 'y' is read again later"
+    with pytest.raises(ScheduleError, match=message):
+        check(graph, *runs(graph, 2, True))
+
+
+def test_a_plan_that_runs_elsewhere_what_may_run_in_place_only_is_refused():
+    graph = in_place()
+    plan = Plan.from_sequence(graph, [(k, k, 2 if k == 2 else 1) for k in range(5)])
+    statements = [dataclasses.replace(s, overwrites=None) if isinstance(s, Compute) else s for s in plan.statements]
+    with pytest.raises(ScheduleError, match="statement 2 computes 'add' with 'only', which may run in place only"):
+        replay(Plan(graph, tuple(statements)))

@@ -69,7 +69,7 @@ def test_schedules_of_different_graphs_are_refused(two: tuple[rx.Schedule, rx.Sc
 
 
 def test_names_of_many_layers_are_told_by_hovering_and_of_few_on_the_axis(two) -> None:
-    keep = rx.solve(rx.linear(60), "100%", "checkpoint-all").schedule
+    keep: Any = rx.solve(rx.linear(60), "100%", "checkpoint-all").schedule
     many: Any = case_study("all", keep, {"eager": keep})
     few: Any = case_study("small", two[0], {"eager": two[1]})
     assert (many.layout.xaxis2.showticklabels, few.layout.xaxis2.showticklabels) == (False, None)

@@ -45,12 +45,16 @@ def plain() -> Graph:
 
 @cache
 def choosing() -> Graph:
-    """A chain with two implementations of an operation."""
+    """A chain with three implementations of an operation, one of which may run in place only."""
     graph = plain()
     node = graph.operations[3]
     lean = Implementation(node.default.inputs, node.default.outputs, 2.0, 1, "lean", None, 1e-7, ("masks",))
     operations = list(graph.operations)
-    operations[3] = dataclasses.replace(node, implementations=(node.default, lean))
+    taken = node.default.inputs[0]
+    only = dataclasses.replace(
+        node.default, name="in place", cost=0.5, overwrites=taken, kinds=("masks",), in_place=True
+    )
+    operations[3] = dataclasses.replace(node, implementations=(node.default, lean, only))
     return dataclasses.replace(graph, operations=tuple(operations))
 
 

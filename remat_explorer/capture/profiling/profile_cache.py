@@ -68,7 +68,13 @@ class Profile:
         numbers = zip(ways, self.seconds, self.workspace, self.overwrites, strict=True)
         measured = iter(
             [
-                dataclasses.replace(way, cost=cost, workspace=size, overwrites=way.overwrites if over else None)
+                dataclasses.replace(
+                    way,
+                    cost=cost,
+                    workspace=size,
+                    overwrites=way.overwrites if over else None,
+                    in_place=way.in_place and over,
+                )
                 for way, cost, size, over in numbers
             ]
         )

@@ -7,43 +7,46 @@ local search, and walks guided by the few-moments relaxation of its plain graph.
 
 1. Plan with the default implementations, or those that read less for the same cost: the first incumbent.
 2. Solve the linear program of the few-moments relaxation with choices: the first bound. Plan with what it would choose.
-3. Search on with the choice of step 1, as Checkmate would, unless its own bound shows that nothing cheaper is left.
-4. Plan with the incumbent's implementations, and with choices by one rule for all operations.
-5. Change the best choices where walks cost less after the change, and plan with the result.
-6. Solve the relaxation with binaries for a share of the time, and beside it, with a second thread, search on with the
-   best choice. Plan with what the relaxation would choose. Then search on with the best choices one after the other.
-7. Solve the joint integer program, which is exact, with memory rows added as they are violated.
+3. Plan with the incumbent's implementations, with choices by one rule for all operations, and with those that the
+   linear program of step 2 would choose at smaller and larger budgets.
+4. Choose the implementations of the best schedules so far anew, by an integer program that leaves their runs where they
+   are or out (the empty window of `monet.windows`): mostly a choice that no step before has seen.
+5. Search on with the choice of step 1, as Checkmate would, unless its own bound shows that nothing cheaper is left.
+6. Change the best choices where walks cost less after the change, and plan with the result. Step 4 again.
+7. Solve the relaxation with binaries for a share of the time, and beside it, with a second thread, improve the
+   incumbent in windows and search on with the best choices, in turn. Plan with what the relaxation would choose. Then
+   go on with searches and windows beside each other; beside step 8 on networks of about a hundred operations.
+8. Solve the joint integer program, which is exact, from the incumbent, with memory rows added as they are violated.
 
-Small problems take steps 2, 4 and 7 only; a graph with nothing left to choose goes to the search of `optimal`. After
+Small problems take steps 2, 3, 4 and 8 only; a graph with nothing left to choose goes to the search of `optimal`. After
 every step, runs of the incumbent whose operation has a cheaper implementation there are switched to it. Bounds come
-from steps 2, 6 and 7: what is proven of one choice says nothing about others.
+from steps 2, 7 and 8: what is proven of one choice says nothing about others.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from remat_explorer.graph import Graph
+from remat_explorer.solvers.anytime.joint_candidates import JointCandidates
 from remat_explorer.solvers.anytime.joint_search_settings import JOINT_SEARCH, JointSearchSettings
 from remat_explorer.solvers.anytime.plain_search import PlainSearch
 from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress
-from remat_explorer.solvers.bounds.few_moments import few_moments_bound
-from remat_explorer.solvers.bounds.guidance import guides
 from remat_explorer.solvers.incumbent import Incumbent
 from remat_explorer.solvers.milp import Milp
-from remat_explorer.solvers.monet.candidate_selection import CandidateSelection
 from remat_explorer.solvers.monet.choice_search import ChoiceSearch
 from remat_explorer.solvers.monet.codes import Codes
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
 from remat_explorer.solvers.monet.joint_problem import JointProblem
+from remat_explorer.solvers.monet.near_budgets import choices_near
 from remat_explorer.solvers.monet.relaxation_with_choices import RelaxationWithChoices
 from remat_explorer.solvers.monet.switching import switch_runs
 from remat_explorer.solvers.monet.tables import Tables
 from remat_explorer.solvers.monet.uniform_choices import cheapest, default_or_leaner, lightest, smallest
-from remat_explorer.solvers.search.planner import guided_schedule, plan_schedule
+from remat_explorer.solvers.monet.windows import WindowSearch
 
 
 class JointSearch:
@@ -71,7 +74,8 @@ class JointSearch:
         self.settings = settings
         self.incumbent = Incumbent(limits, bound=self.problem.least_cost)
         self.limits, self.one_thread = limits, replace(limits, threads=1, report=self.incumbent.pass_on)
-        self.candidates: dict[tuple, CandidateSelection] = {}
+        self.candidates = JointCandidates(self.problem, budget, codes, self.incumbent, self.one_thread, settings)
+        self.chosen_again: set[float] = set()  # costs of schedules whose implementations were chosen anew
         if start is not None:
             self.incumbent.keep(start.schedule)
             self.incumbent.raise_bound(start.lower_bound or 0.0)
@@ -87,13 +91,15 @@ class JointSearch:
             return Answer(None, infeasible=True)
         self.tables = Tables(self.problem)
         self.relaxation = RelaxationWithChoices(self.tables, self.budget, self.settings.relaxation)
+        self.windows = WindowSearch(self.problem, self.budget, settings=self.settings.windows)
         if all(len(ways) <= 1 for ways in self.problem.ways) and self._solve_plain():
             return self.incumbent.answer()
         small = self.problem.graph.stages * self.problem.graph.n <= self.settings.exact_up_to
         before = () if small else (self._plan_defaults,)
-        after = () if small else (self._search_defaults,)
-        large = () if small else (self._change_choices, self._alternate)  # which may end with nothing left to search
-        for step in (*before, self._relax, *after, self._plan_by_rules, *large, self._solve_exactly):
+        near = () if small else (self._plan_near_budgets,)
+        large = () if small else (self._search_defaults, self._change_choices, self._choose_again, self._alternate)
+        steps = (*before, self._relax, self._plan_by_rules, *near, self._choose_again, *large)
+        for step in (*steps, self._solve_exactly):  # the steps before may end with nothing left to search
             if self.limits.over or self.settled:
                 break
             step()
@@ -108,7 +114,7 @@ class JointSearch:
     def _solve_plain(self) -> bool:
         """Where nothing is left to choose, solve the plain problem, which is the joint one; False if there is none."""
         choice = {k: ways[0].code for k, ways in enumerate(self.problem.ways) if ways}
-        candidate = self._candidate(choice)
+        candidate = self.candidates.of(choice)
         if candidate is None:
             return False
 
@@ -118,48 +124,50 @@ class JointSearch:
             self.incumbent.raise_bound(progress.lower_bound or 0.0)
             self.incumbent.tell(progress.doing)
 
-        limits = replace(self.limits, report=hear)
-        answer = PlainSearch(
-            candidate.condensed, self.budget, limits, None, self.incumbent.bound, self.settings.plain
-        ).run()
+        limits, bound = replace(self.limits, report=hear), self.incumbent.bound
+        answer = PlainSearch(candidate.condensed, self.budget, limits, None, bound, self.settings.plain).run()
         self.incumbent.keep(candidate.take(answer.schedule))
         self.incumbent.raise_bound(math.inf if answer.infeasible else answer.lower_bound or 0.0)
         return True
 
     def _plan_defaults(self) -> None:
-        self._plan(default_or_leaner(self.tables), "planning with the default implementations")
+        self.candidates.plan(default_or_leaner(self.tables), "planning with the default implementations")
 
     def _search_defaults(self) -> None:
-        candidate = self._candidate(default_or_leaner(self.tables))
+        candidate = self.candidates.of(default_or_leaner(self.tables))
         if candidate is not None:
-            self._search(self.candidates[candidate.key], self.settings.defaults * self.limits.left)
+            self.candidates.search(candidate, self.settings.defaults * self.limits.left)
 
     def _plan_by_rules(self) -> None:
         if self.incumbent.schedule is not None:
-            graph, R = self.problem.graph, self.incumbent.schedule.R
-            first = {k: int(R[t, k]) for t, k in enumerate(graph.mandatory.tolist())}
-            self._plan(first, "planning with the implementations of the known schedule")
+            self.candidates.plan_known()
         for rule in (default_or_leaner, cheapest, lightest, smallest):
             if not self.limits.over and not self.settled:
-                self._plan(rule(self.tables), f"planning with the {rule.__name__} implementations")
+                self.candidates.plan(rule(self.tables), f"planning with the {rule.__name__} implementations")
+
+    def _plan_near_budgets(self) -> None:
+        settings = self.settings
+        shares, share = settings.near_budgets, settings.near_budget
+        for choice in choices_near(self.tables, self.budget, shares, self.one_thread, share, settings.relaxation):
+            self.candidates.plan(choice, "planning with the implementations for other budgets")
+            if self.settled:
+                return
 
     def _relax(self) -> None:
         self.incumbent.tell("bounding from a few moments, with choices")
         self._bound(self.limits.left * self.settings.bounding, integral=False)
-        self._plan(self.relaxation.best.choice(), "planning with the relaxation's implementations")
+        self.candidates.plan(self.relaxation.best.choice(), "planning with the relaxation's implementations")
 
     def _change_choices(self) -> None:
         """Changes of the best choice after which walks cost less."""
-        if not self.candidates:
-            return
         self.incumbent.tell("changing implementations")
         limits = self.one_thread.share(self.settings.changing)
-        for candidate in self._promising():
+        for candidate in self.candidates.promising():
             chosen = dict(zip(candidate.selection.operations, candidate.selection.codes, strict=True))
             search = ChoiceSearch(self.tables, chosen, codes=self.codes)
             search.lower(self.budget)
             search.improve(self.settings.changes, self.incumbent.bound, lambda: limits.over)
-            self._plan(search.choice, "planning with changed implementations")
+            self.candidates.plan(search.choice, "planning with changed implementations")
 
     def _bound(self, seconds: float, integral: bool) -> None:
         limits = replace(self.one_thread, time_limit=self.limits.elapsed + seconds)
@@ -170,80 +178,74 @@ class JointSearch:
         limits = self.one_thread
         problem = JointProblem(self.problem, self.budget, Milp(limits.solver, limits.threads, relaxed=True))
         if problem.build(limits):
+            for point in sorted(self.windows.points & problem.delta.keys()):
+                problem.add_memory_row(*point)
             schedule, bound = problem.solve(limits, self.incumbent.schedule)
             self.incumbent.keep(schedule)
             self.incumbent.raise_bound(bound)
 
+    def _choose_again(self) -> None:
+        """The implementations of the best schedules of all choices anew; and a plan with the best of them."""
+        self.incumbent.tell("choosing implementations for the best schedules")
+        limits = self.one_thread.share(self.settings.choosing)
+        for schedule in self.candidates.best_schedules()[: self.settings.schedules]:
+            if limits.over or self.settled:
+                return
+            if schedule.cost not in self.chosen_again:
+                self.chosen_again.add(schedule.cost)
+                self.incumbent.keep(self.windows.choose_again(schedule, limits.share(self.settings.schedule)))
+        self.candidates.plan_known()
+
     def _alternate(self) -> None:
-        """The integral relaxation beside a search of the best choice; then the search alone, choice by choice."""
+        """The integral relaxation beside windows and searches of the best choices; then these beside each other."""
         with ThreadPoolExecutor(1) as second:
             seconds = self.settings.integral * self.limits.left
-            running = None
-            if self.limits.threads > 1 and self.candidates:
-                running = second.submit(self._search, self._promising()[0], seconds)
+            self._beside(second, lambda: self._bound(seconds, integral=True), lambda: self._improve(seconds))
+            if not self.settled and not self.limits.over:
+                self.candidates.plan(self.relaxation.best.choice(), "planning with the relaxation's implementations")
+            graph = self.problem.graph
+            if graph.stages * graph.n <= self.settings.exact_beside and not self.settled:
+                if self.limits.threads == 1:
+                    self._improve(self.settings.turn * self.limits.left)
+                self._beside(second, self._solve_exactly, lambda: self._improve(self.limits.left))
+            while not self.limits.over and not self.settled and not self._nothing_left():
+                self._choose_again()
+                self._take_turns(second, self.settings.turn * self.limits.left)
+
+    def _take_turns(self, second: ThreadPoolExecutor, seconds: float) -> None:
+        """Searches of the best choices beside windows."""
+        self._beside(second, lambda: self.candidates.search_best(seconds), lambda: self._search_windows(seconds))
+
+    def _nothing_left(self) -> bool:
+        """Whether windows and searches of the best choices have come to their end."""
+        return self.windows.nothing_left(self.incumbent.cost) and self.candidates.nothing_left
+
+    def _improve(self, seconds: float) -> None:
+        """Windows and searches of the best choices, in turn, until the time is up."""
+        end = self.limits.elapsed + seconds
+        while self.limits.elapsed < end and not self.limits.over and not self.settled and not self._nothing_left():
+            self._search_windows((end - self.limits.elapsed) * self.settings.turn)
+            self.candidates.plan(self.relaxation.best.choice(), "planning with the relaxation's implementations")
+            self._choose_again()
+            self.candidates.search_best((end - self.limits.elapsed) * self.settings.turn)
+
+    def _beside(self, second: ThreadPoolExecutor, work: Callable[[], None], more: Callable[[], None]) -> None:
+        """Do both, at once if there is a second thread."""
+        if self.limits.threads > 1:
+            running = second.submit(more)
             try:
-                self._bound(seconds, integral=True)
+                work()
             finally:
-                if running is not None:
-                    running.result()
-        if not self.settled and not self.limits.over:
-            self._plan(self.relaxation.best.choice(), "planning with the relaxation's implementations")
-        while not self.limits.over and not self.settled and self.candidates:
-            promising = self._promising()
-            for place, candidate in enumerate(promising):
-                self._search(candidate, self.limits.left / (len(promising) - place))
-            if all(self._is_finished(candidate) for candidate in promising):
+                running.result()
+        else:
+            work()
+            more()
+
+    def _search_windows(self, seconds: float) -> None:
+        """Windows of the incumbent until the time is up, or there is none left."""
+        limits = replace(self.one_thread, time_limit=self.limits.elapsed + seconds)
+        while self.incumbent.schedule is not None and not limits.over and not self.settled:
+            if self.windows.nothing_left(self.incumbent.cost):
                 break
-
-    def _promising(self) -> list[CandidateSelection]:
-        """The candidates whose schedules are close to the cheapest, the cheapest first."""
-        candidates = sorted(self.candidates.values(), key=_cost)
-        most = (1 + self.settings.close) * _cost(candidates[0])
-        return [one for one in candidates if not self._is_finished(one) and _cost(one) <= most][:2] or candidates[:1]
-
-    def _is_finished(self, candidate: CandidateSelection) -> bool:
-        """Whether a search of a choice has come to its end, or is proven to find nothing cheaper."""
-        return candidate.finished or candidate.bound >= self.incumbent.cost * (1 - PROVEN / 10)
-
-    def _candidate(self, choice: Mapping[int, int]) -> CandidateSelection | None:
-        """The candidate of a choice; None if it needs an implementation that may not be chosen, or cannot fit."""
-        candidate = CandidateSelection.of(self.problem.graph, choice, self.budget) if choice else None
-        return candidate if candidate is not None and candidate.keeps_to(self.codes) else None
-
-    def _plan(self, choice: Mapping[int, int], doing: str) -> None:
-        """Plan for a moment with these implementations, unless that was done before."""
-        candidate = self._candidate(choice)
-        if candidate is None or candidate.key in self.candidates:
-            return
-        self.incumbent.tell(doing)
-        self.candidates[candidate.key] = candidate
-        limits, plain = self.one_thread.share(self.settings.planning), self.settings.plain
-        condensed, budget = candidate.condensed, self.budget
-        planned = plan_schedule(condensed, budget, limits.left, limits.cancelled, plain.planner)
-        self.incumbent.keep(candidate.take(planned))
-        quiet = replace(limits, report=lambda progress: None)
-        moments = few_moments_bound(condensed, budget, quiet, settings=plain.moments)
-        candidate.bound = moments.bound
-        walks = guides(condensed, moments)
-        if walks and not limits.over:
-            guided = guided_schedule(condensed, budget, walks, lambda: limits.over, plain.planner.local)
-            self.incumbent.keep(candidate.take(guided))
-
-    def _search(self, candidate: CandidateSelection, seconds: float) -> None:
-        """Search on with one choice that may cost less; its schedules are taken in as they come."""
-        if self._is_finished(candidate):
-            return
-
-        def hear(progress: Progress) -> None:
-            if progress.schedule is not None:
-                self.incumbent.keep(candidate.take(progress.schedule))
-
-        limits = replace(self.one_thread, time_limit=self.limits.elapsed + seconds, report=hear)
-        plain, bound = candidate.plain, candidate.bound
-        search = PlainSearch(candidate.condensed, self.budget, limits, plain, bound, self.settings.plain)
-        self.incumbent.keep(candidate.take(search.run().schedule))
-        candidate.finished, candidate.bound = search.settled, search.incumbent.bound
-
-
-def _cost(candidate: CandidateSelection) -> float:
-    return math.inf if candidate.best is None else candidate.best.cost
+            self.incumbent.keep(self.windows.advance(self.incumbent.schedule, limits))
+            self._switch_runs()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from remat_explorer.solvers.anytime.plain_search_settings import PLAIN_SEARCH, PlainSearchSettings
 from remat_explorer.solvers.monet.relaxation_with_choices import RELAXATION, RelaxationSettings
+from remat_explorer.solvers.monet.windows import WINDOWS, WindowSettings
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,8 @@ class JointSearchSettings:
     # Stages times operations up to which the joint integer program is solved, without the steps for large problems.
     # Not measured: the benchmark leaves that program out.
     exact_up_to: int = 2500
+    # The same up to which it is solved beside the search, once the integral relaxation has had its share.
+    exact_beside: int = 12_000
     # Share for the search with default implementations.
     # No difference measured with 0.15 or 0.6.
     defaults: float = 0.3
@@ -34,12 +37,27 @@ class JointSearchSettings:
     # Changes of each of them that walks judge, at most.
     # No difference measured with 150 or 600.
     changes: int = 300
-    # Share for the integral relaxation, and for the search beside it.
+    # Share for the integral relaxation, and for what is searched beside it.
     # No difference measured with 0.2 or 0.8.
-    integral: float = 0.4
+    integral: float = 0.5
     # Relative distance from the cheapest schedule up to which another choice is searched on.
     # No difference measured with 0.01 or 0.04.
     close: float = 0.02
+    # Budgets, in shares of the budget, for which the relaxation chooses as well. Neither these nor the settings of
+    # choosing anew and of windows were measured yet.
+    near_budgets: tuple[float, ...] = (0.85, 0.93, 1.07, 1.15)
+    # Share for each of them.
+    near_budget: float = 0.05
+    # Share for choosing the implementations of the best schedules anew.
+    choosing: float = 0.3
+    # Of so many schedules,
+    schedules: int = 6
+    # each for this share of what is left of that, at most.
+    schedule: float = 0.4
+    # Share of one turn of searches with the best choices and windows.
+    turn: float = 0.5
+    # Of the windows.
+    windows: WindowSettings = WINDOWS
     # Of the relaxation with choices.
     relaxation: RelaxationSettings = RELAXATION
     # Of planning and searching with one choice.

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from remat_explorer.errors import GraphError
-from remat_explorer.graph import Graph, Operation
+from remat_explorer.graph import Graph, Implementation, Operation
 
 ROUNDING = 1e-6  # of a byte: what floating point may add to a whole number
 
@@ -155,6 +155,11 @@ def _of_implementations(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
     return np.array([way.workspace for way in ways]), np.array([way.cost for way in ways], dtype=float)
 
 
+def _places(way: Implementation) -> tuple[object, ...]:
+    """What an implementation reads and writes, and where."""
+    return way.inputs, way.outputs, way.overwrites, way.in_place
+
+
 def _require_same_structure(small: Graph, large: Graph, batches: tuple[int, int]) -> None:
     hint = (
         f"graphs at batch {batches[0]} and {batches[1]} must differ in bytes and costs only, to tell what grows with "
@@ -168,7 +173,7 @@ def _require_same_structure(small: Graph, large: Graph, batches: tuple[int, int]
     for one, other in zip(small.operations, large.operations, strict=True):
         same = one.phase == other.phase and len(one.implementations) == len(other.implementations)
         for way, way_too in zip(one.implementations, other.implementations, strict=False):
-            same &= (way.inputs, way.outputs, way.overwrites) == (way_too.inputs, way_too.outputs, way_too.overwrites)
+            same &= _places(way) == _places(way_too)
         if not same:
             raise GraphError(f"operation {one.name!r} differs from {other.name!r}; {hint}")
     for value, value_too in zip(small.values, large.values, strict=True):

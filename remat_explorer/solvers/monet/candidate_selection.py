@@ -19,6 +19,7 @@ class CandidateSelection:
     Args:
         selection: one implementation per operation.
         budget: bytes, resident bytes included.
+        codes: the implementations of each operation that may be chosen; all if None.
 
     Attributes:
         condensed: its plain graph.
@@ -28,8 +29,8 @@ class CandidateSelection:
         finished: whether a search of the plain graph has come to its end.
     """
 
-    def __init__(self, selection: Selection, budget: int) -> None:
-        self.selection, self.budget = selection, budget
+    def __init__(self, selection: Selection, budget: int, codes: Codes | None = None) -> None:
+        self.selection, self.budget, self.codes = selection, budget, codes
         self.condensed = Condensed.of(selection.graph)
         self.plain: Schedule | None = None
         self.best: Schedule | None = None
@@ -41,10 +42,12 @@ class CandidateSelection:
         return self.selection.operations, self.selection.codes
 
     @staticmethod
-    def of(graph: Graph, choice: Mapping[int, int], budget: int) -> CandidateSelection | None:
+    def of(
+        graph: Graph, choice: Mapping[int, int], budget: int, codes: Codes | None = None
+    ) -> CandidateSelection | None:
         """The candidate of a choice, made consistent; None if no schedule of it can fit into the budget."""
         try:
-            candidate = CandidateSelection(restricted_to(graph, consistent(graph, choice)), budget)
+            candidate = CandidateSelection(restricted_to(graph, consistent(graph, choice)), budget, codes)
         except SolverError:  # what one operation must write and another must not
             return None
         return candidate if int(candidate.condensed.operation_bytes.max()) <= budget else None
@@ -60,7 +63,7 @@ class CandidateSelection:
             return None
         if self.plain is None or plain.cost < self.plain.cost:
             self.plain = plain
-        lifted = self.selection.lift(plain)
+        lifted = self.selection.lift(plain, self.codes)
         if (self.best is not None and lifted.cost >= self.best.cost) or Plan.of(lifted).peak > self.budget:
             return None
         self.best = lifted

@@ -18,6 +18,7 @@ optimum is a lower bound on the cost of every schedule. With the letters of `bou
 4. Memory is limited at the moments alone; elsewhere ways that read more, write less and cost more are left out.
 
 So no schedule is cut off: a later first run asks for v only if its way reads v. Optional operations only run again.
+That some ways may run in place only is not asked for, so the bound holds with that rule, and without it.
 """
 
 from __future__ import annotations

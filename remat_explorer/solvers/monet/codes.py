@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from remat_explorer.capture_options import KINDS
 from remat_explorer.errors import SolverError, UnknownNameError, shown
 from remat_explorer.graph import Graph, Implementation
+from remat_explorer.graph.rules import stands_in
 
 Codes = Sequence[Collection[int]]
 """For each operation the numbers, from 1, of the implementations that may be chosen."""
@@ -82,9 +83,19 @@ def _named(graph: Graph, implementations: str | Collection[str]) -> frozenset[st
 
 
 def possible_codes(graph: Graph, codes: Codes | None) -> list[list[int]]:
-    """The codes without implementations that read what nothing writes, and without what serves nothing."""
+    """The codes without implementations that read what nothing writes, and without what serves nothing.
+
+    One that may run in place only is left out, too, where nothing that may be chosen stands in for it.
+    """
     ways = [node.implementations for node in graph.operations]
     kept = [sorted(codes[k]) if codes is not None else list(range(1, len(ways[k]) + 1)) for k in range(graph.n)]
+    for k, chosen in enumerate(kept):
+        others = [ways[k][code - 1] for code in chosen]
+        kept[k] = [
+            code
+            for code, way in zip(chosen, others, strict=True)
+            if not way.in_place or any(stands_in(other, way) for other in others)
+        ]
     while True:
         written = {v for k, chosen in enumerate(kept) for code in chosen for v in ways[k][code - 1].outputs}
         read = {v for k, chosen in enumerate(kept) for code in chosen for v in ways[k][code - 1].inputs}

@@ -31,6 +31,7 @@ class CondensedImplementation:
         overwritten: the group with the value whose storage its output takes over where that value dies, or -1.
         credit: bytes of that value, 0 where there is none.
         persists: whether it writes all persistent values of its operation, as a first run must.
+        in_place: whether it may run only where the overwritten value dies.
     """
 
     code: int
@@ -41,6 +42,7 @@ class CondensedImplementation:
     overwritten: int
     credit: int
     persists: bool
+    in_place: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +55,7 @@ class CondensedChoices:
         bytes: M, size of each group, int64 of shape (groups,).
         producer: the operation that writes each group, int of shape (groups,).
         base: resident bytes and persistent values of earlier operations, there all through a stage, int64 (T,).
+        beaten: of each operation, the implementations that were left out because a way beats them: its code, by theirs.
     """
 
     graph: Graph
@@ -60,6 +63,7 @@ class CondensedChoices:
     bytes: np.ndarray
     producer: np.ndarray
     base: np.ndarray
+    beaten: tuple[dict[int, int], ...]
 
     @staticmethod
     def of(graph: Graph, codes: Codes | None = None) -> CondensedChoices:
@@ -79,15 +83,16 @@ class CondensedChoices:
         persistent = np.zeros(graph.n, dtype=np.int64)
         np.add.at(persistent, graph.producer[graph.persistent], graph.value_bytes[graph.persistent])
         before = graph.resident_bytes + np.cumsum(persistent) - persistent
-        ways = tuple(
+        apart = [
             _without_beaten([groups.way(k, code) for code in chosen], groups.sizes) for k, chosen in enumerate(possible)
-        )
+        ]
         return CondensedChoices(
             graph,
-            ways,
+            tuple(tuple(kept) for kept, _ in apart),
             np.array(groups.sizes, dtype=np.int64),
             np.array(groups.producers, dtype=np.int64),
             before[graph.mandatory],
+            tuple(beaten for _, beaten in apart),
         )
 
     @property
@@ -189,10 +194,15 @@ class _Groups:
             -1 if made.overwrites is None else self.of[made.overwrites],
             0 if made.overwrites is None else graph.values[made.overwrites].bytes,
             persistent.issubset(made.outputs),
+            made.in_place,
         )
 
 
-def _without_beaten(ways: list[CondensedImplementation], sizes: list[int]) -> tuple[CondensedImplementation, ...]:
+def _without_beaten(
+    ways: list[CondensedImplementation], sizes: list[int]
+) -> tuple[list[CondensedImplementation], dict[int, int]]:
+    """The ways that no other beats in everything, and of the others, by their codes, those of ways that beat them."""
+
     def during(way: CondensedImplementation) -> int:
         return way.transient + sum(sizes[v] for v in way.outputs)
 
@@ -200,10 +210,13 @@ def _without_beaten(ways: list[CondensedImplementation], sizes: list[int]) -> tu
         lighter = set(one.inputs) <= set(other.inputs) and set(one.outputs) >= set(other.outputs)
         in_place = other.overwritten in (-1, one.overwritten) and other.credit <= one.credit
         thrifty = one.cost <= other.cost and during(one) <= during(other)
-        return lighter and in_place and thrifty and one.persists >= other.persists
+        anywhere = one.in_place <= other.in_place
+        return lighter and in_place and anywhere and thrifty and one.persists >= other.persists
 
     kept: list[CondensedImplementation] = []
     for way in ways:
         if not any(beats(other, way) for other in kept):
             kept = [other for other in kept if not beats(way, other)] + [way]
-    return tuple(kept)
+    codes = {way.code for way in kept}
+    beaten = [way for way in ways if way.code not in codes]
+    return kept, {way.code: next(other.code for other in kept if beats(other, way)) for way in beaten}

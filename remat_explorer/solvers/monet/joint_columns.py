@@ -17,10 +17,14 @@ indices of its Algorithm 2. The objective is (9).
 
 Without loss of generality a run serves a later read, and a value that is computed in a stage is not retained into it.
 So columns exist only where a read can still come, and what the stage's own operation reads in every way, written by
-an operation with a single way, is recomputed exactly if it is not retained: one column stands for both.
+an operation with a single way, is recomputed exactly if it is not retained: one column stands for both. A group that
+nothing in stage t may read or write is retained into t + 1 exactly if it was retained into t, so there S[t+1,v] is the
+column S[t,v]: where few runs are allowed, few columns are left.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 
@@ -42,7 +46,8 @@ class JointColumns:
         S: by (t, v), where the group can be retained into the stage.
         cost_scale: the objective counts costs times this, so that the mean cost is 1.
         objective_constant: what columns that stand for 1 - S add to the objective.
-        either: whether nothing is gained by recomputing what is retained.
+        derived: columns that follow from others, in that order: the column, `min` or `max`, and of what.
+        either: whether nothing is gained by recomputing what is retained, or by retaining what is not read later.
     """
 
     either = True
@@ -54,9 +59,12 @@ class JointColumns:
         self.allowed = np.ones((self.T, graph.n), dtype=bool) if allowed is None else allowed
         self.cost_scale = graph.n / graph.total_cost if graph.total_cost else 1.0
         self.objective_constant = 0.0
+        self._in_stage: dict[int, list[int]] = {}
         self.delta: dict[tuple[int, int], list[tuple[CondensedImplementation, LinearExpression]]] = {}
         self.S: dict[tuple[int, int], LinearExpression] = {}
+        self.derived: list[tuple[int, Callable[..., float], LinearExpression, LinearExpression]] = []
         self.begun = self.first[problem.producer]  # the first stage in which a group can be written
+        self.last_read = self._last_read()
 
     def add_stage(self, t: int) -> None:
         """Columns of stage t, each with its reads still to come."""
@@ -84,9 +92,33 @@ class JointColumns:
         else:
             self.delta[t, own] = [(way, self._run(way)) for way in ways]
             require(self.milp, [(1.0, self.R(t, own))], "=", 1.0)
-        for v in range(problem.groups):
-            if self.begun[v] < t <= problem.last_read[v] and (t, v) not in self.S:
-                self.S[t, v] = LinearExpression.of(self.milp.column(integer=True))
+        self._in_stage[t] = [k for k in range(own + 1) if (t, k) in self.delta]
+        touched = self._touched(t - 1)
+        for v in np.flatnonzero((self.begun < t) & (t <= self.last_read)).tolist():
+            if (t, v) not in self.S:
+                same = self.S.get((t - 1, v)) if self.either and v not in touched else None
+                self.S[t, v] = LinearExpression.of(self.milp.column(integer=True)) if same is None else same
+
+    def _last_read(self) -> np.ndarray:
+        """The last stage in which an allowed run may read each group, int of shape (groups,); -1 if none may."""
+        reads = np.zeros((self.problem.graph.n, self.problem.groups), dtype=bool)
+        for k, ways in enumerate(self.problem.ways):
+            for way in ways:
+                reads[k, list(way.inputs)] = True
+        runs = self.allowed.copy()
+        runs[np.arange(self.T), self.own] = True
+        read = runs.astype(np.float32) @ reads.astype(np.float32) > 0
+        last = np.where(read.any(axis=0), self.T - 1 - read[::-1].argmax(axis=0), -1)
+        return np.minimum(last, self.problem.last_read)
+
+    def _touched(self, t: int) -> set[int]:
+        """Groups that a run in stage t may read or write."""
+        runs = [way for k in self.operations_in(t) for way, _ in self.delta[t, k]]
+        return {v for way in runs for v in (*way.inputs, *way.outputs)}
+
+    def operations_in(self, t: int) -> list[int]:
+        """Operations that can run in stage t, in no order."""
+        return self._in_stage.get(t, [])
 
     def _certain(self, t: int) -> set[int]:
         """Groups that the stage's own operation reads in every way."""
@@ -109,12 +141,12 @@ class JointColumns:
     def add_rules(self, t: int) -> None:
         """Rows (b) and (c) of stage t."""
         problem = self.problem
-        for k in [k for s, k in self.delta if s == t]:
+        for k in self.operations_in(t):
             for v in {v for way, _ in self.delta[t, k] for v in way.inputs}:
                 self._require_available(self.use(t, k, v), t, v)
         if t + 1 < self.T:
             for v in range(problem.groups):
-                if (t + 1, v) in self.S:
+                if (t + 1, v) in self.S and self.S[t + 1, v] != self.S.get((t, v)):
                     self._require_available(self.S[t + 1, v], t, v)
 
     def _require_available(

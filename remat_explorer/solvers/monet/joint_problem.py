@@ -16,12 +16,13 @@ k: an output takes over the storage only where a dies (f). Rows (e) are added wh
 MONeT (Shah et al., ICLR 2021) has in place of L the local memory of (3), which appendix A bounds, and the unions of (5)
 and (6), in full (10) and (11). (e) is its (4) for forward pass (1), backward pass (2) and recomputation (3). What a run
 adds is times delta, so one row is both (12) and (13), and all rows are (14). (f) stands for (15) and (16); its product
-takes two of the three rows of appendix F.
+takes two of the three rows of appendix F. What may run in place only has delta[t,k,l] <= 1 - L after k, too.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -33,6 +34,7 @@ from remat_explorer.solvers.milp import Milp, MilpOutcome
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
 from remat_explorer.solvers.monet.joint_columns import JointColumns
 from remat_explorer.solvers.monet.joint_memory import memory_at
+from remat_explorer.solvers.monet.joint_point import joint_point, unbeaten_codes
 
 TOLERANCE = 1e-6  # of the budget: below it a fractional point counts as within the budget
 POINTS = 4  # memory rows that one round adds to a stage, at most
@@ -62,12 +64,19 @@ class JointProblem(JointColumns):
 
     def build(self, limits: Limits) -> bool:
         """Add columns, rules, and the memory of first runs; False if the time ran out before the end."""
-        for step in (self.add_stage, self.add_rules, self._add_own_memory):
+        for step in (self.add_stage, self.add_rules, self._keep_in_place, self._add_own_memory):
             for t in range(self.T):
                 if limits.over:
                     return False
                 step(t)
         return True
+
+    def _keep_in_place(self, t: int) -> None:
+        """What may run in place only does not where the value that it overwrites lives on."""
+        for k in self.operations_in(t):
+            for way, run in self.delta[t, k]:
+                if way.in_place:
+                    require_at_most(self.milp, run, ONE - self.alive_after(t, way.overwritten, k))
 
     def _add_own_memory(self, t: int) -> None:
         self.add_memory_row(t, int(self.own[t]))
@@ -92,10 +101,15 @@ class JointProblem(JointColumns):
         size = way.credit / self.unit
         if part == ONE:
             return (ONE - after) * size
-        taken = LinearExpression.of(self.milp.column())
+        taken = self._derived(min, part, ONE - after)
         require_at_most(self.milp, taken, part)
         require_at_most(self.milp, taken, ONE - after)
         return taken * size
+
+    def _derived(self, of: Callable[..., float], one: LinearExpression, other: LinearExpression) -> LinearExpression:
+        column = self.milp.column()
+        self.derived.append((column, of, one, other))
+        return LinearExpression.of(column)
 
     def alive(self, t: int, v: int, k: int) -> LinearExpression:
         """At least 1 if v, written before k, is read by k or later in stage t, or retained into the next."""
@@ -118,7 +132,7 @@ class JointProblem(JointColumns):
         alive = self._largest(t, v, self.readers_that_count(t, k, readers))
         if alive == ONE or v not in self.local(t, k):
             return alive
-        present = LinearExpression.of(self.milp.column())
+        present = self._derived(max, alive, self.R(t, k))
         require_at_most(self.milp, alive, present)
         require_at_most(self.milp, self.R(t, k), present)
         return present
@@ -140,7 +154,7 @@ class JointProblem(JointColumns):
             if rest.is_zero:
                 self.L[key] = use
             else:
-                self.L[key] = largest = LinearExpression.of(self.milp.column())
+                self.L[key] = largest = self._derived(max, use, rest)
                 require_at_most(self.milp, use, largest)
                 require_at_most(self.milp, rest, largest)
         return self.L[key]
@@ -171,7 +185,7 @@ class JointProblem(JointColumns):
         best, bound = incumbent, self.problem.least_cost
         room = self.budget
         while not limits.over:
-            outcome = self.milp.solve(limits.left)
+            outcome = self.milp.solve(limits.left, start=self._start(incumbent))
             if room == self.budget:
                 bound = max(bound, self._bound(outcome))
             limits.tell("solving the joint problem", best, bound if own_bound else self.problem.least_cost)
@@ -192,6 +206,13 @@ class JointProblem(JointColumns):
             room = self.budget = self.budget - excess
             self.points.clear()
         return best, bound
+
+    def _start(self, incumbent: Schedule | None) -> np.ndarray | None:
+        """The known schedule as a point to begin with; None while the problem is relaxed, or where it is none."""
+        if incumbent is None or self.milp.relaxed:
+            return None
+        R = unbeaten_codes(self.problem, incumbent.R)
+        return None if R is None else joint_point(self, R)
 
     def _bound(self, outcome: MilpOutcome) -> float:
         return math.inf if outcome.status == "infeasible" else self.cost(outcome.bound)

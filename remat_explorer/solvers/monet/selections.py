@@ -17,11 +17,14 @@ from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph, Implementation, Operation, Value
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.monet.codes import Codes
+from remat_explorer.solvers.monet.in_place import elsewhere
 
 
 @dataclass(frozen=True, eq=False)
 class Selection:
     """A graph without choices, and what its operations are in the graph that it was made of.
+
+    Its implementations may run anywhere: where one of them may run in place only, `lift` puts another in its place.
 
     Attributes:
         graph: one implementation per operation, none optional.
@@ -35,18 +38,23 @@ class Selection:
     operations: tuple[int, ...]
     codes: tuple[int, ...]
 
-    def lift(self, schedule: Schedule) -> Schedule:
+    def lift(self, schedule: Schedule, codes: Codes | None = None) -> Schedule:
         """The same runs on the graph with choices.
 
         The stage of an operation that is optional there becomes part of the next stage; operations that run in both
-        run once, in ascending order, so memory may differ from that of ``schedule``.
+        run once, in ascending order, so memory may differ from that of ``schedule``. Where an implementation runs that
+        may do so in place only, and its input lives on, another one takes its place.
+
+        Args:
+            schedule: of ``graph``.
+            codes: the implementations of the graph with choices that may be chosen; all if None.
         """
         R = np.zeros((self.origin.stages, self.origin.n), dtype=np.int64)
         stages = self.origin.first_stage[list(self.operations)]
         for t, i, _ in schedule.sequence:
             R[stages[t], self.operations[i]] = self.codes[i]
         S = np.zeros((len(R), len(self.origin.values)), dtype=bool)
-        return Schedule(self.origin, R, S).compact()
+        return elsewhere(Schedule(self.origin, R, S), codes).compact()
 
     def lower(self, schedule: Schedule) -> Schedule:
         """The runs of a schedule of the graph with choices, here in the implementations of this selection.
@@ -124,6 +132,7 @@ def fastest_selection(graph: Graph) -> Selection:
             code
             for code, way in enumerate(node.implementations, 1)
             if (set(way.inputs), set(way.outputs)) == (set(node.default.inputs), set(node.default.outputs))
+            and not way.in_place
         ]
         choice[k] = min(alike, key=lambda code: node.implementations[code - 1].cost)
     return restricted_to(graph, choice)
@@ -184,4 +193,5 @@ def _renumbered(way: Implementation, number: Mapping[int, int]) -> Implementatio
         inputs=tuple(number[v] for v in way.inputs),
         outputs=tuple(number[v] for v in way.outputs),
         overwrites=None if way.overwrites is None else number[way.overwrites],
+        in_place=False,
     )

@@ -61,7 +61,8 @@ def _switches(schedule: Schedule, codes: Codes, small: float) -> list[tuple[int,
                 read = {v for v in now.outputs if (kept[v] or last.get(v, -1) > k) and v not in written}
                 if not ran[k] and not graph.operations[k].optional:
                     read |= _persistent(graph, k)
-                better = _cheapest(graph, k, codes[k], there | written, read)
+                living = {v for v in there if kept[v] or graph.persistent[v] or last.get(v, -1) > k}
+                better = _cheapest(graph, k, codes[k], there | written, read, living)
                 saved = now.cost - graph.operations[k].implementations[better - 1].cost if better else 0.0
                 if better is not None and saved > 0:
                     switches.append((t, k, better))
@@ -75,12 +76,18 @@ def _persistent(graph: Graph, k: int) -> set[int]:
     return {v for way in graph.operations[k].implementations for v in way.outputs if graph.persistent[v]}
 
 
-def _cheapest(graph: Graph, k: int, codes: Collection[int], there: set[int], read: set[int]) -> int | None:
-    """The cheapest of the implementations that read only what is there and write all that is read."""
+def _cheapest(
+    graph: Graph, k: int, codes: Collection[int], there: set[int], read: set[int], living: set[int]
+) -> int | None:
+    """The cheapest of the implementations that read only what is there and write all that is read.
+
+    Those that may run in place only overwrite nothing that lives on.
+    """
     able = [
         code
         for code, way in enumerate(graph.operations[k].implementations, 1)
         if code in codes and there.issuperset(way.inputs) and read.issubset(way.outputs)
+        if not way.in_place or way.overwrites not in living
     ]
     return min(able, key=lambda code: graph.operations[k].implementations[code - 1].cost, default=None)
 

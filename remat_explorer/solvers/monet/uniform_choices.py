@@ -25,6 +25,7 @@ def default_or_leaner(tables: Tables) -> dict[int, int]:
             and ways[way.code - 1].cost <= default.cost
             and ways[way.code - 1].workspace <= default.workspace
             and ways[way.code - 1].overwrites == default.overwrites
+            and not way.in_place
         ]
         read = {way.code: int(problem.bytes[list(way.inputs)].sum()) for way in tables.first[k]}
         choice[k] = min(codes, key=lambda code: (read[code], ways[code - 1].cost, code), default=1)

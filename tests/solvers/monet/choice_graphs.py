@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 import random
+from dataclasses import replace
 
 from remat_explorer.graph import Graph, Implementation, Operation, Value, operation
 
@@ -51,6 +52,47 @@ def normalized_chain(layers: int) -> Graph:
         operations.append(Operation(f"normalization{i} backward", "backward", tuple(ways)))
         g += 2
     return Graph("normalized", tuple(values), tuple(operations))
+
+
+def overwriting(graph: Graph) -> Graph:
+    """The graph, where each implementation overwrites an input as large as one of its outputs, if it has one."""
+
+    def taken(way: Implementation) -> int | None:
+        sizes = {graph.values[v].bytes for v in way.outputs if not graph.values[v].persistent}
+        fitting = [v for v in way.inputs if graph.values[v].bytes in sizes and not graph.values[v].persistent]
+        return fitting[0] if fitting else None
+
+    operations = []
+    for node in graph.operations:
+        ways = tuple(replace(way, overwrites=taken(way)) for way in node.implementations)
+        operations.append(replace(node, implementations=ways))
+    return replace(graph, operations=tuple(operations))
+
+
+def anywhere(graph: Graph) -> Graph:
+    """The graph without the rule that something may run in place only."""
+    operations = []
+    for node in graph.operations:
+        ways = tuple(replace(way, in_place=False) for way in node.implementations)
+        operations.append(replace(node, implementations=ways))
+    return replace(graph, operations=tuple(operations))
+
+
+def in_place_only(graph: Graph) -> Graph:
+    """The graph, where what overwrites may do so only where its input dies; elsewhere it costs half as much again."""
+    operations = []
+    for node in graph.operations:
+        anywhere = tuple(
+            way if way.overwrites is None else replace(way, overwrites=None, cost=1.5 * way.cost)
+            for way in node.implementations
+        )
+        only = tuple(
+            replace(way, in_place=True, name=f"{way.name} in place")
+            for way in node.implementations
+            if way.overwrites is not None
+        )
+        operations.append(replace(node, implementations=(*anywhere, *only)))
+    return replace(graph, operations=tuple(operations))
 
 
 def random_graph(seed: int, layers: int = 3) -> Graph:
@@ -139,7 +181,7 @@ def best_cost(graph: Graph, budget: int) -> float:
             if any(v in held and v not in stay for v in way.outputs):
                 continue  # the old version is freed first, by a step of its own
             need = graph.resident_bytes + sum(size[v] for v in (*held, *way.outputs)) + way.workspace
-            for taken in (None, way.overwrites) if way.overwrites is not None else (None,):
+            for taken in {None, way.overwrites} - ({None} if way.in_place else set()):
                 if need - (size[taken] if taken is not None else 0) <= budget:
                     steps.append((way.cost, (after[0], after[1], (held | set(way.outputs)) - {taken})))
         for more, there in steps:

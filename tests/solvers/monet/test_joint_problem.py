@@ -17,7 +17,15 @@ from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
 from remat_explorer.solvers.monet.joint_problem import JointProblem
-from tests.solvers.monet.choice_graphs import MIB, best_cost, monet_chain, random_graph
+from tests.solvers.monet.choice_graphs import (
+    MIB,
+    anywhere,
+    best_cost,
+    in_place_only,
+    monet_chain,
+    overwriting,
+    random_graph,
+)
 
 REFERENCE = json.loads((Path(__file__).parents[2] / "data" / "monet_chain.json").read_text())
 OBJECTIVES = {(entry["case"], entry["budget_mib"]): entry["objective"] for entry in REFERENCE}
@@ -66,6 +74,31 @@ def test_the_joint_problem_finds_the_optimum_of_exhaustive_search(seed):
         budget = int(share * peak)
         expected = best_cost(graph, budget)
         assert exactly(graph, budget) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_optimum_keeps_what_may_run_in_place_only_to_that(seed):
+    graph = in_place_only(overwriting(random_graph(seed, layers=3 + seed % 2)))
+    peak = checkpoint_all_peak(graph)
+    for share in (0.7, 0.85, 1.5):
+        assert exactly(graph, int(share * peak)) == pytest.approx(best_cost(graph, int(share * peak)))
+
+
+def test_that_rule_makes_schedules_dearer():
+    graphs = [in_place_only(overwriting(random_graph(seed))) for seed in range(12)]
+    budgets = [2 * checkpoint_all_peak(graph) for graph in graphs]  # so much that only the rule keeps from the cheapest
+    with_rule = [exactly(graph, budget) for graph, budget in zip(graphs, budgets, strict=True)]
+    without = [exactly(anywhere(graph), budget) for graph, budget in zip(graphs, budgets, strict=True)]
+    assert all(one >= other - 1e-9 for one, other in zip(with_rule, without, strict=True))
+    assert sum(one > other + 1e-9 for one, other in zip(with_rule, without, strict=True)) >= 3
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_search_keeps_what_may_run_in_place_only_to_that(seed):
+    graph = in_place_only(overwriting(random_graph(seed, layers=4)))
+    budget = int((0.8 if seed % 2 else 1.5) * checkpoint_all_peak(graph))
+    solution = solve(graph, budget, "monet")  # checked: see `checker.replay`
+    assert (solution.cost or math.inf) == pytest.approx(best_cost(graph, budget))
 
 
 @pytest.mark.parametrize("layers", [2, 4, 6])

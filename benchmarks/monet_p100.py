@@ -1,0 +1,152 @@
+"""Every problem that the authors of MONeT published a run of, on their costs of a P100, solved here beside it.
+
+    python benchmarks/monet_p100.py --folder FOLDER
+    python benchmarks/monet_p100.py --quick
+    python benchmarks/monet_p100.py --folder FOLDER --networks vgg16 unet --modes icmn --seconds 30 --subset
+
+The folder has `graph_NETWORK_MODE.json` and `results.json` (`p100_problems` says what they are); MONET_P100 in the
+environment names it, too. Without either, and with --quick, it is the small one of the tests. Modes are MONeT's: what
+runs in place (i), convolution algorithms (c), backward from input or output (m), masks and indices (n); "checkmate" is
+Checkmate's problem, for which the strategy is `optimal`. By their rule, what runs in place does so only where its input
+dies. "!" marks a row that costs more than theirs. --subset solves each problem with default implementations as well,
+by `optimal`, and marks with "?" where a choice costs more than that.
+
+Targets, 60 s on two cores: no "!" and no "?"; a gap of at most 1 % on VGG-16 and U-Net, 2 % on the others. A row is
+written when it is done, and not done again by the next run with as many seconds; --again does. Nearly 170 rows take at
+most 3 hours; those that are proven early end then. Theirs are runs of Gurobi 9.0 with 12 threads and more, of up to 24
+hours. Limits are of wall time, so the load of the machine stands beside each row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from p100_problems import GIB, Problem, graph_of, problems
+from report import RESULTS, publish, write
+
+import remat_explorer as rx
+from remat_explorer.solvers.monet.selections import default_selection
+from remat_explorer.solvers.search.compilation import warm_up
+
+SMALL = Path(__file__).parents[1] / "tests" / "data" / "monet_p100_problems"
+COLUMNS = ("problem", "ours, ms", "bound", "gap", "s", "theirs, ms", "their bound", "their s", "ours/theirs")
+SOURCE = "Shah et al., ICLR 2021; https://github.com/utsaslab/monet-schedules"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=os.environ.get("MONET_P100", SMALL), help="with graphs and runs")
+    parser.add_argument("--networks", nargs="+", help="some of them (default: all)")
+    parser.add_argument("--modes", nargs="+", help="some of them (default: all)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of each solve, at most (default: 60)")
+    parser.add_argument("--quick", action="store_true", help="the small folder, 10 s each, and nothing is written")
+    parser.add_argument("--subset", action="store_true", help="default implementations alone as well")
+    parser.add_argument("--again", action="store_true", help="also what was done before")
+    options = parser.parse_args()
+    folder, seconds = (SMALL, min(options.seconds, 10.0)) if options.quick else (options.folder, options.seconds)
+    known = {} if options.quick else read()
+    warm_up()
+    asked = [p for p in problems(folder) if p.network in (options.networks or [p.network])]
+    for problem in [p for p in asked if p.mode in (options.modes or [p.mode])]:
+        done = known.get(problem.name, {})
+        complete = done.get("seconds_allowed") == seconds and ("subset" in done or not options.subset)
+        if complete and not options.again:
+            continue
+        entry = solved(folder, problem, seconds, options.subset)
+        if entry is None:
+            print(f"{problem.name} is skipped: the folder has no such graph", flush=True)
+            continue
+        known[problem.name] = entry
+        print(" | ".join(row(problem.name, entry)), flush=True)
+        if not options.quick:
+            write("monet_p100", COLUMNS, [row(name, known[name]) for name in sorted(known)], known, source=SOURCE)
+    rows = [row(name, known[name]) for name in sorted(known)]
+    if not options.quick and rows:
+        publish("monet_p100", COLUMNS, rows, known, source=SOURCE)
+    print(summary(known))
+
+
+def read() -> dict[str, Any]:
+    """What an earlier run has written."""
+    path = RESULTS / "monet_p100.json"
+    return json.loads(path.read_text())["details"] if path.exists() else {}
+
+
+def solved(folder: Path, problem: Problem, seconds: float, subset: bool) -> dict[str, Any] | None:
+    """A problem solved here, beside what was published; None where the folder has no graph of it."""
+    graph = graph_of(folder, problem)
+    if graph is None:
+        return None
+    budget = int(problem.gib * GIB)
+    ours = outcome(graph, budget, problem.strategy, seconds)
+    theirs = {key: getattr(problem, key) for key in ("cost", "bound", "wall", "status")}
+    entry = {"ours": ours, "theirs": theirs, "worse": problem.is_worse(ours["cost"]), "seconds_allowed": seconds}
+    if subset and problem.strategy != "optimal":
+        plain = entry["subset"] = outcome(default_selection(graph).graph, budget, "optimal", seconds)
+        entry["loses_to_subset"] = problem_loses(ours["cost"], plain["cost"])
+    return entry
+
+
+def problem_loses(cost: float | None, plain: float | None) -> bool:
+    """Whether a choice costs more than the defaults, which are among what it may choose."""
+    return plain is not None and (cost is None or cost > plain * (1 + 1e-9))
+
+
+def outcome(graph: rx.Graph, budget: int, strategy: str, seconds: float) -> dict[str, Any]:
+    """Cost, bound, gap and seconds of one solve."""
+    begun, processor = time.monotonic(), time.process_time()
+    solution = rx.solve(graph, budget, strategy, time_limit=seconds)
+    return {
+        "strategy": strategy,
+        "status": solution.status.value,
+        "cost": solution.cost,
+        "bound": solution.lower_bound,
+        "gap": solution.gap,
+        "wall": time.monotonic() - begun,
+        "processor": time.process_time() - processor,
+        "load": os.getloadavg()[1],
+    }
+
+
+def row(name: str, entry: dict[str, Any]) -> list[str]:
+    """The table's row."""
+    ours, theirs = entry["ours"], entry["theirs"]
+    mark = "!" * entry["worse"] + "?" * entry.get("loses_to_subset", False)
+    both = ours["cost"] is not None and theirs["cost"] is not None
+    ratio = f"{100 * (ours['cost'] / theirs['cost'] - 1):+.2f} %" if both else ""
+    return [
+        name + mark,
+        milliseconds(ours["cost"]) or ours["status"],
+        milliseconds(ours["bound"]),
+        "" if ours["gap"] is None else f"{100 * ours['gap']:.2f} %",
+        f"{ours['wall']:.0f}",
+        milliseconds(theirs["cost"]) or theirs["status"],
+        milliseconds(theirs["bound"]),
+        "" if theirs["wall"] is None else f"{theirs['wall']:.0f}",
+        ratio,
+    ]
+
+
+def milliseconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{1e3 * seconds:.2f}"
+
+
+def summary(known: dict[str, Any]) -> str:
+    """How often ours costs less than, as much as, or more than theirs."""
+    both = [entry for entry in known.values() if entry["theirs"]["cost"] is not None]
+    worse = sum(entry["worse"] for entry in both)
+    less = sum(not entry["worse"] and entry["ours"]["cost"] < entry["theirs"]["cost"] - 5e-6 for entry in both)
+    loses = sum(entry.get("loses_to_subset", False) for entry in known.values())
+    return (
+        f"of {len(both)} problems with a published schedule, ours costs less in {less}, as much in "
+        f"{len(both) - less - worse}, more in {worse}; a choice costs more than the defaults in {loses}"
+    )
+
+
+if __name__ == "__main__":
+    main()
