@@ -1,4 +1,5 @@
 // The panels where blocks are folded: what a cell says of all copies, and how it looks.
+const LARGE = 6; // pixels of a cell that has room for an outline
 const FAINT = 0.4; // how strong the colour of a cell is that is filled in the fewest copies, or only while others run
 
 // `panels` of what is shown, with the cells of all copies; `part` has the rows and columns.
@@ -150,7 +151,7 @@ function drawFolds(context, panel, part, folding, palette, box) {
 function drawDifferences(context, panel, part, folding, palette, box) {
   const [across, down] = [box.width / panel.ids.length, box.height / part.rows.length];
   const { cells, width } = panel.folded;
-  const [hatched, outlined] = [new Path2D(), new Path2D()];
+  const [hatched, outlined, edged] = [new Path2D(), new Path2D(), new Path2D()];
   part.rows.forEach((t, row) => {
     panel.ids.forEach((id, column) => {
       const level = cells[folding.stages.at[t] * width + panel.places.at[id]];
@@ -159,11 +160,16 @@ function drawDifferences(context, panel, part, folding, palette, box) {
       if (level < OWN) {
         hatched.moveTo(x, y + down);
         hatched.lineTo(x + across, y);
-      } else if ((level & SHADES) < SHADES) outlined.rect(x + 1, y + 1, across - 2, down - 2);
+      } else if ((level & SHADES) < SHADES) {
+        if (Math.min(across, down) >= LARGE) outlined.rect(x + 1, y + 1, across - 2, down - 2);
+        else edged.rect(x, y, 1, down); // an outline would hide the colour
+      }
     });
   });
   Object.assign(context, { strokeStyle: palette.ground, lineWidth: 1, globalAlpha: 0.9 });
   context.stroke(hatched);
   Object.assign(context, { strokeStyle: palette.ink, lineWidth: 1, globalAlpha: 0.75 });
   context.stroke(outlined);
+  context.fillStyle = palette.ink;
+  context.fill(edged);
 }

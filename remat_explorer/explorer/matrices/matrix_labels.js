@@ -1,6 +1,5 @@
 // The labels of repeated blocks over the columns: a click folds a block, or unfolds it; so do the keys f and F.
 const STRIP = 18; // pixels above the cells for them
-const LETTER = 6.4; // pixels of a letter of them
 
 // Brings the buttons over a matrix up to date; those over R are in the order of the Tab key, others say the same again.
 function showLabels(view, panel, area, { blocks, folded, blockOf, reason, toggle }) {
@@ -13,7 +12,7 @@ function showLabels(view, panel, area, { blocks, folded, blockOf, reason, toggle
     const across = area.width / panel.ids.length;
     const name = `${label} × ${operations.length}`;
     Object.assign(button, { type: "button", tabIndex: view.name === "R" ? 0 : -1, onclick: () => toggle(block) });
-    button.textContent = textFor(isFolded ? "▸" : "▾", name, operations.length, (to + 1 - from) * across);
+    button.textContent = textFor(view.overlay.getContext("2d"), isFolded ? "▸" : "▾", name, operations.length, (to + 1 - from) * across);
     button.title = isFolded
       ? `One copy stands for ${operations.length}: ${label}. Click, or press f, to unfold them.`
       : `${operations.length} copies of ${operations[0].length} operations: ${label}. Click, or press f, to fold them.`;
@@ -25,8 +24,9 @@ function showLabels(view, panel, area, { blocks, folded, blockOf, reason, toggle
 }
 
 // As much as fits: name and number of copies, their number, or nothing but whether it is folded.
-function textFor(mark, name, copies, room) {
-  const fits = (text) => text.length * LETTER <= room - 8;
+function textFor(context, mark, name, copies, room) {
+  context.font = `11px ${FONT}`;
+  const fits = (text) => context.measureText(text).width <= room - 9; // without its margins
   return [`${mark} ${name}`, `${mark} × ${copies}`].find(fits) ?? mark;
 }
 
