@@ -124,7 +124,7 @@ def cases() -> Iterator[Case]:
     yield Case("plain", "linear16", PLAIN_SEARCH, plain(load("graphs/linear16"), 0.2), 2.5)
     for name in ("pooled", "residual"):  # the joint integer program, which solves them, is left out
         graph = load(f"ablation/{name}")
-        yield Case("joint", name, replace(JOINT_SEARCH, exact_up_to=0), joint(graph, 0.55), 2.0)
+        yield Case("joint", name, replace(JOINT_SEARCH, exact_up_to=0, exact_beside=0), joint(graph, 0.55), 2.0)
         yield Case("least with choices", name, LEAST_WITH_CHOICES, least_choices(graph))
     residual = load("ablation/residual")
     yield Case("memory", "residual", replace(MEMORY_SEARCH, exact_up_to=0), memory(residual, 0.1), 2.0)

@@ -33,7 +33,7 @@ from remat_explorer.solvers.monet.joint_problem import JointProblem
 
 @dataclass(frozen=True)
 class WindowSettings:
-    """How large windows are, and how long each is searched."""
+    """How large windows are, and how long each is searched. None of these was measured with other values yet."""
 
     # Share of the forward operations in the first windows,
     first: float = 0.15
