@@ -78,7 +78,7 @@ function render({ model: kept, el }) {
     arrange();
     const marked = new Set(model.get("found"));
     head = noFolding(model, data) ? MARGIN.top : MARGIN.top + STRIP;
-    foot = data.rows && views.some((view) => namesFit(shown[view.name], box(view).width)) ? MARGIN.names : MARGIN.bottom;
+    foot = data.rows ? footOf(views[0].cells.getContext("2d"), views.map((view) => [shown[view.name], box(view).width])) : MARGIN.bottom;
     for (const view of views) {
       const [panel, area, context] = [shown[view.name], box(view), view.cells.getContext("2d", { willReadFrequently: true })];
       const [width, height] = [(area.width + MARGIN.left + MARGIN.right) * ratio, area.foot * ratio].map(Math.round);

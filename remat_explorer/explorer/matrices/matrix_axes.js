@@ -1,7 +1,9 @@
 // What stands around and over the cells: ticks, names where they fit, marks of the search, and the cursor.
 const MARGIN = { left: 44, right: 6, top: 10, bottom: 32, names: 96 };
 const NAMED = 9; // pixels that a column needs to carry its name
+const AROUND_NAMES = 20; // pixels above a name and for the title below it
 const FONT = "system-ui, sans-serif";
+const NAME_FONT = `10px ${FONT}`;
 
 function tickStep(count, pixels, apart) {
   const least = (count * apart) / Math.max(pixels, 1);
@@ -14,6 +16,14 @@ function tickStep(count, pixels, apart) {
 }
 
 const namesFit = (panel, width) => panel.ids.length > 0 && width / panel.ids.length >= NAMED;
+
+// Room below the cells, the same for all panels: for the longest name where names fit, else for numbers.
+function footOf(context, panels) {
+  context.font = NAME_FONT;
+  const named = panels.filter(([panel, width]) => namesFit(panel, width)).map(([panel]) => panel);
+  const lengths = named.flatMap((panel) => Array.from(panel.ids, (id) => context.measureText(panel.name(id)).width));
+  return Math.min(MARGIN.names, Math.max(MARGIN.bottom, Math.ceil(Math.max(0, ...lengths)) + AROUND_NAMES));
+}
 
 // A name is cut in its middle: both ends tell layers apart. "blocks.1…backward_4"
 function fitted(context, name, width) {
@@ -48,9 +58,9 @@ function axes(context, panel, part, palette, box, marked) {
   context.textBaseline = "bottom";
   context.fillText(count ? panel.title : "no values", box.left + box.width / 2, box.foot);
   if (namesFit(panel, box.width)) {
-    context.font = `10px ${FONT}`;
+    context.font = NAME_FONT;
     panel.ids.forEach((id, column) =>
-      upright(context, middle(column), bottom + 4, "right", fitted(context, panel.name(id), box.foot - bottom - 20)),
+      upright(context, middle(column), bottom + 4, "right", fitted(context, panel.name(id), box.foot - bottom - AROUND_NAMES)),
     );
   } else {
     context.textBaseline = "top";
