@@ -1,15 +1,13 @@
 """Every problem that the authors of MONeT published a run of, on their costs of a P100, solved here beside it.
 
-    python benchmarks/monet_p100.py --folder FOLDER
+    python benchmarks/monet_p100.py
     python benchmarks/monet_p100.py --quick
-    python benchmarks/monet_p100.py --folder FOLDER --networks vgg16 unet --modes icmn --seconds 30 --subset
+    python benchmarks/monet_p100.py --networks vgg16 unet --modes icmn --seconds 30 --subset
 
-The folder has `graph_NETWORK_MODE.json` and `results.json` (`p100_problems` says what they are); MONET_P100 in the
-environment names it, too. Without either, and with --quick, it is the small one of the tests. Modes are MONeT's: what
-runs in place (i), convolution algorithms (c), backward from input or output (m), masks and indices (n); "checkmate" is
-Checkmate's problem, for which the strategy is `optimal`. By their rule, what runs in place does so only where its input
-dies. "!" marks a row that costs more than theirs. --subset solves each problem with default implementations as well,
-by `optimal`, and marks with "?" where a choice costs more than that.
+Modes are MONeT's: what runs in place (i), convolution algorithms (c), backward from input or output (m), masks and
+indices (n); "checkmate" is Checkmate's problem, for which the strategy is `optimal`. As in their program, what runs in
+place does so only where its input dies. "!" marks a row that costs more than theirs. --subset solves each problem with
+default implementations as well, by `optimal`, and marks with "?" where a choice costs more than that.
 
 Targets, 60 s on two cores: no "!" and no "?"; a gap of at most 1 % on VGG-16 and U-Net, 2 % on the others. A row is
 written when it is done, and not done again by the next run with as many seconds; --again does. Nearly 170 rows take at
@@ -23,44 +21,87 @@ import argparse
 import json
 import os
 import time
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-from p100_problems import GIB, Problem, graph_of, problems
 from report import RESULTS, publish, write
 
 import remat_explorer as rx
+from remat_explorer.papers.p100 import GIB, has_graph, p100_graph, published_runs
 from remat_explorer.solvers.monet.selections import default_selection
 from remat_explorer.solvers.search.compilation import warm_up
 
-SMALL = Path(__file__).parents[1] / "tests" / "data" / "monet_p100_problems"
+UNIT = 1e-5  # seconds: their objectives and bounds are whole numbers of 1/100 ms
+QUICK = ("vgg16_icmn", "unet_icmn", "vgg16_checkmate")
 COLUMNS = ("problem", "ours, ms", "bound", "gap", "s", "theirs, ms", "their bound", "their s", "ours/theirs")
 SOURCE = "Shah et al., ICLR 2021; https://github.com/utsaslab/monet-schedules"
 
 
+@dataclass(frozen=True)
+class Problem:
+    """One network, mode and budget, and the best of the published runs.
+
+    Attributes:
+        network, mode: as published; "checkmate" is the mode in which they ran Checkmate's program.
+        gib: the budget.
+        cost, bound: seconds of the step; None where nothing was found or proven.
+        wall: seconds of the run that found it, None where there is no log.
+        status: how that run ended, in words.
+    """
+
+    network: str
+    mode: str
+    gib: float
+    cost: float | None
+    bound: float | None
+    wall: float | None
+    status: str
+
+    @property
+    def name(self) -> str:
+        """What the row is called: the graph and the budget."""
+        return f"{self.network}_{self.mode}@{self.gib:g}"
+
+    @property
+    def strategy(self) -> str:
+        """What solves the same problem here."""
+        return "optimal" if self.mode == "checkmate" else "monet"
+
+    def is_worse(self, cost: float | None) -> bool:
+        """Whether a cost is above the published one."""
+        return self.cost is not None and (cost is None or cost > self.cost + UNIT / 2)
+
+
+def problems() -> list[Problem]:
+    """The published problems whose costs were published, too."""
+    listed = []
+    for (network, mode, gib), run in published_runs().items():
+        if has_graph(network, mode):
+            cost, bound = (None if run[key] is None else run[key] / 1e3 for key in ("ms", "bound ms"))
+            listed.append(Problem(network, mode, gib, cost, bound, run["seconds"], run["status"]))
+    return listed
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=os.environ.get("MONET_P100", SMALL), help="with graphs and runs")
     parser.add_argument("--networks", nargs="+", help="some of them (default: all)")
     parser.add_argument("--modes", nargs="+", help="some of them (default: all)")
     parser.add_argument("--seconds", type=float, default=60.0, help="of each solve, at most (default: 60)")
-    parser.add_argument("--quick", action="store_true", help="the small folder, 10 s each, and nothing is written")
+    parser.add_argument("--quick", action="store_true", help="three graphs, 10 s each, and nothing is written")
     parser.add_argument("--subset", action="store_true", help="default implementations alone as well")
     parser.add_argument("--again", action="store_true", help="also what was done before")
     options = parser.parse_args()
-    folder, seconds = (SMALL, min(options.seconds, 10.0)) if options.quick else (options.folder, options.seconds)
+    seconds = min(options.seconds, 10.0) if options.quick else options.seconds
     known = {} if options.quick else read()
     warm_up()
-    asked = [p for p in problems(folder) if p.network in (options.networks or [p.network])]
+    asked = [p for p in problems() if not options.quick or f"{p.network}_{p.mode}" in QUICK]
+    asked = [p for p in asked if p.network in (options.networks or [p.network])]
     for problem in [p for p in asked if p.mode in (options.modes or [p.mode])]:
         done = known.get(problem.name, {})
         complete = done.get("seconds_allowed") == seconds and ("subset" in done or not options.subset)
         if complete and not options.again:
             continue
-        entry = solved(folder, problem, seconds, options.subset)
-        if entry is None:
-            print(f"{problem.name} is skipped: the folder has no such graph", flush=True)
-            continue
+        entry = solved(problem, seconds, options.subset)
         known[problem.name] = entry
         print(" | ".join(row(problem.name, entry)), flush=True)
         if not options.quick:
@@ -77,11 +118,9 @@ def read() -> dict[str, Any]:
     return json.loads(path.read_text())["details"] if path.exists() else {}
 
 
-def solved(folder: Path, problem: Problem, seconds: float, subset: bool) -> dict[str, Any] | None:
-    """A problem solved here, beside what was published; None where the folder has no graph of it."""
-    graph = graph_of(folder, problem)
-    if graph is None:
-        return None
+def solved(problem: Problem, seconds: float, subset: bool) -> dict[str, Any]:
+    """A problem solved here, beside what was published."""
+    graph = p100_graph(problem.network, problem.mode, ruled=True)
     budget = int(problem.gib * GIB)
     ours = outcome(graph, budget, problem.strategy, seconds)
     theirs = {key: getattr(problem, key) for key in ("cost", "bound", "wall", "status")}

@@ -4,19 +4,22 @@ A graph of a mode has the implementations that may be chosen in it, each with th
 measured. Costs are seconds. A run's objective is a prediction by the same times.
 
 Source: Shah et al., Memory Optimization for Deep Networks (ICLR 2021), https://github.com/utsaslab/monet-schedules, and
-the README of https://github.com/utsaslab/MONeT for plain PyTorch.
+the README of https://github.com/utsaslab/MONeT for plain PyTorch. The first has no licence file: what is here are its
+facts, numbers alone, in another form.
 """
 
 from __future__ import annotations
 
 import json
 import zipfile
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from typing import Any
 
 from remat_explorer.errors import UnknownNameError
-from remat_explorer.graph import Graph
+from remat_explorer.graph import Graph, Implementation, Operation
+from remat_explorer.graph.rules import stands_in
 from remat_explorer.papers.networks import data_file
 
 NETWORKS = {"resnet50": 184, "googlenet": 320, "unet": 11, "vgg16": 176, "mobilenet_v2": 272}  # with the batch
@@ -30,12 +33,14 @@ MODES = {  # the paper's word for each mode of its program; in all of them ReLU 
 GIB = 2**30
 
 
-def p100_graph(network: str, mode: str) -> Graph:
+def p100_graph(network: str, mode: str, ruled: bool = False) -> Graph:
     """The training graph of a network with the implementations of a mode.
 
     Args:
         network: a key of `NETWORKS`.
         mode: a key of `MODES`, or "checkmate" for one implementation of each operation, without workspace.
+        ruled: whether an operation of the forward pass may run in place only where its input dies, as the authors'
+            program asks. Otherwise it may where the input lives on, too, at the same cost.
 
     Raises:
         UnknownNameError: if nothing of that network and mode was published.
@@ -46,7 +51,30 @@ def p100_graph(network: str, mode: str) -> Graph:
     names = _archive().namelist()
     if (name := f"{network}_{mode}.json") not in names:
         raise UnknownNameError("graph of the P100", f"{network}_{mode}", [n.removesuffix(".json") for n in names])
-    return Graph.from_document(json.loads(_archive().read(name)))
+    graph = Graph.from_document(json.loads(_archive().read(name)))
+    return replace(graph, operations=tuple(map(_in_place, graph.operations))) if ruled else graph
+
+
+def _in_place(node: Operation) -> Operation:
+    """The operation with its implementations that run in place marked; the others come first.
+
+    A default runs anywhere, and where an operation has no implementation for elsewhere, there is nothing to ask for.
+    """
+
+    def marked(way: Implementation) -> Implementation:
+        only = replace(way, in_place=True)
+        elsewhere = [other for other in node.implementations if other.overwrites is None]
+        elsewhere += [replace(other, kinds=()) for other in elsewhere if "out of place" in other.kinds]
+        fits = node.phase == "forward" and way.overwrites is not None
+        return only if fits and any(stands_in(other, only) for other in elsewhere) else way
+
+    ways = [marked(way) for way in node.implementations]
+    if not any(way.in_place for way in ways):
+        return node
+    first = next(way for way in ways if not way.in_place)
+    rest = [way for way in ways if way is not first]
+    ways = [replace(first, kinds=()), *(replace(way, kinds=way.kinds or ("in place",)) for way in rest)]
+    return replace(node, implementations=tuple(ways))
 
 
 def has_graph(network: str, mode: str) -> bool:
@@ -60,7 +88,9 @@ def has_graph(network: str, mode: str) -> bool:
 
 @cache
 def published_runs() -> dict[tuple[str, str, float], dict[str, Any]]:
-    """Each run by network, mode and budget in GiB: "ms" of its schedule, "bound ms", "seconds", "status".
+    """The best that any run found, by network, mode and budget in GiB: "ms" of the schedule, "bound ms", "seconds".
+
+    "status" is how that run ended. Without its log there are no "seconds", and without a schedule no "ms".
 
     >>> published_runs()["vgg16", "icmn", 8.0]["ms"]
     1383.33

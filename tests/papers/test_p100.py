@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from remat_explorer.errors import GraphError, UnknownNameError
@@ -35,6 +37,23 @@ def test_a_network_has_a_graph_of_every_mode_but_for_the_one_that_was_not_publis
 def test_a_graph_that_was_not_published_is_refused_by_name():
     with pytest.raises(UnknownNameError, match="mobilenet_v2_in"):
         p100_graph("mobilenet_v2", "in")
+
+
+def test_by_the_authors_rule_what_runs_in_place_in_the_forward_pass_does_so_only_where_its_input_dies():
+    graph, ruled = p100_graph("vgg16", "icmn"), p100_graph("vgg16", "icmn", ruled=True)
+    assert not graph.runs_in_place
+    for before, after in zip(graph.operations, ruled.operations, strict=True):
+        ways = {way.name: way for way in after.implementations}
+        assert ways.keys() == {way.name for way in before.implementations}
+        for way in before.implementations:
+            changed = ways[way.name]
+            assert replace(way, kinds=(), in_place=False) == replace(changed, kinds=(), in_place=False)
+            assert changed.in_place == (before.phase == "forward" and way.name.startswith("in place"))
+    assert sum(way.in_place for node in ruled.operations for way in node.implementations) == 30
+
+
+def test_a_graph_in_which_nothing_is_chosen_is_the_same_by_the_rule():
+    assert p100_graph("vgg16", "checkmate", ruled=True) == p100_graph("vgg16", "checkmate")
 
 
 def test_everything_kept_of_resnet50_takes_the_gibibytes_of_the_papers_case_study():

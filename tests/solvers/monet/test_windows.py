@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from remat_explorer.graph import Graph
+from remat_explorer.papers.p100 import p100_graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import checkpoint_all_peak
@@ -136,8 +137,8 @@ def test_windows_end_at_the_optimum_of_small_graphs(seed):
 
 
 @pytest.fixture(scope="module")
-def vgg16(data) -> Graph:
-    return Graph.load(data / "monet_p100_problems" / "graph_vgg16_icmn.json")
+def vgg16() -> Graph:
+    return p100_graph("vgg16", "icmn")
 
 
 def test_choosing_again_finds_the_choice_that_goes_with_a_schedule(vgg16):
