@@ -48,7 +48,8 @@ class Schedule:
         if R.ndim != 2 or R.shape[1] != n or S.shape != (len(R), v):
             raise ScheduleError(f"R has shape {R.shape} and S {S.shape}; expected (stages, {n}) and (stages, {v})")
         ways = np.array([len(node.implementations) for node in self.graph.operations])
-        if not ((R >= 0) & (ways >= R)).all() or (S.dtype != bool and not np.isin(S, (0, 1)).all()):
+        counted = R.size == 0 or (R.min() >= 0 and (R.max(axis=0) <= ways).all())
+        if not counted or (S.dtype != bool and not np.isin(S, (0, 1)).all()):
             raise ScheduleError("R must hold 0 or the number of an implementation, and S 0 or 1")
         object.__setattr__(self, "R", R.astype(np.uint8))
         object.__setattr__(self, "S", S.astype(bool))
@@ -133,15 +134,15 @@ class Schedule:
         """
         graph, S, computed = self.graph, self.S, self.computed
         violations: list[tuple[int, int, str]] = []  # stage, rule, message: the earliest is reported
-        for _, v in np.argwhere(S[:1])[:1]:
+        for _, v in _first(S[:1]):
             message = f"stage 0 starts with {graph.values[v].name!r} in memory, but nothing has been computed yet"
             violations.append((0, 0, message))
         available = computed | S
-        for t, v in np.argwhere(S[1:] & ~available[:-1])[:1]:
+        for t, v in _first(S[1:] & ~available[:-1]):
             name = graph.values[v].name
             message = f"{name!r} is retained into stage {t + 1}, but stage {t} neither computes nor retains it"
             violations.append((t + 1, 1, message))
-        for t, v in np.argwhere(available[:-1] & graph.persistent & ~S[1:])[:1]:
+        for t, v in _first(available[:-1] & graph.persistent & ~S[1:]):
             violations.append((t + 1, 2, f"stage {t + 1} drops the persistent value {graph.values[v].name!r}"))
         for t, k, code in self.sequence:
             missing = [v for v in graph.inputs(k, code) if not available[t, v]]
@@ -211,3 +212,10 @@ class Schedule:
         computed = Schedule(graph, R, S).computed
         S[1:] |= np.logical_or.accumulate(computed, axis=0)[:-1] & graph.persistent
         return Schedule(graph, R, S)
+
+
+def _first(entries: np.ndarray) -> list[tuple[int, int]]:
+    """Row and column of the first entry that is true, if any is."""
+    place = int(entries.argmax()) if entries.size else 0
+    row, column = divmod(place, max(1, entries.shape[1]))
+    return [(row, column)] if entries.size and entries[row, column] else []

@@ -47,4 +47,4 @@ def checkpoint_all_peak(graph: Graph) -> int:
     >>> checkpoint_all_peak(linear(8))
     10
     """
-    return Plan.of(checkpoint_all(graph)).peak
+    return Plan.from_sequence(graph, ((t, k, 1) for t, k in enumerate(graph.mandatory.tolist()))).peak
