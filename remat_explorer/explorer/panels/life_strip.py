@@ -36,7 +36,7 @@ def life_strip(lives: tuple[Life, ...], statements: StatementNumbers) -> str:
     >>> from remat_explorer.instances import linear
     >>> plan = Plan.from_sequence(linear(1), [(0, 0, 1), (1, 1, 1), (2, 2, 1)])
     >>> life_strip(lives_of(plan).of_value[1], StatementNumbers(plan)).rpartition("In memory: ")[2]
-    '<span class="link" role="button" tabindex="0" data-stage="1">stages 1 to 2 (statements 1 to 3)</span>.</p>'
+    '<span class="link" role="button" tabindex="0" data-stage="1">stages 1 to 2 (statements 1 to 4)</span>.</p>'
     """
     if not lives:
         return ""
