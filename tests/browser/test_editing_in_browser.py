@@ -19,7 +19,8 @@ CELLS = 17  # stages and values of the chain
 def cell(page: Any, stage: int, value: int) -> tuple[float, float]:
     """The middle of a cell of S, whose columns carry names."""
     area = page.locator(".remat-canvas").nth(1).bounding_box()
-    width, height = area["width"] - 44 - 6, area["height"] - 10 - 96
+    foot = int(page.locator(".remat-matrices").get_attribute("data-foot"))  # as high as the longest name
+    width, height = area["width"] - 44 - 6, area["height"] - 10 - foot
     return area["x"] + 44 + (value + 0.5) * width / CELLS, area["y"] + 10 + (stage + 0.5) * height / CELLS
 
 

@@ -103,7 +103,7 @@ function render({ model: kept, el }) {
     views[0].subtitle.textContent = part.whole ? views[0].title : `computed in stages ${top}–${bottom} of ${data.rows}`;
     for (const view of views.slice(1)) view.subtitle.textContent = view.title;
     buttons.whole.disabled = buttons.out.disabled = part.whole;
-    Object.assign(root.dataset, { rows: data.rows, zoom: model.get("zoom"), compared: Boolean(data.comparedR), colouring: model.get("colouring"), folded: folding ? folding.chosen : "" });
+    Object.assign(root.dataset, { rows: data.rows, foot, zoom: model.get("zoom"), compared: Boolean(data.comparedR), colouring: model.get("colouring"), folded: folding ? folding.chosen : "" });
     drawCursor();
     root.dataset.drawn = Number(root.dataset.drawn || 0) + 1;
   }
