@@ -103,7 +103,7 @@ class Schedule:
         graph, bytes_of = self.graph, self.graph.value_bytes.tolist()
         U = np.empty(self.R.shape, dtype=np.int64)
         kept = np.vstack([self.S[1:], np.zeros((1, len(graph.values)), dtype=bool)]) | graph.persistent
-        starts = [int(graph.value_bytes[kept].sum()) + graph.resident_bytes for kept in self.S]
+        starts = [int(graph.value_bytes[retained].sum()) + graph.resident_bytes for retained in self.S]
         computed: list[list[tuple[int, int]]] = [[] for _ in starts]
         for t, k, code in self.sequence:
             computed[t].append((k, code))

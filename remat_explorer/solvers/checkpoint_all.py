@@ -19,11 +19,10 @@ def checkpoint_all(graph: Graph) -> Schedule:
     R = np.zeros((graph.stages, graph.n), dtype=np.uint8)
     R[np.arange(graph.stages), graph.mandatory] = 1
     S = np.zeros((graph.stages, len(graph.values)), dtype=bool)
-    last = {
-        v: t for t, k in enumerate(graph.mandatory.tolist()) for v in graph.inputs(k)
-    }  # the stage that reads it last
+    stages = list(enumerate(graph.mandatory.tolist()))
+    last = {v: t for t, k in stages for v in graph.inputs(k)}  # the stage that reads each value last
     kept = np.zeros(len(graph.values), dtype=bool)
-    for t, k in enumerate(graph.mandatory.tolist()):
+    for t, k in stages:
         S[t] = kept
         kept[[v for v in graph.outputs(k) if v in last or graph.values[v].persistent]] = True
         kept[[v for v in graph.inputs(k) if last[v] == t and not graph.values[v].persistent]] = False

@@ -17,7 +17,7 @@ import pytest
 import remat_explorer as rx
 from remat_explorer.explanations import explain_value
 from remat_explorer.explorer.live_page import live_page
-from remat_explorer.explorer.live_page.explanations import explanations
+from remat_explorer.explorer.live_page.explanations import StatementPlaces, explanations
 from remat_explorer.explorer.live_page.recording import Recording
 from remat_explorer.explorer.matrices.matrix_cells import MatrixCells
 from remat_explorer.explorer.panels.explain_panel import (
@@ -80,7 +80,7 @@ def test_what_is_said_of_every_value_in_every_stage_is_what_the_explorer_says(na
     assert schedule is not None
     assert plan is not None
     for value in range(len(solution.graph.values)):
-        parts, reasons = explanations(schedule, plan, value)
+        parts, reasons = explanations(schedule, plan, StatementPlaces(plan), value)
         for stage in range(schedule.stages):
             *_, reason = (reason for reason in reasons if reason[0] <= stage)
             filling = dict(zip(OF_SCHEDULE + OF_REASON, [*parts, *reason[1:]], strict=True))

@@ -43,12 +43,13 @@ class StatementPlaces(StatementNumbers):
         return f"{stage}.{statement - self._begin[stage]}"
 
 
-def explanations(schedule: Schedule, plan: Plan, value: int) -> list[Any]:
+def explanations(schedule: Schedule, plan: Plan, statements: StatementNumbers, value: int) -> list[Any]:
     """What the places of `value_template` are filled with, for a value in all stages.
 
     Args:
         schedule: R and S.
         plan: its plan.
+        statements: how those of the plan are written.
         value: the value.
 
     Returns:
@@ -56,7 +57,8 @@ def explanations(schedule: Schedule, plan: Plan, value: int) -> list[Any]:
 
     >>> from remat_explorer.instances import linear
     >>> keep = Schedule(linear(2), np.eye(5), np.tril(np.ones((5, 5)), -1))
-    >>> [stage for stage, *_ in explanations(keep, Plan.of(keep), 0)[1]]
+    >>> plan = Plan.of(keep)
+    >>> [stage for stage, *_ in explanations(keep, plan, StatementPlaces(plan), 0)[1]]
     [0, 1, 2, 4]
     """
     answers: dict[int, Explanation] = {}
@@ -71,7 +73,7 @@ def explanations(schedule: Schedule, plan: Plan, value: int) -> list[Any]:
         parts = reason_parts(schedule, answers[stage])
         if not reasons or reasons[-1][1:] != parts:
             reasons.append((stage, *parts))
-    strip = life_strip(lives_of(plan).of_value[value], StatementPlaces(plan))
+    strip = life_strip(lives_of(plan).of_value[value], statements)
     return [(strip, *schedule_parts(schedule, value)), reasons]
 
 

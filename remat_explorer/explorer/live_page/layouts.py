@@ -16,13 +16,15 @@ FEW = 4  # repeated blocks of which each choice is laid out
 def layouts(graph: Graph) -> Iterator[tuple[tuple[int, ...], dict[str, Any], bytes]]:
     """The numbers of the folded blocks, and what `layout_of` says then.
 
-    Of more than `FEW` blocks it is all of them, none, and each one alone folded or unfolded.
+    Of more than `FEW` blocks it is all of them, none, and each one alone folded or unfolded; without any, nothing.
 
     >>> from remat_explorer.instances import linear
     >>> [(numbers, layout["rows"]) for numbers, layout, _ in layouts(linear(8))]
     [((), 1), ((0,), 1)]
     """
     every = range(len(repeated_blocks(graph)))
+    if not every:
+        return
     if len(every) <= FEW:
         choices = [numbers for count in range(len(every) + 1) for numbers in combinations(every, count)]
     else:

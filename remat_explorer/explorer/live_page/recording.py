@@ -12,7 +12,7 @@ import numpy as np
 
 from remat_explorer.explanations import first_look, values_of_stages
 from remat_explorer.explorer.controls.budget_view import slider_range
-from remat_explorer.explorer.live_page.explanations import explanations
+from remat_explorer.explorer.live_page.explanations import StatementPlaces, explanations
 from remat_explorer.explorer.live_page.layouts import layouts
 from remat_explorer.explorer.live_page.presented import Presented
 from remat_explorer.explorer.matrices.matrix_cells import Frame, folded_blocks, kind_colours, labels
@@ -208,7 +208,7 @@ class Recording:
         For each value: the texts; its different `explanations`, with a text's number in place of each; and which of
         them holds at each point. What is said at several points is alike, and shrinks by being together.
         """
-        plans = [(schedule, Plan.of(schedule)) for schedule, _ in self.scheduled]
+        plans = [(schedule, plan := Plan.of(schedule), StatementPlaces(plan)) for schedule, _ in self.scheduled]
         count = len(self.graph.values)
         for start in range(0, count, CHUNK):
             chunk = range(start, min(start + CHUNK, count))
@@ -239,9 +239,10 @@ def _numbered(said: list[Any]) -> list[Any]:
         return [numbers.setdefault(text, len(numbers)) for text in texts]
 
     points = [[number(parts), [[stage, *number(texts)] for stage, *texts in reasons]] for parts, reasons in said]
-    distinct = {json.dumps(point): point for point in points}
+    keys = [json.dumps(point) for point in points]
+    distinct = dict(zip(keys, points, strict=True))
     place_of = {key: place for place, key in enumerate(distinct)}
-    return [list(numbers), list(distinct.values()), [place_of[json.dumps(point)] for point in points]]
+    return [list(numbers), list(distinct.values()), [place_of[key] for key in keys]]
 
 
 def plain(entry: Any) -> Any:

@@ -24,7 +24,7 @@ def elsewhere(schedule: Schedule, codes: Codes | None = None) -> Schedule:
     True
     """
     graph = schedule.graph
-    if not graph.has_choices:
+    if not graph.runs_in_place:
         return schedule
     R, read_later = schedule.R.copy(), set[int]()
     for t, k, code in reversed(schedule.sequence):
