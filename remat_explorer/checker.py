@@ -29,7 +29,7 @@ class Checked:
 
 
 def check(graph: Graph, R: np.ndarray, S: np.ndarray, budget: int | None = None) -> Checked:
-    """Verify R and S against ``graph`` and replay their plan.
+    """Verify R and S against ``graph`` and replay their plan; `check_schedule` does it without matrices.
 
     Args:
         graph: the training graph.
@@ -46,13 +46,30 @@ def check(graph: Graph, R: np.ndarray, S: np.ndarray, budget: int | None = None)
         ...
     remat_explorer.errors.ScheduleError: stage 1 computes 'v1' but its input 'v0' is neither computed nor retained
     """
-    schedule = Schedule(graph, R, S)
+    return check_schedule(Schedule(graph, R, S), budget)
+
+
+def check_schedule(schedule: Schedule, budget: int | None = None) -> Checked:
+    """Verify a schedule and replay its plan, in time and memory that grow with what it computes.
+
+    Args:
+        schedule: of any graph.
+        budget: bytes that the plan's peak must not exceed, or None.
+
+    Raises:
+        ScheduleError: naming the first violation.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.schedule.runs import Computations
+    >>> check_schedule(Schedule.leanest(linear(1), 3, Computations.of([(0, 0, 1), (1, 1, 1), (2, 2, 1)]))).peak
+    3
+    """
     broken = schedule.violation()
     if broken:
         raise ScheduleError(broken)
     plan = Plan.of(schedule)
     cost, peak = replay(plan)
-    U_peak = int(schedule.U.max())
+    U_peak = schedule.U_peak
     if peak > U_peak:
         raise ScheduleError(f"the plan peaks at {peak} bytes, above its schedule's U of {U_peak} bytes")
     if budget is not None and peak > budget:

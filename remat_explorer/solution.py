@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from remat_explorer.capture_options import CaptureOptions
-from remat_explorer.checker import check
+from remat_explorer.checker import check, check_schedule
 from remat_explorer.claims import Claims, Status, relative_gap
 from remat_explorer.documents import (
     pack_rows,
@@ -209,7 +209,7 @@ class Solution:
         if graph.structure != self.graph.structure:
             raise _other_graph(self.graph.name, graph)
         try:
-            schedule = check(graph, self.schedule.R, self.schedule.S, self.budget).schedule
+            schedule = check_schedule(self.schedule.on(graph), self.budget).schedule
         except ScheduleError as error:
             raise SolutionError(
                 f"measured here, the schedule is refused: {error}; profile the graph first, and solve that"

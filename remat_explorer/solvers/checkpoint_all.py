@@ -7,6 +7,7 @@ import numpy as np
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
+from remat_explorer.schedule.runs import Computations
 
 
 def checkpoint_all(graph: Graph) -> Schedule:
@@ -16,17 +17,8 @@ def checkpoint_all(graph: Graph) -> Schedule:
     >>> checkpoint_all(linear(8)).cost
     17.0
     """
-    R = np.zeros((graph.stages, graph.n), dtype=np.uint8)
-    R[np.arange(graph.stages), graph.mandatory] = 1
-    S = np.zeros((graph.stages, len(graph.values)), dtype=bool)
-    stages = list(enumerate(graph.mandatory.tolist()))
-    last = {v: t for t, k in stages for v in graph.inputs(k)}  # the stage that reads each value last
-    kept = np.zeros(len(graph.values), dtype=bool)
-    for t, k in stages:
-        S[t] = kept
-        kept[[v for v in graph.outputs(k) if v in last or graph.values[v].persistent]] = True
-        kept[[v for v in graph.inputs(k) if last[v] == t and not graph.values[v].persistent]] = False
-    return Schedule(graph, R, S)
+    once = Computations(np.arange(graph.stages), graph.mandatory, np.ones(graph.stages, dtype=np.uint8))
+    return Schedule.leanest(graph, graph.stages, once)
 
 
 def least_cost(graph: Graph) -> float:

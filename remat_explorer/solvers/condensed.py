@@ -17,6 +17,7 @@ import numpy as np
 from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
+from remat_explorer.schedule.runs import Computations
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,6 +144,13 @@ class Condensed:
             reads[k, list(inputs)] = True
         return reads
 
+    def read_from(self, first: int, last: int) -> np.ndarray:
+        """Which groups the operations from ``first`` to ``last`` read, bool of shape (groups,)."""
+        read = np.zeros(self.groups, dtype=bool)
+        for inputs in self.inputs[first : last + 1]:
+            read[list(inputs)] = True
+        return read
+
     @cached_property
     def operation_bytes(self) -> np.ndarray:
         """Memory that stage k needs at least, for operation k alone: its inputs, outputs and transient bytes.
@@ -153,12 +161,13 @@ class Condensed:
         inputs = np.array([sum(sizes[v] for v in read) for read in self.inputs], dtype=np.int64)
         return self.base + inputs + self.output_bytes + self.transient - self.credit
 
-    def schedule(self, R: np.ndarray) -> Schedule:
+    def schedule(self, R: np.ndarray | Computations) -> Schedule:
         """The leanest schedule that computes R: retained is only what is read later.
 
         Args:
-            R: (n, n), nonzero where computed; the diagonal is always computed.
+            R: (n, n), nonzero where computed, or its ones; the diagonal is always computed.
         """
+        if isinstance(R, Computations):
+            return Schedule.leanest(self.graph, self.n, R)
         computed = (np.asarray(R) > 0) | np.eye(self.n, dtype=bool)
-        empty = np.zeros((self.n, len(self.graph.values)), dtype=bool)
-        return Schedule(self.graph, computed, empty).compact()
+        return Schedule.leanest(self.graph, self.n, Computations.of_matrix(computed))

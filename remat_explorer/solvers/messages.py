@@ -1,13 +1,14 @@
-"""What a worker says to its parent, as JSON objects: progress with R and S as rows of digits, like solution files."""
+"""What a worker says to its parent, as JSON objects: progress with what a schedule computes and retains."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from remat_explorer.checker import check
-from remat_explorer.documents import pack_rows, unpack_rows
+from remat_explorer.checker import check_schedule
 from remat_explorer.errors import ScheduleError, SolverError
 from remat_explorer.graph import Graph
+from remat_explorer.schedule import Schedule
+from remat_explorer.schedule.runs import Computations, Retained
 from remat_explorer.solvers.base import Progress
 
 
@@ -19,7 +20,9 @@ def pack_progress(progress: Progress, with_schedule: bool) -> dict[str, Any]:
         "lower_bound": progress.lower_bound,
     }
     if progress.schedule is not None and with_schedule:
-        message |= {"R": pack_rows(progress.schedule.R), "S": pack_rows(progress.schedule.S)}
+        schedule = progress.schedule
+        message |= {"stages": schedule.stages, "computations": schedule.computations.rows()}
+        message |= {"retained": schedule.retained.rows()}
     return message
 
 
@@ -37,9 +40,10 @@ def unpack_progress(message: dict[str, Any], graph: Graph, budget: int, progress
     """
     try:
         schedule, bounds = progress.schedule, [progress.lower_bound, message["lower_bound"]]
-        if "R" in message:
-            R, S = (unpack_rows(message[name], name, SolverError) for name in ("R", "S"))
-            heard = check(graph, R, S, budget).schedule
+        if "stages" in message:
+            computations, retained = Computations.of(message["computations"]), Retained.of(message["retained"])
+            sent = Schedule.of_runs(graph, int(message["stages"]), computations, retained)
+            heard = check_schedule(sent, budget).schedule
             schedule = heard if schedule is None or heard.cost <= schedule.cost else schedule
         bound = max((float(entry) for entry in bounds if entry is not None), default=None)
         return Progress(float(message["seconds"]), str(message["doing"]), schedule, bound)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from remat_explorer.checker import check
+from remat_explorer.checker import check_schedule
 from remat_explorer.errors import ScheduleError, UnknownNameError
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import SMALLEST
@@ -124,7 +124,7 @@ def checked_reports(graph: Graph, budget: int, report: Callable[[Progress], None
     def tell(progress: Progress) -> None:
         if progress.schedule is not passed[0] and progress.schedule is not None:
             try:
-                check(graph, progress.schedule.R, progress.schedule.S, budget)
+                check_schedule(progress.schedule, budget)
             except ScheduleError as error:
                 raise ScheduleError(f"the strategy's schedule is refused: {error}") from None
             passed[0] = progress.schedule
@@ -144,7 +144,7 @@ def judge(graph: Graph, budget: int, strategy: str, answer: Answer, seconds: flo
         bound = None if answer.infeasible else round_up(graph, answer.lower_bound)
         limit = "" if answer.infeasible else answer.limit
         return Solution(graph, strategy, status, budget, None, bound, seconds, answer.solver, limit)
-    checked = check(graph, answer.schedule.R, answer.schedule.S, budget)
+    checked = check_schedule(answer.schedule, budget)
     if answer.lower_bound is not None and answer.lower_bound > checked.cost + REFUTED * (checked.cost or 1.0):
         raise ScheduleError(
             f"the strategy {strategy!r} says that no schedule costs less than {answer.lower_bound:.6g}, but its own "

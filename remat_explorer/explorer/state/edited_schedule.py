@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from remat_explorer.checker import Checked, check
+from remat_explorer.checker import Checked, check_schedule
 from remat_explorer.errors import ScheduleError
 from remat_explorer.explanations.wording import count
 from remat_explorer.explorer.state.editable import groups_of, no_editing, refusal
@@ -240,6 +240,6 @@ def _with(
     for t in rows:
         least[t] = minimal_row(condensed, t, kept[t], kept[t + 1] if t + 1 < condensed.n else none)
     tight = Schedule(condensed.graph, least, values_of(condensed, kept)).compact()
-    checked = check(condensed.graph, tight.R, tight.S)
+    checked = check_schedule(tight)
     kept.flags.writeable = least.flags.writeable = False
     return EditedSchedule(condensed, kept, least, checked, done, undone)

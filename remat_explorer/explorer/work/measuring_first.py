@@ -11,7 +11,6 @@ from remat_explorer.explorer.work.loading import QUICK, answer_quickly, find_mar
 from remat_explorer.explorer.work.measured_costs import with_measured_costs
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes
-from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
 
 
@@ -63,7 +62,7 @@ def _carry_over(state: State, measured: object, shown: Solution, budget: int) ->
     graph = state.graph
     if graph is not measured or graph is None or shown.schedule is None:
         return False
-    schedule = Schedule(graph, shown.schedule.R, shown.schedule.S)
+    schedule = shown.schedule.on(graph)
     if Plan.of(schedule).peak > budget:
         return False
     state.budget = budget

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from remat_explorer.checker import check
+from remat_explorer.checker import check_schedule
 from remat_explorer.errors import ScheduleError
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.schedule import Schedule
@@ -73,6 +73,6 @@ def schedule_of(plan: Plan) -> Schedule | None:
     if np.count_nonzero(R) != len(runs) or not schedule.is_frontier_advancing:
         return None
     try:
-        return check(graph, schedule.R, schedule.S).schedule
+        return check_schedule(schedule).schedule
     except ScheduleError:
         return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from remat_explorer.checker import check
+from remat_explorer.checker import check_schedule
 from remat_explorer.documents import quote, require_format, require_keys
 from remat_explorer.entry_checks import require_bytes, require_list, require_text
 from remat_explorer.errors import RematError, ScheduleError, SolutionError
@@ -102,7 +102,7 @@ def _smallest(entry: Any, where: str, graph: Graph) -> SmallestBudget:
     bound = require_bytes(entry["lower_bound"], f"the lower bound of the smallest budget of {where}", SolutionError)
     unpacked = unpack_runs(entry["runs"], graph, SolutionError)
     try:
-        smallest = SmallestBudget(bound, check(graph, unpacked.R, unpacked.S).schedule)
+        smallest = SmallestBudget(bound, check_schedule(unpacked).schedule)
     except ScheduleError as error:
         raise SolutionError(f"the smallest schedule of {where} is refused: {error}") from None
     if smallest.known_feasible != entry["known_feasible"]:

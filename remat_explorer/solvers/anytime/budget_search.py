@@ -156,12 +156,12 @@ class BudgetSearch:
         assert self._local is not None
         self._local.offer(self.best)
         kind, self._coolings = self._coolings % 3, self._coolings + 1
-        R = None
+        computations = None
         if self.beyond is not None and kind != 2:
-            R, self.beyond = self.beyond.R, None
+            computations, self.beyond = self.beyond.computations, None
         elif self.best is not None and kind == 2:
-            R = self.best.R
-        self._local.begin(R, self.settings.cooling)
+            computations = self.best.computations
+        self._local.begin(computations, self.settings.cooling)
         self.take(self._local.run(self.settings.cooling, lambda: self.limits.over))
 
     def _prove_at_moments(self) -> None:

@@ -104,11 +104,11 @@ class PlainSearch:
         """Below the cost of a walk, before any time goes into a better schedule: tiny problems end here."""
         if self.condensed.n > self.settings.sets_up_to or self.planned:
             return
-        R = cheapest_walk(self.condensed, self.budget, self.settings.planner)
-        cost = math.inf if R is None else float(R.sum(axis=0, dtype=np.int64) @ self.condensed.costs)
+        walk = cheapest_walk(self.condensed, self.budget, self.settings.planner)
+        cost = math.inf if walk is None else float(walk.counts(self.condensed.n) @ self.condensed.costs)
         self._search_sets(self.settings.brief_sets, cost)
-        if R is not None and self.incumbent.schedule is None:
-            self.incumbent.keep(within(self.condensed.schedule(R), self.budget))
+        if walk is not None and self.incumbent.schedule is None:
+            self.incumbent.keep(within(self.condensed.schedule(walk), self.budget))
 
     def _search_briefly(self) -> None:
         if self.condensed.n <= self.settings.sets_up_to:

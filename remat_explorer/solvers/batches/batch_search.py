@@ -9,9 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import numpy as np
-
-from remat_explorer.checker import Checked, check
+from remat_explorer.checker import Checked, check_schedule
 from remat_explorer.errors import ScheduleError
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
@@ -63,7 +61,7 @@ class BatchSearch:
         if self.upper_bound < 1:
             return
         kept = checkpoint_all(self.problem.scaling.graph)
-        self._keep(kept.R, kept.S, 1)
+        self._keep(kept, 1)
         self.checkpoint_all_batch = self.batch
         small = self.problem.scaling.graph.n <= SMALL
         last = self._solve_between if small else self._search_between
@@ -137,7 +135,7 @@ class BatchSearch:
         search.guide(guides(condensed, self._relaxed(condensed, batch)))
         for larger, schedule in self.too_dear.items():
             if larger >= batch:
-                search.offer(Schedule(graph, schedule.R, schedule.S))
+                search.offer(schedule.on(graph))
         limits = self.limits.share(SEARCHING)
         while self.batch < batch and not limits.over:
             self._keep_schedule(search.run(ITERATIONS, lambda: limits.over), batch)
@@ -179,17 +177,17 @@ class BatchSearch:
         if schedule is None:
             return
         if self.problem.allows(schedule.cost, batch):
-            self._keep(schedule.R, schedule.S, batch)
+            self._keep(schedule, batch)
         elif batch not in self.too_dear or schedule.cost < self.too_dear[batch].cost:
             self.too_dear[batch] = schedule
 
-    def _keep(self, R: np.ndarray, S: np.ndarray, batch: int) -> None:
+    def _keep(self, schedule: Schedule, batch: int) -> None:
         """Take a schedule over at the largest batch that it fits, at least the one it was planned for."""
-        for largest in dict.fromkeys((self._reach(R, S, batch), batch)):
+        for largest in dict.fromkeys((self._reach(schedule, batch), batch)):
             if largest <= self.batch:
                 continue
             try:
-                checked = check(self.problem.scaling.at(largest), R, S, self.problem.memory)
+                checked = check_schedule(schedule.on(self.problem.scaling.at(largest)), self.problem.memory)
             except ScheduleError:
                 continue
             if self.problem.allows(checked.cost, largest):
@@ -198,10 +196,10 @@ class BatchSearch:
                 self._tell("found a larger batch")
                 return
 
-    def _reach(self, R: np.ndarray, S: np.ndarray, batch: int) -> int:
+    def _reach(self, schedule: Schedule, batch: int) -> int:
         """The largest batch at which the memory of a schedule's plan is within the memory, 0 for none."""
         fixed, at_batch = (
-            Plan.of(Schedule(self.problem.scaling.at(b), R, S)).timeline.during.astype(float) for b in (0, batch)
+            Plan.of(schedule.on(self.problem.scaling.at(b))).timeline.during.astype(float) for b in (0, batch)
         )
         growth = (at_batch - fixed) / batch
         if (fixed > self.problem.memory).any() or not (growth > 0).any():

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from remat_explorer.checker import Checked, check
+from remat_explorer.checker import Checked, check_schedule
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Limits
@@ -81,7 +81,7 @@ class _Decision:
             schedule = guided_schedule(self.condensed, self.memory, walks, lambda: self.limits.over)
         if schedule is None or not self._cheap_enough(schedule):
             return Fit("unknown", None, self.cost_limit)
-        return Fit("feasible", check(self.graph, schedule.R, schedule.S, self.memory), self.cost_limit)
+        return Fit("feasible", check_schedule(schedule.on(self.graph), self.memory), self.cost_limit)
 
     def _bound(self, relaxed: MomentsBound) -> MomentsBound:
         return few_moments_bound(self.condensed, self.memory, self.limits.share(RELAXING))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from remat_explorer.checker import check
+from remat_explorer.checker import check_schedule
 from remat_explorer.errors import GraphError, ScheduleError
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_overhead, parse_bytes
@@ -176,7 +176,7 @@ def _captured(capture: GraphOfBatch, memory: int, overhead_limit: OverheadLimit,
         try:
             batches, large = (CAPTURED[0], answer.batch), graph
             exact = BatchProblem(BatchScaling.measured_from(small, graph, batches), memory, overhead_limit)
-            checked = check(graph, answer.schedule.R, answer.schedule.S, memory)
+            checked = check_schedule(answer.schedule.on(graph), memory)
         except GraphError:  # another structure at this batch: the lines are all there is
             break
         except ScheduleError:

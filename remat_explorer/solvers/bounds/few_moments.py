@@ -109,7 +109,7 @@ class MomentsProblem:
         """What must hold from moment a to moment b, where ``again`` are the columns of what runs again."""
         problem, start = self.condensed, self.moments[a]
         end = self.moments[b] if b < len(self.moments) else problem.n - 1
-        read = problem.reads[start + 1 : end + 1].any(axis=0) & (problem.producer < start)
+        read = problem.read_from(start + 1, end) & (problem.producer < start)
         for v in np.flatnonzero(read).tolist():
             require_columns(self.milp, self._had(a, v, again), ">", 1.0)
         for k in np.flatnonzero(again != ABSENT).tolist():

@@ -37,7 +37,7 @@ def guides(condensed: Condensed, relaxed: MomentsBound) -> list[np.ndarray]:
             held[stages, list(condensed.inputs[end])] = 1.0  # even what it overwrites
             neutral[stages] |= condensed.producer >= end  # the next moment says nothing about what comes after it
         if q >= 0:
-            read = condensed.reads[start : end + 1].any(axis=0)
+            read = condensed.read_from(start, end)
             held[stages] = np.maximum(held[stages], relaxed.s[q] * read)
             neutral[stages] |= (relaxed.x[q][condensed.producer] > 0.5) & (held[stages] < 0.5)
     held[neutral] = 0.5

@@ -74,7 +74,7 @@ class LivenessRelaxation:
         milp = Milp(limits.solver, limits.threads, relaxed=True)
         self.model = LivenessModel(condensed, budget, milp, stages, allowed, settings)
         self.limits, self.doing, self.cutting, self.settings = limits, doing, cutting, settings
-        self.allowed = np.ones((condensed.n, condensed.n), dtype=bool) if allowed is None else allowed.copy()
+        self.allowed = None if allowed is None else allowed.copy()
         self.cuts: set[PathCut] = set()
         self.effort = 0
 
@@ -104,6 +104,10 @@ class LivenessRelaxation:
         room = cost * (1 + 1e-6) - model.cost(model.milp.objective)
         if room > 0:
             excluded = model.reruns_excluded(model.milp.reduced_costs(), room)
+            if not excluded.any():
+                return
+            if self.allowed is None:
+                self.allowed = np.ones((model.condensed.n, model.condensed.n), dtype=bool)
             for q in np.flatnonzero(excluded.any(axis=1)):
                 self.allowed[int(model.stages.first[q]) : int(model.stages.last[q]) + 1] &= ~excluded[q]
 

@@ -69,7 +69,7 @@ class Refinement:
         self.condensed, self.budget, self.limits, self.settings = condensed, budget, limits, settings
         self.singles = set(singles) or {int(condensed.operation_bytes.argmax())}
         self.bound, self.finished = bound, False
-        self.allowed = np.ones((condensed.n, condensed.n), dtype=bool)
+        self.allowed: np.ndarray | None = None  # any operation in any stage
         self.points: set[tuple[int, int]] = set()
         self.cuts: list[PathCut] = []
         self.nodes = settings.nodes
@@ -120,7 +120,7 @@ class Refinement:
         )
         points = set(self.points)
         if incumbent is not None:  # where it computes again, memory is likely to matter
-            points |= {(t, int(k)) for t in self.stages.position for k in np.flatnonzero(incumbent.R[t])}
+            points |= {(t, k) for t, k, _ in incumbent.sequence if t in self.stages.position}
         if not relaxation.build(sorted(points), self.cuts):
             return None
         relaxed = relaxation.solve(incumbent, self.bound)

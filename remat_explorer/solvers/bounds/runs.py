@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from remat_explorer.documents import quote
 from remat_explorer.errors import RematError, ScheduleError
 from remat_explorer.graph import Graph
 from remat_explorer.graph.rules import MOST_IMPLEMENTATIONS
 from remat_explorer.schedule import Schedule
+from remat_explorer.schedule.runs import Computations
 
 MOST_CELLS = 2**28  # of R or S: one byte each
 
@@ -45,15 +44,15 @@ def unpack_runs(stages: Any, graph: Graph, error: type[RematError]) -> Schedule:
     most = len(stages) * max(graph.n, len(graph.values))
     if most > MOST_CELLS:
         raise error(f"a schedule of {len(stages)} stages is too large for this graph of {graph.n} operations")
-    R = np.zeros((len(stages), graph.n), dtype=np.uint8)
+    rows = set[tuple[int, int, int]]()
     for t, stage in enumerate(stages):
         for run in stage:
             code, k = divmod(run, graph.n)
             if code >= MOST_IMPLEMENTATIONS:
                 raise error(f"stage {t} of a schedule runs {quote(run)}, which no graph of {graph.n} operations has")
-            R[t, k] = code + 1
+            rows.add((t, k, code + 1))
     try:
-        return Schedule(graph, R, np.zeros((len(R), len(graph.values)), dtype=bool)).compact()
+        return Schedule.leanest(graph, len(stages), Computations.of(rows))
     except ScheduleError as problem:
         raise error(f"the runs of a schedule are not those of this graph: {problem}") from None
 

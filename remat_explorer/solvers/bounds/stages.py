@@ -63,7 +63,7 @@ class Stages:
     def reads(self) -> np.ndarray:
         """Which groups, written before an entry, its first runs read; bool of shape (entries, groups)."""
         runs = zip(self.first.tolist(), self.last.tolist(), strict=True)
-        read = [self.condensed.reads[a : b + 1].any(axis=0) & (self.condensed.producer < a) for a, b in runs]
+        read = [self.condensed.read_from(a, b) & (self.condensed.producer < a) for a, b in runs]
         return np.array(read).reshape(len(self), self.condensed.groups)
 
     @cached_property

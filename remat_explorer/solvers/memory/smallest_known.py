@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from remat_explorer.graph import Graph
 from remat_explorer.once import once
 from remat_explorer.quantities import parse_budget
 from remat_explorer.schedule import Schedule
+from remat_explorer.schedule.runs import Computations, Retained
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.budgets import read_budgets
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
@@ -66,15 +65,16 @@ def with_known(solution: Solution) -> Solution:
     graph, method = solution.graph, method_of(solution.strategy)
     if solution.status is not Status.UNKNOWN or method is None or not method.improves_on(graph):
         return solution
-    known, R, S = _least(graph)
+    known, stages, computations, retained = _least(graph)
     if known > solution.budget:
         return solution
-    schedule = Schedule(graph, R, S)
+    schedule = Schedule.of_runs(graph, stages, computations, retained)
     bound = None if solution.lower_bound is None else min(solution.lower_bound, schedule.cost)
     return replace(solution, status=Status.FEASIBLE, schedule=schedule, lower_bound=bound)
 
 
 @once
-def _least(graph: Graph) -> tuple[int, np.ndarray, np.ndarray]:
-    smallest = minimum_budget(graph)
-    return smallest.known_feasible, smallest.schedule.R, smallest.schedule.S
+def _least(graph: Graph) -> tuple[int, int, Computations, Retained]:
+    smallest = minimum_budget(graph)  # a schedule refers to its graph, which could then never be forgotten
+    schedule = smallest.schedule
+    return smallest.known_feasible, schedule.stages, schedule.computations, schedule.retained

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
-from remat_explorer.checker import check
+from remat_explorer.checker import check_schedule
 from remat_explorer.errors import QuantityError, UnknownNameError
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
@@ -152,7 +152,7 @@ def memory_at_overhead(
     limits = Limits(time_limit, solver, threads_of(strategy, threads), checked, cancelled or (lambda: False))
     search = MemorySearch(graph, limit, limits, codes)
     search.run()
-    best = check(graph, search.best.R, search.best.S, search.peak)
+    best = check_schedule(search.best, search.peak)
     return MemoryAtOverhead(
         graph,
         strategy,

@@ -138,7 +138,7 @@ class MemoryDescent:
         schedules = [schedule for peak, schedule in self._dear if peak <= budget]
         if schedules:
             search.offer(schedules[-1])
-        search.begin((schedules[-1] if schedules else self.plain).R, iterations // 2)
+        search.begin((schedules[-1] if schedules else self.plain).computations, iterations // 2)
         search.run(iterations, lambda: limits.over or search.least <= self.spare)
         return self._take(search.best)
 
@@ -153,8 +153,8 @@ class MemoryDescent:
         for powers, keep in [(powers, keep) for keep in keeps for powers in exponents]:
             if over():
                 break
-            R, _, complete = walks.walk(powers, keep, most_cost=self.spare)
-            if complete and self._take(self.condensed.schedule(R)):
+            walked = walks.walk(powers, keep, most_cost=self.spare)
+            if walked.complete and self._take(self.condensed.schedule(walked.computations)):
                 return True
         return False
 

@@ -16,6 +16,7 @@ import numpy as np
 from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
+from remat_explorer.schedule.runs import Computations
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.monet.codes import Codes
 from remat_explorer.solvers.monet.selections import Selection, consistent, restricted_to
@@ -47,7 +48,7 @@ class ChoiceSearch:
         self.graph: Graph = tables.problem.graph
         self.choice = dict(choice)
         self.selection: Selection | None = None
-        self.R: np.ndarray | None = None
+        self.computations: Computations | None = None
         self.cost, self.budget, self.judged = math.inf, 0, 0
         self._draw = np.random.default_rng(seed)
         families: dict[tuple[str, ...], list[int]] = {}
@@ -61,13 +62,13 @@ class ChoiceSearch:
 
     def schedule(self) -> Schedule | None:
         """The cheapest walk's schedule on the graph of the choice."""
-        if self.selection is None or self.R is None:
+        if self.selection is None or self.computations is None:
             return None
-        return Condensed.of(self.selection.graph).schedule(self.R)
+        return Condensed.of(self.selection.graph).schedule(self.computations)
 
     def lower(self, budget: int) -> None:
         """Judge the choice at a budget."""
-        self.budget, self.cost, self.R = budget, math.inf, None
+        self.budget, self.cost, self.computations = budget, math.inf, None
         self._judge(self.choice)
 
     def improve(self, changes: int, enough: float, over: Callable[[], bool] = lambda: False) -> None:
@@ -96,9 +97,8 @@ class ChoiceSearch:
             return
         walks, keep = Walks(condensed, self.budget), np.zeros(condensed.groups)
         for powers in EXPONENTS:
-            R, _, complete = walks.walk(powers, keep, most_cost=self.cost - total)
-            if not complete:
-                continue
-            cost = float(R.sum(axis=0, dtype=np.int64) @ condensed.costs)
-            if cost < self.cost:
-                self.choice, self.selection, self.R, self.cost = dict(choice), selection, R, cost
+            walked = walks.walk(powers, keep, most_cost=self.cost - total)
+            cost = float(walked.computations.counts(condensed.n) @ condensed.costs)
+            if walked.complete and cost < self.cost:
+                self.choice, self.selection, self.cost = dict(choice), selection, cost
+                self.computations = walked.computations

@@ -11,7 +11,7 @@ import math
 
 from remat_explorer.machine_code import counting_nothing, entry
 from remat_explorer.solvers.search.account import excess, replay
-from remat_explorer.solvers.search.flips import AGAIN, LOGGED, load, tidy, undo
+from remat_explorer.solvers.search.flips import AGAIN, BETTER, LOGGED, load, tidy, undo
 from remat_explorer.solvers.search.moves import evict_some, exchange, keep, move, relieve, uniform
 
 HOT, COLD, WEIGHT, BEST = 0, 1, 2, 3  # entries of settings
@@ -34,25 +34,24 @@ def copy(source, target):
 
 
 @entry
-def start(graph, state, R):
-    """Begin with R, uint8 of shape (n, n); only entries below the diagonal matter."""
-    load(graph, state, R)
+def start(graph, state, again):
+    """Begin with recomputations as t * n + k, int64 of any length."""
+    load(graph, state, again)
     replay(graph, state)
 
 
 @entry
-def anneal(graph, state, budget, allowed, settings, first, last, length, random, best, peaks, stack, stopped):
+def anneal(graph, state, budget, allowed, settings, first, last, length, random, peaks, stack, stopped):
     """Iterations ``first`` up to ``last`` of a cooling of ``length`` iterations.
 
     Args:
         graph: a `FlatGraph`.
-        state: a `FlipState`, changed.
+        state: a `FlipState`, changed; ``best`` in it becomes the best schedule where a better one is found.
         budget: bytes, resident bytes included.
         allowed: which operations may run again, bool of shape (n,).
         settings: temperature at the beginning and at the end, w, and cost of the recomputations of the best schedule
             within the budget, float64 of shape (4,); the last two are changed.
         random: state of the generator, uint64 of shape (1,).
-        best: R transposed of that schedule, uint8 of shape (n, n), changed.
         peaks: space for n int64.
         stack: space for the operations of one move, int32.
         stopped: bool of shape (1,); once True the annealing ends.
@@ -105,8 +104,8 @@ def anneal(graph, state, budget, allowed, settings, first, last, length, random,
         copy(state.peak, peaks)
         if over == 0 and cost < settings[BEST] - 1e-12 * total:
             settings[BEST] = cost
-            for k in range(n):
-                copy(state.runs[k], best[k])
+            state.numbers[BETTER] = state.numbers[AGAIN]
+            copy(state.again[: state.numbers[AGAIN]], state.best)
             improved += 1
     state.cost[0] = cost
     return improved

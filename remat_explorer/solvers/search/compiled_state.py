@@ -102,10 +102,11 @@ class FlipState(NamedTuple):
         is_stale: whether ``peak`` must be computed anew, of shape (n,).
         stale: the stages of which that is so, of shape (n,).
         again: recomputations as t * n + k, in no order, of shape (n * n,).
-        place: where in ``again`` each is, -1 where there is none, of shape (n * n,).
+        place: where in ``again`` each is, counted from 1, 0 where there is none, of shape (n * n,).
         log: flips since the last decision, as t * n + k.
+        best: recomputations of the best schedule within the budget, as in ``again``.
         unread: scratch space, 0 for every group.
-        numbers: how many entries ``again``, ``log`` and ``stale`` have.
+        numbers: how many entries ``again``, ``log``, ``stale`` and ``best`` have.
         cost: of the recomputations, of shape (1,).
     """
 
@@ -121,13 +122,17 @@ class FlipState(NamedTuple):
     again: np.ndarray
     place: np.ndarray
     log: np.ndarray
+    best: np.ndarray
     unread: np.ndarray
     numbers: np.ndarray
     cost: np.ndarray
 
     @staticmethod
     def empty(n: int, groups: int) -> FlipState:
-        """Space for a schedule, to be filled by `load`."""
+        """Space for a schedule, to be filled by `load`.
+
+        The system gives memory only where something is written: as much as schedules have ones, not n * n.
+        """
         return FlipState(
             runs=np.zeros((n, n), dtype=np.uint8),
             kept=np.zeros((groups, n + 1), dtype=np.uint8),
@@ -139,9 +144,10 @@ class FlipState(NamedTuple):
             is_stale=np.zeros(n, dtype=np.bool_),
             stale=np.zeros(n, dtype=np.int32),
             again=np.zeros(n * n, dtype=np.int32),
-            place=np.full(n * n, -1, dtype=np.int32),
+            place=np.zeros(n * n, dtype=np.int32),
             log=np.zeros(n * n, dtype=np.int32),
+            best=np.zeros(n * n, dtype=np.int32),
             unread=np.zeros(groups, dtype=np.int32),
-            numbers=np.zeros(3, dtype=np.int64),
+            numbers=np.zeros(4, dtype=np.int64),
             cost=np.zeros(1),
         )

@@ -15,8 +15,6 @@ import numpy as np
 
 from remat_explorer.solvers.condensed import Condensed
 
-NEAREST = 1e-4  # smallest distance to a next use, as a share of the whole run
-
 
 class FlatGraph(NamedTuple):
     """n operations and g groups of values; bytes are int64, indices int32.
@@ -33,7 +31,7 @@ class FlatGraph(NamedTuple):
         overwritten: the group that an operation may overwrite, or -1, of shape (n,).
         credit: bytes that it saves by that, of shape (n,).
         costs: C, float64 of shape (n,).
-        distance: natural logarithm of the distance from stage t to stage u, float32 of shape (n, n + 1).
+        clock: when each stage begins, as a share of the whole run, float64 of shape (n + 1,).
     """
 
     input_start: np.ndarray
@@ -49,7 +47,7 @@ class FlatGraph(NamedTuple):
     overwritten: np.ndarray
     credit: np.ndarray
     costs: np.ndarray
-    distance: np.ndarray
+    clock: np.ndarray
 
     @staticmethod
     def of(condensed: Condensed) -> FlatGraph:
@@ -69,9 +67,8 @@ class FlatGraph(NamedTuple):
         n = condensed.n
         input_start, inputs = _flat(condensed.inputs)
         reader_start, readers = _flat(condensed.readers)
-        # distances mix the number of operations and their cost, so that neither free nor dear operations dominate
+        # the clock mixes the number of operations and their cost, so that neither free nor dear operations dominate
         share = np.append(0.0, np.cumsum(condensed.costs) / (condensed.graph.total_cost or 1.0))
-        clock = 0.5 * np.arange(n + 1) / n + 0.5 * share
         return FlatGraph(
             input_start,
             inputs,
@@ -86,7 +83,7 @@ class FlatGraph(NamedTuple):
             condensed.overwritten.astype(np.int32),
             condensed.credit.astype(np.int64),
             condensed.costs.astype(np.float64),
-            np.log(np.maximum(clock[None, :] - clock[:n, None], NEAREST)).astype(np.float32),
+            0.5 * np.arange(n + 1) / n + 0.5 * share,
         )
 
 

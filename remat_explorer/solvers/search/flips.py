@@ -13,21 +13,36 @@ from __future__ import annotations
 
 from remat_explorer.machine_code import counting_nothing
 
-AGAIN, LOGGED, STALE = 0, 1, 2  # entries of FlipState.numbers
+AGAIN, LOGGED, STALE, BETTER = 0, 1, 2, 3  # entries of FlipState.numbers
 
 
 @counting_nothing
-def load(graph, state, R):
-    """Take over R, of shape (n, n), without recomputations that nobody reads; every stage is stale."""
+def unload(graph, state):
+    """Forget the schedule, entry by entry: most of the matrices is 0, and was never touched."""
     n = len(graph.costs)
+    for t in range(n):
+        for i in range(state.count[t]):
+            k = state.running[t, i]
+            state.runs[k, t] = 0
+            state.place[t * n + k] = 0
+            for j in range(graph.input_start[k], graph.input_start[k + 1]):
+                v, s = graph.inputs[j], t
+                state.reads[v, t] = 0
+                while state.kept[v, s]:
+                    state.kept[v, s] = 0
+                    s -= 1
+        state.count[t] = 0
+
+
+@counting_nothing
+def load(graph, state, again):
+    """Take over recomputations as t * n + k, without those that nobody reads; every stage is stale."""
+    n = len(graph.costs)
+    unload(graph, state)
     state.numbers[AGAIN] = state.numbers[LOGGED] = state.numbers[STALE] = 0
     state.cost[0] = 0.0
     for t in range(n):
-        for k in range(n):
-            state.runs[k, t] = k == t
-            state.place[t * n + k] = -1
-        for v in range(len(graph.bytes)):
-            state.kept[v, t] = state.reads[v, t] = 0
+        state.runs[t, t] = 1
         state.running[t, 0] = t
         state.count[t] = 1
         state.start[t] = graph.base[t]
@@ -42,10 +57,8 @@ def load(graph, state, R):
                 state.kept[v, s] = 1
                 state.start[s] += graph.bytes[v]
                 s -= 1
-    for t in range(n):
-        for k in range(t - 1, -1, -1):
-            if R[t, k]:
-                flip(graph, state, t, k)
+    for entry in again:
+        flip(graph, state, entry // n, entry % n)
     tidy(graph, state)
     state.numbers[LOGGED] = 0
 
@@ -89,7 +102,7 @@ def insert(graph, state, t, k):
     state.count[t] += 1
     state.runs[k, t] = 1
     state.again[number] = entry
-    state.place[entry] = number
+    state.place[entry] = number + 1
     state.numbers[AGAIN] = number + 1
     state.cost[0] += graph.costs[k]
 
@@ -106,9 +119,9 @@ def withdraw(graph, state, t, k):
         i += 1
     state.runs[k, t] = 0
     moved = state.again[number]
-    state.again[state.place[entry]] = moved
+    state.again[state.place[entry] - 1] = moved
     state.place[moved] = state.place[entry]
-    state.place[entry] = -1
+    state.place[entry] = 0
     state.numbers[AGAIN] = number
     state.cost[0] -= graph.costs[k]
 

@@ -13,9 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from remat_explorer.schedule import Schedule
+from remat_explorer.schedule.runs import Computations
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.search.compiled_state import FlipState
 from remat_explorer.solvers.search.walks import Walks, within
+
+BETTER = 3  # as in `remat_explorer.solvers.search.flips`, which is compiled on its first use
 
 BATCH = 2048  # iterations between two questions whether the time is over; it changes no result
 HEATS = (1.0, 0.3, 2.0)  # factors on the temperatures, one cooling after another
@@ -91,7 +94,6 @@ class LocalSearch:
         self._draw = np.random.default_rng(seed)
         self._guides: list[np.ndarray] = []
         self._best: Schedule | None = None
-        self._best_runs = np.zeros((n, n), dtype=np.uint8)
         self._improved = False
         self._state = FlipState.empty(n, groups)
         self._annealing = np.array([0.0, 0.0, 1.0, math.inf])  # as `anneal` wants them
@@ -107,7 +109,8 @@ class LocalSearch:
         """The cheapest schedule that is known, checked by its plan; None if there is none."""
         if self._improved:
             self._improved = False
-            self._best = within(self.condensed.schedule(self._best_runs.T), self.budget) or self._best
+            computations = with_first_runs(self.condensed.n, self._best_again)
+            self._best = within(self.condensed.schedule(computations), self.budget) or self._best
         return self._best
 
     @property
@@ -119,27 +122,29 @@ class LocalSearch:
         """Take ``schedule`` as the best one if it is within the budget and cheaper: the next cooling begins with it."""
         if schedule is None or within(schedule, self.budget) is None:
             return
-        R = (schedule.R > 0).astype(np.uint8)
-        cost = float((R.sum(axis=0) - 1.0) @ self.condensed.costs)
+        again, n = again_of(schedule.computations, self.condensed.n), self.condensed.n
+        cost = float((schedule.computations.counts(n) - 1.0) @ self.condensed.costs)
         if cost < self._annealing[-1]:
             self._best, self._improved = schedule, False
             self._annealing[-1] = cost
-            self._best_runs[:] = R.T
+            self._state.best[: len(again)] = again
+            self._state.numbers[BETTER] = len(again)
 
     def guide(self, guides: Sequence[np.ndarray]) -> None:
         """Let some coolings begin with walks that follow ``guides``, as `guidance.guides` makes them."""
         self._guides = [np.log(guide) for guide in guides]
 
-    def begin(self, R: np.ndarray | None, length: int) -> None:
-        """Begin a cooling of ``length`` iterations with R of shape (n, n), within the budget or not; None: a new walk.
+    def begin(self, computations: Computations | None, length: int) -> None:
+        """Begin a cooling of ``length`` iterations with a schedule within the budget or not; None: with a new walk.
 
         >>> from remat_explorer.instances import linear
+        >>> from remat_explorer.solvers.checkpoint_all import checkpoint_all
         >>> search = LocalSearch(Condensed.of(linear(8)), budget=4)
-        >>> search.begin(np.eye(search.condensed.n), 20_000)
+        >>> search.begin(checkpoint_all(linear(8)).computations, 20_000)
         >>> search.run(20_000).cost
         26.0
         """
-        self._begin_cooling(self._walk if R is None else lambda: (R > 0).astype(np.uint8))
+        self._begin_cooling(self._walk if computations is None else lambda: computations)
         self._length = length
 
     def stop(self) -> None:
@@ -171,7 +176,6 @@ class LocalSearch:
                 last,
                 self._length,
                 self._random,
-                self._best_runs,
                 self._peaks,
                 self._stack,
                 self._stopped,
@@ -182,7 +186,11 @@ class LocalSearch:
             self._done = last
         return self.best
 
-    def _begin_cooling(self, first: Callable[[], np.ndarray] | None = None) -> None:
+    @property
+    def _best_again(self) -> np.ndarray:
+        return self._state.best[: self._state.numbers[BETTER]].astype(np.int64)
+
+    def _begin_cooling(self, first: Callable[[], Computations] | None = None) -> None:
         """Set temperatures and the schedule to begin with."""
         from remat_explorer.solvers.search.annealing import COLD, HOT, WEIGHT, start
 
@@ -199,10 +207,13 @@ class LocalSearch:
             self._allowed[:] = True
         if first is None and (not has_schedule or (number % settings.fresh == settings.fresh - 1)):
             first = self._walk
-        start(self._walks.flat, self._state, first() if first else np.ascontiguousarray(self._best_runs.T))
+        again = again_of(first(), self.condensed.n) if first else self._best_again
+        # later operations of a stage first: they hold the inputs that earlier ones then need not
+        ordered = np.lexsort((-(again % self.condensed.n), again // self.condensed.n))
+        start(self._walks.flat, self._state, again[ordered])
 
-    def _walk(self) -> np.ndarray:
-        """R of a walk with random exponents and noise, in a budget that is larger where it would be stuck."""
+    def _walk(self) -> Computations:
+        """A walk with random exponents and noise, in a budget that is larger where it would be stuck."""
         groups = self.condensed.groups
         exponents = self._draw.uniform((0.2, 0.4, 0.0), (1.3, 1.2, 1.5))
         keep = self._draw.normal(scale=0.5, size=groups)
@@ -210,7 +221,19 @@ class LocalSearch:
             keep = keep + self._guides[int(self._draw.integers(len(self._guides)))]
         for looser in LOOSER:  # what comes to the end beyond the budget is a better beginning than what is stuck
             budget = int(looser * self.budget)
-            R, _, complete = self._walks.walk(exponents, keep, bool(self._allowed.all()), budget=budget)
-            if complete:
+            walked = self._walks.walk(exponents, keep, bool(self._allowed.all()), budget=budget)
+            if walked.complete:
                 break
-        return R
+        return walked.computations
+
+
+def again_of(computations: Computations, n: int) -> np.ndarray:
+    """Recomputations as stage * n + operation, int64: what is computed after its own stage."""
+    again = computations.operation < computations.stage
+    return (computations.stage * n + computations.operation)[again]
+
+
+def with_first_runs(n: int, again: np.ndarray) -> Computations:
+    """Recomputations as stage * n + operation, and operation t in each stage t."""
+    stage, operation = np.divmod(np.sort(np.append(again, np.arange(n) * (n + 1))), n)
+    return Computations(stage, operation, np.ones(len(stage), dtype=np.uint8))

@@ -18,6 +18,7 @@ from functools import partial
 import numpy as np
 
 from remat_explorer.schedule import Schedule
+from remat_explorer.schedule.runs import Computations
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.search.local_search import LOCAL_SEARCH, LocalSearch, LocalSearchSettings
@@ -94,8 +95,8 @@ def plan_schedule(
     return best
 
 
-def cheapest_walk(condensed: Condensed, budget: int, settings: PlannerSettings = PLANNER) -> np.ndarray | None:
-    """R of the cheapest of a few walks, before any annealing and not yet checked, or None if none comes to the end.
+def cheapest_walk(condensed: Condensed, budget: int, settings: PlannerSettings = PLANNER) -> Computations | None:
+    """What the cheapest of a few walks computes, before any annealing and unchecked; None if none comes to the end.
 
     Args:
         condensed: n operations and their groups of values.
@@ -103,14 +104,14 @@ def cheapest_walk(condensed: Condensed, budget: int, settings: PlannerSettings =
         settings: of how many walks there are.
 
     >>> from remat_explorer.instances import linear
-    >>> int(cheapest_walk(Condensed.of(linear(2)), budget=3).sum())
+    >>> len(cheapest_walk(Condensed.of(linear(2)), budget=3).stage)
     6
     """
     if budget < condensed.operation_bytes.max():
         return None
     exponents = EXPONENTS if condensed.n > settings.tiny else EXPONENTS[: settings.few]
-    matrices = _walks(Walks(condensed, budget), exponents, [np.zeros(condensed.groups)], lambda: False)
-    return matrices[-1] if matrices else None
+    walks = _walks(Walks(condensed, budget), exponents, [np.zeros(condensed.groups)], lambda: False)
+    return walks[-1] if walks else None
 
 
 def guided_schedule(
@@ -139,26 +140,26 @@ def _best_walk(
     walks: Walks, exponents: tuple[tuple[float, float, float], ...], keeps: list[np.ndarray], over: Callable[[], bool]
 ) -> Schedule | None:
     """The cheapest schedule of walks with each of the exponents and each of the weights."""
-    matrices = _walks(walks, exponents, keeps, over)
+    cheaper = _walks(walks, exponents, keeps, over)
     # a schedule takes longer to make and check than a walk, so only the cheapest is made, and others if it is refused
-    return next((best for best in map(partial(walks.better, None), reversed(matrices)) if best is not None), None)
+    return next((best for best in map(partial(walks.better, None), reversed(cheaper)) if best is not None), None)
 
 
 def _walks(
     walks: Walks, exponents: tuple[tuple[float, float, float], ...], keeps: list[np.ndarray], over: Callable[[], bool]
-) -> list[np.ndarray]:
-    """R of each walk that is cheaper than those before it, with each of the exponents and each of the weights."""
-    matrices: list[np.ndarray] = []
+) -> list[Computations]:
+    """What each walk that is cheaper than those before it computes, with each of the exponents and of the weights."""
+    cheaper: list[Computations] = []
     least, costs = np.inf, walks.condensed.costs
     for powers, keep in [(powers, keep) for keep in keeps for powers in exponents]:
         if over():
             break
-        R, _, complete = walks.walk(powers, keep, most_cost=least)
-        cost = float((R.sum(axis=0, dtype=np.int64) - 1) @ costs)
-        if complete and cost < least:
+        walked = walks.walk(powers, keep, most_cost=least)
+        cost = float((walked.computations.counts(len(costs)) - 1) @ costs)
+        if walked.complete and cost < least:
             least = cost
-            matrices.append(R)
-    return matrices
+            cheaper.append(walked.computations)
+    return cheaper
 
 
 def _repair(walks: Walks, over: Callable[[], bool], settings: PlannerSettings) -> Schedule | None:
@@ -171,13 +172,13 @@ def _repair(walks: Walks, over: Callable[[], bool], settings: PlannerSettings) -
             for _ in range(settings.repair_tries):
                 if over():
                     return None
-                R, conflict, _ = walks.walk(exponents, logarithms, any_operation)
-                if conflict is None:
-                    schedule = walks.better(None, R)
+                walked = walks.walk(exponents, logarithms, any_operation)
+                if walked.conflict is None:
+                    schedule = walks.better(None, walked.computations)
                     if schedule is not None:
                         return schedule
                     break
-                _raise_weights(walks.condensed, logarithms, conflict, settings.repair_step)
+                _raise_weights(walks.condensed, logarithms, walked.conflict, settings.repair_step)
                 if random.random() < 0.3:  # out of a cycle of conflicts
                     logarithms += 0.1 * random.normal(size=groups)
     return None

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from remat_explorer.machine_code import counting_nothing
 from remat_explorer.solvers.search.neighbourhood import cost_logarithm, evict
 
+NEAREST = 1e-4  # smallest distance to a next use, as a share of the whole run
 DESCENDANT = math.log(0.3)  # on the score of a value that is useful only if a live descendant is evicted later
 
 
@@ -64,13 +67,19 @@ def best_victim(graph, state, around, allowed, exponents, t, waiting):
     a, c, n = exponents[0], exponents[2], len(graph.costs)
     for i in range(waiting):
         v = state.waiting[i]
-        score = state.weight[v] - c * graph.distance[t, min(state.next_use[v], n)]
+        score = state.weight[v] - c * distance(graph, t, min(state.next_use[v], n))
         score += a * cost_logarithm(graph, around, allowed, state.stack, v)
         if score < least:
             best, least = i, score
     v = state.waiting[best]
     state.waiting[best] = state.waiting[waiting - 1]
     return v
+
+
+@counting_nothing
+def distance(graph, t, u):
+    """Natural logarithm of the distance from stage t to stage u."""
+    return np.float32(math.log(max(graph.clock[u] - graph.clock[t], NEAREST)))
 
 
 @counting_nothing

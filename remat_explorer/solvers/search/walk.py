@@ -27,7 +27,7 @@ def clear_state(state, never):
 
 
 @entry
-def walk(graph, state, around, budget, exponents, keep, allowed, forward_stages, most_cost, R):
+def walk(graph, state, around, budget, exponents, keep, allowed, forward_stages, most_cost, ran):
     """Walk all stages.
 
     Args:
@@ -40,27 +40,27 @@ def walk(graph, state, around, budget, exponents, keep, allowed, forward_stages,
         allowed: which operations may run again, bool of shape (n,).
         forward_stages: how many stages recompute for later stages alone, not for each other.
         most_cost: the walk ends once its recomputations must cost more than this.
-        R: uint8 of shape (n, n), all 0; set to what is computed.
+        ran: space for n * n int32; set to what is computed, as t * n + k.
 
     Returns:
-        How it ended, the stage and operation where it did, and the cost of its recomputations.
+        How it ended, the stage and operation where it did, and how many entries ``ran`` has.
     """
-    n = len(graph.costs)
+    n, entries = len(graph.costs), 0
     clear_state(state, n + 1)
     clear(around)
     held, again_cost = 0, 0.0
     for t in range(n):
         count = missing(graph, state, allowed, t)
         if count < 0:
-            R[t, t] = 1
-            return STUCK, t, t, again_cost
+            ran[entries] = t * n + t
+            return STUCK, t, t, entries + 1
         held -= begin_stage(graph, state, t, count)
         if count:
             bring_back(graph, around, allowed, state.running, count, state.stack)
         freed, owed = look_ahead(graph, state, around, allowed, t)
         held -= freed
         if again_cost + owed > most_cost:
-            return DEARER, t, t, again_cost
+            return DEARER, t, t, entries
         state.running[count] = t
         count += 1
         position = 0
@@ -73,15 +73,17 @@ def walk(graph, state, around, budget, exponents, keep, allowed, forward_stages,
                     graph, state, around, allowed, exponents, row, forward_stages, t, position, count, held, budget
                 )
                 if held < 0:
+                    entries -= position - 1  # those of this stage, all of which are written once more
                     for i in range(count):
-                        R[t, state.running[i]] = 1
-                    return STUCK, t, k, again_cost
+                        ran[entries + i] = t * n + state.running[i]
+                    return STUCK, t, k, entries + count
                 count = longer
             held += compute(graph, state, around, allowed, t, k)
-            R[t, k] = 1
+            ran[entries] = t * n + k
+            entries += 1
             if k < t:
                 again_cost += graph.costs[k]
-    return DONE, n, n, again_cost
+    return DONE, n, n, entries
 
 
 @counting_nothing

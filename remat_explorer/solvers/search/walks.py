@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
+from remat_explorer.schedule.runs import Computations
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.search.compiled_state import Neighbourhoods, WalkState
 from remat_explorer.solvers.search.flat_graph import FlatGraph
@@ -22,6 +24,14 @@ class Conflict:
     stage: int
     operation: int
     running: tuple[int, ...]
+
+
+class Walked(NamedTuple):
+    """What a walk computed as far as it came, the conflict that stopped it, and whether it came to the end."""
+
+    computations: Computations
+    conflict: Conflict | None
+    complete: bool
 
 
 class Walks:
@@ -39,6 +49,7 @@ class Walks:
         self.backward = np.array(condensed.graph.is_backward, dtype=np.bool_)
         self._state = WalkState.empty(n, groups, len(self.flat.inputs))
         self._around = Neighbourhoods.empty(n, groups)
+        self._ran = np.empty(n * n, dtype=np.int32)  # the system gives memory only where something is written
 
     def walk(
         self,
@@ -47,8 +58,8 @@ class Walks:
         any_operation: bool = False,
         most_cost: float = math.inf,
         budget: int | None = None,
-    ) -> tuple[np.ndarray, Conflict | None, bool]:
-        """R as far as a walk came, the conflict that stopped it, and whether it came to the end.
+    ) -> Walked:
+        """Walk once.
 
         Args:
             exponents: of recomputation cost, bytes and distance to the next use in the eviction score.
@@ -60,9 +71,8 @@ class Walks:
         from remat_explorer.solvers.search import walk  # compiled on its first use
 
         n = self.condensed.n
-        R = np.zeros((n, n), dtype=np.uint8)
         forward_stages = 0 if any_operation or not self.backward.any() else int(self.backward.argmax())
-        ended, stage, operation, _ = walk.walk(
+        ended, stage, operation, count = walk.walk(
             self.flat,
             self._state,
             self._around,
@@ -72,16 +82,18 @@ class Walks:
             np.ones(n, dtype=np.bool_) if any_operation or not self.backward.any() else ~self.backward,
             forward_stages,
             float(most_cost),
-            R,
+            self._ran,
         )
+        stages, operations = np.divmod(np.unique(self._ran[:count]).astype(np.int64), n)
         conflict = None
         if ended == walk.STUCK:
-            conflict = Conflict(stage, operation, tuple(np.flatnonzero(R[stage]).tolist()))
-        return R, conflict, ended == walk.DONE
+            conflict = Conflict(stage, operation, tuple(operations[stages == stage].tolist()))
+        computations = Computations(stages, operations, np.ones(len(stages), dtype=np.uint8))
+        return Walked(computations, conflict, ended == walk.DONE)
 
-    def better(self, best: Schedule | None, R: np.ndarray) -> Schedule | None:
+    def better(self, best: Schedule | None, computations: Computations) -> Schedule | None:
         """The cheaper of the best schedule so far and that of a walk that came to the end."""
-        schedule = within(self.condensed.schedule(R), self.budget)
+        schedule = within(self.condensed.schedule(computations), self.budget)
         return schedule if schedule is not None and (best is None or schedule.cost < best.cost) else best
 
 

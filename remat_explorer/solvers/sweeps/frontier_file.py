@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from remat_explorer.checker import check
+from remat_explorer.checker import check_schedule
 from remat_explorer.claims import Claims
 from remat_explorer.documents import require_format, require_keys
 from remat_explorer.entry_checks import require_list, require_number, require_text
@@ -159,6 +159,6 @@ def require_graph(document: dict[str, Any], what: str, graph: Graph) -> None:
 def _checked(point: dict[str, Any], where: str, graph: Graph) -> Schedule:
     unpacked = unpack_runs(point["runs"], graph, SolutionError)
     try:
-        return check(graph, unpacked.R, unpacked.S, point["budget"]).schedule
+        return check_schedule(unpacked, point["budget"]).schedule
     except ScheduleError as error:
         raise SolutionError(f"the schedule of {where} is refused: {error}") from None

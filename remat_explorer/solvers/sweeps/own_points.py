@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from remat_explorer.checker import check
+from remat_explorer.checker import check_schedule
 from remat_explorer.graph import Graph
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.method import Candidate
@@ -61,7 +61,7 @@ def checked_points(graph: Graph, strategy: str, candidates: Iterable[Candidate],
     """
     points = []
     for candidate in candidates:
-        checked = check(graph, candidate.schedule.R, candidate.schedule.S)
+        checked = check_schedule(candidate.schedule.on(graph))
         schedule, label = checked.schedule, candidate.label
         points.append(OwnPoint(graph, strategy, Status.FEASIBLE, checked.peak, schedule, None, seconds, label=label))
     return points

@@ -19,13 +19,14 @@ from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.search.annealing import anneal, start
 from remat_explorer.solvers.search.compiled_state import FlipState
 from remat_explorer.solvers.search.flat_graph import FlatGraph
-from remat_explorer.solvers.search.local_search import LocalSearch
+from remat_explorer.solvers.search.local_search import BETTER, LocalSearch, with_first_runs
 from remat_explorer.solvers.search.planner import plan_schedule
 
 
 def loaded(condensed: Condensed, R: np.ndarray) -> tuple[FlatGraph, FlipState]:
     flat, state = FlatGraph.of(condensed), FlipState.empty(condensed.n, condensed.groups)
-    start(flat, state, R.astype(np.uint8))
+    stage, operation = np.nonzero(np.tril(R, -1))
+    start(flat, state, stage * condensed.n + operation)
     return flat, state
 
 
@@ -52,15 +53,14 @@ def test_after_thousands_of_flips_made_and_taken_back_the_accounts_still_agree(s
     condensed = Condensed.of(graph)
     n, low = condensed.n, int(condensed.operation_bytes.max())
     flat, state = loaded(condensed, np.zeros((n, n)))
-    best = np.zeros((n, n), dtype=np.uint8)
     settings = np.array([0.1, 0.05, 1.0, np.inf])
     budget = low + (checkpoint_all_peak(graph) - low) // 3
     space = (np.zeros(n, dtype=np.int64), np.zeros(32, dtype=np.int32), np.zeros(1, dtype=np.bool_))
     random = np.array([seed], dtype=np.uint64)
-    anneal(flat, state, budget, np.ones(n, dtype=np.bool_), settings, 0, 5000, 5000, random, best, *space)
+    anneal(flat, state, budget, np.ones(n, dtype=np.bool_), settings, 0, 5000, 5000, random, *space)
     assert_accounts_agree(condensed, state)
-    if best.any():
-        schedule = condensed.schedule(best.T)
+    if np.isfinite(settings[-1]):
+        schedule = condensed.schedule(with_first_runs(n, state.best[: state.numbers[BETTER]].astype(np.int64)))
         assert check(graph, schedule.R, schedule.S, budget).cost == pytest.approx(settings[-1] + graph.total_cost)
 
 

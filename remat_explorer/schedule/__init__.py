@@ -1,0 +1,5 @@
+"""Schedules: what each stage computes and retains, the rules that they obey, and the memory that they need."""
+
+from remat_explorer.schedule.schedule import Schedule
+
+__all__ = ["Schedule"]
