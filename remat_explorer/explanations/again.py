@@ -21,7 +21,9 @@ def operations_again(schedule: Schedule, stage: int, value: int, use_computed: b
     >>> operations_again(keep, 3, 1)
     (1,)
     """
-    available = schedule.S[stage] | schedule.computed[stage] if use_computed else schedule.S[stage]
+    available = schedule.retained_into(stage)
+    if use_computed:
+        available |= schedule.computed_in(stage)
     graph, needed, waiting = schedule.graph, set(), [int(schedule.graph.producer[value])]
     while waiting:
         k = waiting.pop()
@@ -44,11 +46,15 @@ def first_stages(schedule: Schedule) -> np.ndarray:
     >>> first_stages(Schedule(linear(1), np.eye(3), np.zeros((3, 3)))).tolist()
     [0, 1, 2]
     """
-    computed = schedule.computed
-    return np.where(computed.any(axis=0), computed.argmax(axis=0), -1)
+    first = np.full(len(schedule.graph.values), -1)
+    for t, k, code in reversed(schedule.sequence):
+        first[list(schedule.graph.outputs(k, code))] = t
+    return first
 
 
 @once
 def first_runs(schedule: Schedule) -> np.ndarray:
-    """The stage that first runs each operation, int64 of shape (n,)."""
-    return (schedule.R > 0).argmax(axis=0)
+    """The stage that first runs each operation, int64 of shape (n,); 0 where none does."""
+    first, (stage, operation, _) = np.zeros(schedule.graph.n, dtype=np.int64), schedule.computations
+    first[operation[::-1]] = stage[::-1]  # of several entries the last one stays: the earliest stage
+    return first

@@ -60,11 +60,11 @@ def explain_choice(schedule: Schedule, operation: int, stage: int) -> Choice | N
     True
     """
     graph, node = schedule.graph, schedule.graph.operations[operation]
-    runs = np.flatnonzero(schedule.R[:, operation])
+    runs = np.flatnonzero(codes := schedule.implementations_of(operation))
     if len(node.implementations) == 1 or not len(runs):
         return None
     at = int(runs[np.abs(runs - stage).argmin()])
-    code = int(schedule.R[at, operation])
+    code = int(codes[at])
     way, plain = node.implementations[code - 1], node.default
     reads = tuple(sorted(set(way.inputs) - set(plain.inputs)))
     spares = tuple(sorted(set(plain.inputs) - set(way.inputs)))

@@ -20,5 +20,5 @@ def kept_bytes(schedule: Schedule) -> np.ndarray:
     graph = schedule.graph
     backward = graph.is_backward[graph.mandatory]
     first = int(backward.argmax()) if backward.any() else schedule.stages - 1
-    kept = schedule.S[min(first, schedule.stages - 1)] * graph.value_bytes
+    kept = schedule.retained_into(min(first, schedule.stages - 1)) * graph.value_bytes
     return np.bincount(graph.producer, weights=kept, minlength=graph.n)

@@ -58,7 +58,7 @@ def explain_operation(schedule: Schedule, operation: int) -> OperationExplanatio
     graph = schedule.graph
     node = graph.operations[operation]
     way, details = node.default, node.details or Details()
-    stages = tuple(int(t) for t in np.flatnonzero(schedule.R[:, operation]))
+    stages = tuple(int(t) for t in np.flatnonzero(schedule.implementations_of(operation)))
     share = way.cost / graph.total_cost if graph.total_cost else 0.0
     cost = cost_text(graph, way.cost).removeprefix("cost ")
     workspace = f"{format_bytes(way.workspace)} of workspace" if way.workspace else "no workspace"

@@ -60,7 +60,7 @@ def uses_of_lines(schedule: Schedule) -> tuple[LineUse, ...]:
     """
     graph, numbers = schedule.graph, lines_of(schedule.graph)
     kept, again = np.zeros(len(numbers)), np.zeros(len(numbers), dtype=np.int64)
-    of_operation, runs = kept_bytes(schedule), (schedule.R > 0).sum(axis=0)
+    of_operation, runs = kept_bytes(schedule), schedule.computations.counts(graph.n)
     for k in range(graph.n):
         line = line_of(graph, k)
         if line is not None:

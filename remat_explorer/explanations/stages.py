@@ -42,10 +42,10 @@ def summarize_stage(schedule: Schedule, plan: Plan, stage: int) -> StageSummary:
     'computes v2 · starts with 2 kept values (2 B) · peaks at 3 B'
     """
     graph, timeline = schedule.graph, plan.timeline
-    runs = np.flatnonzero(schedule.R[stage])
+    runs = np.flatnonzero(schedule.implementations_in(stage))
     fresh = first_runs(schedule)[runs] == stage
     new, again = tuple(map(int, runs[fresh])), tuple(map(int, runs[~fresh]))
-    kept = schedule.S[stage]
+    kept = schedule.retained_into(stage)
     size = int(graph.value_bytes[kept].sum())
     begin, end = np.searchsorted(timeline.stage, (stage, stage + 1))
     peak = int(timeline.during[begin:end].max()) if end > begin else None

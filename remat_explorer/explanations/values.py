@@ -99,7 +99,7 @@ class _Question:
         held = next((life for life in lives if life.needed_at(begin)), None)
         if held is not None and (held.stays or held.next_reader(begin) is not None):
             return self._kept(held, begin)
-        if self.schedule.S[self.stage, self.value]:
+        if self.schedule.stages_of(self.value)[self.stage]:
             return self._explained(Standing.IDLE, self._idle_words(lives))
         return self._absent(lives, begin)
 
@@ -165,10 +165,11 @@ class _Question:
         return self._explained(Standing.COMPUTED, words, life.next_reader(life.first))
 
     def _recomputed(self, life: Life, lives: tuple[Life, ...]) -> Explanation:
+        runs = self.schedule.implementations_in(self.stage)
         operations = tuple(
             k
             for k in operations_again(self.schedule, self.stage, self.value, use_computed=False)
-            if self.schedule.R[self.stage, k] and first_runs(self.schedule)[k] < self.stage
+            if runs[k] and first_runs(self.schedule)[k] < self.stage
         )
         read = life.next_reader(life.first)
         purpose: Words = ("although nothing reads it",) if read is None else ("for ", self._reader(read))
@@ -251,7 +252,8 @@ class _Question:
         if read is not None:
             words = (*words, " for ", self._reader(read))
         operations = operations_again(self.schedule, following.first_stage, self.value, use_computed=False)
-        operations = tuple(k for k in operations if self.schedule.R[following.first_stage, k])
+        runs = self.schedule.implementations_in(following.first_stage)
+        operations = tuple(k for k in operations if runs[k])
         instead = self._instead(last, following)
         words = (*words, f" ({self._work(operations)}): ", *instead)
         return self._explained(Standing.BETWEEN, words, read, operations)

@@ -32,7 +32,7 @@ def sentences(contents: ReportContents) -> list[str]:
     assert schedule is not None
     assert solution.peak is not None
     saved = format_overhead(solution.peak / contents.keep_all) if contents.keep_all else "0 %"
-    again = int(((schedule.R > 0).sum(axis=0) > 1).sum())
+    again = int((schedule.computations.counts(schedule.graph.n) > 1).sum())
     count = schedule.recomputations
     words = [
         f"A training step of {contents.name} fits into {format_bytes(solution.budget)}: its predicted peak is "

@@ -64,6 +64,16 @@ def memory_peak(operations: int, computations: Computations, held: Held) -> int:
     return int(levels[lengths > 0].max())
 
 
+def memory_before(computations: Computations, held: Held) -> np.ndarray:
+    """The entry of U before that of each computation, its own where it is a stage's first, int64 (computations,)."""
+    stage, operation, _ = computations
+    follows = np.append(False, stage[1:] == stage[:-1])
+    last, after = np.roll(held.during, 1), np.roll(held.after, 1)
+    next_to = follows & (operation == np.roll(operation, 1) + 1)
+    before = np.where(next_to, last, np.where(follows, after, held.start[stage]))
+    return np.where(operation == 0, held.during, before)
+
+
 def _levels(operations: int, computations: Computations, held: Held) -> tuple[np.ndarray, np.ndarray]:
     """U row by row as bytes, and for how many operations in a row each holds, which may be none.
 

@@ -47,6 +47,18 @@ class Computations(NamedTuple):
         R[self.stage, self.operation] = self.implementation
         return R
 
+    def bits(self, stages: int, operations: int) -> np.ndarray:
+        """Where R is not 0, as bits, most significant first, uint8 of shape (stages, operations / 8, rounded up)."""
+        bits = np.zeros((stages, -(-operations // 8)), dtype=np.uint8)
+        np.bitwise_or.at(bits, (self.stage, self.operation >> 3), _bit(self.operation))
+        return bits
+
+    def are_first(self) -> np.ndarray:
+        """Which of them is the first of its operation, bool of shape (computations,)."""
+        first = np.zeros(len(self.stage), dtype=bool)
+        first[np.unique(self.operation, return_index=True)[1]] = True
+        return first
+
     def counts(self, operations: int) -> np.ndarray:
         """How often each operation is computed, int64 of shape (operations,)."""
         return np.bincount(self.operation, minlength=operations)
@@ -93,6 +105,13 @@ class Retained(NamedTuple):
             columns[v, first : last + 1] = True
         return np.ascontiguousarray(columns.T)
 
+    def bits(self, stages: int, values: int) -> np.ndarray:
+        """S as bits, most significant first, uint8 of shape (stages, values / 8, rounded up)."""
+        change = np.zeros((stages + 1, -(-values // 8)), dtype=np.uint8)
+        for stage in (self.first, self.last + 1):
+            np.bitwise_xor.at(change, (stage, self.value >> 3), _bit(self.value))
+        return np.bitwise_xor.accumulate(change, axis=0)[:-1]
+
     def rows(self) -> list[tuple[int, int, int]]:
         """As (value, first stage, last stage), in order."""
         return list(zip(self.value.tolist(), self.first.tolist(), self.last.tolist(), strict=True))
@@ -103,6 +122,10 @@ class Retained(NamedTuple):
         np.add.at(change, self.first, graph.value_bytes[self.value])
         np.subtract.at(change, self.last + 1, graph.value_bytes[self.value])
         return np.cumsum(change)[:-1]
+
+
+def _bit(place: np.ndarray) -> np.ndarray:
+    return np.right_shift(128, place & 7).astype(np.uint8)
 
 
 class RetainedInto:

@@ -116,6 +116,51 @@ class Schedule:
         """What is retained into each stage, bool of shape (stages, v)."""
         return _read_only(self.retained.matrix(self.stages, len(self.graph.values)))
 
+    def implementations_in(self, stage: int) -> np.ndarray:
+        """What a stage computes and how, a row of R: uint8 of shape (n,)."""
+        first, last = np.searchsorted(self.computations.stage, (stage, stage + 1))
+        row = np.zeros(self.graph.n, dtype=np.uint8)
+        row[self.computations.operation[first:last]] = self.computations.implementation[first:last]
+        return row
+
+    def implementations_of(self, operation: int) -> np.ndarray:
+        """Where an operation is computed and how, a column of R: uint8 of shape (stages,)."""
+        own = self.computations.operation == operation
+        column = np.zeros(self.stages, dtype=np.uint8)
+        column[self.computations.stage[own]] = self.computations.implementation[own]
+        return column
+
+    def retained_into(self, stage: int) -> np.ndarray:
+        """What is retained into a stage, a row of S: bool of shape (v,)."""
+        row = np.zeros(len(self.graph.values), dtype=bool)
+        row[self.retained.value[(self.retained.first <= stage) & (stage <= self.retained.last)]] = True
+        return row
+
+    def stages_of(self, value: int) -> np.ndarray:
+        """Into which stages a value is retained, a column of S: bool of shape (stages,)."""
+        column = np.zeros(self.stages, dtype=bool)
+        for run in np.flatnonzero(self.retained.value == value):
+            column[self.retained.first[run] : self.retained.last[run] + 1] = True
+        return column
+
+    def computed_in(self, stage: int) -> np.ndarray:
+        """Which values a stage computes, a row of `computed`: bool of shape (v,)."""
+        row, codes = np.zeros(len(self.graph.values), dtype=bool), self.implementations_in(stage)
+        for k in np.flatnonzero(codes):
+            row[list(self.graph.outputs(int(k), int(codes[k])))] = True
+        return row
+
+    def bits(self) -> tuple[bytes, bytes]:
+        """Where R is not 0, and S, as bits, most significant first, rows padded to bytes.
+
+        >>> from remat_explorer.instances import linear
+        >>> keep = Schedule(linear(1), np.eye(3), [[0, 0, 0], [1, 0, 0], [1, 1, 0]])
+        >>> [list(matrix) for matrix in keep.bits()]
+        [[128, 64, 32], [0, 128, 192]]
+        """
+        computed = self.computations.bits(self.stages, self.graph.n)
+        return computed.tobytes(), self.retained.bits(self.stages, len(self.graph.values)).tobytes()
+
     @cached_property
     def sequence(self) -> tuple[tuple[int, int, int], ...]:
         """Every computation in order, as (stage, operation, implementation)."""

@@ -79,7 +79,7 @@ def explanations(schedule: Schedule, plan: Plan, statements: StatementNumbers, v
 
 def _events(schedule: Schedule, plan: Plan, value: int) -> set[int]:
     """Stages in which something happens to a value, so that another thing may be said of it, there or afterwards."""
-    kept, runs = schedule.S[:, value], schedule.R[:, schedule.graph.producer[value]] > 0
+    kept, runs = schedule.stages_of(value), schedule.implementations_of(int(schedule.graph.producer[value]))
     events = {0, *np.flatnonzero(runs).tolist(), *np.flatnonzero(kept[1:] != kept[:-1]).tolist()}
     for life in lives_of(plan).of_value[value]:
         events |= {life.first_stage, life.last_stage, *(plan.statements[read].stage for read in life.readers)}

@@ -167,7 +167,7 @@ class MatrixView:
         same = [operation.name for operation in schedule.graph.operations] == [
             operation.name for operation in other.schedule.graph.operations
         ]
-        return other.schedule if same and schedule.S.shape[1] == other.schedule.S.shape[1] else None
+        return other.schedule if same and len(schedule.graph.values) == len(other.schedule.graph.values) else None
 
     def _move(self, change: Any) -> None:
         self._copy()

@@ -11,11 +11,12 @@ import numpy as np
 from remat_explorer.explanations.kinds import kinds_in, kinds_of_codes, label_of
 from remat_explorer.figures.schedules.difference import difference
 from remat_explorer.figures.schedules.implementation_colours import implementation_colours
-from remat_explorer.figures.schedules.schedule_heatmap import computation_kinds
+from remat_explorer.figures.schedules.schedule_heatmap import kinds_of_computations
 from remat_explorer.graph import Graph
 from remat_explorer.graph.repeated_blocks import repeated_blocks
 from remat_explorer.quantities import format_seconds
 from remat_explorer.schedule import Schedule
+from remat_explorer.schedule.held import memory_before
 
 LEVELS = 65535  # U travels as 16 bits: fine enough for three digits, a quarter of int64
 COMPUTATIONS = 4  # of computation; a cell of R is its kind plus 4 times the number of the implementation
@@ -50,17 +51,16 @@ class MatrixCells:
         >>> list(cells.runs), list(cells.R), list(cells.S)
         ([128, 64, 32], [5, 6, 6], [0, 128, 192])
         """
-        runs, n = schedule.R > 0, schedule.graph.n
-        cells = np.flatnonzero(runs)
-        before = np.where(cells % n > 0, cells - 1, cells)
-        shown = schedule.U.ravel()[np.concatenate([before, cells])]
+        computations, held = schedule.computations, schedule.held
+        shown = np.concatenate([memory_before(computations, held), held.during])
         largest = float(shown.max()) if shown.size else 0.0
         levels = np.maximum(1, np.rint(shown * (LEVELS / max(largest, 1.0))))
-        kinds = computation_kinds(schedule).ravel()[cells] + schedule.R.ravel()[cells] * np.uint8(COMPUTATIONS)
+        kinds = kinds_of_computations(schedule) + computations.implementation * np.uint8(COMPUTATIONS)
+        runs, S = schedule.bits()
         return MatrixCells(
-            runs=np.packbits(runs, axis=1).tobytes(),
+            runs=runs,
             R=kinds.tobytes(),
-            S=np.packbits(schedule.S, axis=1).tobytes(),
+            S=S,
             U=levels.astype("<u2").tobytes(),
             largest=largest,
         )

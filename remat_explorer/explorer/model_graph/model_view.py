@@ -105,8 +105,7 @@ class ModelView:
                 widget.plain = b"" if graph is None else step_plan(Plan.of(checkpoint_all(graph))).tobytes()
             if schedule is not self._drawn[1]:
                 widget.stages = 0 if schedule is None else schedule.stages
-                widget.R = b"" if schedule is None else np.packbits(schedule.R > 0, axis=1).tobytes()
-                widget.S = b"" if schedule is None else np.packbits(schedule.S, axis=1).tobytes()
+                widget.R, widget.S = (b"", b"") if schedule is None else schedule.bits()
                 widget.steps = b"" if schedule is None else step_plan(Plan.of(schedule)).tobytes()
             self._drawn = (graph, schedule)
             self._follow()

@@ -199,7 +199,7 @@ class State(Folding, Status):
         """Select what operation ``k`` writes first, and the stage in which it first runs."""
         if self.schedule is None or not 0 <= k < self.schedule.graph.n:
             return
-        outputs, runs = self.schedule.graph.outputs(k), self.schedule.R[:, k] > 0
+        outputs, runs = self.schedule.graph.outputs(k), self.schedule.implementations_of(k) > 0
         if outputs:
             self.value = outputs[0]
         if runs.any():

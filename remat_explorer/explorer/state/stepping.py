@@ -25,5 +25,5 @@ def stage_of(schedule: Schedule, computation: int) -> int:
 
 def last_of(schedule: Schedule, stage: int) -> int:
     """The last computation of a stage; where it has none, that of the stages before it."""
-    runs = int(np.count_nonzero(schedule.R[: stage + 1]))
+    runs = int(np.searchsorted(schedule.computations.stage, stage + 1))
     return max(0, runs - 1)

@@ -137,4 +137,4 @@ def most_kept(schedule: Schedule) -> int:
     >>> most_kept(Schedule(linear(1), np.eye(3), np.tril(np.ones((3, 3)), -1)))
     2
     """
-    return int((schedule.S.astype(np.int64) @ schedule.graph.value_bytes).max(initial=0))
+    return int(schedule.retained.stage_bytes(schedule.graph, schedule.stages).max(initial=0))

@@ -26,13 +26,20 @@ def computation_kinds(schedule: Schedule) -> np.ndarray:
     >>> computation_kinds(Schedule(linear(1), [[1, 0, 0], [1, 1, 0], [1, 0, 1]], S)).tolist()
     [[1, 0, 0], [3, 2, 0], [3, 0, 2]]
     """
-    runs = schedule.R > 0
-    kinds = runs * np.uint8(RECOMPUTE)
-    later_first = np.flatnonzero(runs)[::-1]
-    first = np.full(schedule.graph.n, -1)
-    first[later_first % schedule.graph.n] = later_first  # of several entries the last one stays: the earliest stage
-    kinds.ravel()[first[first >= 0]] = np.where(schedule.graph.is_backward, BACKWARD, FORWARD)[first >= 0]
+    kinds = np.full((schedule.stages, schedule.graph.n), EMPTY, dtype=np.uint8)
+    kinds[schedule.computations.stage, schedule.computations.operation] = kinds_of_computations(schedule)
     return kinds
+
+
+def kinds_of_computations(schedule: Schedule) -> np.ndarray:
+    """What each computation is, in order, uint8 of shape (computations,): FORWARD, BACKWARD or RECOMPUTE.
+
+    >>> from remat_explorer.instances import linear
+    >>> kinds_of_computations(Schedule(linear(1), np.tri(3), np.zeros((3, 3)))).tolist()
+    [1, 3, 2, 3, 3, 2]
+    """
+    phases = np.where(schedule.graph.is_backward, BACKWARD, FORWARD)[schedule.computations.operation]
+    return np.where(schedule.computations.are_first(), phases, RECOMPUTE).astype(np.uint8)
 
 
 def schedule_heatmap(schedule: Schedule, theme: Theme = "light") -> Figure:
