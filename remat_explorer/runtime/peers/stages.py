@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from remat_explorer.checker import check_schedule
 from remat_explorer.errors import ScheduleError
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.schedule import Schedule
+from remat_explorer.schedule.runs import Computations
 
 
 def staged(sequence: Sequence[int]) -> list[tuple[int, int, int]]:
@@ -66,11 +65,9 @@ def schedule_of(plan: Plan) -> Schedule | None:
     """
     graph = plan.graph
     runs = [statement for statement in plan.statements if isinstance(statement, Compute)]
-    R = np.zeros((graph.n, graph.n), dtype=int)
-    for stage, k, code in staged(in_order([run.operation for run in runs])):
-        R[stage, k] = code
-    schedule = Schedule(graph, R, np.zeros((graph.n, len(graph.values)))).compact()
-    if np.count_nonzero(R) != len(runs) or not schedule.is_frontier_advancing:
+    computed = set(staged(in_order([run.operation for run in runs])))
+    schedule = Schedule.leanest(graph, graph.n, Computations.of(computed))
+    if len(computed) != len(runs) or not schedule.is_frontier_advancing:
         return None
     try:
         return check_schedule(schedule).schedule

@@ -22,7 +22,6 @@ import importlib.util
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 from torch._functorch import config
 from torch._inductor.custom_graph_pass import CustomRuntimeEstimator
 from torch.fx import Node
@@ -32,6 +31,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.runtime.strategies.joint_graph import OPERATION, JointGraph, backward_operations, joint_graph
 from remat_explorer.runtime.strategies.partition import SOLVERS, partitioned
 from remat_explorer.schedule import Schedule
+from remat_explorer.schedule.runs import Computations
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.condensed import Condensed
@@ -94,15 +94,15 @@ def partitioned_schedule(graph: Graph, joint: JointGraph, budget: float, knapsac
     calls = (node for node in backward.graph.nodes if node.op == "call_function")  # no inputs, which values kept are
     order = [node.meta[OPERATION] for node in calls if OPERATION in node.meta]
     in_backward = backward_operations(graph)
-    R = np.eye(graph.n)
+    computed = [(k, k, 1) for k in range(graph.n)]
     waiting: list[int] = []
     for k in order:
         if in_backward[k]:
-            R[k, waiting] = 1
+            computed += [(k, again, 1) for again in waiting]
             waiting = []
         else:
             waiting.append(k)
-    return Schedule(graph, R, np.zeros((graph.n, len(graph.values)))).compact()
+    return Schedule.leanest(graph, graph.n, Computations.of(computed))
 
 
 class _Costs(CustomRuntimeEstimator):
@@ -122,11 +122,11 @@ def _different(graph: Graph, settings: list[tuple[float, str]]) -> Iterator[Cand
     if not any(backward_operations(graph)):  # there is nothing to part, which the partitioner does not expect
         yield Candidate(checkpoint_all(graph))
         return
-    joint, seen = joint_graph(graph), set[bytes]()
+    joint, seen = joint_graph(graph), set[tuple[tuple[int, int, int], ...]]()
     for budget, knapsack in settings:
         schedule = partitioned_schedule(graph, joint, budget, knapsack)
-        if (matrix := schedule.R.tobytes()) not in seen:
-            seen.add(matrix)
+        if schedule.sequence not in seen:
+            seen.add(schedule.sequence)
             yield Candidate(schedule, f"activation_memory_budget={budget:g} ({knapsack})")
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
+from remat_explorer.schedule.runs import Computations
 
 Keep = Callable[[int, np.ndarray], np.ndarray]
 """A policy: stage t and the values retained into it, bool of shape (values,), give the forward values that may stay."""
@@ -34,18 +35,18 @@ def schedule_of(graph: Graph, keep: Keep) -> Schedule:
     >>> ["".join(map(str, row)) for row in nothing.R]
     ['10000', '01000', '11100', '11010', '10001']
     """
-    computed = np.zeros((graph.n, graph.n), dtype=bool)
+    computed: list[tuple[int, int, int]] = []
     held = np.zeros(len(graph.values), dtype=bool)
     always = graph.is_backward[graph.producer] | graph.persistent
     last_forward_read = _last_forward_read(graph)
     for t in range(graph.n):
         runs = missing_operations(graph, t, held)
-        computed[t, runs] = True
+        computed += [(t, k, 1) for k in runs]
         here = held.copy()
         for k in runs:
             here[list(graph.outputs(k))] = True
         held = here & (always | (last_forward_read > t) | keep(t, held))
-    return Schedule(graph, computed, np.zeros((graph.n, len(graph.values)), dtype=bool)).compact()
+    return Schedule.leanest(graph, graph.n, Computations.of(computed))
 
 
 def missing_operations(graph: Graph, k: int, held: np.ndarray) -> list[int]:

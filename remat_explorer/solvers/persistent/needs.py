@@ -139,19 +139,20 @@ def peak(condensed: Condensed, operations: Iterable[int], held: Collection[int],
     """
     operations, now = list(operations), set(held)
     last = {v: k for k in operations for v in condensed.inputs[k]}
-    total, left = _bytes(condensed, now), 0  # left: persistent outputs
-    most = total
+    total = most = _bytes(condensed, now)
     for k in operations:
         over = int(condensed.overwritten[k])
         dies = over >= 0 and last[over] == k and over not in keep
         needed = int(condensed.output_bytes[k] + condensed.transient[k])
         most = max(most, total + needed - (int(condensed.credit[k]) if dies else 0))
-        now |= set(condensed.outputs[k])
+        made = set(condensed.outputs[k]) - now
+        now |= made
         touched = (*condensed.inputs[k], *condensed.outputs[k])
-        now -= {v for v in touched if last.get(v, k) == k and v not in keep}
-        if condensed.graph.is_backward[k]:  # those of the forward pass are there from the first sweep on
-            left += _lasting(condensed, [k])
-        total = _bytes(condensed, now) + left
+        dead = {v for v in touched if last.get(v, k) == k and v not in keep} & now
+        now -= dead
+        total += _bytes(condensed, made) - _bytes(condensed, dead)
+        if condensed.graph.is_backward[k]:  # what lasts of the forward pass is there from the first sweep on
+            total += _lasting(condensed, [k])
     return most
 
 
@@ -164,5 +165,5 @@ def _bytes(condensed: Condensed, groups: Collection[int]) -> int:
 
 
 def _lasting(condensed: Condensed, operations: Iterable[int]) -> int:
-    after = np.append(condensed.base[1:], condensed.base[-1])
-    return int(sum(after[k] - condensed.base[k] for k in operations))
+    base, last = condensed.base, condensed.n - 1
+    return int(sum(base[min(k + 1, last)] - base[k] for k in operations))

@@ -22,6 +22,7 @@ import numpy as np
 from remat_explorer.errors import SolverError, shown
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
+from remat_explorer.schedule.runs import Computations
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.method import Candidate, Knob, Method, Support, cheapest_within
@@ -107,7 +108,7 @@ def sequential_schedule(graph: Graph, chain: Sequence[Sequence[int]], segments: 
         segments: from 1 to the number of blocks.
     """
     size = len(chain) // segments
-    R = np.eye(graph.n)
+    computed = [(k, k, 1) for k in range(graph.n)]
     for first in range(0, size * (segments - 1), size):
         members = [k for block in chain[first : first + size] for k in block]
         handed_on = {v for k in members for v in graph.outputs(k) if _read_beyond(graph, v, members[-1])}
@@ -116,8 +117,8 @@ def sequential_schedule(graph: Graph, chain: Sequence[Sequence[int]], segments: 
         if reads:
             needed = [v for v in within if any(graph.is_backward[k] for k in graph.readers[v])]
             last = max(int(graph.producer[v]) for v in needed)
-            R[min(reads), [k for k in members if k <= last]] = 1
-    return Schedule(graph, R, np.zeros((graph.n, len(graph.values)))).compact()
+            computed += [(min(reads), k, 1) for k in members if k <= last]
+    return Schedule.leanest(graph, graph.n, Computations.of(computed))
 
 
 def _read_beyond(graph: Graph, v: int, last: int) -> bool:
@@ -126,11 +127,11 @@ def _read_beyond(graph: Graph, v: int, last: int) -> bool:
 
 
 def _different(graph: Graph, chain: list[list[int]], counts: Sequence[int]) -> Iterator[Candidate]:
-    seen: set[bytes] = set()
+    seen: set[tuple[tuple[int, int, int], ...]] = set()
     for segments in counts:
         schedule = sequential_schedule(graph, chain, segments)
-        if (matrix := schedule.R.tobytes()) not in seen:
-            seen.add(matrix)
+        if schedule.sequence not in seen:
+            seen.add(schedule.sequence)
             yield Candidate(schedule, f"segments={segments}")
 
 
