@@ -184,4 +184,4 @@ class BudgetSearch:
         if self.best is None or math.isfinite(self._refinement.bound):  # else it was the solver's tolerance
             self.bound = max(self.bound, self._refinement.bound)
         if self._refinement.point is not None and self._local is not None:
-            self._local.guide(guides_to(self._refinement.point.held()))
+            self._local.guide(guides_to(*self._refinement.point.held()))

@@ -30,8 +30,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
 
-import numpy as np
-
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.anytime.constructed import constructed
 from remat_explorer.solvers.anytime.plain_search_settings import PLAIN_SEARCH, PlainSearchSettings
@@ -45,6 +43,7 @@ from remat_explorer.solvers.bounds.restricted import run_again_in, solve_within
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.incumbent import Incumbent
 from remat_explorer.solvers.search.exact_search import search_exactly
+from remat_explorer.solvers.search.guide import Guide
 from remat_explorer.solvers.search.local_search import LocalSearch
 from remat_explorer.solvers.search.planner import cheapest_walk, guided_schedule, plan_schedule
 from remat_explorer.solvers.search.walks import within
@@ -188,14 +187,14 @@ class PlainSearch:
 
     def _follow(self, point: Point, integral: bool) -> None:
         """Schedules near a relaxation's point; if it is integral, the best of those that run the same again."""
-        self._walk(guides_to(point.held()))
+        self._walk(guides_to(*point.held()))
         if integral and not self.settled:
             self.incumbent.tell("looking for a schedule near the relaxation")
             limits, settings = self.limits.share(self.settings.restricting), self.settings.restricted
             again, incumbent = run_again_in(point), self.incumbent.schedule
             self.incumbent.keep(solve_within(self.condensed, self.budget, again, limits, incumbent, settings))
 
-    def _walk(self, guides: list[np.ndarray]) -> None:
+    def _walk(self, guides: list[Guide]) -> None:
         """Walks that follow guides now, and whenever the local search begins with one."""
         local = self.settings.planner.local
         self.incumbent.keep(guided_schedule(self.condensed, self.budget, guides, lambda: self.limits.over, local))

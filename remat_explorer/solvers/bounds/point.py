@@ -26,18 +26,17 @@ class Point:
         """Estimated bytes at every first run, floats of shape (n,)."""
         return estimated_memory(self.stages, self.R, self.S)
 
-    def held(self) -> np.ndarray:
-        """What is in memory after each stage, between 0 and 1, of shape (n, groups): a guide for walks."""
+    def held(self) -> tuple[np.ndarray, np.ndarray]:
+        """What is in memory after the stages of each entry, between 0 and 1, of shape (entries, groups).
+
+        With it, the entry of each stage, int of shape (n,): together they guide walks.
+        """
         condensed = self.stages.condensed
         kept = np.vstack([self.S[1:], np.zeros((1, condensed.groups))])
-        held = np.zeros((condensed.n, condensed.groups))
-        for q in range(len(self.stages)):
-            first, last = int(self.stages.first[q]), int(self.stages.last[q])
-            held[first : last + 1] = np.maximum(kept[q], self.S[q] * self.stages.reads[q])
-            if last > first:  # when it is computed again is not known
-                unsure = (self.R[q][condensed.producer] > 0.5) & (held[first] < 0.5)
-                held[first : last + 1, unsure] = 0.5
-        return held
+        held = np.maximum(kept, self.S * self.stages.reads)
+        merged = ~self.stages.single[:, None]  # when it is computed again is not known
+        held[merged & (self.R[:, condensed.producer] > 0.5) & (held < 0.5)] = 0.5
+        return held, np.repeat(np.arange(len(self.stages)), self.stages.last - self.stages.first + 1)
 
 
 def lean_point(stages: Stages, R: np.ndarray, S: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -18,6 +18,7 @@ from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.memory_at_overhead.memory_settings import MEMORY_SEARCH, DescentSettings
 from remat_explorer.solvers.monet.codes import Codes
 from remat_explorer.solvers.monet.selections import Selection, consistent, restricted_to
+from remat_explorer.solvers.search.guide import Guide
 from remat_explorer.solvers.search.local_search import LocalSearch
 from remat_explorer.solvers.search.planner import EXPONENTS, GUIDED_EXPONENTS
 from remat_explorer.solvers.search.walks import Walks
@@ -106,10 +107,10 @@ class MemoryDescent:
 
     def bisect(self, over: Callable[[], bool]) -> None:
         """Come down to about the least budget in which a walk without guides keeps to the limit."""
-        low, keeps = self.least - 1, [np.zeros(self.condensed.groups)]
+        low, unguided = self.least - 1, Guide.everywhere(np.zeros(self.condensed.groups), self.condensed.n)
         while self.plain is not None and self.peak - low > max(1, self.settings.close * self.peak) and not over():
             budget = (low + self.peak) // 2
-            if not self._walk(budget, keeps, EXPONENTS, over):
+            if not self._walk(budget, [unguided], EXPONENTS, over):
                 low = budget
 
     def attempt(self, budget: int, iterations: int, limits: Limits) -> bool:
@@ -129,12 +130,12 @@ class MemoryDescent:
         relaxed = few_moments_bound(self.condensed, budget, quiet, settings=self.settings.moments)
         if relaxed.bound > self.most_cost:
             return False
-        keeps = guides(self.condensed, relaxed)
-        if self._walk(budget, [np.log(keep) for keep in keeps], GUIDED_EXPONENTS, lambda: limits.over):
+        towards = guides(self.condensed, relaxed)
+        if self._walk(budget, towards, GUIDED_EXPONENTS, lambda: limits.over):
             return True
         self._searches += 1
         search = LocalSearch(self.condensed, budget, self._searches, self.settings.local)
-        search.guide(keeps)
+        search.guide(towards)
         schedules = [schedule for peak, schedule in self._dear if peak <= budget]
         if schedules:
             search.offer(schedules[-1])
@@ -145,15 +146,15 @@ class MemoryDescent:
     def _walk(
         self,
         budget: int,
-        keeps: list[np.ndarray],
+        towards: list[Guide],
         exponents: tuple[tuple[float, float, float], ...],
         over: Callable[[], bool],
     ) -> bool:
         walks = Walks(self.condensed, budget)
-        for powers, keep in [(powers, keep) for keep in keeps for powers in exponents]:
+        for powers, guide in [(powers, guide) for guide in towards for powers in exponents]:
             if over():
                 break
-            walked = walks.walk(powers, keep, most_cost=self.spare)
+            walked = walks.walk(powers, guide, most_cost=self.spare)
             if walked.complete and self._take(self.condensed.schedule(walked.computations)):
                 return True
         return False

@@ -21,6 +21,7 @@ from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.monet.codes import Codes
 from remat_explorer.solvers.monet.selections import Selection, consistent, restricted_to
 from remat_explorer.solvers.monet.tables import Tables
+from remat_explorer.solvers.search.guide import Guide
 from remat_explorer.solvers.search.walks import Walks
 
 EXPONENTS = ((1, 1, 1), (0.5, 1, 1), (1, 1, 0), (1, 1, 0.5))  # of the walks that judge a choice
@@ -95,9 +96,10 @@ class ChoiceSearch:
         total = selection.graph.total_cost
         if total >= self.cost or condensed.operation_bytes.max() > self.budget:
             return
-        walks, keep = Walks(condensed, self.budget), np.zeros(condensed.groups)
+        walks = Walks(condensed, self.budget)
+        unguided = Guide.everywhere(np.zeros(condensed.groups), condensed.n)
         for powers in EXPONENTS:
-            walked = walks.walk(powers, keep, most_cost=self.cost - total)
+            walked = walks.walk(powers, unguided, most_cost=self.cost - total)
             cost = float(walked.computations.counts(condensed.n) @ condensed.costs)
             if walked.complete and cost < self.cost:
                 self.choice, self.selection, self.cost = dict(choice), selection, cost

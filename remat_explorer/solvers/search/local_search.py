@@ -16,6 +16,7 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.schedule.runs import Computations
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.search.compiled_state import FlipState
+from remat_explorer.solvers.search.guide import Guide
 from remat_explorer.solvers.search.walks import Walks, within
 
 BETTER = 3  # as in `remat_explorer.solvers.search.flips`, which is compiled on its first use
@@ -92,7 +93,7 @@ class LocalSearch:
         self.condensed, self.budget, self.settings = condensed, int(budget), settings
         self._walks = Walks(condensed, self.budget)
         self._draw = np.random.default_rng(seed)
-        self._guides: list[np.ndarray] = []
+        self._guides: list[Guide] = []
         self._best: Schedule | None = None
         self._improved = False
         self._state = FlipState.empty(n, groups)
@@ -130,9 +131,9 @@ class LocalSearch:
             self._state.best[: len(again)] = again
             self._state.numbers[BETTER] = len(again)
 
-    def guide(self, guides: Sequence[np.ndarray]) -> None:
+    def guide(self, guides: Sequence[Guide]) -> None:
         """Let some coolings begin with walks that follow ``guides``, as `guidance.guides` makes them."""
-        self._guides = [np.log(guide) for guide in guides]
+        self._guides = list(guides)
 
     def begin(self, computations: Computations | None, length: int) -> None:
         """Begin a cooling of ``length`` iterations with a schedule within the budget or not; None: with a new walk.
@@ -216,12 +217,14 @@ class LocalSearch:
         """A walk with random exponents and noise, in a budget that is larger where it would be stuck."""
         groups = self.condensed.groups
         exponents = self._draw.uniform((0.2, 0.4, 0.0), (1.3, 1.2, 1.5))
-        keep = self._draw.normal(scale=0.5, size=groups)
+        noise = self._draw.normal(scale=0.5, size=groups)
         if self._guides:
-            keep = keep + self._guides[int(self._draw.integers(len(self._guides)))]
+            guide = self._guides[int(self._draw.integers(len(self._guides)))].plus(noise)
+        else:
+            guide = Guide.everywhere(noise, self.condensed.n)
         for looser in LOOSER:  # what comes to the end beyond the budget is a better beginning than what is stuck
             budget = int(looser * self.budget)
-            walked = self._walks.walk(exponents, keep, bool(self._allowed.all()), budget=budget)
+            walked = self._walks.walk(exponents, guide, bool(self._allowed.all()), budget=budget)
             if walked.complete:
                 break
         return walked.computations

@@ -21,6 +21,7 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.schedule.runs import Computations
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.search.guide import Guide
 from remat_explorer.solvers.search.local_search import LOCAL_SEARCH, LocalSearch, LocalSearchSettings
 from remat_explorer.solvers.search.walks import Conflict, Walks, within
 
@@ -86,7 +87,7 @@ def plan_schedule(
     if best is not None or budget < condensed.operation_bytes.max():
         return best
     walks = Walks(condensed, budget)
-    best = _best_walk(walks, EXPONENTS, [np.zeros(condensed.groups)], over) or _repair(walks, over, settings)
+    best = _best_walk(walks, EXPONENTS, [_unguided(condensed)], over) or _repair(walks, over, settings)
     search = LocalSearch(condensed, budget, settings=settings.local)
     search.offer(best)
     best = search.run(search.first_cooling, over)
@@ -110,56 +111,60 @@ def cheapest_walk(condensed: Condensed, budget: int, settings: PlannerSettings =
     if budget < condensed.operation_bytes.max():
         return None
     exponents = EXPONENTS if condensed.n > settings.tiny else EXPONENTS[: settings.few]
-    walks = _walks(Walks(condensed, budget), exponents, [np.zeros(condensed.groups)], lambda: False)
+    walks = _walks(Walks(condensed, budget), exponents, [_unguided(condensed)], lambda: False)
     return walks[-1] if walks else None
 
 
 def guided_schedule(
     condensed: Condensed,
     budget: int,
-    guides: list[np.ndarray],
+    guides: list[Guide],
     over: Callable[[], bool],
     settings: LocalSearchSettings = LOCAL_SEARCH,
 ) -> Schedule | None:
-    """The cheapest schedule of walks that keep what guides of shape (n, groups) say, annealed for a moment, or None.
+    """The cheapest schedule of walks that keep what guides say, annealed for a moment, or None.
 
     Args:
         condensed: n operations and their groups of values.
         budget: bytes, resident bytes included.
-        guides: factors on the eviction score by stage, as `guidance.guides` makes them.
+        guides: as `guidance.guides` makes them.
         over: asked between walks; once True the best so far is returned.
         settings: of the local search.
     """
-    best = _best_walk(Walks(condensed, budget), GUIDED_EXPONENTS, [np.log(guide) for guide in guides], over)
+    best = _best_walk(Walks(condensed, budget), GUIDED_EXPONENTS, guides, over)
     search = LocalSearch(condensed, budget, settings=settings)
     search.offer(best)
     return search.run(search.first_cooling, over) if best is not None else None
 
 
 def _best_walk(
-    walks: Walks, exponents: tuple[tuple[float, float, float], ...], keeps: list[np.ndarray], over: Callable[[], bool]
+    walks: Walks, exponents: tuple[tuple[float, float, float], ...], guides: list[Guide], over: Callable[[], bool]
 ) -> Schedule | None:
     """The cheapest schedule of walks with each of the exponents and each of the weights."""
-    cheaper = _walks(walks, exponents, keeps, over)
+    cheaper = _walks(walks, exponents, guides, over)
     # a schedule takes longer to make and check than a walk, so only the cheapest is made, and others if it is refused
     return next((best for best in map(partial(walks.better, None), reversed(cheaper)) if best is not None), None)
 
 
 def _walks(
-    walks: Walks, exponents: tuple[tuple[float, float, float], ...], keeps: list[np.ndarray], over: Callable[[], bool]
+    walks: Walks, exponents: tuple[tuple[float, float, float], ...], guides: list[Guide], over: Callable[[], bool]
 ) -> list[Computations]:
     """What each walk that is cheaper than those before it computes, with each of the exponents and of the weights."""
     cheaper: list[Computations] = []
     least, costs = np.inf, walks.condensed.costs
-    for powers, keep in [(powers, keep) for keep in keeps for powers in exponents]:
+    for powers, guide in [(powers, guide) for guide in guides for powers in exponents]:
         if over():
             break
-        walked = walks.walk(powers, keep, most_cost=least)
+        walked = walks.walk(powers, guide, most_cost=least)
         cost = float((walked.computations.counts(len(costs)) - 1) @ costs)
         if walked.complete and cost < least:
             least = cost
             cheaper.append(walked.computations)
     return cheaper
+
+
+def _unguided(condensed: Condensed) -> Guide:
+    return Guide.everywhere(np.zeros(condensed.groups), condensed.n)
 
 
 def _repair(walks: Walks, over: Callable[[], bool], settings: PlannerSettings) -> Schedule | None:
@@ -172,7 +177,7 @@ def _repair(walks: Walks, over: Callable[[], bool], settings: PlannerSettings) -
             for _ in range(settings.repair_tries):
                 if over():
                     return None
-                walked = walks.walk(exponents, logarithms, any_operation)
+                walked = walks.walk(exponents, Guide.everywhere(logarithms, walks.condensed.n), any_operation)
                 if walked.conflict is None:
                     schedule = walks.better(None, walked.computations)
                     if schedule is not None:

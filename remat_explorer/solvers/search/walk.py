@@ -27,7 +27,7 @@ def clear_state(state, never):
 
 
 @entry
-def walk(graph, state, around, budget, exponents, keep, allowed, forward_stages, most_cost, ran):
+def walk(graph, state, around, budget, exponents, keep, rows, allowed, forward_stages, most_cost, ran):
     """Walk all stages.
 
     Args:
@@ -36,7 +36,8 @@ def walk(graph, state, around, budget, exponents, keep, allowed, forward_stages,
         around: `Neighbourhoods`, both space alone.
         budget: bytes, resident bytes included.
         exponents: of recomputation cost (a), bytes (b) and distance to the next use (c), float64 of shape (3,).
-        keep: logarithm of the factor on each group's score, float32 of shape (1, g), or (n, g) by stage.
+        keep: logarithm of the factor on each group's score, float32 of shape (rows, g), and
+        rows: the row of each stage, int64 of shape (n,).
         allowed: which operations may run again, bool of shape (n,).
         forward_stages: how many stages recompute for later stages alone, not for each other.
         most_cost: the walk ends once its recomputations must cost more than this.
@@ -64,7 +65,7 @@ def walk(graph, state, around, budget, exponents, keep, allowed, forward_stages,
         state.running[count] = t
         count += 1
         position = 0
-        row = keep[min(t, len(keep) - 1)]
+        row = keep[rows[t]]
         while position < count:  # the list grows when a read is postponed
             k = state.running[position]
             position += 1

@@ -15,6 +15,7 @@ from remat_explorer.schedule.runs import Computations
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.search.compiled_state import Neighbourhoods, WalkState
 from remat_explorer.solvers.search.flat_graph import FlatGraph
+from remat_explorer.solvers.search.guide import Guide
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Walks:
     def walk(
         self,
         exponents: Sequence[float] | np.ndarray,
-        keep: np.ndarray,
+        guide: Guide,
         any_operation: bool = False,
         most_cost: float = math.inf,
         budget: int | None = None,
@@ -63,7 +64,7 @@ class Walks:
 
         Args:
             exponents: of recomputation cost, bytes and distance to the next use in the eviction score.
-            keep: logarithms of factors on the score, of shape (groups,), or (n, groups) by stage.
+            guide: what to keep rather than to evict.
             any_operation: whether operations of the backward pass may run again, too.
             most_cost: the walk ends once its recomputations must cost more than this.
             budget: bytes, where it is not that of all walks.
@@ -78,7 +79,8 @@ class Walks:
             self._around,
             self.budget if budget is None else budget,
             np.array(exponents, dtype=np.float64),
-            np.ascontiguousarray(np.atleast_2d(keep), dtype=np.float32),
+            np.ascontiguousarray(guide.rows, dtype=np.float32),
+            guide.row,
             np.ones(n, dtype=np.bool_) if any_operation or not self.backward.any() else ~self.backward,
             forward_stages,
             float(most_cost),

@@ -19,6 +19,7 @@ from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.search.annealing import anneal, start
 from remat_explorer.solvers.search.compiled_state import FlipState
 from remat_explorer.solvers.search.flat_graph import FlatGraph
+from remat_explorer.solvers.search.guide import Guide
 from remat_explorer.solvers.search.local_search import BETTER, LocalSearch, with_first_runs
 from remat_explorer.solvers.search.planner import plan_schedule
 
@@ -155,7 +156,7 @@ def test_over_is_asked_before_any_work():
 def test_guides_are_followed_where_coolings_begin_anew(random_graph):
     condensed = Condensed.of(random_graph(4, layers=8))
     search = LocalSearch(condensed, int(condensed.operation_bytes.max()) + 2)
-    search.guide([np.full((condensed.n, condensed.groups), 2.0)])
+    search.guide([Guide.everywhere(np.full(condensed.groups, 0.7), condensed.n)])
     found = search.run(50_000)
     assert found is not None
     check(condensed.graph, found.R, found.S, search.budget)
