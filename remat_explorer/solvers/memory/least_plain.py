@@ -3,7 +3,7 @@
 1. Lower bound: what some operation needs at once, together with what had to be in memory while its inputs were prepared
    (`working_sets`). The few-moments relaxation proves nothing beyond the largest operation: without a limit on the
    cost, everything may run again between two moments.
-2. Upper bound: bisection of the budget with the planner.
+2. Upper bound: descent of the budget with the planner, by work that is counted.
 3. Small graphs: bisection of what is left by the optimal strategy, which proves budgets infeasible.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
@@ -21,7 +21,7 @@ from remat_explorer.solvers.base import Answer, Limits, Progress
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.memory.working_sets import WorkingSet, least_working_set
-from remat_explorer.solvers.search.planner import plan_schedule
+from remat_explorer.solvers.search.planner import PLANNER, plan_schedule
 from remat_explorer.solvers.strategies.optimal import solve_optimal
 
 
@@ -38,9 +38,18 @@ class LeastPlainSettings:
     # Share of the time for the working sets, at most.
     # No difference measured with 0.1 or 0.4.
     bounding: float = 0.2
-    # Share of the time for bisection with the planner, at most.
-    # No difference measured with 0.3 or 1.2.
+    # Share of the time for the descent with the planner.
     planning: float = 0.6
+    # Operations that walks pass in a second, on an idle core.
+    pace: int = 150_000
+    # How many times as long a descent may take on a busy machine.
+    patience: float = 4.0
+    # Share of what is above the lower bound by which a descent steps down.
+    step: float = 0.6
+    # Relative width at which a descent ends.
+    fine: float = 0.002
+    # Walks with growing weights, for each of the exponents, in the first descent.
+    few_repairs: int = 4
     # Operations up to which the optimal strategy settles what the planner leaves open.
     # With 30: no difference. With 120: unet 0.3 % less, 1 % gap after 2.4 times the seconds.
     settled_up_to: int = 60
@@ -90,7 +99,7 @@ def least_plain(graph: Graph, seconds: float, settings: LeastPlainSettings = LEA
 
     Args:
         graph: the training graph, one implementation per operation.
-        seconds: wall time, at most.
+        seconds: about, on an idle core; a busy machine has more, to find the same.
         settings: how the time is divided.
 
     >>> from remat_explorer.instances import linear
@@ -107,7 +116,7 @@ def least_plain(graph: Graph, seconds: float, settings: LeastPlainSettings = LEA
         _values(condensed, working_set),
         int(condensed.base[working_set.during]),
     )
-    schedule = smallest_schedule(condensed, working_set.bytes, settings.planning * seconds, settings.close)
+    schedule = smallest_schedule(condensed, working_set.bytes, settings.planning * seconds, settings)
     if graph.n <= settings.settled_up_to:
         bound, schedule = settle(
             lambda budget, limits: solve_optimal(graph, budget, limits),
@@ -130,23 +139,54 @@ def _values(condensed: Condensed, point: WorkingSet) -> tuple[int, ...]:
     return tuple(sorted({*earlier, *members, *graph.outputs(k)} - dying))
 
 
+class _Work:
+    """Work that is left, in operations walked: so a busy machine finds what an idle one does.
+
+    `plan_schedule` asks before each walk and each batch of local search, which take about as long.
+    """
+
+    def __init__(self, operations: int, each: int, cancelled: Callable[[], bool]) -> None:
+        self._left, self._each, self._cancelled = operations, each, cancelled
+
+    def over(self) -> bool:
+        """Whether nothing is left, or it was cancelled; one walk less is left afterwards."""
+        self._left -= self._each
+        return self._left < 0 or self._cancelled()
+
+
 def smallest_schedule(
-    condensed: Condensed, lower_bound: int, seconds: float, close: float = LEAST_PLAIN.close
+    condensed: Condensed,
+    lower_bound: int,
+    seconds: float,
+    settings: LeastPlainSettings = LEAST_PLAIN,
+    cancelled: Callable[[], bool] = lambda: False,
 ) -> Schedule:
-    """Bisection with the planner, from the lower bound up to checkpoint-all, to a relative width."""
-    end = time.monotonic() + seconds
+    """Descent with the planner from checkpoint-all, by a share of what is above the lower bound at a time.
+
+    A budget that the planner fits costs a few walks, one that it does not fit costs all repairs. So the way leads from
+    above, by smaller steps after each failure; first with few repairs, then from there with all.
+
+    Args:
+        condensed: n operations and their groups of values.
+        lower_bound: bytes.
+        seconds: how long an idle core works on it, about; the clock ends it at `patience` times that.
+        settings: of the steps.
+        cancelled: asked before each walk.
+    """
+    end = time.monotonic() + settings.patience * seconds
+    work = _Work(round(seconds * settings.pace), condensed.n, cancelled)
     best = checkpoint_all(condensed.graph)
-    high, low = Plan.of(best).peak, lower_bound
-    trial = low
-    while high > low and time.monotonic() < end:
-        schedule = plan_schedule(condensed, trial, min(end - time.monotonic(), seconds / 4))
-        if schedule is None:
-            low = trial + 1
-        else:
-            best, high = schedule, Plan.of(schedule).peak
-        if high - low <= close * high and trial > lower_bound:
-            break
-        trial = (low + high) // 2
+    for planner in (replace(PLANNER, repair_tries=settings.few_repairs, coolings=0), PLANNER):
+        step, high = 1.0, Plan.of(best).peak  # the first trial is the bound itself
+        while high > lower_bound and step * (high - lower_bound) > settings.fine * high:
+            trial = min(high - 1, high - int(step * (high - lower_bound)))
+            schedule = plan_schedule(condensed, trial, end - time.monotonic(), work.over, planner)
+            if schedule is not None:
+                best, high = schedule, Plan.of(schedule).peak
+            elif time.monotonic() > end or work.over():
+                return best
+            else:
+                step = settings.step if step == 1.0 else step / 2
     return best
 
 

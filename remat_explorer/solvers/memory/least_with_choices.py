@@ -92,7 +92,7 @@ def least_with_choices(
             continue
         least = int(candidate.condensed.operation_bytes.max())
         share = min(settings.planning * seconds, end - time.monotonic())
-        lifted = candidate.selection.lift(smallest_schedule(candidate.condensed, least, share))
+        lifted = candidate.selection.lift(smallest_schedule(candidate.condensed, least, share, cancelled=cancelled))
         if Plan.of(lifted).peak < Plan.of(best).peak:
             best = lifted
 

@@ -153,8 +153,9 @@ def minimum_budget(graph: Graph, seconds: float = 3.0, implementations: str | Co
 
     Args:
         graph: the training graph; operations may have several implementations, or be optional.
-        seconds: wall time, at most, for the bound, the search, and on small graphs the proof that closes the two;
-            compiling the search, once on a machine, is no part of them.
+        seconds: of the bound, the search, and on small graphs the proof that closes the two, about, on an idle core.
+            The search counts its work, so that a busy machine finds the same, in up to four times its share.
+            Compiling the search, once on a machine, is no part of them.
         implementations: which may be chosen, where there are several: "all"; "exact"; or names or kinds.
 
     Raises:
