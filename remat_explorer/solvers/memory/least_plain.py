@@ -21,7 +21,7 @@ from remat_explorer.solvers.base import Answer, Limits, Progress
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.memory.working_sets import WorkingSet, least_working_set
-from remat_explorer.solvers.search.planner import PLANNER, plan_schedule
+from remat_explorer.solvers.search.planner import PLANNER, first_within, plan_schedule
 from remat_explorer.solvers.strategies.optimal import solve_optimal
 
 
@@ -176,11 +176,19 @@ def smallest_schedule(
     end = time.monotonic() + settings.patience * seconds
     work = _Work(round(seconds * settings.pace), condensed.n, cancelled)
     best = checkpoint_all(condensed.graph)
-    for planner in (replace(PLANNER, repair_tries=settings.few_repairs, coolings=0), PLANNER):
+    few = replace(PLANNER, repair_tries=settings.few_repairs)
+
+    def by_walks(budget: int) -> Schedule | None:
+        return first_within(condensed, budget, lambda: work.over() or time.monotonic() > end, few)
+
+    def by_all_means(budget: int) -> Schedule | None:
+        return plan_schedule(condensed, budget, end - time.monotonic(), work.over)
+
+    for look in (by_walks, by_all_means):
         step, high = 1.0, Plan.of(best).peak  # the first trial is the bound itself
         while high > lower_bound and step * (high - lower_bound) > settings.fine * high:
             trial = min(high - 1, high - int(step * (high - lower_bound)))
-            schedule = plan_schedule(condensed, trial, end - time.monotonic(), work.over, planner)
+            schedule = look(trial)
             if schedule is not None:
                 best, high = schedule, Plan.of(schedule).peak
             elif time.monotonic() > end or work.over():

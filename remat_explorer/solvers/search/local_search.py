@@ -21,7 +21,7 @@ from remat_explorer.solvers.search.walks import Walks, within
 
 BETTER = 3  # as in `remat_explorer.solvers.search.flips`, which is compiled on its first use
 
-BATCH = 2048  # iterations between two questions whether the time is over; it changes no result
+BATCH = 1_000_000  # iterations times operations between two questions whether the time is over; it changes no result
 HEATS = (1.0, 0.3, 2.0)  # factors on the temperatures, one cooling after another
 LOOSER = (1.0, 1.02, 1.05, 1.1, 1.2, 1.4, 2.0)  # budgets of walks that local search begins with, in budgets
 
@@ -166,7 +166,7 @@ class LocalSearch:
         while left > 0 and not self._stopped[0] and not over():
             if self._done == self._length:
                 self._begin_cooling()
-            last = min(self._length, self._done + BATCH, self._done + left)
+            last = min(self._length, self._done + max(1, BATCH // self.condensed.n), self._done + left)
             better = anneal(
                 self._walks.flat,
                 self._state,

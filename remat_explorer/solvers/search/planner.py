@@ -96,6 +96,31 @@ def plan_schedule(
     return best
 
 
+def first_within(
+    condensed: Condensed, budget: int, over: Callable[[], bool], settings: PlannerSettings = PLANNER
+) -> Schedule | None:
+    """The schedule of the first walk that comes to the end within ``budget``, whatever it costs, or None.
+
+    Args:
+        condensed: n operations and their groups of values.
+        budget: bytes, resident bytes included.
+        over: asked before each walk; once True None is returned.
+        settings: of repair.
+
+    >>> from remat_explorer.instances import linear
+    >>> first_within(Condensed.of(linear(8)), 4, lambda: False).cost
+    27.0
+    """
+    walks, unguided = Walks(condensed, budget), _unguided(condensed)
+    for exponents in EXPONENTS:
+        if over():
+            return None
+        walked = walks.walk(exponents, unguided)
+        if walked.complete and (schedule := walks.better(None, walked.computations)) is not None:
+            return schedule
+    return _repair(walks, over, settings)
+
+
 def cheapest_walk(condensed: Condensed, budget: int, settings: PlannerSettings = PLANNER) -> Computations | None:
     """What the cheapest of a few walks computes, before any annealing and unchecked; None if none comes to the end.
 
