@@ -11,9 +11,9 @@ from remat_explorer.errors import UnknownNameError
 OPTIMIZERS = {"sgd": 0, "momentum": 1, "adam": 2}  # tensors of state for each parameter, as large as the parameter
 KINDS = {  # of alternative implementations: whether the kind is bit-equal to PyTorch's own on the CPU; see exactness.py
     "activations": True,  # the backward pass of ReLU from its input, of ReLU6 from its input or output
-    "masks": True,  # of ReLU, ReLU6 and dropout, in bits; ReLU6 of NaN passes no gradient
+    "masks": True,  # of ReLU, ReLU6 and dropout, in bits, made when wanted; ReLU6 of NaN passes no gradient
     "replay": True,  # of dropout, whose mask is drawn again from the generator's state
-    "pooling": True,  # max pooling by one byte an output, or by indices found again
+    "pooling": True,  # max pooling by one byte an output, made with it or later, or by indices found again
     "statistics": True,  # batch normalization computed again with its saved statistics
     "input-gradients": True,  # of a convolution, without its input
     "attention": True,  # whose backward pass computes the forward pass again

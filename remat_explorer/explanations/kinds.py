@@ -11,7 +11,7 @@ EXPLAINED: dict[str, tuple[str, str]] = {  # of a kind: its label, and what it d
     "activations": ("activations", "Backward of ReLU from its input, of ReLU6 from its input or output"),
     "masks": ("masks", "Backward of ReLU, ReLU6 and dropout from a mask of one bit per entry"),
     "replay": ("replay", "Backward of dropout, whose mask is drawn again from the generator's state"),
-    "pooling": ("pooling", "Max pooling with one byte per output, or with its indices found again"),
+    "pooling": ("pooling", "Max pooling with a byte per output, made with it or later, or with indices found again"),
     "statistics": ("statistics", "Batch normalization computed again with the statistics it has saved"),
     "input-gradients": ("input gradients", "The input gradient of a convolution without its input"),
     "attention": ("attention", "Attention whose backward pass computes the forward pass again"),

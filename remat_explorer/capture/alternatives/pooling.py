@@ -1,5 +1,8 @@
 """Max pooling with one byte an output, or without any index.
 
+The byte, the place of the maximum in its window, is made with the maxima, or apart from them and later: an optional
+operation makes it from PyTorch's indices or from the input, whichever is kept.
+
 Source: MONeT (Shah et al., ICLR 2021), appendix C: intermediate-activated.
 """
 
@@ -14,7 +17,7 @@ import torch
 from torch.fx import Node
 
 from remat_explorer.capture.alternatives.exactness import equal_on_cpu
-from remat_explorer.capture.alternatives.kernels import max_pool
+from remat_explorer.capture.alternatives.kernels import max_pool, max_pool_places
 from remat_explorer.capture.alternatives.kernels.flat import samples
 from remat_explorer.capture.alternatives.site import Site, picked
 from remat_explorer.capture.operations.implementation import CapturedImplementation, step
@@ -40,7 +43,7 @@ def forward(site: Site) -> Iterator[CapturedImplementation]:
 
 
 def backward(site: Site) -> Iterator[CapturedImplementation]:
-    """The gradient from indices without the input, from places, or from the input without indices."""
+    """The gradient from indices without the input, from places of either making, or from the input without indices."""
     gradient, source, *rest, index = site.args
     setting = _setting((source, *rest))
     size, parts = list(site.fake(source).shape), len(list(samples(site.fake(source))))
@@ -54,10 +57,11 @@ def backward(site: Site) -> Iterator[CapturedImplementation]:
     pool = index.args[0]
     places = _places(site, pool) if index.target is operator.getitem and pool in site.scene.caller else None
     if places is not None:
-        placed = step(site.call, max_pool.max_pool_gradient_from_places, gradient, places, size, *setting)
-        yield CapturedImplementation(
-            "pooling", "from places", site.call, (placed,), tolerance, launches=8 * parts, gpu_launches=1
-        )
+        for name, made in (("from places", places), ("from places apart", _places_apart(site, index, source))):
+            placed = step(site.call, max_pool.max_pool_gradient_from_places, gradient, made, size, *setting)
+            yield CapturedImplementation(
+                "pooling", name, site.call, (placed,), tolerance, launches=8 * parts, gpu_launches=1
+            )
     if site.is_kept(source):
         again = step(site.call, max_pool.max_pool_gradient_recomputed, gradient, source, *setting)
         room = site.fake(gradient).numel()  # places on a GPU; elsewhere, indices of a few samples
@@ -80,6 +84,25 @@ def _places(site: Site, pool: Node) -> Node | None:
         fake = torch.empty_like(scene.fake(index), dtype=torch.uint8)
         scene.made["places", pool] = scene.add_value(index, operator.getitem, (pool, 1), fake, "places")
     return scene.made["places", pool]
+
+
+def _places_apart(site: Site, index: Node, source: Node) -> Node:
+    """The node of the places of a pooling that an optional operation makes, from the indices or from the input."""
+    scene, pool = site.scene, index.args[0]
+    if ("places apart", pool) not in scene.made:
+        setting, fake = _setting(pool.args), torch.empty_like(scene.fake(index), dtype=torch.uint8)  # type: ignore[union-attr]
+        arguments = index, list(site.fake(source).shape), *setting
+        apart = scene.add_value(index, max_pool_places.packed_places, arguments, fake, "places")
+        draft = scene.add_optional(apart, (index,))
+        if site.is_kept(source):
+            parts = len(list(samples(site.fake(source))))
+            again = step(apart, max_pool_places.max_pool_places, source, *setting)
+            draft.ways.append(
+                CapturedImplementation("pooling", "from the input", apart, (again,), launches=8 * parts, gpu_launches=1)
+            )
+        scene.optional.append((scene.producer[scene.found.of_node[index]], draft))
+        scene.made["places apart", pool] = apart
+    return scene.made["places apart", pool]
 
 
 def _setting(arguments: tuple[Any, ...]) -> tuple[list[int], list[int], list[int], list[int], bool]:

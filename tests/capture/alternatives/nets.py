@@ -14,6 +14,7 @@ from remat_explorer.plan import Plan
 
 TOGETHER = (  # what one writes and another reads
     ("with places", "from places"),
+    ("maxima alone", "from the input", "from places apart"),
     ("with state", "drawn again"),
     ("log sum exp alone", "from log sum exp", "left out"),
 )

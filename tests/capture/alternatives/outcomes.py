@@ -20,6 +20,7 @@ from remat_explorer.capture.alternatives.kernels import (
     dropout,
     layer_norm,
     max_pool,
+    max_pool_places,
 )
 from remat_explorer.capture.operations.convolution_arguments import ConvolutionArguments
 from tests.capture.alternatives.numerics import LAST, random
@@ -99,8 +100,11 @@ def pool(dtype, form) -> Iterator[Outcome]:
     maxima, places = max_pool.max_pool_with_places(x, *window)
     yield Outcome(maxima, y, y.double(), 0.0)
     yield Outcome(max_pool.max_pool_alone(x, *window), y, y.double(), 0.0)
+    apart = max_pool_places.packed_places(index, x.shape, *window)
+    for made in (apart, max_pool_places.max_pool_places(x, *window)):
+        yield Outcome(made, places, places.double(), 0.0)
     for found in (
-        max_pool.max_pool_gradient_from_places(g, places, x.shape, *window),
+        max_pool.max_pool_gradient_from_places(g, apart, x.shape, *window),
         max_pool.max_pool_gradient_from_indices(g, index, x.shape, *window),
         max_pool.max_pool_gradient_recomputed(g, x, *window),
     ):

@@ -32,6 +32,8 @@ def test_exact_implementations_have_the_results_of_plain_pytorch_bit_for_bit(nam
             "with places",
             "maxima alone",
             "from places",
+            "from places apart",
+            "packed_places",
             "with state",
             "drawn again",
             "indices recomputed",

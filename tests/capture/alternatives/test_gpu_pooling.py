@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from remat_explorer.capture.alternatives.kernels import gpu_pooling, max_pool
+from remat_explorer.capture.alternatives.kernels import gpu_pooling, max_pool, max_pool_places
 from tests.capture.alternatives.numerics import DEVICES, FORMATS, random, same_bits, with_special, workspace
 
 aten = torch.ops.aten
@@ -64,6 +64,7 @@ def test_every_way_gives_what_pytorch_gives(window, dtype, form, device):
 def test_both_forms_make_the_same_places(window, device, monkeypatch):
     x = unusual(3, 4, 9, 10, dtype=torch.float32, form=FORMATS[0])
     _, places = max_pool.max_pool_with_places(x.to(device), *window)
+    assert torch.equal(max_pool_places.max_pool_places(x.to(device), *window), places)
     monkeypatch.setattr(gpu_pooling, "serves", lambda *tensors: False)
     assert torch.equal(places.cpu(), max_pool.max_pool_with_places(x, *window)[1])
 

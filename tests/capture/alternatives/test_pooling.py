@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from remat_explorer.capture.alternatives.kernels import max_pool
+from remat_explorer.capture.alternatives.kernels import max_pool, max_pool_places
 from tests.capture.alternatives.numerics import FORMATS, random, same_bits, with_special, workspace
 
 aten = torch.ops.aten
@@ -33,6 +33,10 @@ def test_every_way_gives_what_pytorch_gives(window, dtype, form):
     maxima, places = max_pool.max_pool_with_places(x, *window)
     assert places.dtype == torch.uint8
     assert same_bits(maxima, y)
+    before = index.clone()
+    assert same_bits(max_pool_places.packed_places(index, x.shape, *window), places)
+    assert torch.equal(index, before)  # indices may be read again
+    assert same_bits(max_pool_places.max_pool_places(x, *window), places)
     assert same_bits(max_pool.max_pool_alone(x, *window), y)
     assert same_bits(max_pool.max_pool_gradient_from_places(g, places, x.shape, *window), exact)
     assert same_bits(max_pool.max_pool_gradient_from_indices(g, index, x.shape, *window), exact)
@@ -56,6 +60,7 @@ def test_an_empty_batch_has_empty_results():
     x, window = torch.ones(0, 3, 8, 8), WINDOWS[0]
     maxima, places = max_pool.max_pool_with_places(x, *window)
     assert maxima.shape == places.shape == max_pool.max_pool_alone(x, *window).shape == (0, 3, 4, 4)
+    assert max_pool_places.max_pool_places(x, *window).shape == (0, 3, 4, 4)
     g = torch.ones(0, 3, 4, 4)
     assert max_pool.max_pool_gradient_from_places(g, places, x.shape, *window).shape == x.shape
     assert max_pool.max_pool_gradient_recomputed(g, x, *window).shape == x.shape
@@ -67,5 +72,8 @@ def test_indices_exist_for_one_sample_at_a_time():
     sample = 8 * y[0].numel()  # bytes of the indices of one sample
     assert workspace(max_pool.max_pool_with_places, x, *window) < 5 * sample
     assert workspace(max_pool.max_pool_alone, x, *window) < 3 * sample
+    assert workspace(max_pool_places.max_pool_places, x, *window) < 5 * sample
+    index = torch.zeros(64, 16, 32, 32, dtype=torch.int64)
+    assert workspace(max_pool_places.packed_places, index, [64, 16, 64, 64], *window) < index.nbytes / 5
     assert workspace(max_pool.max_pool_gradient_from_places, y, places, x.shape, *window) < 5 * sample
     assert workspace(max_pool.max_pool_gradient_recomputed, y, x, *window) < 4 * sample

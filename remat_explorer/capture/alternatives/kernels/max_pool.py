@@ -36,7 +36,7 @@ def max_pool_with_places(
     ([[[[4.0]]]], [[[[2]]]])
     """
     if gpu_pooling.serves(source):
-        maxima = _room(source, kernel, stride, padding, dilation, ceil_mode, source.dtype)
+        maxima = room_for(source, kernel, stride, padding, dilation, ceil_mode, source.dtype)
         places = torch.empty_like(maxima, dtype=torch.uint8)
         gpu_pooling.pooled(source, maxima, places, kernel, stride, padding, dilation)
         return maxima, places
@@ -44,10 +44,10 @@ def max_pool_with_places(
     for part in samples(source):
         pooled, index = aten.max_pool2d_with_indices.default(source[part], kernel, stride, padding, dilation, ceil_mode)
         if maxima is None or places is None:
-            maxima = _like(source, pooled, source.dtype)
-            places = _like(source, pooled, torch.uint8)
+            maxima = room_like(source, pooled, source.dtype)
+            places = room_like(source, pooled, torch.uint8)
         maxima[part] = pooled
-        _places(index, places[part], kernel, stride, padding, dilation, source.shape[-1])
+        write_places(index, places[part], kernel, stride, padding, dilation, source.shape[-1])
     if maxima is None or places is None:  # no samples
         maxima, index = aten.max_pool2d_with_indices.default(source, kernel, stride, padding, dilation, ceil_mode)
         places = index.to(torch.uint8)
@@ -59,14 +59,14 @@ def max_pool_alone(
 ) -> torch.Tensor:
     """The maxima without their indices. Bit-equal."""
     if gpu_pooling.serves(source):
-        maxima = _room(source, kernel, stride, padding, dilation, ceil_mode, source.dtype)
+        maxima = room_for(source, kernel, stride, padding, dilation, ceil_mode, source.dtype)
         gpu_pooling.pooled(source, maxima, None, kernel, stride, padding, dilation)
         return maxima
     maxima = None
     for part in samples(source):
         pooled = aten.max_pool2d_with_indices.default(source[part], kernel, stride, padding, dilation, ceil_mode)
         if maxima is None:
-            maxima = _like(source, pooled[0], source.dtype)
+            maxima = room_like(source, pooled[0], source.dtype)
         maxima[part] = pooled[0]
         del pooled
     if maxima is None:
@@ -144,7 +144,7 @@ def max_pool_gradient_recomputed(
         source, kernel, stride, padding, dilation, ceil_mode: as for `max_pool_with_places`.
     """
     if gpu_pooling.serves(gradient, source) and math.prod(kernel) <= LARGEST_WINDOW:
-        places = _room(source, kernel, stride, padding, dilation, ceil_mode, torch.uint8)
+        places = room_for(source, kernel, stride, padding, dilation, ceil_mode, torch.uint8)
         gpu_pooling.pooled(source, None, places, kernel, stride, padding, dilation)
         return max_pool_gradient_from_places(
             gradient, places, source.shape, kernel, stride, padding, dilation, ceil_mode
@@ -160,7 +160,7 @@ def max_pool_gradient_recomputed(
     return result
 
 
-def _room(
+def room_for(
     source: torch.Tensor,
     kernel: Sizes,
     stride: Sizes,
@@ -172,7 +172,7 @@ def _room(
     """Room for an entry for each window, in the memory format of the source."""
     shape = torch.empty_like(source, device="meta")
     pooled = aten.max_pool2d_with_indices.default(shape, kernel, stride, padding, dilation, ceil_mode)[0]
-    return _like(source, pooled, dtype)
+    return room_like(source, pooled, dtype)
 
 
 def _format(tensor: torch.Tensor) -> torch.memory_format:
@@ -180,7 +180,7 @@ def _format(tensor: torch.Tensor) -> torch.memory_format:
     return last if tensor.is_contiguous(memory_format=last) and not tensor.is_contiguous() else torch.contiguous_format
 
 
-def _like(source: torch.Tensor, sample: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def room_like(source: torch.Tensor, sample: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Room for the results of all samples, in the memory format of ``source``."""
     shape = (len(source), *sample.shape[1:])
     return torch.empty(shape, dtype=dtype, device=source.device, memory_format=_format(source))
@@ -198,7 +198,7 @@ def _corners(index: torch.Tensor, stride: Sizes, padding: Sizes) -> tuple[torch.
     return down, across
 
 
-def _places(
+def write_places(
     index: torch.Tensor, out: torch.Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, width: int
 ) -> None:
     """Write the place of each maximum in its window; ``index`` counts along the rows of the plane."""
@@ -215,7 +215,7 @@ def _places(
 def _index(
     places: torch.Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, width: int
 ) -> torch.Tensor:
-    """The index of each maximum in its plane, int64: what `_places` was made from."""
+    """The index of each maximum in its plane, int64: what `write_places` was made from."""
     down, across = _corners(places, stride, padding)
     column = places.to(torch.int64)
     row = column.div(kernel[1], rounding_mode="floor")
