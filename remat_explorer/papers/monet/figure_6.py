@@ -91,9 +91,9 @@ ITEM = Item(
     "intermediate-activated ones reach memory on VGG-16 that no others reach (appendix D); all together cost least at "
     "every memory (appendix D)",
     remark="As Figure 4, at 10, 8 and 6 GiB, beside the published runs at all their budgets, with 12 s for each "
-    "search in place of a day. The joint problem here is wider than theirs: gradients may run again, what a "
-    "recomputation holds is not bounded from above, and an operation in place may be chosen where its input lives on. "
-    "Costs of MobileNet-V2 with intermediate-activated ones are not published.",
+    "search in place of a day. The problem here is wider than theirs: gradients may run again, and what a "
+    "recomputation holds is not bounded from above. Costs of MobileNet-V2 with intermediate-activated ones are not "
+    "published.",
     compute=figure_6,
     words=words,
 )

@@ -1,7 +1,8 @@
 """The modes of MONeT's program on what was measured on a P100: schedules that are found here beside the published runs.
 
 A schedule that does not choose algorithms gets the fastest ones afterwards, as in the paper. Its published run was
-not kept as a schedule, only as an objective with default algorithms: so that run has no overhead.
+not kept as a schedule, only as an objective with default algorithms: so that run has no overhead. What runs in place in
+the forward pass does so only where its input dies, as in the authors' program.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def found(
     """
     hear = heard(progress, f"{network} at {budget:g} GiB, {MODES[mode]}")
     size = int(budget * GIB)
-    solution = solve(p100_graph(network, mode), size, "monet", seconds, on_progress=hear, cancelled=cancelled)
+    solution = solve(
+        p100_graph(network, mode, ruled=True), size, "monet", seconds, on_progress=hear, cancelled=cancelled
+    )
     cost = solution.cost
     if solution.schedule is not None and mode not in CHOOSING:
         cost = with_fastest_algorithms(solution.schedule, p100_graph(network, "ic"), size)
