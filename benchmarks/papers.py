@@ -6,8 +6,8 @@
 
 Each outcome is written to results/papers.json when it is there, so an interrupted run goes on where it was. Items that
 another benchmark measures are taken from its results where those are complete (`--anew` runs them here): Table 2 from
-approximation.py, Figure 6 from max_batch.py, MONeT's Table 1, Figure 3, Figure 6 by a roofline and its solver times
-from monet.py.
+approximation.py, Figure 6 from max_batch.py, MONeT's Table 1, Figures 3 and 6 by a roofline and its solver times from
+monet.py.
 
 The words of a result are made from its rows again each time, so that results can be told in other words without running
 anything.
@@ -32,7 +32,7 @@ from remat_explorer.errors import RematError
 from remat_explorer.papers import ITEMS, Outcome
 from remat_explorer.papers.checkmate import figure_6 as checkmate_figure_6
 from remat_explorer.papers.checkmate import table_2 as checkmate_table_2
-from remat_explorer.papers.monet import figure_3 as monet_figure_3
+from remat_explorer.papers.monet import figure_3_roofline as monet_figure_3
 from remat_explorer.papers.monet import figure_6_roofline as monet_figure_6
 from remat_explorer.papers.monet import solver_time as monet_solver_time
 from remat_explorer.papers.monet import table_1 as monet_table_1
@@ -45,7 +45,7 @@ MEASURED: dict[str, tuple[str, Callable[[Any], Outcome | None]]] = {  # another 
     "checkmate-figure-6": ("max_batch", checkmate_figure_6.measured_before),
     "checkmate-table-2": ("approximation", checkmate_table_2.measured_before),
     "monet-table-1": ("monet", monet_table_1.measured_before),
-    "monet-figure-3": ("monet", monet_figure_3.measured_before),
+    "monet-figure-3-by-a-roofline": ("monet", monet_figure_3.measured_before),
     "monet-section-5": ("monet", monet_solver_time.measured_before),
     "monet-figure-6-by-a-roofline": ("monet", monet_figure_6.measured_before),
 }

@@ -5,7 +5,9 @@ from __future__ import annotations
 from remat_explorer.errors import UnknownNameError
 from remat_explorer.papers.checkmate import (
     appendix_a,
+    appendix_c,
     figure_1,
+    figure_2,
     figure_3,
     figure_4,
     figure_5,
@@ -16,9 +18,11 @@ from remat_explorer.papers.checkmate import (
     section_5_1,
     table_1,
     table_2,
+    talk,
 )
 from remat_explorer.papers.item import Item
 from remat_explorer.papers.monet import figure_3 as monet_figure_3
+from remat_explorer.papers.monet import figure_3_roofline as monet_figure_3_roofline
 from remat_explorer.papers.monet import figure_4 as monet_figure_4
 from remat_explorer.papers.monet import figure_5 as monet_figure_5
 from remat_explorer.papers.monet import figure_6 as monet_figure_6
@@ -31,6 +35,7 @@ ITEMS: dict[str, Item] = {
     item.key: item
     for item in (
         figure_1.ITEM,
+        figure_2.ITEM,
         figure_3.ITEM,
         table_1.ITEM,
         figure_4.ITEM,
@@ -43,8 +48,11 @@ ITEMS: dict[str, Item] = {
         figure_7.ITEM,
         figure_8.ITEM,
         appendix_a.ITEM,
+        appendix_c.ITEM,
+        talk.ITEM,
         monet_table_1.ITEM,
         monet_figure_3.ITEM,
+        monet_figure_3_roofline.ITEM,
         monet_solver_time.ITEM,
         monet_figure_4.ITEM,
         monet_figure_5.ITEM,

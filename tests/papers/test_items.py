@@ -7,27 +7,61 @@ import json
 import re
 from functools import cache
 from html import escape
+from itertools import permutations
 from pathlib import Path
 
 import pytest
 
 from remat_explorer.errors import QuantityError
 from remat_explorer.papers import ITEMS, PAPERS, Outcome
+from remat_explorer.papers.checkmate.appendix_c import graph_of, least_memory, programs, registers
 from remat_explorer.papers.checkmate.figure_3 import share_of_features
+from remat_explorer.plan import Plan
 
 ROOT = Path(__file__).parents[2]
-CHECKMATE = ["Figure 1", "Figure 3", "Figure 4", "Figure 5", "Figure 6", "Figure 7", "Figure 8", "Table 1", "Table 2"]
+CHECKMATE = [
+    "Figure 1",
+    "Figure 2",
+    "Figure 3",
+    "Figure 4",
+    "Figure 5",
+    "Figure 6",
+    "Figure 7",
+    "Figure 8",
+    "Table 1",
+    "Table 2",
+]
 ALL = {
-    ("Checkmate", place) for place in [*CHECKMATE, "section 4.6", "section 5.1", "appendix A", "Table 2, moves charged"]
+    ("Checkmate", place)
+    for place in [
+        *CHECKMATE,
+        "section 4.6",
+        "section 5.1",
+        "appendix A",
+        "appendix C",
+        "Table 2, moves charged",
+        "talk",
+    ]
 } | {
     ("MONeT", place)
-    for place in ["Table 1", "section 5", *(f"Figure {n}" for n in range(3, 8)), "Figure 6, by a roofline"]
+    for place in [
+        "Table 1",
+        "section 5",
+        *(f"Figure {n}" for n in range(3, 8)),
+        "Figure 3, by a roofline",
+        "Figure 6, by a roofline",
+    ]
 }
 ELSEWHERE = {"checkmate-figure-1", "checkmate-figure-6", "checkmate-figure-7", "checkmate-section-4-6"}  # exact items
 ELSEWHERE |= {"checkmate-table-1", "checkmate-appendix-a"}
 
-ELSEWHERE |= {"monet-table-1", "monet-figure-3", "monet-section-5", "monet-figure-5"}  # notebook 08 runs them
-ELSEWHERE |= {"monet-figure-4"}  # with what was measured on a P100
+ELSEWHERE |= {
+    "monet-table-1",
+    "monet-figure-3-by-a-roofline",
+    "monet-section-5",
+    "monet-figure-5",
+}  # notebook 08 runs them
+ELSEWHERE |= {"monet-figure-3", "monet-figure-4"}  # with what was measured on a P100
 
 
 def test_the_items_are_those_of_both_papers():
@@ -101,6 +135,43 @@ def test_no_draw_of_both_matrices_fits_into_the_smallest_budget_of_vgg16():
     assert rows[0]["largest operation"] > rows[0]["everything kept"] / 4
     assert all(row["feasible"] <= row["schedules"] <= row["samples"] for row in rows)
     assert rows[-1]["schedules"] > 0
+
+
+def test_the_new_training_graph_of_figure_2_has_a_node_for_each_computation_of_the_plan():
+    rows = ran("checkmate-figure-2")[0].rows
+    steps = {row["step"]: row for row in rows if "step" in row}
+    computations = [row for row in rows if "computation" in row]
+    repeated = [row for row in computations if row["drawn as"] == "computed again"]
+    assert steps["new training graph"]["operations"] == len(computations) == 71 + len(repeated)
+    assert len(repeated) == steps["schedule"]["repeated"] > 0
+    assert max(row["memory"] for row in computations) == steps["plan"]["peak"] <= 11 * 10**9
+    assert all(source < row["computation"] for row in computations for source in row["reads"])
+
+
+def test_a_program_takes_one_byte_more_than_registers_and_the_integer_program_knows_it():
+    rows = ran("checkmate-appendix-c")[0].rows
+    assert [row["programs"] for row in rows] == [1, 3, 21, 315]
+    assert [row["bytes are registers + 1"] for row in rows] == [1, 3, 21, 315]
+    assert [row.get("decided rightly") for row in rows] == [1, 3, 21, None]
+    assert [row["more in the given order"] for row in rows] == [0, 0, 0, 12]
+
+
+def test_the_least_memory_is_that_of_the_best_plan_over_all_orders():
+    for program in list(programs(5))[::7]:
+        orders = [
+            order
+            for order in permutations(range(5))
+            if all(order.index(i) < order.index(k) for k in range(5) for i in program[k])
+        ]
+        peaks = [Plan.from_sequence(graph_of(program), [(0, k, 1) for k in order]).peak for order in orders]
+        assert min(peaks) == least_memory(program) == registers(program) + 1
+
+
+def test_rounding_and_the_integer_program_of_the_talk_have_times_and_one_bound():
+    rows = {row["method"]: row for row in ran("checkmate-talk")[0].rows}
+    assert rows["checkmate-ilp"]["status"] == rows["optimal"]["status"] == "optimal"
+    assert rows["checkmate-approx"]["cost"] >= rows["checkmate-ilp"]["cost"] == pytest.approx(rows["optimal"]["cost"])
+    assert min(row["processor seconds"] for row in rows.values()) > 0
 
 
 def test_features_take_most_of_the_memory_of_every_network():

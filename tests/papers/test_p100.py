@@ -9,7 +9,7 @@ import pytest
 from remat_explorer.errors import GraphError, UnknownNameError
 from remat_explorer.graph import Graph, Implementation, Operation, Value
 from remat_explorer.papers import ITEMS
-from remat_explorer.papers.monet import figure_4, figure_6, modes
+from remat_explorer.papers.monet import figure_3, figure_4, figure_6, modes
 from remat_explorer.papers.monet.fastest_algorithms import with_fastest_algorithms
 from remat_explorer.papers.p100 import (
     GIB,
@@ -125,6 +125,23 @@ def test_the_ablation_at_one_memory_has_a_row_for_each_mode_and_for_its_publishe
         assert (row["overhead"] is not None) == (joint or not theirs), row
     assert outcome.result == ITEMS["monet-figure-4"].words(outcome.rows, "small")
     assert len(outcome.figure.to_dict()["data"]) == 7
+
+
+def test_figure_3_has_the_authors_runs_and_both_problems_at_their_budgets():
+    outcome = ITEMS["monet-figure-3"].run("small")
+    assert outcome.complete
+    by_way: dict[str, dict[float, float | None]] = {}
+    for row in outcome.rows:
+        by_way.setdefault(row["way"], {})[row["budget GiB"]] = row["overhead"]
+    assert by_way.keys() == figure_3.LOOKS.keys()
+    assert len(by_way[figure_3.MEASURED]) == 6
+    for way in (figure_3.OBJECTIVE, figure_3.JOINT, figure_3.CHECKMATE):
+        assert list(by_way[way]) == [10.0, 8.0]
+    assert by_way[figure_3.OBJECTIVE][8.0] == pytest.approx(1383.33 / pytorch("vgg16")["ms"])
+    (plain,) = (row for row in outcome.rows if (row["way"], row["budget GiB"]) == (figure_3.CHECKMATE, 10.0))
+    assert plain["ms"] == pytest.approx(published_runs()["vgg16", "checkmate", 10.0]["ms"])
+    assert plain["overhead"] < plain["ms"] / pytorch("vgg16")["ms"]  # by faster algorithms
+    assert outcome.result == ITEMS["monet-figure-3"].words(outcome.rows, "small")
 
 
 def test_masks_reach_memory_on_vgg16_that_no_other_single_choice_reaches():
