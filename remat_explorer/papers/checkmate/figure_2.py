@@ -106,7 +106,7 @@ def _draw(graph: Graph, schedule: Schedule | None, rows: Sequence[Mapping[str, A
     from remat_explorer.figures import computation_matrices
 
     titles = ["1. training graph", "2. schedule: R of (9)", "3. plan: memory in use", "4. new training graph"]
-    figure = make_subplots(rows=2, cols=2, subplot_titles=titles, horizontal_spacing=0.08, vertical_spacing=0.16)
+    figure = make_subplots(rows=2, cols=2, subplot_titles=titles, horizontal_spacing=0.13, vertical_spacing=0.16)
     once = [
         {"operation": k, "reads": [int(graph.producer[v]) for v in graph.inputs(k)]}
         | {"drawn as": BACKWARD if graph.is_backward[k] else FORWARD}
@@ -126,7 +126,8 @@ def _draw(graph: Graph, schedule: Schedule | None, rows: Sequence[Mapping[str, A
     dressed(figure, height=760)
     for column, line in ((1, 1), (2, 2)):
         figure.update_xaxes(title_text="layer", showgrid=False, row=line, col=column)
-        ticks = {"tickvals": list(HEIGHTS.values()), "ticktext": list(HEIGHTS)}
+        drawn = {name: height for name, height in HEIGHTS.items() if line == 2 or name != AGAIN}
+        ticks = {"tickvals": list(drawn.values()), "ticktext": list(drawn)}
         figure.update_yaxes(range=[-0.4, 2.8], showgrid=False, **ticks, row=line, col=column)
     return figure.update_layout(legend={"y": 1.06})
 

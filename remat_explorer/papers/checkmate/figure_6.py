@@ -211,7 +211,7 @@ ITEM = Item(
     "with parameters and gradients counted twice; so are 5.1 and 1.73. SegNet's 62 does not fit: one operation alone "
     "needs more than 16 GB. ResNet-50's 193 is no optimum: the published program's own AP greedy trains 248 within "
     "the same limit (10), so that the search had not come to what it contains. FCN8's graph is made here by the "
-    "rules of the others; the text does not print its batch.",
+    "rules of the others; the text does not print its batch. VGG16 is none of section 6.4's networks.",
     compute=figure_6,
     words=words,
 )

@@ -75,7 +75,8 @@ def _draw(rows: Sequence[Mapping[str, Any]]) -> Figure:
         for row in rows
     ]
     columns = {"schedules": "keep the rules (1b) to (1e)", "feasible": "fit into the budget as well"}
-    return bars(table, "budget", columns, f"draws of {rows[0]['samples'] if rows else 0}")
+    figure = bars(table, "budget", columns, f"draws of {rows[0]['samples'] if rows else 0}")
+    return figure.update_xaxes(title_text="budget, of the linear program and of the draws")
 
 
 ITEM = Item(

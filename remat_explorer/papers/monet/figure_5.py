@@ -134,8 +134,9 @@ ITEM = Item(
     "pass of both (section 5); MONeT saves in early layers, and most overhead is recomputation in the backward pass "
     "(Figure 5)",
     remark="On the authors' own times and workspaces. Everything kept is in the fastest algorithm of each convolution, "
-    "and needs the paper's 14.7 GiB; Checkmate has those algorithms, too. A layer here is an operation of the forward "
-    "or the backward pass, and what is computed again counts where it was computed first.",
+    "and needs the paper's 14.7 GiB. The paper's third curve is MONeT without implementations; here it is Checkmate, "
+    "with those algorithms, too. A layer here is an operation of the forward or the backward pass, and what is "
+    "computed again counts where it was computed first.",
     compute=figure_5,
     words=words,
 )

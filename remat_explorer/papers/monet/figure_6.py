@@ -92,8 +92,8 @@ ITEM = Item(
     "every memory (appendix D)",
     remark="As Figure 4, at 10, 8 and 6 GiB, beside the published runs at all their budgets, with 12 s for each "
     "search in place of a day. The problem here is wider than theirs: gradients may run again, and what a "
-    "recomputation holds is not bounded from above. Costs of MobileNet-V2 with intermediate-activated ones are not "
-    "published.",
+    "recomputation holds is not bounded from above. MobileNet-V2 has no intermediate-activated ones "
+    "(appendix D).",
     compute=figure_6,
     words=words,
 )

@@ -109,9 +109,9 @@ ITEM = Item(
     function="rx.ablation",
     test="tests/papers/test_items.py",
     published="without any choice it is generally slower than with one kind (appendix D); algorithms of convolutions "
-    "and output-activated ones both matter, but MobileNet-V2 gains little from algorithms (appendix D); where memory "
-    "is short intermediate-activated ones matter more (section 5); all together cost least at every memory (appendix "
-    "D)",
+    "and output-activated ones both matter, but MobileNet-V2 gains little from algorithms (appendix D); for networks "
+    "of large layers intermediate-activated ones matter more (section 5); all together cost least at every memory "
+    "(appendix D)",
     remark="By the kinds of implementations here, which are not the paper's groups; published rates cannot tell "
     "'algorithms' of convolutions apart, which are one of those. The memory is the one at which all kinds "
     "bring most; of single kinds the best is named. Alone, most kinds bring next to nothing.",
