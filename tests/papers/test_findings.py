@@ -46,7 +46,8 @@ def rows(key: str) -> list[dict]:
 @pytest.mark.parametrize("title", FINDINGS)
 def test_a_finding_says_where_it_is_how_to_see_it_and_what_else_it_may_mean(title: str) -> None:
     assert re.match(
-        r"\s*\*[^*]*(Figures?|Table|[Ss]ection|[Ee]quation|[Aa]ppendix|Throughout|abstract)[^*]*\*", FINDINGS[title]
+        r"\s*\*[^*]*(Figures?|Table|[Ss]ection|[Ee]quation|[Aa]ppendix|Throughout|abstract|talk)[^*]*\*",
+        FINDINGS[title],
     )
     assert "- See: " in FINDINGS[title]
     assert "- The other reading: " in FINDINGS[title]
@@ -163,6 +164,21 @@ def test_the_draws_of_vgg16_are_those_of_section_5_1() -> None:
     assert f"alone needs {share} of what keeping everything takes" in text
     assert known[0]["schedules"] == known[0]["feasible"] == 0
     assert f"on top {known[2]['schedules']} are, of which {known[2]['feasible']} fit" in text
+
+
+def test_the_seconds_of_rounding_and_of_the_integer_program_are_those_of_the_talks_item() -> None:
+    text = finding("The talk's 43 and 440 times")
+    known = {(row["network"], row["method"]): row for row in rows("checkmate-talk")}
+    seconds = {key: row["processor seconds"] for key, row in known.items()}
+    rounding, program = seconds["MobileNet", "checkmate-approx"], seconds["MobileNet", "checkmate-ilp"]
+    assert known["MobileNet", "checkmate-ilp"]["status"] == "feasible"
+    assert known["MobileNet", "optimal"]["status"] == "optimal"
+    assert known["ResNet50", "checkmate-ilp"]["cost"] is None
+    assert f"rounded MobileNet in {rounding:.1f} s, and not proven (9) after {program:.1f} s" in text
+    assert f"more than {program / rounding:.0f} times as long" in text
+    assert f"optimum in {1000 * seconds['MobileNet', 'optimal']:.0f} ms" in text
+    resnet = seconds["ResNet50", "checkmate-approx"], seconds["ResNet50", "checkmate-ilp"]
+    assert f"rounding takes {resnet[0]:.1f} s, and (9) had no schedule after {resnet[1]:.1f} s" in text
 
 
 def test_the_gains_of_joint_algorithms_are_those_of_figure_4() -> None:

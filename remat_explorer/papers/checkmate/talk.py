@@ -109,7 +109,8 @@ ITEM = Item(
     remark="The slide says neither at which budgets, nor what either took, nor what counts as done; neither the paper "
     "nor its first version prints the two numbers. So they cannot be reproduced, only put beside: here by HiGHS on one "
     "thread, where the paper has Gurobi on 24 cores and more, at one budget, a fifth of the way from what one "
-    "operation needs to keeping everything. What rounding gives may cost more, as in Table 2.",
+    "operation needs to keeping everything. The program ends after ten minutes of a shared "
+    "machine. What rounding gives may cost more, as in Table 2.",
     compute=talk,
     words=words,
 )
