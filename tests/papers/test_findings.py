@@ -16,9 +16,11 @@ from remat_explorer.papers.checkmate.accounting import (
 )
 from remat_explorer.papers.checkmate.figure_6 import best_rule
 from remat_explorer.papers.networks import layer_graph, published_batches
+from remat_explorer.papers.p100 import GIB, p100_graph, published_runs
 from remat_explorer.quantities import format_overhead, format_share
 from remat_explorer.solvers.heuristics.segmentation import every_sqrt_n
 from remat_explorer.solvers.heuristics.split_points import articulation_split_points
+from remat_explorer.solvers.smallest_budget import largest_operation
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "findings.md").read_text()
@@ -179,6 +181,16 @@ def test_the_seconds_of_rounding_and_of_the_integer_program_are_those_of_the_tal
     assert f"optimum in {1000 * seconds['MobileNet', 'optimal']:.0f} ms" in text
     resnet = seconds["ResNet50", "checkmate-approx"], seconds["ResNet50", "checkmate-ilp"]
     assert f"rounding takes {resnet[0]:.1f} s, and (9) had no schedule after {resnet[1]:.1f} s" in text
+
+
+def test_checkmates_program_has_no_schedule_of_vgg16_in_7_gib() -> None:
+    text, graph = finding("VGG-16 in 7 GB by Checkmate"), p100_graph("vgg16", "checkmate")
+    solved = {gib: run for (name, mode, gib), run in published_runs().items() if (name, mode) == ("vgg16", "checkmate")}
+    assert solved[7.0]["status"] == "infeasible"
+    assert f"infeasible after {solved[7.0]['seconds']:.0f} seconds" in text
+    smallest = min(gib for gib, run in solved.items() if run["ms"] is not None)
+    assert f"the smallest budget with a solution is {smallest:g}" in text
+    assert f"one operation alone needs {largest_operation(graph)[1] / GIB:.2f} GiB" in text
 
 
 def test_the_gains_of_joint_algorithms_are_those_of_figure_4() -> None:
