@@ -142,11 +142,12 @@ ITEM = Item(
     published="a third of PyTorch's memory at 9 to 16 % overhead (Figure 3); schedules up to 34 % faster than "
     "Checkmate's at the same budget (section 5); VGG-16 in 5.5 GiB, Checkmate in 7 GiB and not less (section 5)",
     remark="On the authors' own times and workspaces, over the time of plain PyTorch that their objectives and "
-    "measured overheads imply, at the budgets of their published runs; measured overheads are in their README. "
-    "Searches have 30 s (Checkmate's 10 s) in place of a day: where what is found here is above the "
-    "published objective, the joint search had too little time. Checkmate's schedule counts no workspace, as in its own problem, and takes the "
-    "fastest algorithms afterwards for which there is room. The paper's Checkmate was measured, so that its memory has "
-    "the workspace that it did not count; those runs are not published.",
+    "measured overheads imply, at the budgets of their published runs; measured overheads are in their "
+    "README. Searches have 30 s (Checkmate's 10 s) in place of a day: where what is found here is above the "
+    "published objective, the joint search had too little time. Checkmate's schedule counts no workspace, as "
+    "in its own problem, and takes the fastest algorithms afterwards for which there is room. The paper's "
+    "Checkmate was measured, so that its memory has the workspace that it did not count; those runs are not "
+    "published.",
     compute=figure_3,
     words=words,
 )
