@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 MODELS: dict[Settings, tuple[str, ...]] = {"small": ("vgg16",), "full": tuple(NETWORKS)}
-SECONDS: dict[Settings, tuple[float, float]] = {"small": (3.0, 1.0), "full": (30.0, 10.0)}  # joint, Checkmate
+SECONDS: dict[Settings, tuple[float, float]] = {"small": (1.5, 1.0), "full": (30.0, 10.0)}  # joint, Checkmate
 MEASURED, OBJECTIVE, JOINT, CHECKMATE = "MONeT, measured", "MONeT, its objective", "with implementations", "Checkmate-O"
 LOOKS = {MEASURED: (0, "dot"), OBJECTIVE: (1, "dot"), JOINT: (2, "solid"), CHECKMATE: (3, "solid")}  # hue, line
 
