@@ -160,6 +160,27 @@ def test_ratios_are_those_of_table_2() -> None:
     assert f"Griewank's schedules stay at {' and '.join(ratios)}" in text
 
 
+def test_the_order_of_methods_with_moves_charged_is_what_the_remark_says() -> None:
+    by_network: dict[str, list[dict]] = {}
+    for row in rows("checkmate-table-2-moves-charged"):
+        if row["ratio"] is not None and row["published"] is not None:
+            by_network.setdefault(row["network"], []).append(row)
+
+    def in_order(network: str, *left_out: str) -> bool:
+        known = [row for row in by_network[network] if row["method"] not in left_out]
+        ours, theirs = (sorted(known, key=lambda row: row[column]) for column in ("ratio", "published"))
+        return ours == theirs
+
+    assert [network for network in by_network if in_order(network)] == ["MobileNet", "U-Net"]
+    assert [network for network in by_network if in_order(network, "griewank")] == [
+        "MobileNet",
+        "VGG16",
+        "VGG19",
+        "U-Net",
+    ]
+    assert in_order("ResNet50", "ap-sqrt-n")
+
+
 def test_the_draws_of_vgg16_are_those_of_section_5_1() -> None:
     text, known = finding("VGG16 at a fourth of its memory"), rows("checkmate-section-5-1")
     share = format_share(known[0]["largest operation"] / known[0]["everything kept"])
