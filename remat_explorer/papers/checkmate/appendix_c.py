@@ -1,9 +1,10 @@
 """Checkmate's appendix C: registers without recomputation, and memory at a cost of one run of each operation.
 
 Sethi asks whether k registers evaluate a program without recomputation: a game of stones on its graph, whose decision
-problem is NP-complete. RP-DEC asks whether a budget of b bytes does at a cost of |V|, where every operation takes a
-unit of time and its result a byte. The appendix reduces the first to the second by b = k + 1. Here both are found for
-every program of a few operations, and RP-DEC by the integer program as well, whose order of operations is free.
+problem is NP-complete. RP-DEC (Definition C.1) asks whether a budget of b bytes does at a cost of |V|, where every
+operation takes a unit of time and its result a byte. The appendix reduces the first to the second by b = k + 1. Here
+both are found for every program of a few operations, and RP-DEC by the integer program as well, whose order of
+operations is free.
 
 Source: Jain et al., Checkmate (MLSys 2020), appendix C; Sethi, Complete register allocation problems (1973).
 """
