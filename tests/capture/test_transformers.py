@@ -110,6 +110,14 @@ def test_a_model_on_the_meta_device_gives_the_graph_of_a_real_one():
     assert rx.capture(empty, (WORDS,)).sha256 == rx.capture(gpt2(), (WORDS,)).sha256
 
 
+def test_a_mask_without_content_is_taken_as_one_that_hides_something():
+    with torch.device("meta"):
+        empty = llama()
+    inputs = {"input_ids": WORDS, "labels": WORDS.clone(), "attention_mask": MASK}
+    meta = {name: tensor.to("meta") for name, tensor in inputs.items()}
+    assert rx.capture(empty, (), meta).sha256 == rx.capture(llama(), (), inputs).sha256
+
+
 def test_the_layers_of_a_llama_are_found_by_the_structure_of_its_graph():
     config = transformers.LlamaConfig(**{**BERT, "num_hidden_layers": 5}, num_key_value_heads=1)
     graph = rx.capture(transformers.LlamaForCausalLM(config).train(), (), {"input_ids": WORDS, **LABELS})

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.fx import GraphModule, Interpreter, Node
 
-from remat_explorer.capture.step.borrowed import left_as_it_was
+from remat_explorer.capture.step.borrowed import borrowed
 from remat_explorer.capture.step.training_step import TrainingStep, unwrapped
 from remat_explorer.errors import CaptureError
 
@@ -37,7 +37,8 @@ class ExportedStep(nn.Module):
         super().__init__()
         self._parameters, self._buffers = step._parameters, step._buffers
         self.training = step.training
-        with left_as_it_was(step.model), _only_traceable_gradients(), contextlib.redirect_stderr(io.StringIO()):
+        quiet = contextlib.redirect_stderr(io.StringIO())
+        with borrowed(step.model, _on_one_device(step)), _only_traceable_gradients(), quiet:
             program = torch.export.export(_Plain(step), tensors, strict=False)
         self._graph = (program.module(), enter)  # in a tuple: its parameters are those of the step
         self._aliases = step.aliases()
@@ -47,6 +48,11 @@ class ExportedStep(nn.Module):
         held = {**self._parameters, **self._buffers}
         lent = {f"model.{path}": held[name] for path, name in self._aliases.items()}
         return _Retold(graph, lent, enter).run(*tensors)
+
+
+def _on_one_device(step: TrainingStep) -> dict[int, torch.Tensor]:
+    """What stands for each tensor of the model: for one on the meta device the step's FakeTensor, beside the inputs."""
+    return {id(own): held if own.device.type == "meta" else own for own, held in step.stand_ins()}
 
 
 @contextlib.contextmanager

@@ -99,6 +99,11 @@ class TrainingStep(nn.Module):
             assert buffer is not None
             self._buffers[name] = choose(buffer)
 
+    def stand_ins(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Each parameter and buffer of the model, and what the step holds for it."""
+        held = {**self._parameters, **self._buffers}
+        return [(own, held[name]) for name, own in self._stands_for.items()]  # type: ignore[misc]
+
     def aliases(self) -> dict[str, str]:
         """For every name in the model, of one tensor possibly several, the step's own name."""
         own = {id(tensor): name for name, tensor in self._stands_for.items()}
@@ -126,8 +131,7 @@ class TrainingStep(nn.Module):
         return plain_inputs(args, kwargs)
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        held = {**self._parameters, **self._buffers}
-        with borrowed(self.model, {id(own): held[name] for name, own in self._stands_for.items()}):  # type: ignore[misc]
+        with borrowed(self.model, {id(own): held for own, held in self.stand_ins()}):
             return self.watched_results_of(unwrapped(self.model), tensors)
 
     def watched_results_of(self, model: nn.Module, tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
