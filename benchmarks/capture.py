@@ -60,11 +60,11 @@ def capture_one(case: str, optimizer: str | None) -> dict[str, Any]:
     before = resident_set("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # Linux: forget the highest resident set so far
     start = time.perf_counter()
-    program = trace(loaded.module, args, options=CaptureOptions(optimizer=optimizer))
+    program = trace(loaded.shapes, args, options=CaptureOptions(optimizer=optimizer))
     seconds = time.perf_counter() - start
     memory = resident_set("VmHWM") - before
     summary = program.graph.summary()
-    uncontracted = trace(loaded.module, args, options=CaptureOptions(False, False))
+    uncontracted = trace(loaded.shapes, args, options=CaptureOptions(False, False))
     return {
         "model": name,
         "batch": loaded.batch,

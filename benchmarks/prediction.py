@@ -46,6 +46,11 @@ COLUMNS = (
 )  # fmt: skip
 
 
+def small_models() -> list[str]:
+    """The models whose weights fit into a gigabyte."""
+    return [name for name in rx.models.names() if rx.models.load(name).weight_bytes <= 2**30]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", metavar="MODEL[:BATCH[:IMAGE]]")
@@ -53,7 +58,7 @@ def main() -> None:
     parser.add_argument("--fractions", type=float, nargs="+", default=FRACTIONS)
     parser.add_argument("--time-limit", type=float, default=5.0, help="seconds for each schedule")
     options = parser.parse_args()
-    sizes = dict(map(size_of, options.cases)) or {name: SMALL.get(name, (2, 64, None)) for name in rx.models.names()}
+    sizes = dict(map(size_of, options.cases)) or {name: SMALL.get(name, (2, 64, None)) for name in small_models()}
     rows, details = [], []
     for name, (batch, image, sequence) in sizes.items():
         loaded = rx.models.load(name, batch, image, sequence, device=options.device)

@@ -14,7 +14,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.model_file import is_model_file, load_model_file
 from remat_explorer.model_source import Source, capture_source
 
-SIZES = ("batch", "image", "sequence")
+SIZES = ("batch", "image", "sequence", "layers", "tied", "precision")
 CHOICES = ("optimizer", "contract", "split_convolution_backward")
 AMONG_THEM = 'choose among them with "solve --option implementations=KIND,KIND", or with "ablation --kinds"'
 
@@ -29,7 +29,7 @@ def find_graph(options: argparse.Namespace) -> Graph:
         _refuse(options, (*SIZES, "costs", *CHOICES), "a graph file has its sizes and costs already")
         _refuse(options, ("implementations",), f"a graph file has its implementations already; {AMONG_THEM}")
         return Graph.load(options.model)
-    return capture_source(find_source(options), options.costs, capture_options(options))
+    return capture_source(find_source(options, runs=False), options.costs, capture_options(options))
 
 
 def find_source(options: argparse.Namespace, device: str = "cpu", runs: bool = True) -> Source:
@@ -50,9 +50,11 @@ def find_source(options: argparse.Namespace, device: str = "cpu", runs: bool = T
 
     if runs:
         _require_device(device)
-    loaded = models.load(options.model, options.batch, options.image, options.sequence, device)
-    sizes = {name: getattr(loaded, name) for name in SIZES}
-    return Source(loaded.module, loaded.make_args, name=loaded.name, sizes=sizes, kernels=loaded.kernels)
+    chosen = {"layers": options.layers, "tied": options.tied, "precision": options.precision or "float32"}
+    loaded = models.load(options.model, options.batch, options.image, options.sequence, device, **chosen)
+    sizes = {name: getattr(loaded, name) for name in SIZES[:4]}
+    module = loaded.module if runs else loaded.shapes
+    return Source(module, loaded.make_args, name=loaded.name, sizes=sizes, kernels=loaded.kernels)
 
 
 def capture_options(options: argparse.Namespace) -> CaptureOptions:

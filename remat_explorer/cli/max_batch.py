@@ -60,7 +60,7 @@ def _capture_with(options: argparse.Namespace, size: str) -> Callable[[int], Gra
 
     def capture(number: int) -> Graph:
         varied = argparse.Namespace(**vars(options) | {size: number})
-        return capture_source(find_source(varied), options.costs, capture_options(options))
+        return capture_source(find_source(varied, runs=False), options.costs, capture_options(options))
 
     return capture
 

@@ -144,7 +144,11 @@ def _model_options(*children: argparse.ArgumentParser) -> None:
         child.add_argument("model", metavar="MODEL|GRAPH.json" if graph_too else "MODEL")
         child.add_argument("--batch", type=count, help="batch size (default: the model's own)")
         child.add_argument("--image", type=count, help="side of the square input image in pixels")
-        child.add_argument("--sequence", type=count, help="tokens of an example (default: as many as the model takes)")
+        child.add_argument("--sequence", type=count, help="tokens of an example (default: as many as were published)")
+        child.add_argument("--layers", type=count, help="blocks of the model (default: as many as were published)")
+        either = argparse.BooleanOptionalAction
+        child.add_argument("--tied", action=either, help="the embedding is the head's weight (default: as published)")
+        child.add_argument("--precision", metavar="NAME", help="float32 (default), bfloat16 or autocast")
 
 
 def _cost_options(*children: argparse.ArgumentParser) -> None:

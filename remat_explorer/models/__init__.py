@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
+from remat_explorer.capture.step.nesting import map_tensors
 from remat_explorer.capture.step.placement import is_absent_cuda, torch_device
 from remat_explorer.capture_options import CUDA
-from remat_explorer.errors import UnknownNameError
+from remat_explorer.errors import ModelError, UnknownNameError
 from remat_explorer.models.entry import Entry
-from remat_explorer.models.loaded_model import LoadedModel, WithLoss
+from remat_explorer.models.loaded_model import SEED, LoadedModel, WithLoss
 from remat_explorer.models.registry import MODELS
 from remat_explorer.models.sizes import Pixels, Size
 
 __all__ = ["LoadedModel", "Size", "load", "names", "published_size"]
-SEED = 0
+PRECISIONS = ("float32", "bfloat16", "autocast")
 
 
 def names() -> tuple[str, ...]:
     """Names of the models, in alphabetical order.
 
     >>> [name for name in names() if "net" not in name]
-    ['bert', 'chain', 'fcn8', 'gpt2', 'linear32', 'mlp', 'vgg16', 'vgg19', 'vit']
+    ['bert', 'chain', 'dit_xl', 'fcn8', 'gpt2', 'linear32', 'llama3.2_1b', 'llama3_70b', 'llama3_8b', 'mamba_130m', \
+'mixtral_8x7b', 'mlp', 'qwen2.5_0.5b', 'qwen3_8b', 'stable_diffusion', 'vgg16', 'vgg19', 'vit', 'whisper_small']
     """
     return tuple(sorted(MODELS))
 
@@ -32,7 +36,7 @@ def published_size(name: str) -> Size:
         UnknownNameError: if there is no such model.
 
     >>> published_size("unet")
-    Size(batch=32, image=(416, 608), sequence=None)
+    Size(batch=32, image=(416, 608), sequence=None, layers=None, tied=None)
     """
     return _entry(name).sizes.published
 
@@ -44,6 +48,10 @@ def load(
     sequence: int | None = None,
     device: str = "cpu",
     costs: str | None = None,
+    *,
+    layers: int | None = None,
+    tied: bool | None = None,
+    precision: str = "float32",
 ) -> LoadedModel:
     """A model of the zoo, with inputs.
 
@@ -51,15 +59,19 @@ def load(
         name: one of `names`.
         batch: examples in a batch, at least 1; None for the published number.
         image: pixels, one number or (height, width); None for the published size.
-        sequence: tokens of an example, at most as many as the model knows positions; None for that many.
+        sequence: tokens of an example, at most as many as the model knows positions; None for the published number.
         device: where weights and inputs lie: "cpu", "cuda", or "auto" for CUDA where there is one. For "cuda" without
             a device they are on the meta device, shapes without content, and the graph is that of CUDA's kernels.
         costs: the device whose published rates give the costs of the graph, as ``device`` of `remat_explorer.capture`;
             None for "cpu", or for CUDA without a device "cuda".
+        layers: blocks of the model, where they can be chosen; None for the published number.
+        tied: whether the embedding of the tokens is also the last layer's weight, where that can be chosen; None for
+            as published.
+        precision: of weights and inputs, "float32" or "bfloat16"; or "autocast" for float32 under autocast to bfloat16.
 
     Raises:
-        UnknownNameError: if there is no such model.
-        ModelError: if the batch, image or sequence does not suit the model.
+        UnknownNameError: if there is no such model or precision.
+        ModelError: if the batch, image, sequence or layers do not suit the model.
         ExecutionError: if there is no such device.
 
     >>> load("mlp", batch=4).graph.n
@@ -68,17 +80,29 @@ def load(
     34
     """
     entry = _entry(name)
-    size, absent = entry.sizes.choose(name, batch, image, sequence), is_absent_cuda(device)
+    if precision not in PRECISIONS:
+        raise UnknownNameError("precision", str(precision), PRECISIONS)
+    size, absent = entry.sizes.choose(name, batch, image, sequence, layers, tied), is_absent_cuda(device)
+    if absent and precision == "autocast":
+        raise ModelError(
+            "autocast casts other operations on CUDA than on the CPU, and no CUDA device is here to ask; "
+            'take precision="bfloat16"'
+        )
     target = torch.device("meta") if absent else torch_device(device)
-    with torch.random.fork_rng([]):
-        torch.default_generator.manual_seed(SEED)
-        module = WithLoss(entry.build(size), entry.task.loss).to(target).train()
+    dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
 
-    def make_args() -> tuple[torch.Tensor, ...]:
-        return tuple(tensor.to(target) for tensor in entry.task.make(size, torch.Generator().manual_seed(SEED)))
+    def build() -> WithLoss:
+        return WithLoss(entry.build(size), entry.task.loss, precision == "autocast").to(dtype)
+
+    def place(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(target, dtype if tensor.is_floating_point() else tensor.dtype)
+
+    def make_args() -> tuple[Any, ...]:
+        return map_tensors(place, entry.task.make(size, torch.Generator().manual_seed(SEED)))
 
     kernels, costs = CUDA if absent else None, costs or (CUDA if absent else "cpu")
-    return LoadedModel(name, module, size.batch, size.image, size.sequence, make_args, costs, kernels)
+    sizes = size.batch, size.image, size.sequence, size.layers
+    return LoadedModel(name, build, *sizes, make_args, target, costs, kernels)
 
 
 def _entry(name: str) -> Entry:

@@ -18,20 +18,28 @@ from remat_explorer.models import (
     vgg,
     vit,
 )
+from remat_explorer.models.large import diffusion_unet, dit, llama, mamba, mixtral, qwen, whisper
 
 MODELS = (
     bert.ENTRIES
     | chain.ENTRIES
     | densenet.ENTRIES
+    | diffusion_unet.ENTRIES
+    | dit.ENTRIES
     | fcn8.ENTRIES
     | googlenet.ENTRIES
     | gpt2.ENTRIES
+    | llama.ENTRIES
+    | mamba.ENTRIES
+    | mixtral.ENTRIES
     | mlp.ENTRIES
     | mobilenet.ENTRIES
+    | qwen.ENTRIES
     | residual_net.ENTRIES
     | resnet.ENTRIES
     | segnet.ENTRIES
     | unet.ENTRIES
     | vgg.ENTRIES
     | vit.ENTRIES
+    | whisper.ENTRIES
 )

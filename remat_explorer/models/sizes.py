@@ -1,4 +1,4 @@
-"""How large an example is, how many are in a batch, and which sizes a model takes."""
+"""How large an example is, how many are in a batch, how deep the model is, and which sizes it takes."""
 
 from __future__ import annotations
 
@@ -12,27 +12,34 @@ Pixels = int | tuple[int, int]
 
 @dataclass(frozen=True)
 class Size:
-    """Size of a batch.
+    """Size of a batch, and what may be chosen of the model.
 
     Attributes:
         batch: examples in it.
         image: height and width in pixels, or None where inputs are no images.
         sequence: tokens of an example, or None where inputs are no sequences.
+        layers: blocks of the model, or None where it has as many as it has.
+        tied: whether the embedding of the tokens is also the last layer's weight; None where that cannot be chosen.
 
     >>> print(Size(32, image=(416, 608)))
     batch 32, 416 x 608 pixels
     >>> print(Size(512, sequence=1024))
     batch 512, 1024 tokens
+    >>> print(Size(1, sequence=8192, layers=32, tied=False))
+    batch 1, 8192 tokens, 32 layers
     """
 
     batch: int
     image: tuple[int, int] | None = None
     sequence: int | None = None
+    layers: int | None = None
+    tied: bool | None = None
 
     def __str__(self) -> str:
         image = f", {self.image[0]} x {self.image[1]} pixels" if self.image else ""
         sequence = f", {self.sequence} tokens" if self.sequence else ""
-        return f"batch {self.batch}{image}{sequence}"
+        layers = f", {self.layers} layers" if self.layers else ""
+        return f"batch {self.batch}{image}{sequence}{layers}"
 
     @property
     def image_sides(self) -> tuple[int, int]:
@@ -52,28 +59,53 @@ class SizeRule:
 
     Attributes:
         published: the size of its paper; it tells whether the model takes images or sequences. A published sequence is
-            also the longest one: it fills the model's table of positions.
+            also the longest one where it fills the model's table of positions.
         smallest: least pixels of an image side.
         multiple: what an image side must be a multiple of.
+        endless: whether sequences may be longer than the published one, since the model has no table of positions.
     """
 
     published: Size
     smallest: int = 1
     multiple: int = 1
+    endless: bool = False
 
-    def choose(self, name: str, batch: int | None, image: Pixels | None, sequence: int | None) -> Size:
+    def choose(
+        self,
+        name: str,
+        batch: int | None,
+        image: Pixels | None,
+        sequence: int | None,
+        layers: int | None = None,
+        tied: bool | None = None,
+    ) -> Size:
         """The asked size, with published numbers for None.
 
         Raises:
             ModelError: if the size does not suit the model called ``name``.
 
-        >>> SizeRule(Size(32, image=(416, 608)), multiple=16).choose("unet", 4, None, None)
-        Size(batch=4, image=(416, 608), sequence=None)
+        >>> print(SizeRule(Size(32, image=(416, 608)), multiple=16).choose("unet", 4, None, None))
+        batch 4, 416 x 608 pixels
         """
         batch = self.published.batch if batch is None else batch
         if not _is_count(batch):
             raise ModelError(f"the batch of {name!r} is {batch!r}; give a whole number of at least 1")
-        return Size(batch, self._image(name, image), self._sequence(name, sequence))
+        depth, head = self._layers(name, layers), self._tied(name, tied)
+        return Size(batch, self._image(name, image), self._sequence(name, sequence), depth, head)
+
+    def _layers(self, name: str, layers: int | None) -> int | None:
+        if layers is None:
+            return self.published.layers
+        if self.published.layers is None:
+            raise ModelError(f"the layers of {name!r} cannot be chosen, but {layers!r} were asked for; leave them out")
+        if not _is_count(layers):
+            raise ModelError(f"the layers of {name!r} are {layers!r}; give a whole number of at least 1")
+        return layers
+
+    def _tied(self, name: str, tied: bool | None) -> bool | None:
+        if tied is not None and self.published.tied is None:
+            raise ModelError(f"{name!r} has no head that may be tied or not, but tied={tied!r} was given; leave it out")
+        return self.published.tied if tied is None else bool(tied)
 
     def _image(self, name: str, image: Pixels | None) -> tuple[int, int] | None:
         if self.published.image is None:
@@ -94,11 +126,9 @@ class SizeRule:
                 raise ModelError(f"{name!r} takes no sequences, but {sequence!r} tokens were given; leave them out")
             return None
         sequence = longest if sequence is None else sequence
-        if not _is_count(sequence) or sequence > longest:
-            raise ModelError(
-                f"the sequence of {name!r} is {sequence!r}; give a whole number of tokens from 1 to {longest}, "
-                "the positions that it knows"
-            )
+        if not _is_count(sequence) or (sequence > longest and not self.endless):
+            which = "of at least 1" if self.endless else f"from 1 to {longest}, the positions that it knows"
+            raise ModelError(f"the sequence of {name!r} is {sequence!r}; give a whole number of tokens {which}")
         return sequence
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -18,7 +19,7 @@ class Task:
     """Inputs with labels, and the loss.
 
     Attributes:
-        make: random inputs and labels of a size, on the CPU.
+        make: random inputs and labels of a size, on the CPU; where a model takes several inputs, a tuple of them.
         loss: from the model's output and the labels to a scalar tensor.
 
     >>> x, y = label_images(10).make(Size(2, (8, 8)), torch.Generator())
@@ -26,7 +27,7 @@ class Task:
     (torch.Size([2, 3, 8, 8]), torch.Size([2]))
     """
 
-    make: Callable[[Size, torch.Generator], tuple[torch.Tensor, torch.Tensor]]
+    make: Callable[[Size, torch.Generator], tuple[Any, torch.Tensor]]
     loss: Loss = functional.cross_entropy
 
 
@@ -85,4 +86,4 @@ def _images(size: Size, generator: torch.Generator) -> torch.Tensor:
 
 
 def _cross_entropy_of_all_positions(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    return functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+    return functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())  # in float32, whatever the model

@@ -26,3 +26,15 @@ SMALL: dict[str, dict[str, Any]] = {
     "vgg19": {"image": 32},
     "vit": {"image": 32},
 }
+LARGE = {  # they run on no CPU; test_large.py tries small ones of their kind
+    "dit_xl",
+    "llama3.2_1b",
+    "llama3_70b",
+    "llama3_8b",
+    "mamba_130m",
+    "mixtral_8x7b",
+    "qwen2.5_0.5b",
+    "qwen3_8b",
+    "stable_diffusion",
+    "whisper_small",
+}

@@ -12,7 +12,7 @@ import remat_explorer as rx
 from remat_explorer.errors import SolverError
 from remat_explorer.solution import Status
 from remat_explorer.solvers import STRATEGIES
-from tests.models.small_models import SMALL
+from tests.models.small_models import LARGE, SMALL
 
 SECONDS = 0.3  # a linear program of a large graph is not solved in that time, and its method has to say so
 
@@ -43,7 +43,7 @@ OPERATIONS = {
 
 
 def test_every_model_is_tried():
-    assert sorted(SMALL) == list(rx.models.names())
+    assert sorted({*SMALL, *LARGE}) == list(rx.models.names())
 
 
 def test_a_step_gives_every_parameter_a_finite_gradient(small):

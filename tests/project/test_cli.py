@@ -198,19 +198,20 @@ def test_models_lists_every_model_with_its_size(capsys):
     code, out, _ = run(capsys, "models")
     assert code == 0
     for line in (
-        "vgg16         batch 256, 224 x 224 pixels",
-        "gpt2          batch 512, 1024 tokens",
-        "mlp           batch 128",
+        "vgg16 batch 256, 224 x 224 pixels",
+        "gpt2 batch 512, 1024 tokens",
+        "mlp batch 128",
+        "llama3_8b batch 1, 8192 tokens, 32 layers",
     ):
-        assert line in out.splitlines()
+        assert line in [" ".join(listed.split()) for listed in out.splitlines()]
 
 
 def test_models_as_json_has_batch_image_and_sequence(capsys):
     code, out, _ = run(capsys, "models", "--json")
     assert code == 0
     listed = json.loads(out)["models"]
-    assert listed["unet"] == {"batch": 32, "image": [416, 608], "sequence": None}
-    assert listed["bert"] == {"batch": 256, "image": None, "sequence": 512}
+    assert listed["unet"] == {"batch": 32, "image": [416, 608], "sequence": None, "layers": None, "tied": None}
+    assert listed["llama3_8b"] == {"batch": 1, "image": None, "sequence": 8192, "layers": 32, "tied": False}
 
 
 def test_capture_takes_a_sequence_and_refuses_it_for_images(capsys, tmp_path):

@@ -43,6 +43,7 @@ class Loaded:
     image: int | tuple[int, int] | None = None
 
 
+LARGEST_WEIGHTS = 2**30  # of a model of the zoo that the explorer also runs, bytes
 NO_MODULE = "This is a graph without a module, so nothing can run."
 Source = Callable[[State], Loaded]
 
@@ -65,11 +66,13 @@ def from_zoo(state: State) -> Loaded:
     size = chosen.image
     square = size[0] if size and size[0] == size[1] else size
     kinds = kinds_to_capture(state.implementations)
+    runs = chosen.weight_bytes <= LARGEST_WEIGHTS
     if kinds:
-        graph = replace(capture(chosen.module, chosen.args, implementations=kinds), name=chosen.name)
+        module = chosen.module if runs else chosen.shapes
+        graph = replace(capture(module, chosen.args, implementations=kinds), name=chosen.name)
     else:
         graph = chosen.graph
-    return Loaded(graph, Inputs(chosen.module, chosen.args), chosen.batch, square)
+    return Loaded(graph, Inputs(chosen.module, chosen.args) if runs else None, chosen.batch, square)
 
 
 def from_module(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, loss: Any) -> Source:
