@@ -6,6 +6,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from remat_explorer.models.large.rms_norm import RMSNorm
+
 Rotation = tuple[torch.Tensor, torch.Tensor]
 
 
@@ -41,8 +43,8 @@ class Attention(nn.Module):
         self.key = nn.Linear(source or width, outer, "k" in biases)
         self.value = nn.Linear(source or width, outer, "v" in biases)
         self.output = nn.Linear(inner, width, "o" in biases)
-        self.query_norm = nn.Identity() if epsilon is None else nn.RMSNorm(self.head, epsilon)
-        self.key_norm = nn.Identity() if epsilon is None else nn.RMSNorm(self.head, epsilon)
+        self.query_norm = nn.Identity() if epsilon is None else RMSNorm(self.head, epsilon)
+        self.key_norm = nn.Identity() if epsilon is None else RMSNorm(self.head, epsilon)
         self.grouped = inner != outer
 
     def forward(

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from remat_explorer.models.entry import Entry
 from remat_explorer.models.large.attention import Attention, Rotation, rotation_of
+from remat_explorer.models.large.rms_norm import RMSNorm
 from remat_explorer.models.sizes import Size, SizeRule
 from remat_explorer.models.tasks import predict_tokens
 
@@ -80,12 +81,12 @@ class DecoderBlock(nn.Module):
 
     def __init__(self, shape: DecoderShape, feed_forward: FeedForward) -> None:
         super().__init__()
-        self.norm1 = nn.RMSNorm(shape.width, shape.epsilon)
+        self.norm1 = RMSNorm(shape.width, shape.epsilon)
         epsilon = shape.epsilon if shape.normalized else None
         self.attention = Attention(
             shape.width, shape.heads, shape.groups, shape.head, biases=shape.biases, epsilon=epsilon, causal=True
         )
-        self.norm2 = nn.RMSNorm(shape.width, shape.epsilon)
+        self.norm2 = RMSNorm(shape.width, shape.epsilon)
         self.feed_forward = feed_forward(shape)
 
     def forward(self, x: torch.Tensor, rotation: Rotation) -> torch.Tensor:
@@ -110,7 +111,7 @@ class Decoder(nn.Module):
         self.shape = shape
         self.tokens = nn.Embedding(shape.vocabulary, shape.width)
         self.blocks = nn.ModuleList(DecoderBlock(shape, feed_forward) for _ in range(shape.layers))
-        self.norm = nn.RMSNorm(shape.width, shape.epsilon)
+        self.norm = RMSNorm(shape.width, shape.epsilon)
         self.head = nn.Linear(shape.width, shape.vocabulary, bias=False)
         for parameter in self.parameters():
             if parameter.dim() > 1:

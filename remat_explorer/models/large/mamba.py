@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from remat_explorer.models.entry import Entry
+from remat_explorer.models.large.rms_norm import RMSNorm
 from remat_explorer.models.large.selective_scan import selective_scan
 from remat_explorer.models.sizes import Size, SizeRule
 from remat_explorer.models.tasks import predict_tokens
@@ -56,7 +57,7 @@ class MambaBlock(nn.Module):
 
     def __init__(self, shape: MambaShape) -> None:
         super().__init__()
-        self.norm = nn.RMSNorm(shape.width, EPSILON)
+        self.norm = RMSNorm(shape.width, EPSILON)
         self.enter = nn.Linear(shape.width, 2 * shape.inner, bias=False)
         self.convolution = nn.Conv1d(
             shape.inner, shape.inner, shape.window, groups=shape.inner, padding=shape.window - 1
@@ -87,7 +88,7 @@ class Mamba(nn.Module):
         self.tokens = nn.Embedding(shape.vocabulary, shape.width)
         nn.init.normal_(self.tokens.weight, std=0.02)
         self.blocks = nn.Sequential(*(MambaBlock(shape) for _ in range(shape.layers)))
-        self.norm = nn.RMSNorm(shape.width, EPSILON)
+        self.norm = RMSNorm(shape.width, EPSILON)
         self.head = nn.Linear(shape.width, shape.vocabulary, bias=False)
         if shape.tied:
             self.head.weight = self.tokens.weight
