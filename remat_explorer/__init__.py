@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from remat_explorer.capture import profile as profile
     from remat_explorer.checker import check as check
     from remat_explorer.explorer import Explorer as Explorer
+    from remat_explorer.fit import fit as fit
     from remat_explorer.graph import Graph as Graph
     from remat_explorer.instances import linear as linear
     from remat_explorer.plan import Plan as Plan
@@ -66,6 +67,7 @@ _HOMES = {
     "capture": "remat_explorer.capture",
     "check": "remat_explorer.checker",
     "compare_peers": "remat_explorer.runtime.peers",
+    "fit": "remat_explorer.fit",
     "linear": "remat_explorer.instances",
     "measure": "remat_explorer.runtime",
     "max_batch": "remat_explorer.solvers",
@@ -95,6 +97,7 @@ __all__ = [
     "capture",
     "check",
     "compare_peers",
+    "fit",
     "linear",
     "max_batch",
     "max_image",

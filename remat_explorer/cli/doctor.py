@@ -17,8 +17,8 @@ from typing import Any
 
 import remat_explorer as rx
 from remat_explorer.cache_folder import cache_folder, entries
-from remat_explorer.cli.chromium import REMEDY, find_chromium
 from remat_explorer.cli.output import DONE, MISSING, put, table
+from remat_explorer.cli.shell.chromium import REMEDY, find_chromium
 from remat_explorer.errors import RematError
 from remat_explorer.free_memory import free_bytes
 from remat_explorer.quantities import format_bytes

@@ -13,6 +13,7 @@ from remat_explorer.cli.argument_types import count, few, minutes, overhead, por
 from remat_explorer.cli.cache import CACHED, cache
 from remat_explorer.cli.capture import capture
 from remat_explorer.cli.doctor import doctor
+from remat_explorer.cli.fit import fit
 from remat_explorer.cli.lab import lab
 from remat_explorer.cli.max_batch import max_batch
 from remat_explorer.cli.minimum_budget import minimum_budget
@@ -44,6 +45,7 @@ EXAMPLES = """examples:
   remat-explorer ablation residual_net --budgets "80%,65%" --kinds masks,pooling
   remat-explorer max-batch resnet50 --memory "16 GB" --overhead-limit "one extra forward"
   remat-explorer max-batch vgg16 --vary image --batch 8 --memory "16 GB"
+  remat-explorer fit llama3_8b --memory "80 GB" --optimizer adamw --costs A100 -o plan.json
   remat-explorer minimum-budget vgg16.json
   remat-explorer minimum-budget residual_net --overhead 10% --implementations all
   remat-explorer run residual_net --batch 32 --budget 60% --device cpu
@@ -105,6 +107,7 @@ def make_parser() -> argparse.ArgumentParser:
     to_sweep = command("sweep", sweep, "Find the trade-off between memory and cost: many budgets, shared work.")
     to_ablate = command("ablation", ablation, "Find what each kind of alternative implementations is worth.")
     to_enlarge = command("max-batch", max_batch, "Find the largest batch, or image, that fits into a memory.")
+    to_fit = command("fit", fit, "Say whether a training step fits into a memory, and how large it may be.")
     to_bound = command("minimum-budget", minimum_budget, "Find the smallest budget with a schedule, and what needs it.")
     to_run = command("run", run, "Profile, solve, execute on the device, and compare with the prediction.")
     to_report = command("report", report, "Solve, and write one HTML file that shows everything about the answer.")
@@ -127,12 +130,15 @@ def make_parser() -> argparse.ArgumentParser:
     _ablation_options(to_ablate)
     _max_batch_options(to_enlarge)
     _minimum_budget_options(to_bound)
+    _model_options(to_fit)
+    _cost_options(to_fit)
+    _fit_options(to_fit)
     _run_options(to_run)
     _report_options(to_report)
     _papers_options(of_papers)
     to_cache.add_argument("action", choices=("list", "clear"))
     to_cache.add_argument("kind", nargs="?", choices=tuple(CACHED), help="default: all")
-    working = (to_capture, to_show, to_solve, to_sweep, to_ablate, to_enlarge, to_bound, to_run, to_report)
+    working = (to_capture, to_show, to_solve, to_sweep, to_ablate, to_enlarge, to_fit, to_bound, to_run, to_report)
     for child in (list_models, list_strategies, of_papers, *working, to_cache, to_examine):
         child.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
@@ -244,6 +250,19 @@ def _max_batch_options(child: argparse.ArgumentParser) -> None:
     child.add_argument("--time-limit", type=seconds, default=60.0, metavar="SECONDS", help="default: 60")
     child.add_argument("--solver", default="highs", help="highs or cbc (default: highs)")
     child.add_argument("-o", "--output", metavar="SOLUTION.json", help="write the schedule")
+
+
+def _fit_options(child: argparse.ArgumentParser) -> None:
+    child.add_argument("--memory", required=True, help='of the device: bytes, "24 GB" or "24 GiB"')
+    child.add_argument("--optimizer", default="adamw", metavar="NAME", help="sgd, adam, adamw, adam8bit, … (adamw)")
+    copies = "keep a float32 copy of parameters in half precision, and states in float32"
+    child.add_argument("--master-weights", action="store_true", help=copies)
+    child.add_argument("--full-gradients", action="store_true", help="keep gradients in float32")
+    child.add_argument("--time-limit", type=seconds, default=12.0, metavar="SECONDS", help="after the capture (12)")
+    child.add_argument("-o", "--output", metavar="SOLUTION.json", help="write the schedule")
+    child.add_argument(
+        "--graph", metavar="GRAPH.json", help="write the graph of the step, with what the optimizer keeps"
+    )
 
 
 def _report_options(child: argparse.ArgumentParser) -> None:

@@ -57,7 +57,7 @@ def require_outputs(options: argparse.Namespace) -> None:
     Raises:
         FileError: naming it.
     """
-    for name in ("output", "figure", "trace", "snapshot"):
+    for name in ("output", "figure", "graph", "trace", "snapshot"):
         if path := getattr(options, name, None):
             require_writable(path)
 

@@ -22,6 +22,7 @@ from tests.project.pages import ROOT, blocks, commands, links, named_files, page
 
 PAGES = (
     "allocator",
+    "fit",
     "installation",
     "file-formats",
     "command-line",

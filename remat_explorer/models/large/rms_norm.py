@@ -9,8 +9,8 @@ from torch import nn
 class RMSNorm(nn.Module):
     """Zhang and Sennrich, NeurIPS 2019, equation 4: entries by their root mean square, each channel with a weight.
 
-    It computes in float32, whatever the type of its input. PyTorch's own is one operation on CUDA and several elsewhere,
-    so that a graph made without a device would be another than that of the device.
+    It computes in float32, whatever the type of its input. PyTorch's own is one operation on CUDA and several
+    elsewhere, so that a graph made without a device would be another than that of the device.
 
     Args:
         width: channels, the last axis.

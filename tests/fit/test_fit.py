@@ -1,0 +1,145 @@
+"""Whether a training step fits: bytes of optimizers, verdicts, shares, and how much larger it may be."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import remat_explorer as rx
+from remat_explorer.cli.__main__ import main
+from remat_explorer.errors import ModelError, QuantityError, UnknownNameError
+from remat_explorer.fit import Fit, Recipe
+from remat_explorer.fit.optimizers import Weight
+from remat_explorer.solvers import checkpoint_all_peak
+
+
+def deep(width: int = 64, layers: int = 8) -> nn.Module:
+    with torch.device("meta"):
+        return nn.Sequential(*(part for _ in range(layers) for part in (nn.Linear(width, width), nn.Tanh())))
+
+
+def fit(memory: Any, batch: int = 1024, **options: Any) -> Fit:
+    inputs = (torch.empty(batch, 64, device="meta"),)
+    return rx.fit(deep(), memory, inputs, loss=lambda y: y.square().mean(), time_limit=2, **options)
+
+
+@pytest.fixture(scope="module")
+def keep_all() -> int:
+    return fit("1 GB", optimizer="sgd").keep_all
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("sgd", lambda p: torch.optim.SGD(p)),
+        ("momentum", lambda p: torch.optim.SGD(p, momentum=0.9)),
+        ("adam", torch.optim.Adam),
+        ("adamw", torch.optim.AdamW),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_states_are_as_many_bytes_as_those_of_pytorch(name, make, dtype):
+    model = nn.Sequential(nn.Linear(3, 5), nn.LayerNorm(5)).to(dtype)
+    optimizer = make(list(model.parameters()))
+    model(torch.ones(2, 3, dtype=dtype)).sum().backward()
+    optimizer.step()
+    kept = sum(t.nbytes for state in optimizer.state.values() for t in state.values() if isinstance(t, torch.Tensor))
+    weights = [Weight(tuple(p.shape), p.element_size()) for p in model.parameters()]
+    assert Recipe(name).state_bytes(weights) == kept
+
+
+def test_mixed_precision_with_adam_takes_sixteen_bytes_for_each_parameter():
+    weights = [Weight((1024, 1024), 2)]  # ZeRO, section 3.1: 2 + 2 for parameters and gradients, and 12
+    assert round(Recipe("adam", master_weights=True).extra_bytes(weights) / 1024**2) == 12
+    assert Recipe("adam", True, True).extra_bytes(weights) - Recipe("adam", True).extra_bytes(weights) == 2 * 1024**2
+
+
+def test_states_in_8_bits_have_a_scale_for_each_block_and_small_ones_stay_whole():
+    assert Recipe("adam8bit").state_bytes([Weight((64, 64), 4)]) == 2 * (4096 + 2 * 4)
+    assert Recipe("adam8bit").state_bytes([Weight((64,), 2)]) == 2 * 64 * 4
+    assert Recipe("adafactor").state_bytes([Weight((30, 40), 2), Weight((40,), 2)]) == 4 * (70 + 40)
+
+
+@pytest.mark.parametrize(("share", "verdict"), [(1.0, "yes"), (0.7, "recompute"), (0.1, "no")])
+def test_the_verdict_follows_from_the_memory(keep_all, share, verdict):
+    found = fit(int(share * keep_all), optimizer="sgd")
+    assert found.verdict == verdict
+    assert sum(found.shares.values()) == found.keep_all == keep_all
+    assert found.shares["parameters"] == 4 * found.parameters == 4 * 8 * 65 * 64
+    assert found.least <= (found.known or keep_all)
+    if found.solution.schedule is not None:
+        assert (found.solution.peak or 0) <= found.memory
+    assert found.verdict in {other.verdict for other in found.alternatives if str(other.recipe) == "sgd"}
+
+
+def test_an_optimizer_is_resident(keep_all):
+    found = fit("1 GB", optimizer="adamw")
+    assert found.keep_all - keep_all == found.shares["optimizer"] == 2 * 4 * found.parameters + 16 * 4
+
+
+def test_the_largest_batch_is_that_of_captures_at_that_batch():
+    found = rx.fit("residual_net", "300 MB", batch=4, optimizer="sgd", precision="float32", time_limit=6)
+    assert found.reach is not None
+    assert found.reach.measured
+    kept, known, bound = found.largest_of("batch") or (0, 0, 0)
+    assert kept < known <= bound
+
+    def peak(batch: int) -> int:
+        return checkpoint_all_peak(rx.models.load("residual_net", batch, device="cuda").graph)
+
+    assert peak(kept) <= 300_000_000 < peak(kept + 1)
+    assert found.largest_of("sequence") is None
+
+
+def test_tokens_are_batch_times_sequence():
+    found = rx.fit("llama3_8b", "60 GB", layers=1, sequence=512, batch=2, optimizer="adam8bit", time_limit=4)
+    batch, sequence = found.largest_of("batch"), found.largest_of("sequence")
+    assert found.reach is not None
+    assert (batch or (0,))[0] == found.reach.kept // 512 > 2
+    assert (sequence or (0,))[0] == found.reach.kept // 2
+    assert found.dtype == "bfloat16"
+    text = str(found)
+    for part in ("Fits into", "parameters", "activations", "Largest batch", "Longest sequence", "adam8bit"):
+        assert part in text
+
+
+def test_what_cannot_be_answered_is_quoted():
+    with pytest.raises(UnknownNameError, match="unknown optimizer 'adm'; did you mean 'adam'"):
+        fit("1 GB", optimizer="adm")
+    with pytest.raises(QuantityError, match="'much' is not a number of bytes"):
+        fit("much")
+    with pytest.raises(ModelError, match="Sequential comes without inputs; give them"):
+        rx.fit(deep(), "1 GB")
+    with pytest.raises(ModelError, match="layers cannot be chosen of a model that comes with its inputs"):
+        fit("1 GB", layers=3)
+
+
+def test_the_command_prints_one_object_and_writes_the_schedule(capsys, tmp_path):
+    target = tmp_path / "plan.json"
+    command = [
+        "fit",
+        "mlp",
+        "--memory",
+        "60 MB",
+        "--batch",
+        "2048",
+        "--optimizer",
+        "sgd",
+        "--time-limit",
+        "2",
+        "--json",
+    ]
+    code = main([*command, "-o", str(target), "--graph", str(tmp_path / "graph.json")])
+    found = json.loads(capsys.readouterr().out)
+    assert code == {"yes": 0, "recompute": 0, "unknown": 3, "no": 2}[found["verdict"]]
+    assert found["verdict"] == "yes"
+    graph = rx.Graph.load(str(tmp_path / "graph.json"))
+    assert rx.Solution.load(str(target), graph).peak == found["peak"] <= 60_000_000
+    assert main(["fit", "mlp", "--memory", "1 MB"]) == 2
+    assert "Does not fit into 977 KiB" in capsys.readouterr().out
+    assert main(["fit", "graph.json", "--memory", "1 GB"]) == 64
+    assert "does not tell parameters from inputs" in capsys.readouterr().err
