@@ -19,7 +19,7 @@ KINDS = {  # of alternative implementations: whether the kind is bit-equal to Py
     "attention": True,  # whose backward pass computes the forward pass again
     "lean": False,  # backward of batch normalization without a temporary
     "output-activated": False,  # backward of batch and layer normalization from the output
-    "cross-entropy": False,  # from one number a row
+    "cross-entropy": False,  # from one number a row; with the product before it, without logits
     "chunks": False,  # convolutions of a few samples at a time
     "algorithms": False,  # convolutions and attention by other kernels, or with channels last in memory
 }

@@ -34,12 +34,12 @@ class Loss:
 
 def cross_entropy_ways(site: Site) -> Iterator[CapturedImplementation]:
     """The implementation of whichever of the four calls this is."""
-    calls = _loss_of(site)
+    calls = loss_calls(site)
     if calls is None:
         return
     logits = calls.table.args[0]
     _, target, _, reduction, ignored = calls.loss.args
-    sums = _sums(site, calls.table)
+    sums = sums_of(site, calls.table)
     if site.call is calls.table:
         yield CapturedImplementation(
             KIND, "log sum exp alone", site.call, (step(sums, cross_entropy.log_sum_exp, logits),), TOLERANCE
@@ -65,7 +65,7 @@ def cross_entropy_ways(site: Site) -> Iterator[CapturedImplementation]:
         )
 
 
-def _loss_of(site: Site) -> Loss | None:
+def loss_calls(site: Site) -> Loss | None:
     """The cross-entropy that a call belongs to, if nobody else reads its tables."""
     table = site.call if site.call.target is aten._log_softmax.default else site.args[1]
     if site.call.target is aten.nll_loss_forward.default:
@@ -91,7 +91,7 @@ def _loss_of(site: Site) -> Loss | None:
     return Loss(table, loss, slope, gradient) if fits else None
 
 
-def _sums(site: Site, table: Node) -> Node:
+def sums_of(site: Site, table: Node) -> Node:
     """The node of log sum exp, made once."""
     made, key = site.scene.made, ("log sum exp", table)
     if key not in made:

@@ -28,6 +28,7 @@ class Surroundings:
         kinds: of the alternatives that are wanted.
         content: the tensor of a parameter's node, or None where that is not known before the graph runs.
         made: nodes made by one pattern for another, by a key of theirs.
+        heads: products with a cross-entropy by each of their calls, once somebody has looked for them.
         optional: operations to insert, each after another one.
     """
 
@@ -35,6 +36,7 @@ class Surroundings:
     kinds: tuple[str, ...]
     content: Content
     made: dict[Any, Node] = field(default_factory=dict)
+    heads: dict[Node, Any] | None = None
     optional: list[tuple[OperationDraft, OperationDraft]] = field(default_factory=list)
     producer: Mapping[StorageDraft, OperationDraft] = field(init=False)
     caller: Mapping[Node, OperationDraft] = field(init=False)

@@ -1,0 +1,100 @@
+"""Cross-entropy with the product before it: chunks of rows and classes beside float64, and a step without logits."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import remat_explorer as rx
+from remat_explorer.capture.alternatives.kernels import head_cross_entropy as kernels
+from remat_explorer.capture.alternatives.kernels.cross_entropy import MEAN, SUM
+from remat_explorer.checker import replay
+from remat_explorer.plan import Compute, Plan
+from tests.capture.alternatives.numerics import random, relative
+
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 4e-2}
+ROWS, WIDTH, CLASSES = 48, 8, 400
+
+
+class Head(nn.Module):
+    """A hidden layer, a head without bias, and a loss in float32."""
+
+    def __init__(self, tied: bool = False) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(CLASSES, WIDTH)
+        self.hidden = nn.Linear(WIDTH, WIDTH)
+        self.head = nn.Linear(WIDTH, CLASSES, bias=False)
+        if tied:
+            self.head.weight = self.tokens.weight
+
+    def forward(self, tokens: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        logits = self.head(self.hidden(self.tokens(tokens)).tanh())
+        return functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
+
+
+def inputs() -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    tokens, labels = (torch.randint(CLASSES, (2, ROWS // 2), generator=generator) for _ in range(2))
+    labels[0, :5] = -100
+    return tokens, labels
+
+
+@pytest.mark.parametrize("chunk", [1, 5, 1000])
+@pytest.mark.parametrize(("reduction", "ignored"), [(MEAN, -100), (SUM, 3)])
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_loss_and_gradients_are_those_of_float64(dtype, reduction, ignored, chunk):
+    x, weight = random(13, 6, dtype=dtype), random(17, 6, dtype=dtype, seed=1)
+    target = torch.randint(17, (13,), generator=torch.Generator().manual_seed(1))
+    target[9:] = ignored
+    wide = [tensor.to(torch.float64, copy=True).requires_grad_() for tensor in (x, weight)]
+    name = "mean" if reduction == MEAN else "sum"
+    exact = functional.cross_entropy(wide[0] @ wide[1].T, target, reduction=name, ignore_index=ignored)
+    of_x, of_weight = torch.autograd.grad(exact, wide, torch.tensor(1.5, dtype=torch.float64))
+    loss_type = torch.float32 if dtype == torch.bfloat16 else dtype
+    sums = kernels.log_sum_exp_of_product(x, weight, loss_type, chunk)
+    assert relative(sums, torch.logsumexp(wide[0] @ wide[1].T, 1)) <= TOLERANCE[dtype]
+    loss, count = kernels.loss_of_product(x, weight, target, sums, reduction, ignored)
+    assert abs(loss.item() - exact.item()) <= 10 * TOLERANCE[dtype]
+    assert count == (target != ignored).sum()
+    given = torch.tensor(1.5, dtype=loss_type), x, weight, target, sums, count, reduction, ignored
+    assert relative(kernels.input_gradient_of_product(*given, chunk), of_x) <= TOLERANCE[dtype]
+    assert relative(kernels.weight_gradient_of_product(*given, chunk), of_weight) <= TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize(("dtype", "tied"), [(torch.float32, False), (torch.bfloat16, True)])
+def test_monet_trains_without_logits_in_less_memory_than_they_take(dtype, tied):
+    torch.manual_seed(0)
+    model, args = Head(tied).to(dtype), inputs()
+    graph = rx.profile(rx.capture(model, args, implementations=["cross-entropy"]), model, args, repeats=1)
+    plain, least = (rx.minimum_budget(graph, implementations=kinds) for kinds in ("exact", "all"))
+    assert least.known_feasible < plain.lower_bound - 4 * ROWS * CLASSES
+    solution = rx.solve(graph, least.known_feasible, strategy="monet", time_limit=3)
+    assert solution.plan is not None
+    replay(solution.plan)
+    used = [graph.operations[k].implementations[way - 1].name for k, way in ways(solution.plan)]
+    assert used.count("left out") >= 3
+    assert used.count("with the product, in 8 parts") + used.count("with the product, in 64 parts") >= 3
+    found = rx.measure(solution, model, args, repeats=1)
+    assert found.peak <= found.predicted_peak * 1.01
+    assert found.eager is not None
+    assert found.eager.comparison.loss_difference <= (1e-5 if dtype == torch.float32 else 2e-2)
+    assert found.eager.comparison.gradient_difference <= (1e-5 if dtype == torch.float32 else 2e-2)
+
+
+def ways(plan: Plan) -> list[tuple[int, int]]:
+    """Operation and implementation of each computation."""
+    return [(run.operation, run.implementation) for run in plan.statements if isinstance(run, Compute)]
+
+
+def test_logits_that_something_else_reads_stay():
+    class Curious(Head):
+        def forward(self, tokens: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+            logits = self.head(self.tokens(tokens)).flatten(0, 1)
+            return functional.cross_entropy(logits, labels.flatten()) + logits.square().mean()
+
+    graph = rx.capture(Curious(), inputs(), implementations=["cross-entropy"])
+    names = {way.name for node in graph.operations for way in node.implementations}
+    assert "from log sum exp" in names
+    assert not any("product" in name for name in names)
