@@ -35,9 +35,11 @@ DRAG = """(share) => {
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of a curve with recomputations."""
+    """The page of a curve with recomputations; beside it one of an optimal schedule alone."""
     frontier = rx.sweep(rx.linear(8), budgets=[3, 4, 5, 6, 8, 10], strategies=["optimal", "griewank"])
-    return frontier.save_page(tmp_path_factory.mktemp("page") / "page.html")
+    folder = tmp_path_factory.mktemp("page")
+    rx.solve(rx.linear(8), 4).save_page(folder / "only.html")
+    return frontier.save_page(folder / "page.html")
 
 
 @pytest.fixture
@@ -230,6 +232,30 @@ def test_names_the_timeline_and_the_curve_select(saved: Path, page: Any) -> None
     page.mouse.move(middle[0] - 2, middle[1], steps=3)
     page.mouse.click(*middle)
     page.wait_for_selector('#budget-said:not(:has-text("4 B"))')
+
+
+def test_points_of_other_methods_are_shown_when_asked_and_lead_to_the_best_for_their_memory(
+    saved: Path, page: Any
+) -> None:
+    open_page(page, saved, "#budget=4&stage=3&value=3")
+    points = page.locator("#figure .subplot.xy .point")
+    best = points.count()
+    button = page.get_by_role("button", name="Other methods")
+    button.click()
+    page.wait_for_function(f"() => document.querySelectorAll('#figure .subplot.xy .point').length === {best + 6}")
+    assert button.get_attribute("aria-pressed") == "true"
+    traces = page.evaluate("() => document.querySelector('#figure').data.map((trace) => [trace.name, trace.x])")
+    assert dict(traces)["griewank"] == [3, 4, 5, 6, 7, 8, 9, 10]
+    mark = page.locator("#figure .subplot.xy .trace.scatter").last.locator(".point").nth(2).bounding_box()
+    page.mouse.move(mark["x"] + mark["width"] / 2 - 2, mark["y"] + mark["height"] / 2, steps=3)
+    page.mouse.click(mark["x"] + mark["width"] / 2, mark["y"] + mark["height"] / 2)
+    page.wait_for_selector('#budget-said:has-text("5 B · 50.0 %")')
+    assert "optimal (proven)" in page.inner_text("#said")
+    button.click()
+    page.wait_for_function(f"() => document.querySelectorAll('#figure .subplot.xy .point').length === {best}")
+    assert page.failures == []
+    open_page(page, saved.with_name("only.html"))
+    assert not button.is_visible()
 
 
 def test_what_was_measured_is_said_and_draws_itself_where_it_is_on_the_screen(page: Any, tmp_path: Path) -> None:

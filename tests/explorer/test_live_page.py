@@ -131,6 +131,18 @@ def test_axes_are_the_same_for_every_point_and_stages_are_in_their_places(record
         assert heights.max() == peak
 
 
+def test_a_figure_has_what_differs_in_the_dark_and_with_other_methods() -> None:
+    graph = rx.linear(8)
+    frontier = rx.Frontier(graph, (rx.solve(graph, 4), rx.solve(graph, 4, "griewank"), rx.solve(graph, 10)))
+    point = next(Recording(frontier, minimum_budget(graph), 10).points())
+    griewank = len(point["figure"]["data"]) - 1
+    assert point["figure"]["data"][griewank]["x"] == []
+    methods = {tuple(path): value for path, value in point["methods"]}
+    assert methods["data", griewank, "x"] == [4]
+    assert ("data", griewank, "marker", "color") not in methods
+    assert ("layout", "font", "color") in {tuple(path) for path, _ in point["dark"]}
+
+
 def test_a_page_of_a_solution_has_it_and_keeping_everything(tmp_path: Path) -> None:
     path = rx.solve(rx.linear(8), 4).save_page(tmp_path / "page.html")
     documents = opened(path)

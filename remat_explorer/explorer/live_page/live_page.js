@@ -73,14 +73,15 @@ function addressed(whole) {
   return { budget: bytes > 0 ? bytes : null, stage: count("stage"), value: count("value") };
 }
 
-// A figure in the colours of a theme, with the budget's lines where the budget is.
-function figureOf({ figure, dark, units }, lines, budget, theme, place) {
+// A figure with what differs in it by the choice, such as the colours, and the budget's lines where the budget is.
+function figureOf(figure, different, lines, budget, place) {
   const shown = structuredClone(figure);
-  for (const [path, value] of theme === "dark" ? dark : []) {
+  for (const [path, value] of different) {
     const holder = path.slice(0, -1).reduce((part, key) => part[key], shown);
     holder[path.at(-1)] = value;
   }
-  for (const [axis, line] of Object.entries(lines)) shown.data[line][axis] = [budget, budget].map((count) => count / units[axis]);
+  for (const [axis, line] of Object.entries(lines))
+    shown.data[line][axis] = [budget, budget].map((count) => count / shown.units[axis]);
   return { data: shown.data, layout: { ...shown.layout, width: place.clientWidth, height: place.clientHeight } };
 }
 
@@ -89,7 +90,7 @@ async function begin() {
   const { steps, templates, places, budget: range } = overview;
   const darkness = matchMedia("(prefers-color-scheme: dark)");
   const theme = () => (darkness.matches ? "dark" : "light");
-  const here = { budget: 0, point: -1, stage: 0, value: 0, playing: false };
+  const here = { budget: 0, point: -1, stage: 0, value: 0, playing: false, methods: false };
   const plotly = loadPlotly();
   let [settling, drawn, bits, mapped, along] = [0, "", -1, -1, []];
 
@@ -106,6 +107,7 @@ async function begin() {
   const bar = modelWith({ stage: 0, stages: 0, playing: false, clocked: true, speed: 1, sentence: "" });
   const run = modelWith({ drawings: 0, moments: [], duration: 0, ...overview.run });
   const presenter = modelWith({ scene: -1, count: overview.scenes.length, caption: "" }, () => presenter.set("scene", 0));
+  const curve = () => overview.curves[here.methods ? "every" : "best"];
   const stages = () => (here.point < 0 ? 1 : overview.matrices.frames[here.point][1]);
 
   function select(stage, value) {
@@ -184,20 +186,28 @@ async function begin() {
 
   async function drawFigure(one) {
     const place = at("figure");
-    const wanted = `${here.point} ${here.budget} ${theme()} ${place.clientWidth} ${place.clientHeight}`;
+    const wanted = `${here.point} ${here.budget} ${theme()} ${here.methods} ${place.clientWidth} ${place.clientHeight}`;
     if (drawn === wanted) return;
     drawn = wanted;
-    const { data, layout } = figureOf(one, overview.lines, here.budget, theme(), place);
+    const different = [...(theme() === "dark" ? one.dark : []), ...(here.methods ? one.methods : [])];
+    const { data, layout } = figureOf(one.figure, different, overview.lines, here.budget, place);
     await plotly;
     await Plotly.react(place, data, layout, { displayModeBar: false });
-    at("legend").innerHTML = overview.legend[theme()];
+    at("legend").innerHTML = curve().legend[theme()];
     band.set("colour", overview.matrices.palettes[theme()].cursor);
   }
 
   async function clicked({ trace, point }) {
     if (trace === overview.timeline) {
       select((await opened(`point-${here.point}`)).hits[point], null);
-    } else if (overview.points[trace]) setBudget(overview.points[trace][point]);
+    } else if (curve().points[trace]) setBudget(curve().points[trace][point]);
+  }
+
+  // The points of other methods in the trade-off, where the curve has any; a click on one shows the best for its memory.
+  function showMethods(on) {
+    here.methods = on;
+    at("methods").setAttribute("aria-pressed", String(on));
+    show();
   }
 
   function play(on) {
@@ -289,6 +299,9 @@ async function begin() {
     await navigator.clipboard.writeText(location.href);
     at("copy").textContent = "Copied";
   });
+  at("methods").hidden = !overview.curves.every;
+  [at("methods").textContent, at("methods").title] = overview.curves.words;
+  at("methods").addEventListener("click", () => showMethods(!here.methods));
   at("draw").addEventListener("click", drawRun);
   presenter.on("change:scene", enter);
   darkness.addEventListener("change", retheme);

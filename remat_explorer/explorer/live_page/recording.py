@@ -8,11 +8,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, astuple
 from typing import Any
 
-import numpy as np
-
 from remat_explorer.explanations import first_look, values_of_stages
 from remat_explorer.explorer.controls.budget_view import slider_range
 from remat_explorer.explorer.live_page.explanations import StatementPlaces, explanations
+from remat_explorer.explorer.live_page.figures import BUDGET_LINES, THEMES, curves, figures
 from remat_explorer.explorer.live_page.layouts import layouts
 from remat_explorer.explorer.live_page.presented import Presented
 from remat_explorer.explorer.matrices.matrix_cells import Frame, folded_blocks, kind_colours, labels
@@ -30,29 +29,22 @@ from remat_explorer.explorer.model_graph.step_plan import step_plan
 from remat_explorer.explorer.panels.explain_panel import OF_REASON, OF_SCHEDULE, stage_parts, value_template
 from remat_explorer.explorer.panels.markup import colours, place
 from remat_explorer.explorer.panels.source_block import margins, source_parts
-from remat_explorer.explorer.plots.plots_legend import legend_html
-from remat_explorer.explorer.plots.plots_scene import FIXED, HITS, PlotsScene
+from remat_explorer.explorer.plots.plots_scene import PlotsScene
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.best_known import describe_known
 from remat_explorer.explorer.work.placing import alignment_of
 from remat_explorer.figures.memory.map_pieces import KINDS
 from remat_explorer.figures.memory.timeline_traces import PLACES
-from remat_explorer.figures.palette import DARK, LIGHT, Theme
-from remat_explorer.figures.tradeoffs.tradeoff_points import points_of
+from remat_explorer.figures.palette import DARK, LIGHT
 from remat_explorer.offsets import place as place_values
 from remat_explorer.permissions import Permissions
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes
-from remat_explorer.report.drawing import differences
-from remat_explorer.schedule import Schedule
-from remat_explorer.solution import Solution
 from remat_explorer.solvers import Frontier, MinimumBudget
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 
 CHUNK = 64  # values
 PLACING = 0.3  # seconds for where the values of a point lie
-THEMES: tuple[Theme, ...] = ("light", "dark")
-BUDGET_LINES = {"y": HITS - 1, "x": FIXED - 3}  # traces that follow the budget: over the timeline, through the curve
 
 
 class Recording:
@@ -127,7 +119,6 @@ class Recording:
             "plain": step_plan(everything).tolist(),
             "budget": slider_range(state),
             "colours": {theme: colours(theme) for theme in THEMES},
-            "legend": {theme: legend_html(self.frontier, theme, best_only=True) for theme in THEMES},
             "steps": self.steps(),
             "unknown": self._unknown(),
             "templates": [value_template(first, value) for value in range(len(self.graph.values))],
@@ -138,10 +129,7 @@ class Recording:
             "run": self.presented.run(),
             "timeline": PLACES,
             "first": [first_look(schedule, Plan.of(schedule)) for schedule, _ in self.scheduled],
-            "points": {
-                name: [p.peak for p in points_of(self.frontier, name, best_only=True)]
-                for name in self.frontier.strategies
-            },
+            "curves": curves(self.frontier),
         }
 
     @property
@@ -178,13 +166,13 @@ class Recording:
     def points(self) -> Iterator[dict[str, Any]]:
         """For each point of the curve: its figure, where its stages are in it, and what is said of the stages."""
         for point, (schedule, _) in zip(self.shown, self.scheduled, strict=True):
-            scene = PlotsScene()
-            light, units = self._figure(scene, point, schedule, "light")
-            dark, _ = self._figure(scene, point, schedule, "dark")
+            scene, state = PlotsScene(), self._state
+            with state.at_once():
+                state.budget = int(self._highest)  # the axes reach to it, so that they are the same for every point
+                state.schedule, state.solution = schedule, point
+                state.measurement = self.presented.measured(schedule)
             yield {
-                "figure": light,
-                "dark": [[list(path), value] for path, value in differences(light, dark)],
-                "units": units,
+                **figures(scene, state),
                 "spans": [scene.span(stage) for stage in range(schedule.stages)],
                 "hits": [scene.pointed(place) for place in range(scene.places)],
                 "total": str(len(Plan.of(schedule).statements)),
@@ -214,22 +202,6 @@ class Recording:
             chunk = range(start, min(start + CHUNK, count))
             yield [_numbered([explanations(*plan, value) for plan in plans]) for value in chunk]
 
-    def _figure(
-        self, scene: PlotsScene, point: Solution, schedule: Schedule, theme: Theme
-    ) -> tuple[Any, dict[str, float]]:
-        """Plotly's figure, and the bytes of a unit on the axes of the budget's lines.
-
-        The axes reach to the highest budget, so that they are the same for every point.
-        """
-        state = self._state
-        with state.at_once():
-            state.theme, state.budget = theme, int(self._highest)
-            state.schedule, state.solution = schedule, point
-            state.measurement = self.presented.measured(schedule)
-        traces, layout = scene.compose(state)
-        units = {axis: state.budget / traces[line][axis][0] for axis, line in BUDGET_LINES.items()}
-        return plain({"data": traces, "layout": {**layout, "meta": 0}}), units
-
 
 def _numbered(said: list[Any]) -> list[Any]:
     """Explanations of a value: its texts, what is said with them, and which of that is said at each point."""
@@ -243,21 +215,6 @@ def _numbered(said: list[Any]) -> list[Any]:
     distinct = dict(zip(keys, points, strict=True))
     place_of = {key: place for place, key in enumerate(distinct)}
     return [list(numbers), list(distinct.values()), [place_of[key] for key in keys]]
-
-
-def plain(entry: Any) -> Any:
-    """Plotly's traces and layout as JSON has them; of the numbers in arrays, five digits are enough to draw.
-
-    >>> plain({"y": np.array([1, 1 / 3]), "domain": (0, 1)})
-    {'y': [1, 0.33333], 'domain': [0, 1]}
-    """
-    if isinstance(entry, dict):
-        return {key: plain(part) for key, part in entry.items()}
-    if isinstance(entry, list | tuple):
-        return [plain(part) for part in entry]
-    if not isinstance(entry, np.ndarray):
-        return entry.item() if isinstance(entry, np.generic) else entry
-    return [int(number) if number == int(number) else float(f"{number:.5g}") for number in entry.tolist()]
 
 
 def _text(content: bytes) -> str:

@@ -11,6 +11,8 @@ from remat_explorer.figures.tradeoffs.marks import mark
 from remat_explorer.figures.tradeoffs.tradeoff_points import points_of
 from remat_explorer.solvers import Frontier
 
+OTHER_METHODS = "Other methods"
+OTHER_METHODS_MEAN = "Show the schedules of all strategies in the trade-off, beside the best ones"
 MEANING = "Filled markers are proven optimal; in the shaded region no schedule exists, as far as that is proven"
 
 

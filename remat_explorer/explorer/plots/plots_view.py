@@ -7,7 +7,7 @@ from typing import Any
 import ipywidgets as w
 
 from remat_explorer.explorer.plots.live_figure import Canvas
-from remat_explorer.explorer.plots.plots_legend import legend_html
+from remat_explorer.explorer.plots.plots_legend import OTHER_METHODS, OTHER_METHODS_MEAN, legend_html
 from remat_explorer.explorer.plots.plots_page import PlotsPage
 from remat_explorer.explorer.plots.plots_scene import FIXED, PlotsScene
 from remat_explorer.explorer.state.state import State
@@ -29,8 +29,8 @@ class PlotsView:
         self.less = self._step("chevron-left", "less", -1)
         self.more = self._step("chevron-right", "more", 1)
         self.methods = w.ToggleButton(
-            description="Other methods",
-            tooltip="Show the schedules of all strategies in the trade-off, beside the best ones",
+            description=OTHER_METHODS,
+            tooltip=OTHER_METHODS_MEAN,
             layout=w.Layout(width="auto", flex="0 0 auto"),
         )
         self.methods.observe(lambda change: setattr(state, "methods", change["new"]), "value")
