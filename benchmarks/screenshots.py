@@ -28,6 +28,7 @@ CHOICES = 'rx.Explorer("residual_net", batch=16, budget="55%", implementations="
 CONVOLUTION = 'explorer.select(operation="blocks.1.convolution2 gradient of weight")\nexplorer.state.panel = "ways"'
 UNET = 'rx.Explorer("unet", batch=8, measured_costs=False, budget="66%")'
 DENSENET = 'rx.Explorer("densenet161", batch=16, measured_costs=False, budget="55%", time_limit=20)'
+GPT2 = 'rx.Explorer("gpt2", measured_costs=False, budget="75%")'
 MODEL = 'explorer.state.picture = "model"'
 AGAIN = "[i for i, (_, k, _) in enumerate(runs) if k in [other for _, other, _ in runs[:i]]]"
 PEAK = "line = explorer.state.plan.timeline\nexplorer.select(stage=int(line.stage[line.peak_statement]))"
@@ -67,8 +68,11 @@ CASES: dict[str, list[str]] = {
     "solver": [SMALL, SOLVE, 'explorer.state.panel = "solver"'],
     "plan": [SMALL, SOLVE, 'explorer.state.panel = "plan"'],
     "memory": [SMALL, SOLVE, 'explorer.state.picture = "memory"'],
+    "folded": [GPT2, SOLVE],
+    "folded-model": [GPT2, SOLVE, MODEL],
+    "folded-part": [GPT2, SOLVE, "explorer.unfold()\nexplorer.state.zoom = (0, 120, 0, 120)\nexplorer.fold()"],
     "memory-gpt2": [
-        'rx.Explorer("gpt2", measured_costs=False, budget="75%")',
+        GPT2,
         SOLVE,
         'explorer.state.picture = "memory"\nexplorer.state.map_colours = "layer"',
     ],

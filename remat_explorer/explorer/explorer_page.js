@@ -55,12 +55,14 @@ function keepKeys(event, explorer) {
   else set(target, OWN_KEYS, "true");
 }
 
-// Entries of the list of strategies that are not for the graph say why, and cannot be chosen.
-function refused(explorer, reasons) {
+// Entries of the list of strategies that the graph is not for say why, and cannot be chosen; those that it is for in
+// part say for which.
+function showFits(explorer, fits) {
   for (const entry of explorer.querySelectorAll(".remat-more option")) {
-    const reason = reasons[entry.text.split(/\s/)[0]];
-    if (entry.disabled !== Boolean(reason)) entry.disabled = Boolean(reason);
-    if (reason) set(entry, "title", reason);
+    const fit = fits[entry.text.split(/\s/)[0]];
+    const isRefused = Boolean(fit?.is_refused);
+    if (entry.disabled !== isRefused) entry.disabled = isRefused;
+    if (fit) set(entry, "title", fit.reason);
     else entry.removeAttribute("title");
   }
 }
@@ -80,10 +82,10 @@ function render({ model, el }) {
   const look = () => {
     if (!explorer) return;
     named(explorer);
-    refused(explorer, model.get("unsuitable"));
+    showFits(explorer, model.get("fits"));
   };
   const changes = new MutationObserver(look);
-  model.on("change:unsuitable", look);
+  model.on("change:fits", look);
   // the explorer's own view hears of its kernel beside this one, before or after
   const told = () => setTimeout(() => explorer && kernelTold(explorer, el, banner));
   const pressed = (event) => explorer && keepKeys(event, explorer);
@@ -100,7 +102,7 @@ function render({ model, el }) {
     model.off("comm_live_update", told);
     window.removeEventListener("keydown", pressed, true);
     model.off("change:more", opened);
-    model.off("change:unsuitable", look);
+    model.off("change:fits", look);
     clearInterval(waiting);
     changes.disconnect();
   };

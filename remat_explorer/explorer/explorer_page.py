@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -9,29 +10,29 @@ import anywidget
 import traitlets as t
 
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.state.suitable import unsuitable
+from remat_explorer.explorer.state.suitable import fits
 
 
 class ExplorerPage(anywidget.AnyWidget):
     """A line above the explorer, empty as long as its kernel answers, for no kernel can say that it has gone.
 
     It remembers in the browser whether the fields under "More" were open, for the explorers that are shown next. And it
-    gives the page what ipywidgets has no trait for: the stage slider's name, that buttons are tabs, and which entries
-    of a list cannot be chosen: the strategies that are not for the graph.
+    gives the page what ipywidgets has no trait for: the stage slider's name, that buttons are tabs, and what is to be
+    said of entries of a list: the strategies that the graph is not for, which cannot be chosen, or in part only.
     """
 
     more = t.Bool(False).tag(sync=True)
-    unsuitable = t.Dict({}).tag(sync=True)
+    fits = t.Dict({}).tag(sync=True)
     _esm = Path(__file__).parent / "explorer_page.js"
 
     def __init__(self, state: State) -> None:
         super().__init__(more=state.more)
         self.observe(lambda change: setattr(state, "more", change["new"]), "more")
         state.observe(lambda change: setattr(self, "more", change["new"]), "more")
-        state.observe(self._refuse, "graph")
+        state.observe(self._tell_fits, "graph")
         self._state = state
-        self._refuse()
+        self._tell_fits()
 
-    def _refuse(self, change: Any = None) -> None:
+    def _tell_fits(self, change: Any = None) -> None:
         graph = self._state.graph
-        self.unsuitable = dict(unsuitable(graph)) if graph is not None else {}
+        self.fits = {name: asdict(fit) for name, fit in fits(graph).items()} if graph is not None else {}

@@ -95,12 +95,15 @@ def test_the_pointer_finds_the_recomputation_beside_it_and_the_tip_covers_no_cel
     page.wait_for_selector(".remat-panel .reason.recomputed", timeout=20_000)
 
 
-def test_a_strategy_that_is_not_for_the_graph_cannot_be_chosen_and_says_why(page: Any) -> None:
+def test_strategies_that_are_not_for_the_graph_or_for_a_part_of_it_say_so_and_why(page: Any) -> None:
     open_more(page)
     entry = page.locator(".remat-more option:has-text('griewank')")
     page.wait_for_selector(".remat-more option:disabled", state="attached", timeout=20_000)
     assert entry.is_disabled()
     assert "is no chain" in entry.get_attribute("title")
+    partly = page.locator(".remat-more option:has-text('rotor')")
+    assert partly.is_enabled()
+    assert "falls into" in partly.get_attribute("title")
     assert page.locator(".remat-more option:has-text('keep everything')").is_enabled()
     page.locator(".remat-controls").get_by_role("button", name="More").click()
     assert page.failures == []

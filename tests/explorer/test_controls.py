@@ -11,13 +11,18 @@ import ipywidgets as w
 import pytest
 
 import remat_explorer as rx
-from remat_explorer.errors import SolutionError, UnknownNameError
+from remat_explorer.errors import SolutionError, SolverError, UnknownNameError
 from remat_explorer.explorer.controls.budget_view import BudgetView
 from remat_explorer.explorer.controls.controls import Controls
 from remat_explorer.explorer.explorer_page import ExplorerPage
+from remat_explorer.explorer.state.questions import plain_selection
+from remat_explorer.explorer.state.suitable import fits
 from remat_explorer.explorer.work.sources import Sources
 from remat_explorer.graph import Value, operation
+from remat_explorer.solvers import STRATEGIES
+from remat_explorer.solvers.method import Support
 from tests.explorer.driven import driver_of, settled
+from tests.figures.choices import chain_with_choices
 
 
 @pytest.fixture
@@ -237,11 +242,42 @@ def test_a_strategy_that_is_not_for_the_graph_says_so_and_why() -> None:
     assert ("griewank · only for chains", "griewank") in field.options
     assert ("optimal", "optimal") in field.options
     page = ExplorerPage(net.state)
-    assert "is no chain" in page.unsuitable["griewank"]
-    assert "optimal" not in page.unsuitable
+    assert "'v2' (number 2) reads from 'v0', 'v1'" in page.fits["griewank"]["reason"]
+    assert "is no chain of blocks" in page.fits["rotor"]["reason"]
+    assert page.fits["rotor"]["is_refused"]
+    assert "optimal" not in page.fits
     assert ("griewank", "griewank") in controls_of(driver_of(rx.linear(4)))._fields["strategy"][1].options
-    net.state.strategy = "griewank"  # a script may, and hears why by solving
+    net.state.strategy = "griewank"  # a script may, and hears why by solving, and from the tip
     assert field.value == "griewank"
+    assert field.tooltip.startswith("'skipping' is no chain: forward operation 'v2'")
+
+
+def test_a_strategy_that_takes_a_part_of_the_graph_can_be_chosen_and_says_which() -> None:
+    net = driver_of(skipping())
+    field: Any = controls_of(net)._fields["strategy"][1]
+    assert ("checkpoint-sequential", "checkpoint-sequential") in field.options
+    fits = ExplorerPage(net.state).fits
+    assert not fits["checkpoint-sequential"]["is_refused"]
+    assert "3 operations falls into 2 blocks, the largest of 2" in fits["checkpoint-sequential"]["reason"]
+    assert "at 2 of 3 operations of the forward pass" in fits["ap-greedy"]["reason"]
+    net.state.strategy = "checkpoint-sequential"
+    assert field.tooltip.startswith("Takes this graph in part only: the forward pass of 3 operations")
+
+
+@pytest.mark.parametrize("graph", [skipping(), rx.linear(4), rx.linear(1)], ids=lambda graph: graph.name)
+def test_strategies_are_refused_in_the_list_if_and_only_if_they_refuse_the_graph(graph: rx.Graph) -> None:
+    for name in (name for name, method in STRATEGIES.items() if method.general_graphs is not Support.YES):
+        try:
+            rx.solve(graph, "100%", name)
+            refused = False
+        except SolverError:
+            refused = True
+        fit = fits(graph).get(name)
+        assert refused == (fit is not None and fit.is_refused), name
+
+
+def test_of_a_graph_with_choices_strategies_are_asked_about_the_default_ones() -> None:
+    assert fits(chain_with_choices()) == fits(plain_selection(chain_with_choices()).graph)
 
 
 def test_keeping_everything_is_called_so_beside_checkpoint_all(chain: Any) -> None:

@@ -21,7 +21,7 @@ from remat_explorer.explorer.controls.control_texts import (
     parse_limit,
 )
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.state.suitable import ONLY_CHAINS, unsuitable
+from remat_explorer.explorer.state.suitable import ONLY_CHAINS, fits
 from remat_explorer.explorer.state.words import strategy_words
 from remat_explorer.solvers import BACKENDS, STRATEGIES
 from remat_explorer.solvers.options import default_options, read_options, write_options
@@ -100,7 +100,7 @@ class Controls:
         self.widget = w.VBox([first, self._others])
         self.widget.add_class("remat-controls")
         state.observe(self._show_more, ["more", *HIDDEN, "graph"])
-        state.observe(self._explain_strategy, "strategy")
+        state.observe(self._explain_strategy, ["strategy", "graph"])
         state.observe(self._list_strategies, "graph")
         state.observe(lambda change: self._list("device", devices(state)), "inputs")
         state.observe(self._enable, ["busy", "improving", "graph", "solution", "no_execution", "model"])
@@ -150,7 +150,7 @@ class Controls:
     def _list_strategies(self, change: Any = None) -> None:
         """Every strategy; beside those that are not for the graph it says so, and the page disables them."""
         graph = self._state.graph
-        refused = unsuitable(graph) if graph is not None else {}
+        refused = {name for name, fit in fits(graph).items() if fit.is_refused} if graph is not None else ()
         names = [(f"{name} · {ONLY_CHAINS}" if name in refused else strategy_words(name), name) for name in STRATEGIES]
         self._list("strategy", names)
 
@@ -177,8 +177,11 @@ class Controls:
         return button
 
     def _explain_strategy(self, change: Any = None) -> None:
-        chosen = STRATEGIES.get(self._state.strategy)  # scripts may choose what is not there, and hear so by solving
-        self._fields["strategy"][1].tooltip = row(chosen).describe() if chosen else TOOLTIPS["strategy"]
+        state = self._state
+        chosen = STRATEGIES.get(state.strategy)  # scripts may choose what is not there, and hear so by solving
+        fit = fits(state.graph).get(state.strategy) if state.graph is not None else None
+        tooltip = row(chosen).describe() if chosen else TOOLTIPS["strategy"]
+        self._fields["strategy"][1].tooltip = f"{fit.reason}. {tooltip}" if fit else tooltip
         defaults = default_options(chosen) if chosen else {}
         defaults.pop("implementations", None)  # they have a field of their own
         field = self._fields["options"][1]
