@@ -228,6 +228,12 @@ def test_cursor_zoom_colours_and_moment_go_both_ways(view: MemoryView, map_state
     assert view.widget.stage == 5
 
 
+def test_the_map_knows_what_is_folded_elsewhere(view: MemoryView, map_state: State) -> None:
+    assert view.widget.folded == []
+    map_state.fold()
+    assert view.widget.folded == [0]
+
+
 def test_a_moment_is_a_stage_or_the_peaks(view: MemoryView, map_state: State) -> None:
     map_state.moment = 400
     assert map_state.moment == view.widget.moment == 16

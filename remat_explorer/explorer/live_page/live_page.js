@@ -281,9 +281,10 @@ async function begin() {
   }))
     for (const model of [matrices, memory, graph, bar]) model.on(`change:${name}`, () => follow(model));
   bar.on("change:speed", () => graph.set("speed", bar.get("speed")));
-  // What is folded in the matrices is so in the model, as far as the page knows where its operations stand then.
+  // What is folded in the matrices is so in the model, as far as the page knows where its operations stand then; the map
+  // says why it has all copies.
   function fold(numbers) {
-    if (String(matrices.get("folded")) !== String(numbers)) matrices.set("folded", numbers);
+    for (const model of [matrices, memory]) if (String(model.get("folded")) !== String(numbers)) model.set("folded", numbers);
     const found = overview.layouts.find(([folded]) => String(folded) === String(numbers)) ?? overview.layouts[0];
     if (String(graph.get("folded")) === String(numbers) && String(graph.get("picture").folded) === String(found[1].folded)) return;
     graph.set("folded", numbers);

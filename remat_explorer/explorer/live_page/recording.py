@@ -115,6 +115,7 @@ class Recording:
                 "resident": self.graph.resident_bytes,
                 "other": peak_of_other(everything, KEEP_EVERYTHING),
                 "found": [],
+                "folded": list(state.folded),
             },
             "plain": step_plan(everything).tolist(),
             "budget": slider_range(state),

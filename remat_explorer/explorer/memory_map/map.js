@@ -1,6 +1,6 @@
 // The memory map on a canvas, its cursor on another. Hover never asks the kernel; clicks and keys set the traits.
 const PLAN = ["columns", "lines", "names", "arena"];
-const LOOKS = ["map_colours", "theme", "budget", "zoom", "moment", "other", "resident"];
+const LOOKS = ["map_colours", "theme", "budget", "zoom", "moment", "other", "resident", "folded"];
 
 function render({ model, el }) {
   const parts = buildMap();
@@ -60,8 +60,10 @@ function render({ model, el }) {
     mapLegend(parts, model, data, space, colours(), moments);
     parts.words.textContent = data.count ? model.get("arena").words : "";
     for (const name of ["kind", "layer"]) buttons[name].setAttribute("aria-pressed", String(model.get("map_colours") === name));
+    const folded = model.get("folded");
+    frame.setAttribute("aria-label", `Memory map: time across, bytes up${folded.length ? `; ${UNFOLDED_WORDS}` : ""}. ${MAP_KEYS}`);
     buttons.whole.disabled = buttons.out.disabled = !isZoomed();
-    Object.assign(root.dataset, { rectangles: data.count, zoom: model.get("zoom"), moment: model.get("moment") ?? "", colours: model.get("map_colours") });
+    Object.assign(root.dataset, { rectangles: data.count, zoom: model.get("zoom"), moment: model.get("moment") ?? "", colours: model.get("map_colours"), folded });
     stale = false;
     drawCursor();
     root.dataset.drawn = Number(root.dataset.drawn || 0) + 1;

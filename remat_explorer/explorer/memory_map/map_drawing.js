@@ -149,7 +149,7 @@ function drawAxes(context, model, data, space, colours) {
     right = x + half;
   }
   context.textBaseline = "bottom";
-  context.fillText("stage, as wide as what it computes", space.left + space.width / 2, space.bottom);
+  context.fillText(TIME_WORDS + (model.get("folded").length ? `; ${UNFOLDED_WORDS}` : ""), space.left + space.width / 2, space.bottom);
 }
 
 function drawStrip(context, model, space, colours) {

@@ -3,6 +3,8 @@ const MAP_KEYS =
   "Click: select a value and the stage. Arrow left and right: stage; arrow up and down: the next value in memory; " +
   "Page up, Page down, Home, End: further; Space: play the stages; Shift and drag, + and -: zoom in time; " +
   "Escape or double click: show the whole; P: compare with this stage; C: colours of kinds or of layers.";
+const TIME_WORDS = "stage, as wide as what it computes";
+const UNFOLDED_WORDS = "not folded, for each copy of a block has bytes of its own";
 const CHOICES = {
   kind: ["Kind", "Colours tell what values are kept, temporary, gradients, or computed again (key C)."],
   layer: ["Layer", "Colours tell the layer that a value belongs to (key C)."],
@@ -40,7 +42,6 @@ function buildMap() {
   frame.tabIndex = 0;
   frame.setAttribute("role", "application");
   frame.setAttribute("aria-roledescription", "memory map");
-  frame.setAttribute("aria-label", `Memory map: time across, bytes up. ${MAP_KEYS}`);
   table.hidden = true;
   table.tabIndex = 0;
   table.setAttribute("role", "region");

@@ -33,6 +33,7 @@ SCRIPTS = (  # in the order in which they build on one another
     "map.js",
 )
 BOTH_WAYS = ("stage", "value", "zoom", "playing", "map_colours", "moment")  # traits that the browser changes too
+FOLLOWED = (*BOTH_WAYS, "found", "budget", "theme", "folded")
 KEEP_EVERYTHING = "keeping everything"
 
 
@@ -49,6 +50,8 @@ class MemoryMap(anywidget.AnyWidget):
         map_colours: whether colours tell kinds or layers.
         moment: a stage, "peaks", or None: what the selected stage's memory is compared with.
         other: what `peak_of_other` says, while peaks are compared; empty otherwise.
+        folded: numbers of the repeated blocks that are folded elsewhere; where there are any, the map says why it has
+            all copies.
     """
 
     _esm = "".join((HERE / name).read_text() for name in SCRIPTS)
@@ -64,6 +67,7 @@ class MemoryMap(anywidget.AnyWidget):
     map_colours = t.Unicode("kind").tag(sync=True)
     moment = t.Any(None).tag(sync=True)
     other = t.Dict({}).tag(sync=True)
+    folded = t.List(t.Int(), []).tag(sync=True)
     stage = t.Int(0).tag(sync=True)
     value = t.Int(0).tag(sync=True)
     zoom = t.List(t.Int(), []).tag(sync=True)
@@ -81,7 +85,7 @@ class MemoryView:
         self._named: Graph | None = None
         self._other: Plan | None = None
         state.observe(self._show, ["picture", "arena", "measurement"])
-        state.observe(self._follow, [*BOTH_WAYS, "found", "budget", "theme"])
+        state.observe(self._follow, FOLLOWED)
         state.observe(self._compare, ["moment", "other", "arena"])
         self.widget.observe(self._take, BOTH_WAYS)
         self.widget.on_msg(self._asked)
@@ -111,9 +115,9 @@ class MemoryView:
         if state.picture != "memory":
             return
         with widget.hold_sync():
-            for name in (*BOTH_WAYS, "found", "budget", "theme"):
+            for name in FOLLOWED:
                 value = getattr(state, name)
-                setattr(widget, name, list(value) if name in ("zoom", "found") else value)
+                setattr(widget, name, list(value) if name in ("zoom", "found", "folded") else value)
 
     def _compare(self, change: Any = None) -> None:
         """While peaks are compared, the page knows what the other schedule holds: the pinned one, or keeping all."""
