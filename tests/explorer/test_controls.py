@@ -259,7 +259,7 @@ def test_a_strategy_that_takes_a_part_of_the_graph_can_be_chosen_and_says_which(
     fits = ExplorerPage(net.state).fits
     assert not fits["checkpoint-sequential"]["is_refused"]
     assert "3 operations falls into 2 blocks, the largest of 2" in fits["checkpoint-sequential"]["reason"]
-    assert "at 2 of 3 operations of the forward pass" in fits["ap-greedy"]["reason"]
+    assert "checkpoints are at articulation points" in fits["ap-greedy"]["reason"]
     net.state.strategy = "checkpoint-sequential"
     assert field.tooltip.startswith("Takes this graph in part only: the forward pass of 3 operations")
 

@@ -55,6 +55,9 @@ def test_scenes_bring_budget_picture_panel_and_place(presented: Any) -> None:
     assert (state.playing, state.stage, state.picture) == (True, 0, "model")
     state.scene -= 1
     assert not state.playing
+    state.scene = 0
+    state.scene = 2  # a jump shows what the scenes between would have left
+    assert (state.budget, state.picture, state.panel, state.stage) == (4, "matrices", "plan", 3)
 
 
 def test_the_last_scene_is_the_last_and_an_end_says_nothing_more(presented: Any) -> None:
@@ -169,7 +172,7 @@ def test_the_live_page_has_each_scene_as_it_is_on_its_curve() -> None:
         "Stage 3",
         "It plays",
     ]  # what was not measured is not proven
-    assert [scene["budget"] for scene in recorded] == [10, 4, None, None]
+    assert [scene["budget"] for scene in recorded] == [10, 4, 4, 4]
     assert [scene["stage"] for scene in recorded[2:]] == [3, 0]
     best = frontier.best(4)
     assert best is not None

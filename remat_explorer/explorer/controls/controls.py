@@ -87,7 +87,7 @@ class Controls:
         self.refresh = self._button("", "refresh", self._look_again, "", TOOLTIPS["refresh"], "28px")
         self.solve = self._button("Solve", "play", actions.solve, "primary")
         self.cancel = self._button("Cancel", "stop", actions.cancel, "", width="82px")
-        self.more = w.ToggleButton(description="More", icon="sliders", layout=w.Layout(width="78px", flex="0 0 auto"))
+        self.more = w.ToggleButton(description="More", icon="sliders", layout=w.Layout(width="90px", flex="0 0 auto"))
         self.more.observe(lambda change: setattr(state, "more", change["new"]), "value")
         self.execute = self._button("Execute", "bolt", actions.execute, "success", width="86px")
         buttons = [self.cancel, self.solve, self.execute, self.more]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from remat_explorer.explorer.state.scenes import Scene, caption_of, selection_of, usual_scenes
+from remat_explorer.explorer.state.scenes import Scene, as_of, caption_of, selection_of, usual_scenes
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.pacing import moments, pace, pace_text
 from remat_explorer.explorer.work.proof import proof
@@ -53,7 +53,7 @@ class Presented:
         script = usual_scenes(state) if scenes is None else scenes
         self._show(len(self._scheduled) - 1)
         recorded = []
-        for scene in script:
+        for scene in (as_of(script, number) for number in range(len(script))):
             if scene.execute and self.run() is None:
                 continue
             if scene.budget is not None:

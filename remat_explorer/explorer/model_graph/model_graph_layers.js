@@ -133,7 +133,7 @@ function drawArcsAndNames(context, data, scale, palette) {
     }
   }
   context.globalAlpha = 1;
-  context.fillStyle = palette.ink;
+  Object.assign(context, { fillStyle: palette.ink, strokeStyle: palette.ground, lineWidth: 3, lineJoin: "round" });
   context.font = "10px system-ui, sans-serif";
   context.textAlign = "center";
   context.textBaseline = "middle";
@@ -143,7 +143,9 @@ function drawArcsAndNames(context, data, scale, palette) {
   for (const [left, right, row, line, text] of data.labels) {
     if (context.measureText(text).width > (right - left) * scale.column) continue;
     const y = scale.y(row + upper) + (line - least + 0.5) * step;
-    context.fillText(text, scale.x((left + right) / 2), y + 0.5);
+    const place = [text, scale.x((left + right) / 2), y + 0.5];
+    context.strokeText(...place); // legible where an edge passes under it
+    context.fillText(...place);
   }
 }
 

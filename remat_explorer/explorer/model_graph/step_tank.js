@@ -157,6 +157,7 @@ function label(context, name, bytes, left, top, width, height, ink) {
   context.textAlign = "right";
   context.fillText(bytes, left + width - 3, y);
   context.textAlign = "left";
-  const letters = Math.floor((name.length * Math.max(0, room - 8)) / Math.max(1, context.measureText(name).width));
+  let letters = Math.floor((name.length * Math.max(0, room - 8)) / Math.max(1, context.measureText(name).width));
+  while (letters > 3 && context.measureText(shortened(name, letters)).width > room - 6) letters -= 1;
   if (letters > 3 || letters >= name.length) context.fillText(shortened(name, letters), left + 3, y);
 }

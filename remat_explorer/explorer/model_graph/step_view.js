@@ -104,7 +104,7 @@ function stepView({ model, root, place, row, playhead, seen }) {
     back.disabled = c === 0;
     forward.disabled = c === plan.count - 1;
     said.setAttribute("aria-live", model.get("playing") ? "off" : "polite");
-    said.querySelector(".stage").textContent = stageWords(data, plan, stage);
+    sayStage(stage);
     said.querySelector(".now").textContent = computationWords(data, plan, c);
     said.title = said.textContent;
     const bytes = { schedule: plan.during[c], plain: plain.during[plainAt(c)] };
@@ -116,6 +116,15 @@ function stepView({ model, root, place, row, playhead, seen }) {
     }
     const words = Object.entries(levels).map(([name, level]) => `${TANKS[name]}: ${level.querySelector("b").textContent}`);
     canvas.setAttribute("aria-label", `Memory under a budget of ${formatBytes(budget)}; ${words.join("; ")}`);
+  }
+
+  // As many names as there is room for, and shorter ones before that is too little: what the stage is for comes last.
+  function sayStage(stage) {
+    const words = said.querySelector(".stage");
+    for (const given of [[NAMED], [2], [1], [1, 26], [1, 18]]) {
+      words.textContent = stageWords(data, plan, stage, ...given);
+      if (words.scrollWidth <= words.clientWidth) return;
+    }
   }
 
   function renew(latest) {

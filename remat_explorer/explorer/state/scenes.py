@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from string import Formatter
 from typing import Any
 
@@ -12,6 +13,7 @@ from remat_explorer.explorer.state.state import PANELS, PICTURES, State
 from remat_explorer.quantities import format_bytes, format_overhead
 
 PEAK, RECOMPUTATION = "peak", "recomputation"
+STAY = ("budget", "picture", "panel")  # what a scene may leave as it was
 NUMBERS = ("model", "budget", "peak", "overhead", "keep_all", "saved", "recomputations", "proof")
 
 
@@ -99,6 +101,20 @@ def selection_of(scene: Scene, state: State) -> tuple[int | None, int | None]:
     if scene.at == RECOMPUTATION:
         return dearest_recomputation(schedule) or (None, None)
     return int(scene.at), None
+
+
+def as_of(scenes: Sequence[Scene], number: int) -> Scene:
+    """A scene with budget, picture and panel of the ones before it where it names none itself.
+
+    So it shows the same whether it is reached step by step or by a jump.
+
+    >>> as_of([Scene("a", "60%", "model"), Scene("b", picture="matrices"), Scene("c")], 2)
+    Scene(caption='c', budget='60%', picture='matrices', panel=None, at=None, play=False, execute=False)
+    """
+    known: dict[str, Any] = {}
+    for scene in scenes[: number + 1]:
+        known |= {name: getattr(scene, name) for name in STAY if getattr(scene, name) is not None}
+    return replace(scenes[number], **known)
 
 
 def usual_scenes(state: State) -> tuple[Scene, ...]:

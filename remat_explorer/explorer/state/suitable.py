@@ -12,7 +12,6 @@ from remat_explorer.once import once
 from remat_explorer.solvers import STRATEGIES
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.heuristics.chain import require_chain
-from remat_explorer.solvers.heuristics.split_points import articulation_split_points, linearized_points
 from remat_explorer.solvers.method import Method, Support
 from remat_explorer.solvers.persistent.chain import chain_of
 from remat_explorer.solvers.strategies.checkpoint_sequential import METHOD as CHECKPOINT_SEQUENTIAL
@@ -85,11 +84,7 @@ def _parts(method: Method, graph: Graph) -> str:
         checkpoint_sequential_candidates(graph)
         return _blocks([len(block) for block in blocks(graph)])
     if method in (AP_SQRT_N, AP_GREEDY):
-        points, every = articulation_split_points(graph), linearized_points(graph)
-        return (
-            f"its checkpoints may be at {len(points)} of {len(every)} operations of the forward pass, from which alone "
-            "follows all that comes after them"
-        )
+        return "its checkpoints are at articulation points, from which alone follows all that comes after them"
     return ""
 
 

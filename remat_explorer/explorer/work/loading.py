@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from remat_explorer.abandoning import Abandoned, abandonable
 from remat_explorer.errors import QuantityError
 from remat_explorer.explorer.state.frontiers import join
 from remat_explorer.explorer.state.implementations import kinds_to_capture, option_of
@@ -110,8 +111,6 @@ def load(
         budget: what `State.set_budget` takes; None for the state's, where that makes sense, else one to begin with.
         quick: seconds for the first schedule; None for as long as one waits without having asked for it.
     """
-    from remat_explorer.capture.abandoning import Abandoned, abandonable
-
     state.stale = state.graph is not None
     state.say(f"Loading {state.model}: capturing the training graph…")
     loaded = None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from remat_explorer.errors import QuantityError
-from remat_explorer.explorer.state.scenes import Scene, caption_of, selection_of
+from remat_explorer.explorer.state.scenes import Scene, as_of, caption_of, selection_of
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.proof import proof
 
@@ -24,6 +24,7 @@ class Presenting:
     def __init__(self, state: State, execute: Callable[[], None]) -> None:
         self._state, self._execute = state, execute
         self._due = False
+        self._shown = -1  # the scene that was begun last
         state.observe(self._enter, ["scene", "scenes"])
         state.observe(self._follow, ["schedule", "busy", "measurement"])
 
@@ -35,6 +36,8 @@ class Presenting:
     def _enter(self, change: Any) -> None:
         self._state.playing = False
         self._due = self._scene is not None
+        if not self._due or change["name"] == "scenes":
+            self._shown = -1
         self._follow()
 
     def _follow(self, change: Any = None) -> None:
@@ -44,7 +47,9 @@ class Presenting:
             return
         if self._due and state.schedule is not None and state.busy != "loading":
             self._due = False
-            self._begin(scene)
+            goes_on = state.scene == self._shown + 1
+            self._shown = state.scene
+            self._begin(scene if goes_on else as_of(state.scenes, state.scene))
         elif change is not None and change["name"] == "schedule":
             self._go(scene)
         state.caption = caption_of(scene, state, proof(state.measurement) if state.measurement else "")
