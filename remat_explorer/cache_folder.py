@@ -1,4 +1,6 @@
-"""The folder of what need not be computed twice: profiles, solutions and timed algorithms of cuDNN, a JSON file each.
+"""The folder of what need not be computed twice, a JSON file each.
+
+It has profiles, solutions, timed algorithms of cuDNN, and what the explorer showed of a model.
 
 A cache must not be able to fail: whoever reads counts a file that does not hold what its key asks for as none, and
 whoever writes goes on without one where the folder cannot be written.
@@ -16,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 ENVIRONMENT = "REMAT_EXPLORER_CACHE"
-FOLDERS = ("profile", "solution", "cudnn")
+FOLDERS = ("profile", "solution", "cudnn", "look")
 
 
 @dataclass(frozen=True)

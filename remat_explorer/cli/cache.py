@@ -79,6 +79,12 @@ def _of_convolution(entry: CacheEntry) -> dict[str, Any]:
     return {"convolution": about, "device": str(document["key"]["device"]), "algorithms": len(document["plans"])}
 
 
+def _of_look(entry: CacheEntry) -> dict[str, Any]:
+    document = read_json(entry.path, SolutionError)
+    key, points = document["key"], document["curve"]["points"]
+    return {"model": str(key["model"]), "batch": key["batch"], "schedules": len(points)}
+
+
 def _table(kind: Cached, described: list[dict[str, Any]]) -> str:
     nothing = ("(unreadable)", *[""] * (len(kind.heads) - 1))
     rows: list[tuple[str, ...]] = [(*kind.heads, "size", "used")]
@@ -95,6 +101,10 @@ def _cells_of_solution(about: dict[str, Any]) -> tuple[str, ...]:
 
 def _cells_of_profile(about: dict[str, Any]) -> tuple[str, ...]:
     return f"{about['graph'][:12]}…", str(about["operations"]), about["device"]
+
+
+def _cells_of_look(about: dict[str, Any]) -> tuple[str, ...]:
+    return about["model"], str(about["batch"]), str(about["schedules"])
 
 
 def _cells_of_convolution(about: dict[str, Any]) -> tuple[str, ...]:
@@ -132,6 +142,7 @@ CACHED = {
     "convolutions": Cached(
         "cudnn", ("algorithms of cuDNN for", "number", "device"), "<><", _of_convolution, _cells_of_convolution
     ),
+    "looks": Cached("look", ("explorer's looks at", "batch", "schedules"), "<>>", _of_look, _cells_of_look),
 }
 
 

@@ -75,7 +75,8 @@ def test_another_choice_does_not_wait_for_a_capture_that_nobody_wants_any_more()
     assert 0 < len(_STEPS) < STEPS
 
 
-def test_graph_and_schedule_are_there_before_the_search_is_compiled(monkeypatch: Any) -> None:
+def test_graph_and_schedule_are_there_before_the_search_is_compiled(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path))  # nothing is known of it
     shown = []
 
     def compiling(report: Any) -> None:

@@ -66,7 +66,7 @@ def test_list_names_graph_strategy_budget_status_size_and_age(capsys, folder):
     assert "cpu, an abacus" in profiles
     assert "1 day ago" in profiles
     assert convolutions.splitlines()[1].startswith("input of 8x3x32x32 by 16x3x3x3, float16       2  a loom")
-    assert total.startswith("1 solution, 1 profile and 1 convolution, ")
+    assert total.startswith("1 solution, 1 profile, 1 convolution and 0 looks, ")
     assert total.endswith(str(folder))
 
 
@@ -91,21 +91,23 @@ def test_an_unreadable_file_is_listed_as_that(capsys, folder, content):
 
 
 def test_clear_says_what_it_removed_and_leaves_what_is_not_ours(capsys, folder):
-    assert listed(capsys, "clear").startswith("removed 1 solution, 1 profile and 1 convolution, ")
+    assert listed(capsys, "clear").startswith("removed 1 solution, 1 profile, 1 convolution and 0 looks, ")
     assert [path.name for path in folder.iterdir()] == ["notes.txt"]
-    assert listed(capsys, "list").startswith("0 solutions, 0 profiles and 0 convolutions, 0 B in ")
+    assert listed(capsys, "list").startswith("0 solutions, 0 profiles, 0 convolutions and 0 looks, 0 B in ")
 
 
 def test_clear_of_one_kind_leaves_the_other(capsys, folder):
     document = json.loads(listed(capsys, "clear", "profiles", "--json"))
     assert (document["profiles"], document["bytes"]) == (1, len(json.dumps(PROFILE)))
-    assert listed(capsys, "list").strip().splitlines()[-1].startswith("1 solution, 0 profiles and 1 convolution")
+    assert (
+        listed(capsys, "list").strip().splitlines()[-1].startswith("1 solution, 0 profiles, 1 convolution and 0 looks")
+    )
 
 
 def test_a_cache_that_was_never_made_is_empty(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path / "none"))
-    assert listed(capsys, "list").startswith("0 solutions, 0 profiles and 0 convolutions")
-    assert listed(capsys, "clear").startswith("removed 0 solutions, 0 profiles and 0 convolutions")
+    assert listed(capsys, "list").startswith("0 solutions, 0 profiles, 0 convolutions and 0 looks")
+    assert listed(capsys, "clear").startswith("removed 0 solutions, 0 profiles, 0 convolutions and 0 looks")
     assert not (tmp_path / "none").exists()
 
 

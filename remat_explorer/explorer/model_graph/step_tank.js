@@ -45,6 +45,7 @@ function drawTank(context, box, scale, { before, now, share, stage, flash, data,
   const [left, bottom, width] = [box.x, box.y + box.height, box.width];
   const y = (bytes) => bottom - Math.min(scale.up(bytes), scale.height + 12);
   const colour = (block) => blockColour(block, stage, data, palette);
+  const labels = []; // drawn last: hatching would make them illegible
   context.save();
   context.beginPath();
   context.rect(left - 6, box.y - 2, width + 12, box.height + 4);
@@ -75,7 +76,7 @@ function drawTank(context, box, scale, { before, now, share, stage, flash, data,
       context.globalAlpha = alpha;
     }
     if (height < NAME) return;
-    label(context, data.values[block.value][0], formatBytes(block.bytes), left, top, width, height, inkOn(colour(block)));
+    labels.push([alpha, data.values[block.value][0], formatBytes(block.bytes), left, top, width, height, inkOn(colour(block))]);
   };
   for (const [key, { block, low, high }] of before.places)
     if (!now.places.has(key)) paint(block, low, high, 1 - share);
@@ -95,6 +96,15 @@ function drawTank(context, box, scale, { before, now, share, stage, flash, data,
     context.lineWidth = 2;
     context.strokeRect(left, y(over), width, bottom - scale.rim - y(over));
   }
+  context.save();
+  context.beginPath();
+  context.rect(left - 6, box.y - 2, width + 12, box.height + 4);
+  context.clip();
+  for (const [alpha, ...words] of labels) {
+    context.globalAlpha = alpha;
+    label(context, ...words);
+  }
+  context.restore();
 }
 
 // Walls up to the rim, which is the budget.

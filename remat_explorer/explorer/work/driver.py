@@ -20,6 +20,7 @@ from remat_explorer.explorer.work.comparing import swap
 from remat_explorer.explorer.work.editing import watch
 from remat_explorer.explorer.work.executing import execute
 from remat_explorer.explorer.work.improver import Improver
+from remat_explorer.explorer.work.kept_looks import KeptLooks
 from remat_explorer.explorer.work.loading import load
 from remat_explorer.explorer.work.placing import Placer
 from remat_explorer.explorer.work.presenting import Presenting
@@ -65,6 +66,7 @@ class Driver(ByHand):
         self._background = Background(state)
         self._presenting = Presenting(state, self.execute)
         self._improver, self._sweeper, self._placer = Improver(state), Sweeper(state), Placer(state)
+        self._looks = KeptLooks(state)
         watch(state)
         state.observe(self._chosen, ["model", "batch", "image", "device", "measured_costs"])
         state.observe(self._allowed, "implementations")

@@ -18,7 +18,8 @@ from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.begin_sizes import BEGIN
 from remat_explorer.explorer.work.best_known import show_known
 from remat_explorer.explorer.work.inputs import Inputs
-from remat_explorer.explorer.work.looking import look_again, look_first
+from remat_explorer.explorer.work.kept_looks import show_look, with_captured
+from remat_explorer.explorer.work.looking import forget, look_again, look_first
 from remat_explorer.explorer.work.measured_costs import with_measured_costs
 from remat_explorer.explorer.work.solving import prepare, show_schedule
 from remat_explorer.free_memory import free_bytes
@@ -111,8 +112,10 @@ def load(
         budget: what `State.set_budget` takes; None for the state's, where that makes sense, else one to begin with.
         quick: seconds for the first schedule; None for as long as one waits without having asked for it.
     """
-    state.stale = state.graph is not None
-    state.say(f"Loading {state.model}: capturing the training graph…")
+    early = show_look(state, budget)
+    state.stale = state.graph is not None and not early
+    seen = " The screen shows what was found the last time." if early else ""
+    state.say(f"Loading {state.model}: capturing the training graph…{seen}")
     loaded = None
     with suppress(Abandoned), abandonable(cancelled.is_set):
         loaded = source(state)
@@ -120,11 +123,13 @@ def load(
         state.say(f"Cancelled before {state.model} was captured.", "warning")
         return None
     graph, note = loaded.graph, ""
-    kept = show_kept(state, loaded.inputs, graph)
+    reason = reason_not_to_run(state, loaded.inputs, graph)
+    same = early and with_captured(state, graph, loaded.inputs, reason)
+    kept = kept_all(graph) if same else show_kept(state, loaded.inputs, graph)
     if loaded.inputs is not None and state.measured_costs:
         graph, note = with_measured_costs(state, graph, loaded.inputs, cancelled)
     state.costs_are_measured = graph is not kept.graph
-    find_marks(state, kept if graph is kept.graph else show_kept(state, loaded.inputs, graph))
+    find_marks(state, kept if graph is kept.graph else show_kept(state, loaded.inputs, graph), same)
     unread = ""
     try:
         if budget is not None:
@@ -165,10 +170,15 @@ def _on_screen(state: State) -> str:
     return f"The screen shows the best known schedule within {format_bytes(state.budget)}; Solve looks for better ones."
 
 
+def kept_all(graph: Graph) -> Solution:
+    """The schedule that keeps everything."""
+    return solve(graph, budget="100%", strategy="checkpoint-all")
+
+
 def show_kept(state: State, inputs: Inputs | None, graph: Graph) -> Solution:
     """What is known at once is shown at once: the graph, and the schedule that keeps everything."""
-    clear(state)
-    keep_all = solve(graph, budget="100%", strategy="checkpoint-all")
+    forget(state)
+    keep_all = kept_all(graph)
     assert keep_all.peak is not None
     choose_strategy(state, graph)
     state.smallest, state.checkpoint_all_peak = None, keep_all.peak
@@ -179,8 +189,14 @@ def show_kept(state: State, inputs: Inputs | None, graph: Graph) -> Solution:
     return keep_all
 
 
-def find_marks(state: State, keep_all: Solution) -> None:
-    """The marks of the budget, which take longer: the smallest one, and what is known without a solve."""
+def find_marks(state: State, keep_all: Solution, is_known: bool = False) -> None:
+    """The marks of the budget, which take longer: the smallest one, and what is known without a solve.
+
+    Args:
+        state: with the graph.
+        keep_all: the schedule that keeps everything.
+        is_known: whether a schedule within the budget is on the screen already; else it shows ``keep_all``.
+    """
     graph = keep_all.graph
     load_search(lambda progress: state.say(f"{state.busy.capitalize()} {state.model}: {progress.doing}…"))
     prepare()  # from here on there is nothing to compile, and until somebody presses Solve it has loaded
@@ -200,7 +216,8 @@ def find_marks(state: State, keep_all: Solution) -> None:
     join(state, graph, solutions[:-1] if least >= most else solutions)
     if not smallest.lower_bound <= state.budget <= 1.1 * keep_all.peak:
         state.budget = math.ceil(least + BEGIN_SHARE * (most - least))
-    show_schedule(state, keep_all.schedule, keep_all)
+    if not is_known:
+        show_schedule(state, keep_all.schedule, keep_all)
 
 
 def reason_not_to_run(state: State, inputs: Inputs | None, graph: Graph) -> str:
@@ -214,12 +231,3 @@ def reason_not_to_run(state: State, inputs: Inputs | None, graph: Graph) -> str:
             "free. Choose a smaller batch or image."
         )
     return ""
-
-
-def clear(state: State) -> None:
-    """Forget everything about the model before."""
-    state.measurement = state.answer = state.solution = state.schedule = None
-    state.frontier = state.other = state.moment = None
-    state.history = state.found = state.zoom = ()
-    state.shortage = ""
-    state.stage = state.value = 0

@@ -6,6 +6,15 @@ from remat_explorer.explanations import first_look
 from remat_explorer.explorer.state.state import State
 
 
+def forget(state: State) -> None:
+    """Forget everything about the model before."""
+    state.measurement = state.answer = state.solution = state.schedule = None
+    state.frontier = state.other = state.moment = None
+    state.history = state.found = state.zoom = ()
+    state.shortage = ""
+    state.stage = state.value = 0
+
+
 def look_first(state: State) -> None:
     """Select what is worth a look of the schedule on the screen: its dearest recomputation, or its peak.
 

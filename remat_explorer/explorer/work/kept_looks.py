@@ -1,0 +1,159 @@
+"""What was known of a model of the zoo when it was last explored: on the screen before torch is imported.
+
+To import torch and to capture a model takes seconds, and gives the same graph as the last time. So the graph and its
+trade-off curve are kept in the cache folder. Nothing of a file is believed that can be checked: the graph is read as
+any graph file is, every schedule passes the checker, and the captured graph takes the place of the kept one.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from remat_explorer.cache_folder import cache_folder, entry_path
+from remat_explorer.documents import read_json, require_format, require_keys, write_json
+from remat_explorer.entry_checks import require_bytes
+from remat_explorer.errors import RematError, SolutionError
+from remat_explorer.explorer.state.implementations import NONE
+from remat_explorer.explorer.state.questions import choose_strategy
+from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.work.begin_sizes import BEGIN
+from remat_explorer.explorer.work.looking import forget, look_first
+from remat_explorer.explorer.work.solving import show_schedule
+from remat_explorer.graph import Graph
+from remat_explorer.graph.file import dump_graph
+from remat_explorer.solvers import Frontier
+from remat_explorer.solvers.cache import PACKAGE
+
+FORMAT, VERSION = "remat-explorer/look", 1
+MANY = 400  # operations from which on one schedule is kept alone: each is checked before it is on the screen
+NOT_YET = "The model has not been captured yet: load it again"
+
+
+def look_key(state: State) -> dict[str, Any] | None:
+    """What two looks at a model must share to show the same; None where nothing is kept.
+
+    >>> look_key(State(model="mlp"))["batch"], look_key(State(model="my_model.py:make_model"))
+    (8192, None)
+    """
+    begin = BEGIN.get(state.model)
+    if begin is None or state.implementations != NONE or state.measured_costs:
+        return None
+    try:
+        torch = version("torch")
+    except PackageNotFoundError:
+        return None
+    sizes = {"batch": state.batch or begin.get("batch"), "image": state.image or begin.get("image")}
+    return {"model": state.model, **sizes, "device": state.device, "package": PACKAGE, "torch": torch}
+
+
+class KeptLooks:
+    """Keeps what is known of the state's model once it is loaded, and again when its trade-off curve is filled.
+
+    Args:
+        state: followed; its model need not be one whose looks are kept.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        state.observe(self._keep, ["busy", "sweeping"])
+
+    def _keep(self, change: Any) -> None:
+        ended = change["old"] == "loading" if change["name"] == "busy" else change["new"] is None
+        if ended and not self._state.busy:
+            keep_look(self._state)
+
+
+def keep_look(state: State) -> bool:
+    """Keep what is known of a model; whether something was kept."""
+    key, graph, frontier, smallest = look_key(state), state.graph, state.frontier, state.smallest
+    if key is None or None in (graph, frontier, smallest, state.inputs) or state.costs_are_measured or state.stale:
+        return False
+    assert graph is not None
+    assert frontier is not None
+    shown, best = frontier.best(state.budget), frontier.nondominated()
+    if frontier.graph is not graph or shown is None:
+        return False
+    curve = Frontier(graph, (shown,))
+    if graph.n < MANY:
+        curve = Frontier(graph, frontier.solutions, own=tuple(point for point in frontier.own if point in best))
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "key": key,
+        "graph": json.loads(dump_graph(graph, details=True)),
+        "budget": state.budget,
+        "keep_all": state.checkpoint_all_peak,
+        "curve": curve.to_document(),
+    }
+    with suppress(RematError, OSError):
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        write_json(entry_path("look", key), document)
+        return True
+    return False
+
+
+def show_look(state: State, budget: str | int | float | None = None) -> bool:
+    """Put what is kept of the state's model on the screen; whether there was anything.
+
+    Args:
+        state: all that is known about the model before is forgotten.
+        budget: what `State.set_budget` takes; None for the one that was kept.
+    """
+    key = look_key(state)
+    if key is None or not entry_path("look", key).exists():
+        return False
+    try:
+        graph, kept, keep_all, frontier = _read(key)
+    except (RematError, KeyError, TypeError, ValueError):
+        return False
+    with state.at_once():
+        forget(state)
+        choose_strategy(state, graph)
+        state.graph, state.inputs, state.no_execution, state.smallest = graph, None, NOT_YET, None
+        state.checkpoint_all_peak, state.frontier, state.costs_are_measured = keep_all, frontier, False
+        state.budget = kept
+        with suppress(RematError):
+            if budget is not None:
+                state.set_budget(budget)
+        best = frontier.best(state.budget) or frontier.nondominated()[-1]
+        show_schedule(state, best.schedule, best)
+        look_first(state)
+        state.stale = False
+    return True
+
+
+def _read(key: dict[str, Any]) -> tuple[Graph, int, int, Frontier]:
+    """Graph, budget, peak of keeping everything, and curve of the look that is kept for a key.
+
+    Raises:
+        RematError: if the file is damaged or says of a schedule what is not so.
+    """
+    document = read_json(entry_path("look", key), SolutionError)
+    names = ("format", "version", "key", "graph", "budget", "keep_all", "curve")
+    require_keys(document, names, "the kept look", SolutionError)
+    require_format(document, FORMAT, VERSION, SolutionError)
+    budget, keep_all = (require_bytes(document[name], name, SolutionError) for name in ("budget", "keep_all"))
+    graph = Graph.from_document(document["graph"])
+    frontier = Frontier.from_document(document["curve"], graph)
+    if document["key"] != key or not frontier.scheduled():
+        raise SolutionError("the kept look is one of another model")
+    return graph, budget, keep_all, frontier
+
+
+def with_captured(state: State, graph: Graph, inputs: Any, no_execution: str) -> bool:
+    """Let the captured graph take the place of the kept one that is on the screen; whether the two are the same.
+
+    What the person has selected meanwhile stays.
+    """
+    kept, frontier = state.graph, state.frontier
+    if kept is None or frontier is None or kept.sha256 != graph.sha256:
+        return False
+    curve = Frontier.from_document(frontier.to_document(), graph)
+    best = curve.best(state.budget) or curve.nondominated()[-1]
+    with state.at_once():
+        state.graph, state.inputs, state.no_execution, state.frontier = graph, inputs, no_execution, curve
+        show_schedule(state, best.schedule, best)
+    return True

@@ -1,0 +1,84 @@
+"""The first look at a model that was explored before: what was known then, until its graph is captured again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import remat_explorer as rx
+from remat_explorer.cache_folder import entries
+from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.work.inputs import Inputs
+from remat_explorer.explorer.work.kept_looks import NOT_YET, keep_look, show_look, with_captured
+from remat_explorer.solvers import minimum_budget
+from remat_explorer.solvers.sweeps.joining import joined
+
+
+@pytest.fixture
+def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> State:
+    """A state that knows two schedules of a chain, which it takes for a model of the zoo, and an empty cache."""
+    monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path))
+    chain = rx.linear(8)
+    state = State(model="chain", graph=chain, smallest=minimum_budget(chain), checkpoint_all_peak=10)
+    state.frontier = joined(chain, None, [rx.solve(chain, 4), rx.solve(chain, 10)])
+    state.inputs, state.budget = Inputs(None, ()), 5
+    return state
+
+
+def test_what_was_known_is_shown_before_the_model_is_captured(known: State) -> None:
+    assert keep_look(known)
+    state = State(model="chain")
+    assert show_look(state)
+    assert state.graph == known.graph
+    assert (state.budget, state.checkpoint_all_peak) == (5, 10)
+    assert state.schedule is not None
+    assert state.schedule.cost == 26
+    assert state.value == 5  # its dearest recomputation
+    assert state.frontier is not None
+    assert [solution.budget for solution in state.frontier.solutions] == [4, 10]
+    assert (state.inputs, state.no_execution) == (None, NOT_YET)
+    assert show_look(state, "100%")
+    assert state.schedule.cost == 17
+
+
+def test_the_captured_graph_takes_its_place_if_it_is_the_same(known: State) -> None:
+    keep_look(known)
+    state = State(model="chain")
+    show_look(state)
+    state.stage = 12
+    again, other = rx.linear(8), rx.linear(7)
+    assert not with_captured(state, other, known.inputs, "")
+    assert with_captured(state, again, known.inputs, "")
+    assert state.graph is again
+    assert state.schedule is not None
+    assert state.frontier is not None
+    assert state.schedule.graph is state.frontier.graph is again
+    assert (state.stage, state.inputs, state.no_execution) == (12, known.inputs, "")
+
+
+@pytest.mark.parametrize("different", [{"batch": 2}, {"implementations": "exact"}, {"measured_costs": True}])
+def test_other_choices_have_looks_of_their_own_or_none(known: State, different: dict[str, Any]) -> None:
+    keep_look(known)
+    assert not show_look(State(model="chain", **different))
+
+
+@pytest.mark.parametrize(("key", "wrong"), [("curve", {}), ("budget", -1), ("graph", {}), ("key", {}), ("version", 9)])
+def test_a_damaged_file_is_as_none(known: State, key: str, wrong: Any) -> None:
+    keep_look(known)
+    (entry,) = entries("look")
+    entry.path.write_text(json.dumps(json.loads(entry.path.read_text()) | {key: wrong}))
+    state = State(model="chain")
+    assert not show_look(state)
+    assert state.graph is None
+
+
+def test_a_schedule_that_costs_more_than_it_says_is_not_shown(known: State) -> None:
+    keep_look(known)
+    (entry,) = entries("look")
+    document = json.loads(entry.path.read_text())
+    document["curve"]["points"][0]["cost"] = 20.0
+    entry.path.write_text(json.dumps(document))
+    assert not show_look(State(model="chain"))
