@@ -10,9 +10,9 @@ cursor 5 ms, a new matrix 15 ms, budget drag 16 ms, hovering over a matrix 5 ms 
 waits up to 50 ms before it looks), the cursor of the memory map 16 ms and all of the map 50 ms (both from the key to
 the end of drawing), first paint 5 s after the cell is run (and then the first schedule, without a target, as the model
 is captured and measured), and four times that for DenseNet-161; memory after all interactions at most 10 % above that
-after the first tenth of them. "first" is `rx.Explorer()`, as notebook 01 has it. "Next look" is the time from running the
-cell in a new kernel, once the model has been explored on this machine, to the cells of the matrices and the trade-off
-curve on the screen: 2 s. What misses its target is marked with *. "stolen" is the share of the processor time
+after the first tenth of them. "first" is `rx.Explorer()`, as notebook 01 has it. "Next look" is the time from running
+the cell in a new kernel, once the model has been explored on this machine, to the cells of the matrices and the
+trade-off curve on the screen: 2 s. What misses its target is marked with *. "stolen" is the share of the processor time
 this machine wanted that others on the same host took meanwhile. Thousands of operations: benchmarks/folding.py.
 """
 
@@ -265,7 +265,7 @@ def measure(page: Any, address: str, root: Path, case: str, options: argparse.Na
 
 
 def look(page: Any, address: str, root: Path, case: str, repeats: int = 3) -> list[float]:
-    """Milliseconds from running the cell in a new kernel to matrices and trade-off curve, for what was explored before."""
+    """Milliseconds from running the cell in a new kernel to matrices and curve, for what was explored before."""
     found = []
     for number in range(repeats):
         name = f"{case}-again-{number}.ipynb"

@@ -13,6 +13,8 @@ from remat_explorer.cache_folder import entries
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.inputs import Inputs
 from remat_explorer.explorer.work.kept_looks import NOT_YET, keep_look, show_look, with_captured
+from remat_explorer.explorer.work.loading import find_marks, show_kept
+from remat_explorer.graph import Graph
 from remat_explorer.solvers import minimum_budget
 from remat_explorer.solvers.sweeps.joining import joined
 
@@ -73,6 +75,18 @@ def test_a_damaged_file_is_as_none(known: State, key: str, wrong: Any) -> None:
     state = State(model="chain")
     assert not show_look(state)
     assert state.graph is None
+
+
+def test_what_loading_knows_of_a_captured_graph_can_be_kept(known: State) -> None:
+    graph = Graph.load(
+        str(Path(__file__).parents[1] / "data" / "captured" / "vgg16.json")
+    )  # sums of costs differ in order
+    known.frontier = None
+    keep_all = show_kept(known, known.inputs, graph)
+    assert keep_all.cost != graph.total_cost
+    find_marks(known, keep_all)
+    assert keep_look(known)
+    assert show_look(State(model="chain"))
 
 
 def test_a_schedule_that_costs_more_than_it_says_is_not_shown(known: State) -> None:

@@ -113,13 +113,13 @@ def show_look(state: State, budget: str | int | float | None = None) -> bool:
         forget(state)
         choose_strategy(state, graph)
         state.graph, state.inputs, state.no_execution, state.smallest = graph, None, NOT_YET, None
-        state.checkpoint_all_peak, state.frontier, state.costs_are_measured = keep_all, frontier, False
-        state.budget = kept
+        state.checkpoint_all_peak, state.costs_are_measured, state.budget = keep_all, False, kept
         with suppress(RematError):
             if budget is not None:
                 state.set_budget(budget)
         best = frontier.best(state.budget) or frontier.nondominated()[-1]
         show_schedule(state, best.schedule, best)
+        state.frontier = frontier  # last: the matrices, which follow the schedule, are drawn before plotly is imported
         look_first(state)
         state.stale = False
     return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -30,6 +31,7 @@ from remat_explorer.solvers import checkpoint_all_peak, minimum_budget, solve
 from remat_explorer.solvers.search.compiled_search import load_search
 from remat_explorer.solvers.strategies.registry import default_strategy
 
+DRAWING = 1.0  # seconds in which the page draws a kept look: while torch is imported, the kernel hardly answers it
 QUICK = 1.0  # seconds for the first schedule within the budget
 CHOOSING = 4.0  # the same for a graph with choices of implementations
 BEGIN_SHARE = 0.3  # of the way from the smallest feasible budget to checkpoint-all: where the curve is worth a look
@@ -116,6 +118,8 @@ def load(
     state.stale = state.graph is not None and not early
     seen = " The screen shows what was found the last time." if early else ""
     state.say(f"Loading {state.model}: capturing the training graph…{seen}")
+    if early and "torch" not in sys.modules:
+        cancelled.wait(DRAWING)
     loaded = None
     with suppress(Abandoned), abandonable(cancelled.is_set):
         loaded = source(state)
@@ -208,10 +212,12 @@ def find_marks(state: State, keep_all: Solution, is_known: bool = False) -> None
     if graph.has_choices:  # an implementation may be cheaper than the default, so that nothing is proven yet
         solutions = [keep_all, Solution(graph, usual, Status.FEASIBLE, least, smallest.schedule, None, 0.0)]
     else:
+        assert keep_all.cost is not None
+        bound = min(graph.total_cost, keep_all.cost)  # which are sums in different orders
         solutions = [
             keep_all,
-            Solution(graph, usual, Status.OPTIMAL, most, keep_all.schedule, graph.total_cost, 0.0),
-            Solution(graph, usual, Status.FEASIBLE, least, smallest.schedule, graph.total_cost, 0.0),
+            Solution(graph, usual, Status.OPTIMAL, most, keep_all.schedule, bound, 0.0),
+            Solution(graph, usual, Status.FEASIBLE, least, smallest.schedule, bound, 0.0),
         ]
     join(state, graph, solutions[:-1] if least >= most else solutions)
     if not smallest.lower_bound <= state.budget <= 1.1 * keep_all.peak:
