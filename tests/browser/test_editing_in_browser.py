@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from axe_playwright_python.base import AXE_FILE_PATH
 
 import remat_explorer as rx
 from tests.browser.explorer_page import await_idle, show
+from tests.browser.test_accessibility import VIOLATIONS
 
 pytestmark = pytest.mark.browser
 
@@ -74,10 +76,18 @@ def test_cells_are_kept_and_dropped_by_click_drag_and_keys_and_the_panel_tells_h
     page.keyboard.press("Enter")
     said(page, "overhead +5.9 %")
 
+    page.evaluate(AXE_FILE_PATH.read_text("utf-8"))
+    for theme in ("Dark", "Light"):  # over the budget, where red is used, and pale cells are kept in vain
+        page.evaluate(f"window.jupyterapp.commands.execute('apputils:change-theme', {{theme: 'JupyterLab {theme}'}})")
+        page.wait_for_selector(f'.remat-matrices[data-theme="{theme.lower()}"]')
+        page.wait_for_timeout(500)
+        assert page.evaluate(VIOLATIONS, ".remat-explorer") == [], theme
+
     press(page, "Undo")
     said(page, "overhead +11.8 %")
     press(page, "Judge")
     said(page, "Right: cost 19, peak 8 B.")
+    assert page.evaluate(VIOLATIONS, ".remat-explorer") == []
     press(page, "Reveal")
     page.wait_for_selector(".remat-matrices[data-compared=true]")
     page.locator(".remat-panel.compare", has_text="by hand").wait_for()

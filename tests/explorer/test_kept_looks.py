@@ -78,12 +78,10 @@ def test_a_damaged_file_is_as_none(known: State, key: str, wrong: Any) -> None:
 
 
 def test_what_loading_knows_of_a_captured_graph_can_be_kept(known: State) -> None:
-    graph = Graph.load(
-        str(Path(__file__).parents[1] / "data" / "captured" / "vgg16.json")
-    )  # sums of costs differ in order
+    graph = Graph.load(str(Path(__file__).parents[1] / "data" / "captured" / "vgg16.json"))
     known.frontier = None
     keep_all = show_kept(known, known.inputs, graph)
-    assert keep_all.cost != graph.total_cost
+    assert keep_all.cost != graph.total_cost  # sums in different orders
     find_marks(known, keep_all)
     assert keep_look(known)
     assert show_look(State(model="chain"))
