@@ -16,10 +16,10 @@ from remat_explorer.cache_folder import cache_folder, entry_path
 from remat_explorer.documents import read_json, require_format, require_keys, write_json
 from remat_explorer.entry_checks import require_bytes
 from remat_explorer.errors import RematError, SolutionError
+from remat_explorer.explorer.state.begin_sizes import BEGIN
 from remat_explorer.explorer.state.implementations import NONE
 from remat_explorer.explorer.state.questions import choose_strategy
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.begin_sizes import BEGIN
 from remat_explorer.explorer.work.looking import forget, look_first
 from remat_explorer.explorer.work.solving import show_schedule
 from remat_explorer.graph import Graph

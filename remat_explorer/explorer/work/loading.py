@@ -10,13 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from remat_explorer.abandoning import Abandoned, abandonable
 from remat_explorer.errors import QuantityError
+from remat_explorer.explorer.state.begin_sizes import BEGIN
 from remat_explorer.explorer.state.frontiers import join
 from remat_explorer.explorer.state.implementations import kinds_to_capture, option_of
 from remat_explorer.explorer.state.questions import choose_strategy
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.begin_sizes import BEGIN
 from remat_explorer.explorer.work.best_known import show_known
 from remat_explorer.explorer.work.inputs import Inputs
 from remat_explorer.explorer.work.kept_looks import show_look, with_captured
@@ -120,6 +119,8 @@ def load(
     state.say(f"Loading {state.model}: capturing the training graph…{seen}")
     if early and "torch" not in sys.modules:
         cancelled.wait(DRAWING)
+    from remat_explorer.capture.abandoning import Abandoned, abandonable  # which imports torch
+
     loaded = None
     with suppress(Abandoned), abandonable(cancelled.is_set):
         loaded = source(state)

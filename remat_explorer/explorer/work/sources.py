@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from remat_explorer.errors import UnknownNameError
+from remat_explorer.explorer.state.begin_sizes import BEGIN
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.begin_sizes import BEGIN
 from remat_explorer.explorer.work.loading import Loaded, from_graph, from_module, from_zoo
 from remat_explorer.explorer.work.model_files import from_file, list_model_files
 from remat_explorer.graph import Graph
