@@ -109,7 +109,9 @@ def fit(
     known = smallest_known(step, tighter, time.monotonic() + OTHERS * time_limit, cancelled) or known
     scaling = _scaling(step, asked, extra, captured - start, cancelled)
     unit = "tokens" if asked.size.sequence else "examples"
-    reach = scaling and reach_of(scaling, unit, room, max(0.0, end - time.monotonic()), cancelled)
+    schedule, units = solution.schedule, asked.size.batch * (asked.size.sequence or 1)
+    fitting = (0, 1.0) if schedule is None else (units, schedule.overhead)
+    reach = scaling and reach_of(scaling, unit, room, max(0.0, end - time.monotonic()), cancelled, fitting)
     return Fit(
         graph.name,
         room,

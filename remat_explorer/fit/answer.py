@@ -148,8 +148,8 @@ class Fit:
         if self.verdict == "yes":
             return f"Fits into {memory} without recomputation: it {needs}. A step takes about {once}."
         seconds = format_seconds(self.step_seconds * schedule.overhead)
-        gap = self.solution.gap
-        better = "" if not gap else f", and no schedule less than {format_overhead(schedule.overhead * (1 - gap))}"
+        least = schedule.overhead * (1 - (self.solution.gap or 0.0))
+        better = "" if not least < schedule.overhead else f" (no schedule costs less than {format_overhead(least)})"
         return (
             f"Fits into {memory} with recomputation, for {format_overhead(schedule.overhead)} of time{better}: it "
             f"{needs}. A step takes about {seconds}, {once} where everything is kept "

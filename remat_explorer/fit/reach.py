@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from remat_explorer.checker import check
+from remat_explorer.checker import check_schedule
 from remat_explorer.errors import ScheduleError
 from remat_explorer.graph import Graph
 from remat_explorer.solvers import checkpoint_all_peak
@@ -49,6 +49,7 @@ def reach_of(
     memory: int,
     seconds: float,
     cancelled: Callable[[], bool] = lambda: False,
+    known: tuple[int, float] = (0, 1.0),
 ) -> Reach:
     """How many units fit into ``memory``, by bisection with the planner.
 
@@ -58,6 +59,7 @@ def reach_of(
         memory: bytes, resident bytes included.
         seconds: wall time, at most.
         cancelled: asked between sizes.
+        known: units for which a schedule within the memory is known, 0 for none, and its overhead.
 
     >>> from remat_explorer.instances import linear
     >>> found = reach_of(BatchScaling.by_rule(linear(8)), "examples", 1000, 5.0)
@@ -67,8 +69,8 @@ def reach_of(
     end = time.monotonic() + seconds
     bound, operation = largest_operation_batch(BatchProblem(scaling, memory, None))
     kept = _most_kept(scaling, memory, bound)
-    found, overhead = kept, 1.0 if kept else None
-    low, high = max(kept, 1), bound + 1
+    found, overhead = (kept, 1.0) if kept >= known[0] else known
+    low, high = max(found, 1), bound + 1
     asked = 2 * low
     while high / low > CLOSE and high - low > 1 and time.monotonic() < end and not cancelled():
         size = min(max(asked, low + 1), high - 1)
@@ -80,7 +82,7 @@ def reach_of(
             overhead = cost
         asked = math.isqrt(low * high)
     name = scaling.graph.operations[operation].name
-    return Reach(unit, kept, found, bound, name, overhead, scaling.measured)
+    return Reach(unit, kept, found, max(bound, found), name, overhead if found else None, scaling.measured)
 
 
 def smallest_known(
@@ -103,7 +105,7 @@ def smallest_known(
             return None
         schedule = plan_schedule(Condensed.of(graph), budget, min(PLANNING, end - time.monotonic()), cancelled)
         if schedule is not None:
-            return check(graph, schedule.R, schedule.S, budget).peak
+            return check_schedule(schedule, budget).peak
     return None
 
 
@@ -122,6 +124,6 @@ def _cost_at(graph: Graph, memory: int, seconds: float, cancelled: Callable[[], 
     if schedule is None:
         return None
     try:
-        return check(graph, schedule.R, schedule.S, memory).cost / graph.total_cost
+        return check_schedule(schedule, memory).cost / graph.total_cost
     except ScheduleError:
         return None

@@ -14,7 +14,10 @@ from remat_explorer.cli.__main__ import main
 from remat_explorer.errors import ModelError, QuantityError, UnknownNameError
 from remat_explorer.fit import Fit, Recipe
 from remat_explorer.fit.optimizers import Weight
+from remat_explorer.fit.reach import reach_of
+from remat_explorer.instances import linear
 from remat_explorer.solvers import checkpoint_all_peak
+from remat_explorer.solvers.batches.batch_scaling import BatchScaling
 
 
 def deep(width: int = 64, layers: int = 8) -> nn.Module:
@@ -143,3 +146,9 @@ def test_the_command_prints_one_object_and_writes_the_schedule(capsys, tmp_path)
     assert "Does not fit into 977 KiB" in capsys.readouterr().out
     assert main(["fit", "graph.json", "--memory", "1 GB"]) == 64
     assert "does not tell parameters from inputs" in capsys.readouterr().err
+
+
+def test_what_is_known_to_fit_is_never_more_than_the_largest_step():
+    graph = linear(8)
+    step = reach_of(BatchScaling.by_rule(graph), "examples", checkpoint_all_peak(graph) - 1, 0.0, known=(1, 1.2))
+    assert (step.kept, step.found, step.overhead) == (0, 1, 1.2)

@@ -126,18 +126,20 @@ def takeover_of(draft: OperationDraft, storages: Storages) -> Takeover | None:
     if len(draft.writes) != 1 or not draft.in_place.issuperset(rest) or is_random(draft.nodes):
         return None
     operands = [storages.of_node.get(node) for call in draft.nodes for node in _operands(call)]
-    fitting: list[tuple[int, int, StorageDraft]] = []
+    fitting: list[tuple[int, StorageDraft]] = []
     for position in _positions(first):
         source = first.args[position]
         storage = storages.of_node.get(source) if isinstance(source, Node) else None
         if storage is None or storage.resident or storage.persistent or operands.count(storage) > 1:
             continue
         if covers(source, first, storages) and storage.bytes == draft.writes[0].bytes:  # type: ignore[arg-type]
-            later = sum(storage in other.reads for other in storages.operations[storages.operations.index(draft) + 1 :])
-            fitting.append((later, position, storage))
+            fitting.append((position, storage))
     if not fitting:
         return None
-    _, position, storage = min(fitting, key=lambda entry: entry[:2])
+    if len(fitting) > 1:
+        later = storages.operations[storages.operations.index(draft) + 1 :]
+        fitting.sort(key=lambda entry: sum(entry[1] in other.reads for other in later))  # the first where equal
+    position, storage = fitting[0]
     return Takeover(storage, Overwriting(first.target, position))  # type: ignore[arg-type]
 
 
