@@ -1,4 +1,4 @@
-"""The rules (1b) to (1e) that a schedule obeys, in time that grows with what it computes and retains."""
+"""The rules (1b) to (1e) of Checkmate (Jain et al., MLSys 2020), in time that grows with what a schedule does."""
 
 from __future__ import annotations
 
