@@ -88,10 +88,15 @@ class Schedule:
     def leanest(graph: Graph, stages: int, computations: Computations) -> Schedule:
         """The schedule of these computations that retains each value only for a later read, as `compact` does.
 
+        Raises:
+            ScheduleError: if they name a stage, operation or implementation that does not exist.
+
         >>> from remat_explorer.instances import linear
         >>> Schedule.leanest(linear(1), 3, Computations.of([(0, 0, 1), (1, 1, 1), (2, 2, 1)])).S.astype(int).tolist()
         [[0, 0, 0], [1, 0, 0], [1, 1, 0]]
         """
+        if complaint := malformed(graph, stages, computations, Retained.of([])):
+            raise ScheduleError(complaint)
         return Schedule.of_runs(graph, stages, *leanest(graph, stages, computations))
 
     def on(self, graph: Graph) -> Schedule:

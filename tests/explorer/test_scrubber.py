@@ -33,6 +33,16 @@ def test_the_bar_follows_the_state_and_the_state_the_bar(state: State) -> None:
     assert not bar.playing
 
 
+def test_the_last_stage_and_the_end_of_playing_may_come_in_one_message(state: State) -> None:
+    bar = Scrubber(state).bar
+    bar.playing, bar.stage = True, 7
+    heard: list[bool] = []
+    bar.observe(lambda change: heard.append(change["new"]), "playing")
+    bar.set_state({"stage": 8, "playing": False})  # a page that heard of playing again would begin at stage 0
+    assert (state.stage, state.playing, bar.stage, bar.playing) == (8, False, 8, False)
+    assert heard == [False]
+
+
 def test_while_the_stages_play_the_value_is_the_one_that_the_stage_is_about(state: State) -> None:
     bar = Scrubber(state).bar
     bar.stage = 3

@@ -77,7 +77,10 @@ class Scrubber:
         with bar.hold_sync():
             bar.stages = state.schedule.stages if state.schedule is not None else 0
             bar.clocked = state.picture != "model"  # it goes by computations
-            bar.stage, bar.playing, bar.speed = state.stage, state.playing, state.speed
+            # of several traits that a message of the page changes at once, the others still have their old values here
+            changed = BOTH_WAYS if change is None or change["name"] == "schedule" else {change["name"]} & {*BOTH_WAYS}
+            for name in changed:
+                setattr(bar, name, getattr(state, name))
             bar.sentence = stage_sentence(state)
 
 

@@ -46,8 +46,10 @@ class LeastPlainSettings:
     patience: float = 4.0
     # Share of what is above the lower bound by which a descent steps down.
     step: float = 0.6
-    # Relative width at which a descent ends.
+    # Relative width at which a descent ends,
     fine: float = 0.002
+    # at most this share of what keeping everything takes above the lower bound.
+    finest: float = 0.02
     # Walks with growing weights, for each of the exponents, in the first descent.
     few_repairs: int = 4
     # Operations up to which the optimal strategy settles what the planner leaves open.
@@ -176,6 +178,7 @@ def smallest_schedule(
     end = time.monotonic() + settings.patience * seconds
     work = _Work(round(seconds * settings.pace), condensed.n, cancelled)
     best = checkpoint_all(condensed.graph)
+    width = min(settings.fine, settings.finest * (1 - lower_bound / Plan.of(best).peak))
     few = replace(PLANNER, repair_tries=settings.few_repairs)
 
     def by_walks(budget: int) -> Schedule | None:
@@ -186,7 +189,7 @@ def smallest_schedule(
 
     for look in (by_walks, by_all_means):
         step, high = 1.0, Plan.of(best).peak  # the first trial is the bound itself
-        while high > lower_bound and step * (high - lower_bound) > settings.fine * high:
+        while high > lower_bound and step * (high - lower_bound) > width * high:
             trial = min(high - 1, high - int(step * (high - lower_bound)))
             schedule = look(trial)
             if schedule is not None:
