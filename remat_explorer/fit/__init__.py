@@ -10,9 +10,9 @@ from typing import Any
 
 from torch import nn
 
+from remat_explorer.abandoning import abandonable
 from remat_explorer.allocator.prediction import predict_allocator
 from remat_explorer.callable_module import make_callable
-from remat_explorer.capture.abandoning import abandonable
 from remat_explorer.capture.step.nesting import tensors_in
 from remat_explorer.capture.step.placement import is_absent_cuda
 from remat_explorer.capture_options import CUDA

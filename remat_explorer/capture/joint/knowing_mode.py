@@ -16,7 +16,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
-from remat_explorer.capture.abandoning import go_on
+from remat_explorer.abandoning import go_on
 from remat_explorer.capture.joint.assumptions import Assumption, Kind
 from remat_explorer.capture.joint.content import RANDOM, Content, Contents, Derivation, Evaluation, Part, Unknown
 from remat_explorer.capture.joint.explain import does_more

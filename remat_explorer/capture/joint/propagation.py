@@ -13,7 +13,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
-from remat_explorer.capture.abandoning import go_on
+from remat_explorer.abandoning import go_on
 from remat_explorer.capture.joint.recurrent_layers import kernel_of
 from remat_explorer.errors import CaptureError
 

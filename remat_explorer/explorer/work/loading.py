@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from remat_explorer.abandoning import Abandoned, abandonable
 from remat_explorer.errors import QuantityError
 from remat_explorer.explorer.state.begin_sizes import BEGIN
 from remat_explorer.explorer.state.frontiers import join
@@ -119,8 +120,6 @@ def load(
     state.say(f"Loading {state.model}: capturing the training graph…{seen}")
     if early and "torch" not in sys.modules:
         cancelled.wait(DRAWING)
-    from remat_explorer.capture.abandoning import Abandoned, abandonable  # which imports torch
-
     loaded = None
     with suppress(Abandoned), abandonable(cancelled.is_set):
         loaded = source(state)

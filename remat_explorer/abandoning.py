@@ -24,7 +24,7 @@ def abandonable(abandoned: Callable[[], bool]) -> Iterator[None]:
     ...     go_on()
     Traceback (most recent call last):
         ...
-    remat_explorer.capture.abandoning.Abandoned
+    remat_explorer.abandoning.Abandoned
     """
     before = _ABANDONED.set(abandoned)
     try:
