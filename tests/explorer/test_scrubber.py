@@ -41,6 +41,8 @@ def test_the_last_stage_and_the_end_of_playing_may_come_in_one_message(state: St
     bar.set_state({"stage": 8, "playing": False})  # a page that heard of playing again would begin at stage 0
     assert (state.stage, state.playing, bar.stage, bar.playing) == (8, False, 8, False)
     assert heard == [False]
+    assert state.schedule is not None
+    assert state.value == values_of_stages(state.schedule)[8]
 
 
 def test_while_the_stages_play_the_value_is_the_one_that_the_stage_is_about(state: State) -> None:

@@ -11,6 +11,7 @@ import traitlets as t
 
 from remat_explorer.explanations import summarize_stage, values_of_stages
 from remat_explorer.explorer.controls.search_field import SearchField
+from remat_explorer.explorer.state.sharing import give, take
 from remat_explorer.explorer.state.state import State
 
 HERE = Path(__file__).parent
@@ -59,16 +60,26 @@ class Scrubber:
         self.widget = w.HBox([self.picture, self.bar, self.search.widget])
         self.widget.add_class("remat-scrubber")
         w.link((state, "picture"), (self.picture, "value"))
-        for name in BOTH_WAYS:
-            self.bar.observe(lambda change: setattr(state, change["name"], change["new"]), name)
-        state.observe(self._take_along, "stage")
+        self.bar.observe(self._take, BOTH_WAYS)
+        state.observe(self._play_along, "stage")
         state.observe(self._show, ["stage", "schedule", "playing", "speed", "picture"])
         self._show()
 
-    def _take_along(self, change: Any) -> None:
+    def _take(self, change: Any) -> None:
+        state = self._state
+        ends = state.playing and not self.bar.playing and self.bar.stage != state.stage  # both come in one message
+        take(state, self.bar, BOTH_WAYS)
+        if ends:
+            self._take_along()
+
+    def _play_along(self, change: Any) -> None:
+        if self._state.playing:
+            self._take_along()
+
+    def _take_along(self) -> None:
         """While the stages play, the selected value is the one that the stage is about."""
         state = self._state
-        if state.playing and state.schedule is not None:
+        if state.schedule is not None:
             state.value = values_of_stages(state.schedule)[state.stage]
 
     def _show(self, change: Any = None) -> None:
@@ -77,10 +88,7 @@ class Scrubber:
         with bar.hold_sync():
             bar.stages = state.schedule.stages if state.schedule is not None else 0
             bar.clocked = state.picture != "model"  # it goes by computations
-            # of several traits that a message of the page changes at once, the others still have their old values here
-            changed = BOTH_WAYS if change is None or change["name"] == "schedule" else {change["name"]} & {*BOTH_WAYS}
-            for name in changed:
-                setattr(bar, name, getattr(state, name))
+            give(state, bar, BOTH_WAYS)
             bar.sentence = stage_sentence(state)
 
 

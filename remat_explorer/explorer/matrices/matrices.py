@@ -19,6 +19,7 @@ from remat_explorer.explorer.matrices.matrix_cells import (
     labels,
 )
 from remat_explorer.explorer.matrices.matrix_edits import MatrixEdits
+from remat_explorer.explorer.state.sharing import give, take
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.state.zooming import follow
 from remat_explorer.figures.palette import DARK, LIGHT
@@ -34,6 +35,7 @@ SCRIPTS = (  # in the order in which they build on one another
     "matrix",
 )
 BOTH_WAYS = ("stage", "value", "zoom", "playing", "folded")  # traits that the browser changes too
+FOLLOWED = (*BOTH_WAYS, "budget", "found")
 
 
 class Matrices(anywidget.AnyWidget):
@@ -101,7 +103,7 @@ class MatrixView:
         self._frames: dict[Schedule, Frame] = {}  # of the curve, by peak
         self._drawn: tuple[Schedule | None, Schedule | None] = (None, None)
         state.observe(self._draw, ["schedule", "other"])
-        state.observe(self._move, ["stage", "value", "budget", "zoom", "found", "playing", "folded"])
+        state.observe(self._move, FOLLOWED)
         state.observe(self._follow, ["stage", "value"])
         state.observe(self._switch, ["picture", "colouring"])
         state.observe(self._keep_curve, ["frontier", "sweeping", "editing", "schedule"])
@@ -175,11 +177,7 @@ class MatrixView:
             _let_it_leave()
 
     def _copy(self) -> None:
-        state, widget = self._state, self.widget
-        with widget.hold_sync():
-            widget.stage, widget.value, widget.budget = state.stage, state.value, state.budget
-            widget.zoom, widget.found, widget.playing = list(state.zoom), list(state.found), state.playing
-            widget.folded = list(state.folded)
+        give(self._state, self.widget, FOLLOWED)
 
     def _follow(self, change: Any) -> None:
         """Where only a part is on the screen, it moves along when the cursor leaves it."""
@@ -199,10 +197,7 @@ class MatrixView:
         self.widget.layout.display = None if self._state.picture == "matrices" else "none"
 
     def _take(self, change: Any) -> None:
-        name, new = change["name"], change["new"]
-        setattr(self._state, name, tuple(new) if name in ("zoom", "folded") else new)
-        if name == "zoom" and tuple(new) != self._state.zoom:
-            self.widget.zoom = list(self._state.zoom)  # the state has clipped it to what it was
+        take(self._state, self.widget, BOTH_WAYS)
 
     def _asked(self, widget: Any, content: dict[str, Any], buffers: Any) -> None:
         """The keys n and N of the browser, and edits."""

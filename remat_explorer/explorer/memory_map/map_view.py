@@ -16,6 +16,7 @@ from remat_explorer.explorer.memory_map.map_cells import (
     map_names,
     peak_of_other,
 )
+from remat_explorer.explorer.state.sharing import give, take
 from remat_explorer.explorer.state.state import State
 from remat_explorer.figures.memory.map_pieces import KINDS
 from remat_explorer.graph import Graph
@@ -111,13 +112,8 @@ class MemoryView:
             self._compare()
 
     def _follow(self, change: Any = None) -> None:
-        state, widget = self._state, self.widget
-        if state.picture != "memory":
-            return
-        with widget.hold_sync():
-            for name in FOLLOWED:
-                value = getattr(state, name)
-                setattr(widget, name, list(value) if name in ("zoom", "found", "folded") else value)
+        if self._state.picture == "memory":
+            give(self._state, self.widget, FOLLOWED)
 
     def _compare(self, change: Any = None) -> None:
         """While peaks are compared, the page knows what the other schedule holds: the pinned one, or keeping all."""
@@ -136,12 +132,8 @@ class MemoryView:
         self._other = other
 
     def _take(self, change: Any) -> None:
-        name, new = change["name"], change["new"]
-        if self._state.picture != "memory":
-            return
-        setattr(self._state, name, tuple(new) if name == "zoom" else new)
-        if name in ("zoom", "moment"):
-            self._follow()  # the state may have clipped it to what it was
+        if self._state.picture == "memory":
+            take(self._state, self.widget, BOTH_WAYS)
 
     def _asked(self, widget: Any, content: dict[str, Any], buffers: Any) -> None:
         """The keys n and N of the browser."""

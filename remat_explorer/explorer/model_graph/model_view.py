@@ -12,6 +12,7 @@ import numpy as np
 import traitlets as t
 
 from remat_explorer.explorer.model_graph.step_plan import step_plan
+from remat_explorer.explorer.state.sharing import give, take
 from remat_explorer.explorer.state.state import State
 from remat_explorer.figures.networks.folded_layout import folded_picture
 from remat_explorer.figures.networks.snake_layout import snake_layout
@@ -111,12 +112,8 @@ class ModelView:
             self._follow()
 
     def _follow(self, change: Any = None) -> None:
-        if self._state.picture != "model":
-            return
-        with self.widget.hold_sync(), self.widget.hold_trait_notifications():  # all are there before one is taken back
-            for name in FOLLOWED:
-                value = getattr(self._state, name)
-                setattr(self.widget, name, list(value) if name == "found" else value)
+        if self._state.picture == "model":
+            give(self._state, self.widget, FOLLOWED)
 
     def _fold(self, change: Any) -> None:
         if self._state.picture == "model":
@@ -124,11 +121,8 @@ class ModelView:
 
     def _select(self, change: Any) -> None:
         """Stage and computation go together: of one alone the state would make the other."""
-        if self._state.picture != "model":
-            return
-        with self._state.at_once():
-            for name in SELECTED:
-                setattr(self._state, name, getattr(self.widget, name))
+        if self._state.picture == "model":
+            take(self._state, self.widget, SELECTED)
 
 
 def picture_of(graph: Graph, folded: Sequence[int] = ()) -> tuple[dict[str, Any], bytes]:
