@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from remat_explorer.machine_code import counting_nothing
-from remat_explorer.solvers.search.flips import STALE
+from remat_explorer.solvers.search.compiled_state import STALE
 
 
 @counting_nothing

@@ -11,7 +11,8 @@ import math
 
 from remat_explorer.machine_code import counting_nothing, entry
 from remat_explorer.solvers.search.account import excess, replay
-from remat_explorer.solvers.search.flips import AGAIN, BETTER, LOGGED, load, tidy, undo
+from remat_explorer.solvers.search.compiled_state import AGAIN, BETTER, LOGGED
+from remat_explorer.solvers.search.flips import load, tidy, undo
 from remat_explorer.solvers.search.moves import evict_some, exchange, keep, move, relieve, uniform
 
 HOT, COLD, WEIGHT, BEST = 0, 1, 2, 3  # entries of settings

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+AGAIN, LOGGED, STALE, BETTER = 0, 1, 2, 3  # entries of FlipState.numbers
+
 
 class WalkState(NamedTuple):
     """What a walk knows of each group, and the operations that the present stage runs.

@@ -12,8 +12,7 @@ marked as stale and replayed.
 from __future__ import annotations
 
 from remat_explorer.machine_code import counting_nothing
-
-AGAIN, LOGGED, STALE, BETTER = 0, 1, 2, 3  # entries of FlipState.numbers
+from remat_explorer.solvers.search.compiled_state import AGAIN, LOGGED, STALE
 
 
 @counting_nothing

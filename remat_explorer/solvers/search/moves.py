@@ -10,7 +10,8 @@ import numpy as np
 
 from remat_explorer.machine_code import counting_nothing
 from remat_explorer.solvers.search.account import excess, replay
-from remat_explorer.solvers.search.flips import AGAIN, flip, tidy
+from remat_explorer.solvers.search.compiled_state import AGAIN
+from remat_explorer.solvers.search.flips import flip, tidy
 
 # Compiled into the machine code, so they are no settings: another value is another compilation.
 DEEPEST = 8  # operations that one eviction computes again, at most
