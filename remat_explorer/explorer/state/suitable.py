@@ -25,7 +25,7 @@ ADVICE = (". This strategy", "; use ")  # where an error begins to say what to d
 
 
 @dataclass(frozen=True)
-class Fit:
+class Suitability:
     """What has to be said of a strategy on a graph.
 
     Attributes:
@@ -38,7 +38,7 @@ class Fit:
 
 
 @once
-def fits(graph: Graph) -> dict[str, Fit]:
+def fits(graph: Graph) -> dict[str, Suitability]:
     """Each strategy that refuses a graph or applies to a part of it only; nothing of those that take it as it is.
 
     Of a graph with several implementations, the strategies that choose none are asked about the default ones.
@@ -49,14 +49,14 @@ def fits(graph: Graph) -> dict[str, Fit]:
     """
     asked = plain_selection(graph).graph if graph.has_choices else graph
     broken = _refusal(lambda: require_chain(asked, ""))
-    found: dict[str, Fit] = {}
+    found: dict[str, Suitability] = {}
     for name, method in STRATEGIES.items():
         if broken and method.general_graphs is Support.NO:
-            found[name] = Fit(broken, True)
+            found[name] = Suitability(broken, True)
         elif refusal := _refusal(lambda method=method: _parts(method, asked)):
-            found[name] = Fit(refusal, True)
+            found[name] = Suitability(refusal, True)
         elif broken and (part := _parts(method, asked)):
-            found[name] = Fit(f"Takes this graph in part only: {part}", False)
+            found[name] = Suitability(f"Takes this graph in part only: {part}", False)
     return found
 
 
