@@ -8,11 +8,11 @@ from remat_explorer.graph import Graph, Operation, Value, operation
 
 
 @st.composite
-def chains(draw: st.DrawFn, most_layers: int = 9) -> Graph:
+def chains(draw: st.DrawFn, most_layers: int = 9, sizes: tuple[int, int] = (0, 9)) -> Graph:
     """A path of forward operations, and backward operations that read a layer's input, its output, or both."""
     values: list[Value] = []
     operations: list[Operation] = []
-    size, cost, some = st.integers(0, 9), st.integers(0, 5), st.booleans()
+    size, cost, some = st.integers(*sizes), st.integers(0, 5), st.booleans()
 
     def add(phase, reads: list[int], writes: int, persistent: bool) -> list[int]:
         made = list(range(len(values), len(values) + writes))

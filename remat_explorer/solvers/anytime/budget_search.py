@@ -24,6 +24,7 @@ from remat_explorer.solvers.bounds.few_moments import MomentsBound, integral_mom
 from remat_explorer.solvers.bounds.guidance import guides, guides_to
 from remat_explorer.solvers.bounds.refinement import Refinement
 from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.heuristics.binomial_bound import binomial_bound
 from remat_explorer.solvers.search.local_search import LocalSearch
 from remat_explorer.solvers.search.planner import guided_schedule, plan_schedule
 
@@ -88,7 +89,7 @@ class BudgetSearch:
         settings: BudgetSettings = BUDGET,
     ) -> None:
         self.condensed, self.budget, self.limits, self.settings = condensed, budget, limits, settings
-        self.relaxed, self.bound = relaxed, relaxed.bound
+        self.relaxed, self.bound = relaxed, max(relaxed.bound, binomial_bound(condensed, budget))
         self.proving, self.planned = proving, planned
         self.best: Schedule | None = None
         self.beyond: Schedule | None = None

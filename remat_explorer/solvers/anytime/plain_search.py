@@ -3,6 +3,7 @@
 In: a graph with one implementation per operation, and a budget in bytes. Out: the cheapest schedule that was found, and
 a bound that no frontier-advancing schedule within the budget is below; infinity is a proof that there is none.
 
+0. Of a chain, the closed-form bound of reversing it: on unit chains REVOLVE's schedule of step 2 attains it.
 1. Graphs of few operations: a best-first search over sets of values in memory (A*), below the cost of a walk. It proves
    an optimum, or ends after so many sets with a bound.
 2. Constructed schedules of chains, walks, and a local search by simulated annealing give the first incumbent.
@@ -41,6 +42,7 @@ from remat_explorer.solvers.bounds.point import Point
 from remat_explorer.solvers.bounds.refinement import Refinement
 from remat_explorer.solvers.bounds.restricted import run_again_in, solve_within
 from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.heuristics.binomial_bound import binomial_bound
 from remat_explorer.solvers.incumbent import Incumbent
 from remat_explorer.solvers.search.exact_search import search_exactly
 from remat_explorer.solvers.search.guide import Guide
@@ -74,7 +76,7 @@ class PlainSearch:
         settings: PlainSearchSettings = PLAIN_SEARCH,
     ) -> None:
         self.condensed, self.budget, self.settings = condensed, budget, settings
-        self.incumbent = Incumbent(limits, best, max(bound, condensed.graph.total_cost))
+        self.incumbent = Incumbent(limits, best, max(bound, binomial_bound(condensed, budget)))
         self.second_thread = limits.threads > 1
         self.limits = replace(limits, threads=1, report=self.incumbent.pass_on)
         self.planned = best is not None
@@ -134,6 +136,8 @@ class PlainSearch:
         if not self.planned:
             for schedule in constructed(self.condensed, self.budget, self.limits):
                 self.incumbent.keep(schedule)
+            if self.settled:
+                return
             seconds, cancelled = self.limits.left / 4, self.limits.cancelled
             self.incumbent.keep(plan_schedule(self.condensed, self.budget, seconds, cancelled, self.settings.planner))
         if not self.settled:

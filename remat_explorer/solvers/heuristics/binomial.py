@@ -30,7 +30,7 @@ def repetitions(steps: int, slots: int) -> int:
     (2, 3)
     """
     r = 0
-    while _beta(slots, r) < steps:
+    while beta(slots, r) < steps:
         r += 1
     return r
 
@@ -46,7 +46,7 @@ def forward_steps(steps: int, slots: int) -> int:
     (15, 45, 9)
     """
     r = repetitions(steps, slots)
-    return r * steps - (_beta(slots + 1, r - 1) if r else 0)
+    return r * steps - (beta(slots + 1, r - 1) if r else 0)
 
 
 def stored_states(steps: int, slots: int, sizes: Sequence[int] | None = None) -> np.ndarray:
@@ -81,11 +81,15 @@ def stored_states(steps: int, slots: int, sizes: Sequence[int] | None = None) ->
 def _optimal_splits(steps: int, slots: int) -> range:
     """The states m of (2), for at least 2 steps and 2 slots."""
     r = repetitions(steps, slots)
-    least = max(_beta(slots, r - 2), steps - _beta(slots - 1, r), 1)
-    most = min(_beta(slots, r - 1), steps - _beta(slots - 1, r - 1))
+    least = max(beta(slots, r - 2), steps - beta(slots - 1, r), 1)
+    most = min(beta(slots, r - 1), steps - beta(slots - 1, r - 1))
     return range(least, most + 1)
 
 
-def _beta(slots: int, repetitions: int) -> int:
-    """beta(c, r) = C(c + r, c): steps that c slots reverse with r repetitions; 0 where r < 0."""
+def beta(slots: int, repetitions: int) -> int:
+    """beta(c, r) = C(c + r, c): steps that c slots reverse with r repetitions; 0 where r < 0.
+
+    >>> beta(3, 2)
+    10
+    """
     return math.comb(slots + repetitions, slots) if repetitions >= 0 else 0
