@@ -12,6 +12,7 @@ from remat_explorer.instances import linear
 from remat_explorer.solution import Status
 from remat_explorer.solvers import checkpoint_all, checkpoint_all_peak, minimum_budget, relax, solve
 from tests.solvers.exhaustive import frontier_optimum
+from tests.solvers.random_graphs import repeated_blocks
 
 EIGHT_LAYERS = {3: 45, 4: 26, 5: 22, 6: 21, 7: 20, 8: 19, 9: 18, 10: 17}
 
@@ -91,6 +92,24 @@ def test_the_liveness_relaxation_is_a_bound_at_least_as_good_as_that_of_problem_
 def test_relaxations_agree_between_solvers():
     for formulation in ("checkmate-ilp", "checkmate-unpartitioned", "optimal"):
         assert relax(linear(6), 4, formulation, "cbc") == pytest.approx(relax(linear(6), 4, formulation, "highs"))
+
+
+@pytest.mark.parametrize(("blocks", "layers"), [(3, 2), (2, 3), (6, 1)])
+def test_repeated_blocks_of_up_to_14_operations_agree_with_exhaustive_search(blocks, layers):
+    bound_above_once = 0
+    for seed in range(6):
+        graph = repeated_blocks(seed, blocks, layers)
+        low, high = minimum_budget(graph).lower_bound, checkpoint_all_peak(graph)
+        for budget in (low, low + (high - low) // 3):
+            optimum = frontier_optimum(graph, budget)
+            solution = solve(graph, budget)
+            assert relax(graph, budget, "optimal") <= optimum + 1e-6
+            if math.isinf(optimum):
+                assert solution.status == Status.INFEASIBLE
+            else:
+                assert (solution.status, solution.cost, solution.lower_bound) == (Status.OPTIMAL, optimum, optimum)
+                bound_above_once += optimum > graph.total_cost
+    assert bound_above_once > 6, "most of these budgets ask for recomputation"
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -3,7 +3,7 @@
 Two costs that do not overlap. What is not in memory and is read again must run again, once at least. And at a moment to
 come, the first run of an operation, memory may be too small for all that later first runs read: then values go that are
 in memory now or come in between, and what produces them must run again, too. The cheapest choice of those is a knapsack
-with fractions, filled in the order of cost for each byte.
+with fractions, filled with what costs nothing more, and then in the order of cost for each byte.
 """
 
 from __future__ import annotations
@@ -38,17 +38,15 @@ def shortage_cost(graph, sets, memory, t, moment):
         return 0.0
     produced = graph.output_start[t]
     for v in range(produced):
-        if holds(sets.spare[moment], v) and not holds(memory, v):
-            lacking -= graph.bytes[v]
+        if holds(sets.spare[moment], v) and not contains(memory, sets.writes[graph.producer[v]]):
+            lacking -= graph.bytes[v]  # not in memory, or for nothing, as its producer may run again anyway
     cost = 0.0
     for v in sets.cheapest:
         if lacking <= 0:
             break
-        if holds(sets.spare[moment], v) and (v >= produced or holds(memory, v)):
-            k = graph.producer[v]
-            if k >= t or contains(memory, sets.writes[k]):  # else it runs again anyway
-                share = sets.share[v]
-                cost += share if graph.bytes[v] <= lacking else share * lacking / graph.bytes[v]
+        if holds(sets.spare[moment], v) and (v >= produced or contains(memory, sets.writes[graph.producer[v]])):
+            share = sets.share[v]
+            cost += share if graph.bytes[v] <= lacking else share * lacking / graph.bytes[v]
             lacking -= graph.bytes[v]
     return cost
 
