@@ -67,6 +67,10 @@ CASES: dict[str, list[str]] = {
     ],
     "peak": [SMALL, SOLVE, 'explorer.state.panel = "peak"'],
     "solver": [SMALL, SOLVE, 'explorer.state.panel = "solver"'],
+    "fit": [
+        'explorer = rx.Explorer("llama3.2_1b", measured_costs=False, sweep=False)\nexplorer',
+        f'{READY}\nexplorer.fit("24 GB", optimizer="adamw")\nexplorer.wait_for_fit(120)',
+    ],
     "plan": [SMALL, SOLVE, 'explorer.state.panel = "plan"'],
     "memory": [SMALL, SOLVE, 'explorer.state.picture = "memory"'],
     "folded": [GPT2, SOLVE],

@@ -112,14 +112,14 @@ class Fit:
 
     def __str__(self) -> str:
         lines = [f"{self.name}, {self.size}, {self.parameters:,} parameters in {self.dtype}, {self.recipe}"]
-        lines += ["", self._decided(), "", "What takes the memory where everything is kept:"]
+        lines += ["", self.decided, "", "What takes the memory where everything is kept:"]
         width = max(map(len, self.shares))
         lines += [f"  {what:{width}}  {format_bytes(count):>9}" for what, count in self.shares.items()]
         lines += [f"  {'together':{width}}  {format_bytes(self.keep_all):>9}"]
         lines += [
             f"Most for itself needs {self.largest[0]!r}, with what must be there: {format_bytes(self.largest[1])}."
         ]
-        lines += self._sizes()
+        lines += ["", *self.sizes] if self.sizes else []
         lines += ["", f"Other optimizers, at {self.size}, within {format_bytes(self.memory)}:"]
         width = max(len(str(other.recipe)) for other in self.alternatives)
         lines += [
@@ -129,8 +129,9 @@ class Fit:
         ]
         return "\n".join(lines)
 
-    def _decided(self) -> str:
-        """Whether the step fits, at which cost."""
+    @property
+    def decided(self) -> str:
+        """Whether the step fits, at which cost, in words."""
         memory, once = format_bytes(self.memory), format_seconds(self.step_seconds)
         if self.verdict == "no":
             return (
@@ -167,8 +168,9 @@ class Fit:
         beyond = ", more than there is" if self.reserved > self.memory else ""
         return f", or up to {format_bytes(self.reserved)} as PyTorch's allocator lays tensors out{beyond}"
 
-    def _sizes(self) -> list[str]:
-        """The largest batch and the longest sequence."""
+    @property
+    def sizes(self) -> list[str]:
+        """The largest batch and the longest sequence, in words."""
         lines = []
         words = {"batch": "Largest batch", "sequence": "Longest sequence"}
         for kind, title in words.items():
@@ -182,7 +184,7 @@ class Fit:
                 )
         if self.reach is not None and not self.reach.measured:
             lines.append("(Values and costs are taken to grow in proportion.)")
-        return ["", *lines] if lines else []
+        return lines
 
 
 def verdict_of(memory: int, keep_all: int, least: int, known: int | None) -> str:

@@ -19,7 +19,7 @@ VIOLATIONS = """async (place) => {
     return found.violations.filter((rule) => ['serious', 'critical'].includes(rule.impact)).flatMap((rule) =>
         rule.nodes.map((node) => `${rule.id}: ${node.html.slice(0, 200)}`));
 }"""
-TABS = ("Explain", "Plan", "At the peak", "Ways", "Solver", "Compare", "Edit", "Execution")
+TABS = ("Fit", "Explain", "Plan", "At the peak", "Ways", "Solver", "Compare", "Edit", "Execution")
 # The contrast of the ring around each control, when it has the focus, with the ground that it is drawn on.
 FAINT = """async () => {
     const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});

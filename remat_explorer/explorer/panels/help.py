@@ -7,6 +7,10 @@ from remat_explorer.solvers import STRATEGIES
 from remat_explorer.solvers.table_one import row
 
 TABS: dict[str, tuple[str, str]] = {
+    "fit": (
+        "Fit",
+        "Whether a training step fits into a memory, with which optimizer, and how large it may be",
+    ),
     "explain": ("Explain", "Why the selected value is in memory in the selected stage or is not, and what writes it"),
     "plan": ("Plan", "What is computed and freed around the selected stage, statement by statement"),
     "peak": ("At the peak", "What is in memory where it is highest, largest first, and for whom each value is kept"),

@@ -11,6 +11,7 @@ from remat_explorer.explorer.panels.compare_panel import ComparePanel
 from remat_explorer.explorer.panels.edit_panel import EditPanel
 from remat_explorer.explorer.panels.execution_panel import ExecutionPanel
 from remat_explorer.explorer.panels.explain_panel import ExplainPanel
+from remat_explorer.explorer.panels.fit_panel import FitPanel
 from remat_explorer.explorer.panels.help import LEGEND, TABS, legend_html
 from remat_explorer.explorer.panels.markup import colours
 from remat_explorer.explorer.panels.peak_panel import PeakPanel
@@ -19,7 +20,7 @@ from remat_explorer.explorer.panels.solver_panel import SolverPanel
 from remat_explorer.explorer.panels.ways_panel import WaysPanel
 from remat_explorer.explorer.state.state import PANELS, State
 
-VIEWS = (ExplainPanel, PlanPanel, PeakPanel, WaysPanel, SolverPanel, ComparePanel, EditPanel, ExecutionPanel)
+VIEWS = (FitPanel, ExplainPanel, PlanPanel, PeakPanel, WaysPanel, SolverPanel, ComparePanel, EditPanel, ExecutionPanel)
 
 
 class Panels:

@@ -13,6 +13,7 @@ from remat_explorer.errors import QuantityError, UnknownNameError
 from remat_explorer.explorer.state import searching, stepping, zooming
 from remat_explorer.explorer.state.answers import Answers
 from remat_explorer.explorer.state.edited_schedule import EditedSchedule
+from remat_explorer.explorer.state.fitting import Fitting
 from remat_explorer.explorer.state.folding import Folding
 from remat_explorer.explorer.state.implementations import NONE, allowed_kinds, read_implementations
 from remat_explorer.explorer.state.status import Status
@@ -27,7 +28,7 @@ from remat_explorer.solution import Solution
 from remat_explorer.solvers import STRATEGIES, Frontier, MinimumBudget
 
 PICTURES = ("matrices", "memory", "model", "case")
-PANELS = ("explain", "plan", "peak", "ways", "solver", "compare", "edit", "execution")
+PANELS = ("fit", "explain", "plan", "peak", "ways", "solver", "compare", "edit", "execution")
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def optional(kind: type, help: str) -> Any:
     return t.Instance(kind, allow_none=True, help=help)
 
 
-class State(Folding, Status):
+class State(Fitting, Folding, Status):
     """Everything that can change while someone explores, each under one name.
 
     >>> import remat_explorer as rx

@@ -19,6 +19,7 @@ from remat_explorer.explorer.work.choosing import choose
 from remat_explorer.explorer.work.comparing import swap
 from remat_explorer.explorer.work.editing import watch
 from remat_explorer.explorer.work.executing import execute
+from remat_explorer.explorer.work.fitting import Asking, Fitter
 from remat_explorer.explorer.work.improver import Improver
 from remat_explorer.explorer.work.kept_looks import KeptLooks
 from remat_explorer.explorer.work.loading import load
@@ -32,7 +33,7 @@ from remat_explorer.solution import Solution
 FIRST = 4.0  # seconds for the optimum of the network that is shown where nobody has chosen one
 
 
-class Driver(ByHand):
+class Driver(ByHand, Asking):
     """Loads, sweeps, improves, solves and executes on one state, all in the background.
 
     Args:
@@ -66,7 +67,7 @@ class Driver(ByHand):
         self._background = Background(state)
         self._presenting = Presenting(state, self.execute)
         self._improver, self._sweeper, self._placer = Improver(state), Sweeper(state), Placer(state)
-        self._looks = KeptLooks(state)
+        self._looks, self._fitter = KeptLooks(state), Fitter(state)
         watch(state)
         state.observe(self._chosen, ["model", "batch", "image", "device", "measured_costs"])
         state.observe(self._allowed, "implementations")
@@ -93,6 +94,7 @@ class Driver(ByHand):
     def stop(self) -> None:
         """End all work, the sweep included, and begin none by itself any more."""
         self._placer.cancel()
+        self.state.fit_asked = False
         self.state.sweep = self.state.improve = False
         self.cancel()
 
@@ -248,6 +250,7 @@ class Driver(ByHand):
         if loaded.batch and not cancelled.is_set():
             self._adopt(loaded.batch, loaded.image)
         self._improver.adopt()
+        self._fitter.offer()
 
     def _best_of(self, strategy: str) -> Solution:
         frontier = self.state.frontier
