@@ -1,8 +1,11 @@
-"""Make a solution that is known already the current one: a chosen point of the trade-off curve, or its neighbour."""
+"""Make a known solution the current one: a point of the trade-off curve, its neighbour, or that of other kinds."""
 
 from __future__ import annotations
 
+from remat_explorer.explorer.state.frontiers import join
+from remat_explorer.explorer.state.implementations import describe_kinds
 from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.work.best_known import show_known
 from remat_explorer.explorer.work.solving import describe, show_schedule
 from remat_explorer.solution import Solution
 
@@ -53,3 +56,28 @@ def choose_next(state: State, by: int) -> None:
         choose(state, points[beyond[0] if by > 0 else beyond[-1]])
     else:
         state.say(f"No point of the curve takes {'more' if by > 0 else 'less'} memory.")
+
+
+def show_kinds(state: State) -> bool:
+    """Make the trade-off curve that of the kinds chosen now, and show what is known for the budget.
+
+    Returns:
+        Whether this very question was solved before, so that nothing has to be solved.
+
+    >>> import remat_explorer as rx
+    >>> show_kinds(State(graph=rx.linear(8), budget=4))
+    False
+    """
+    graph = state.graph
+    if graph is None:
+        return False
+    join(state, graph, [])
+    answer = state.answers.answer(state.kinds, state.budget)
+    if answer is None:
+        show_known(state)
+        return False
+    assert answer.schedule is not None
+    show_schedule(state, answer.schedule, answer)
+    text, tone = describe(answer)
+    state.say(f"Solved before with {describe_kinds(graph, state.kinds)}: {text}", tone)
+    return True

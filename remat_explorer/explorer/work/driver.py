@@ -12,10 +12,9 @@ from remat_explorer.explorer.state.implementations import ALL, NONE, needs_captu
 from remat_explorer.explorer.state.places import place_of
 from remat_explorer.explorer.state.scenes import Scene, usual_scenes
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.ablation import show_kinds
 from remat_explorer.explorer.work.background import Background
 from remat_explorer.explorer.work.by_hand import ByHand
-from remat_explorer.explorer.work.choosing import choose
+from remat_explorer.explorer.work.choosing import choose, show_kinds
 from remat_explorer.explorer.work.comparing import swap
 from remat_explorer.explorer.work.editing import watch
 from remat_explorer.explorer.work.executing import execute
