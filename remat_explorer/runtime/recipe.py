@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from remat_explorer.allocator import reserved_of
-from remat_explorer.capture.profiling.profiling import profile
+from remat_explorer.capture.operations.program import Program
+from remat_explorer.capture.profiling.profiling import profile_of
+from remat_explorer.capture.step.attributes import Place
+from remat_explorer.capture.step.contents import Content
 from remat_explorer.capture.step.losses import Loss
+from remat_explorer.capture.step.placement import place
 from remat_explorer.capture.step.training_step import plain_inputs
 from remat_explorer.capture.tracing import trace
 from remat_explorer.capture_options import CaptureOptions
@@ -37,6 +42,8 @@ class Planned:
     Attributes:
         signature, paths, calling: of the call that it was made for, what its inputs are called, and how they came.
         state: of the model.
+        measured: whether the workspace of its operations was measured for these inputs, and not carried over from
+            larger ones.
     """
 
     signature: Signature
@@ -45,10 +52,46 @@ class Planned:
     state: ModelState
     solution: Solution
     halves: Halves
+    measured: bool = True
 
     def broken(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """What would be read out of these inputs, or out of buffers, that it was not made for, in words, or nothing."""
         return self.halves.program.assumptions.broken(model, plain_inputs(args, kwargs))
+
+
+@dataclass(frozen=True, eq=False)
+class Captured:
+    """A training step of a model for some inputs, traced once; no kernel has run.
+
+    Attributes:
+        settled: what the attributes that forward fills hold after it.
+    """
+
+    model: nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    loss: Loss | None
+    program: Program
+    settled: Mapping[Place, Content]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model lies."""
+        return next(self.model.parameters()).device
+
+    def planned(self, solution: Solution, measured: bool = True) -> Planned:
+        """The code of a solution of this step.
+
+        Raises:
+            ExecutionError: if its plan cannot be taken apart into a forward and a backward half.
+        """
+        assert solution.plan is not None
+        assert self.program.reads is not None
+        signature = Signature.of(self.args, self.kwargs)
+        state = ModelState(self.model, self.program.reads, self.settled, self.loss)
+        halves = Halves.of(solution.plan, self.program, self.device)
+        paths, calling = paths_of(self.args, self.kwargs), Calling.of(self.model, self.args, self.kwargs)
+        return Planned(signature, tuple(paths), calling, state, solution, halves, measured)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,24 +120,29 @@ class Recipe:
         Raises:
             CaptureError, ExecutionError, SolutionError, QuantityError: as `remat_explorer.rematerialize`.
         """
-        require_plannable(model)
-        signature = Signature.of(args, kwargs)
-        device = next(model.parameters()).device
-        program = trace(model, args, kwargs, self.loss, options=self._options())
-        assert program.reads is not None
-        require_registered(model, program.reads)
-        settled = settled_attributes(model, args, kwargs, self.loss, program.changes)
-        graph = profile(program.graph, model, args, kwargs, self.loss, device=str(device), exact=False)
+        captured = self.capture(model, args, kwargs)
+        program = captured.program
+        placed = place(model, args, kwargs, str(captured.device))
+        graph = profile_of(program, program.graph, placed, self.loss, exact=False)
         if within is None and self.solution is not None:
             solution = self._given(graph, self.solution)
         else:
             solution = self._solved(graph, self.budget if within is None else within)
         self._require_schedule(solution)
-        assert solution.plan is not None
-        state = ModelState(model, program.reads, settled, self.loss)
-        halves = Halves.of(solution.plan, program, device)
-        paths, calling = tuple(paths_of(args, kwargs)), Calling.of(model, args, kwargs)
-        return Planned(signature, paths, calling, state, solution, halves)
+        return captured.planned(solution)
+
+    def capture(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Captured:
+        """Trace a training step, which takes no memory and runs no kernels.
+
+        Raises:
+            CaptureError, ExecutionError: as `remat_explorer.rematerialize`.
+        """
+        require_plannable(model)
+        program = trace(model, args, kwargs, self.loss, options=self._options())
+        assert program.reads is not None
+        require_registered(model, program.reads)
+        settled = settled_attributes(model, args, kwargs, self.loss, program.changes)
+        return Captured(model, args, kwargs, self.loss, program, settled)
 
     def _options(self) -> CaptureOptions:
         """How the graph must be captured for its structure to be that of a given solution."""

@@ -1,0 +1,145 @@
+"""Calls whose inputs differ from those of a plan in nothing but their sizes, and the plans that serve them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+
+from remat_explorer.capture.profiling.storage_census import StorageCensus
+from remat_explorer.capture.step.training_step import plain_inputs
+from remat_explorer.errors import ExecutionError, RematError
+from remat_explorer.quantities import SMALLEST, format_seconds
+from remat_explorer.runtime.assumptions.differences import ANEW, difference_of_inputs
+from remat_explorer.runtime.assumptions.inputs import paths_of
+from remat_explorer.runtime.recipe import Planned, Recipe
+from remat_explorer.runtime.shapes.carrying import carried_over
+from remat_explorer.runtime.signature import Layout, Signature, same_leaf
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+_LARGEST_FIRST = "Rematerialize with the largest inputs that there will be, from which all smaller ones follow"
+
+
+def related(planned: Signature, now: Signature) -> bool:
+    """Whether the inputs of two calls are alike but for the sizes and strides of tensors.
+
+    >>> import torch
+    >>> whole, part, flat = (Signature.of((x,), {}) for x in (torch.ones(4, 3), torch.ones(2, 5), torch.ones(12)))
+    >>> related(whole, part), related(whole, flat)
+    (True, False)
+    """
+    return (
+        planned.nesting == now.nesting
+        and len(planned.leaves) == len(now.leaves)
+        and all(same_leaf(a, b) or _alike(a, b) for a, b in zip(planned.leaves, now.leaves, strict=True))
+        and planned.surroundings == now.surroundings
+    )
+
+
+def _alike(first: Any, second: Any) -> bool:
+    if not (isinstance(first, Layout) and isinstance(second, Layout)):
+        return False
+    same = (first.dtype, first.device) == (second.dtype, second.device)
+    return same and len(first.shape) == len(second.shape)
+
+
+def covers(planned: Signature, now: Signature) -> bool:
+    """Whether no dimension of an input is larger than in a plan's call, which is `related`.
+
+    >>> import torch
+    >>> whole, part, other = (Signature.of((torch.ones(*size),), {}) for size in ((4, 3), (2, 3), (2, 5)))
+    >>> covers(whole, part), covers(part, whole), covers(whole, other)
+    (True, False, False)
+    """
+    layouts = ((a, b) for a, b in zip(planned.leaves, now.leaves, strict=True) if isinstance(a, Layout))
+    return all(there >= here for a, b in layouts for there, here in zip(a.shape, b.shape, strict=True))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Family:
+    """Plans of one model for inputs of several sizes.
+
+    Attributes:
+        recipe: how to plan.
+        model: as it is now.
+        plans: those that there are.
+        limit: bytes of the first plan's budget.
+        resolve: whether to search anew where a schedule cannot be carried over.
+    """
+
+    recipe: Recipe
+    model: nn.Module
+    plans: Sequence[Planned]
+    limit: int
+    resolve: bool
+
+    def plan(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Planned | None:
+        """A plan for inputs of other sizes than those of all plans, or None for inputs that differ in more than sizes.
+
+        For smaller inputs the step is traced again, and the schedule of the larger ones is carried over. For larger
+        ones it is planned anew, if there is a budget; bytes stay what they were. A warning says how long that took.
+
+        Raises:
+            ExecutionError: if a schedule cannot be carried over, and none shall be searched for; if none fits.
+        """
+        relatives = self._relatives(args, kwargs)
+        if not relatives:
+            return None
+        larger = [(planned, called, now) for planned, called, now in relatives if covers(planned.signature, now)]
+        if not larger:
+            return self._of_larger(*relatives[-1])
+        planned, called, now = min(larger, key=lambda one: _elements(one[0].signature))
+        try:
+            return self._carried_over(planned, called)
+        except RematError as error:
+            if self.resolve:
+                return self.recipe.plan(self.model, *called, within=self._within())
+            if not isinstance(error, ExecutionError):
+                raise
+            what, _ = difference_of_inputs(planned.signature, now, planned.paths, paths_of(*called))
+            raise ExecutionError(f"{what}, and its schedule does not serve here: {error}. Pad the inputs, or {ANEW}") from None
+
+    def _relatives(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[Planned, Arguments, Signature]]:
+        """Plans that were measured, for the model as it is, with the inputs as they are passed for each."""
+        found = []
+        for planned in self.plans:
+            called = planned.calling.same_way(args, kwargs)
+            now = Signature.of(*called)
+            if planned.measured and related(planned.signature, now) and planned.state.holds():
+                found.append((planned, called, now))
+        return found
+
+    def _carried_over(self, larger: Planned, called: Arguments) -> Planned:
+        captured = self.recipe.capture(self.model, *called)
+        program = captured.program
+        there = program.bind(self.model, plain_inputs(*called), tangents=False)
+        resident = program.graph.resident_bytes + StorageCensus(program, captured.device).resident_difference(there)
+        del there
+        solution = carried_over(larger.solution, larger.halves.program, program, resident, self.recipe.budget_means)
+        planned = captured.planned(solution, measured=False)
+        return dataclasses.replace(planned, calling=larger.calling)
+
+    def _of_larger(self, planned: Planned, called: Arguments, now: Signature) -> Planned:
+        what, _ = difference_of_inputs(planned.signature, now, planned.paths, paths_of(*called))
+        if self.recipe.budget is None and not self.resolve:
+            raise ExecutionError(f"{what}, which is larger. {_LARGEST_FIRST}, or give budget=..., to plan anew within it")
+        begin = time.perf_counter()
+        made = self.recipe.plan(self.model, *called, within=self._within())
+        seconds = format_seconds(time.perf_counter() - begin)
+        warnings.warn(f"{what}, which is larger: planned anew, in {seconds}. {_LARGEST_FIRST}", stacklevel=2)
+        return made
+
+    def _within(self) -> str | int:
+        """The budget of other inputs: the bytes of the first plan, unless each shall have the smallest of its own."""
+        asked = self.recipe.budget
+        return SMALLEST if isinstance(asked, str) and asked.strip().lower() == SMALLEST else self.limit
+
+
+def _elements(signature: Signature) -> int:
+    """How many numbers the input tensors have."""
+    return sum(math.prod(leaf.shape) for leaf in signature.leaves if isinstance(leaf, Layout))
