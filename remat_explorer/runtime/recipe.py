@@ -120,10 +120,11 @@ class Recipe:
         Raises:
             CaptureError, ExecutionError, SolutionError, QuantityError: as `remat_explorer.rematerialize`.
         """
-        captured = self.capture(model, args, kwargs)
-        program = captured.program
-        placed = place(model, args, kwargs, str(captured.device))
-        graph = profile_of(program, program.graph, placed, self.loss, exact=False)
+        return self.plan_of(self.capture(model, args, kwargs), within)
+
+    def plan_of(self, captured: Captured, within: str | int | float | None = None) -> Planned:
+        """The same for a step that is traced already."""
+        graph = self.profiled(captured)
         if within is None and self.solution is not None:
             solution = self._given(graph, self.solution)
         else:
@@ -131,14 +132,24 @@ class Recipe:
         self._require_schedule(solution)
         return captured.planned(solution)
 
-    def capture(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Captured:
+    def profiled(self, captured: Captured) -> Graph:
+        """The graph of a step with what its operations take where the model lies."""
+        placed = place(captured.model, captured.args, captured.kwargs, str(captured.device))
+        return profile_of(captured.program, captured.program.graph, placed, self.loss, exact=False)
+
+    def capture(
+        self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], like: Program | None = None
+    ) -> Captured:
         """Trace a training step, which takes no memory and runs no kernels.
+
+        Args:
+            like: the same step with inputs of other sizes.
 
         Raises:
             CaptureError, ExecutionError: as `remat_explorer.rematerialize`.
         """
         require_plannable(model)
-        program = trace(model, args, kwargs, self.loss, options=self._options())
+        program = trace(model, args, kwargs, self.loss, options=self._options(), like=like)
         assert program.reads is not None
         require_registered(model, program.reads)
         settled = settled_attributes(model, args, kwargs, self.loss, program.changes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -48,13 +47,11 @@ def carried_over(
     require_same_operations(larger, smaller)
     graph = with_measured(solution.graph, larger.graph, smaller.graph, resident_bytes)
     assert solution.schedule is not None
-    everything = checkpoint_all(graph)
-    if _most(everything, budget_means) <= solution.budget and everything.cost <= solution.schedule.cost:
-        schedule, strategy = everything, "checkpoint-all"
-    else:
-        schedule, strategy = solution.schedule.on(graph), solution.strategy
+    everything = keeping_everything(graph, solution.budget, budget_means)
+    if everything is not None and everything.schedule and everything.schedule.cost <= solution.schedule.cost:
+        return everything
     try:
-        schedule = check_schedule(schedule, solution.budget).schedule
+        schedule = check_schedule(solution.schedule.on(graph), solution.budget).schedule
     except ScheduleError as error:
         raise ExecutionError(f"the schedule of the larger inputs is refused for them: {error}") from None
     if (most := _most(schedule, budget_means)) > solution.budget:
@@ -62,7 +59,21 @@ def carried_over(
             f"PyTorch's allocator is predicted to reserve {exact_bytes(most)} for them, above the budget of "
             f"{exact_bytes(solution.budget)}"
         )
-    return Solution(graph, strategy, Status.FEASIBLE, solution.budget, schedule, None, solution.seconds)
+    return Solution(graph, solution.strategy, Status.FEASIBLE, solution.budget, schedule, None, solution.seconds)
+
+
+def keeping_everything(graph: Graph, budget: int, budget_means: str) -> Solution | None:
+    """The solution that recomputes nothing, if it fits into a budget; nothing is searched for.
+
+    >>> from remat_explorer.instances import linear
+    >>> keeping_everything(linear(8), 9, "requested") is None, keeping_everything(linear(8), 10, "requested").peak
+    (True, 10)
+    """
+    schedule = checkpoint_all(graph)
+    if _most(schedule, budget_means) > budget:
+        return None
+    schedule = check_schedule(schedule, budget).schedule
+    return Solution(graph, "checkpoint-all", Status.FEASIBLE, budget, schedule, None, 0.0)
 
 
 def _most(schedule: Schedule, budget_means: str) -> int:
@@ -126,5 +137,3 @@ def with_measured(measured: Graph, larger: Graph, smaller: Graph, resident_bytes
     )
     costs, workspace = tuple(real.cost for real, _ in pairs), tuple(real.workspace for real, _ in pairs)
     return Profile(costs, workspace, tuple(takes_over), sizes, resident_bytes).of(smaller)
-
-

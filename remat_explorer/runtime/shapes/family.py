@@ -13,15 +13,18 @@ from torch import nn
 
 from remat_explorer.capture.profiling.storage_census import StorageCensus
 from remat_explorer.capture.step.training_step import plain_inputs
-from remat_explorer.errors import ExecutionError, RematError
+from remat_explorer.errors import ExecutionError
 from remat_explorer.quantities import SMALLEST, format_seconds
 from remat_explorer.runtime.assumptions.differences import ANEW, difference_of_inputs
 from remat_explorer.runtime.assumptions.inputs import paths_of
-from remat_explorer.runtime.recipe import Planned, Recipe
-from remat_explorer.runtime.shapes.carrying import carried_over
+from remat_explorer.runtime.recipe import Captured, Planned, Recipe
+from remat_explorer.runtime.shapes.carrying import carried_over, keeping_everything
 from remat_explorer.runtime.signature import Layout, Signature, same_leaf
+from remat_explorer.solution import Solution
+from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+_OTHERWISE = f"Pad the inputs to the planned size, or {ANEW}"
 _LARGEST_FIRST = "Rematerialize with the largest inputs that there will be, from which all smaller ones follow"
 
 
@@ -81,8 +84,10 @@ class Family:
     def plan(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Planned | None:
         """A plan for inputs of other sizes than those of all plans, or None for inputs that differ in more than sizes.
 
-        For smaller inputs the step is traced again, and the schedule of the larger ones is carried over. For larger
-        ones it is planned anew, if there is a budget; bytes stay what they were. A warning says how long that took.
+        For smaller inputs the step is traced again, and the schedule of the larger ones is carried over. Where that is
+        not possible, as some operators are others for a batch of one, the step is profiled, and nothing is recomputed
+        if it fits so. For larger inputs it is planned anew, if there is a budget; bytes stay what they were. A warning
+        says how long that took.
 
         Raises:
             ExecutionError: if a schedule cannot be carried over, and none shall be searched for; if none fits.
@@ -94,15 +99,18 @@ class Family:
         if not larger:
             return self._of_larger(*relatives[-1])
         planned, called, now = min(larger, key=lambda one: _elements(one[0].signature))
+        captured = self.recipe.capture(self.model, *called, like=planned.halves.program)
         try:
-            return self._carried_over(planned, called)
-        except RematError as error:
-            if self.resolve:
-                return self.recipe.plan(self.model, *called, within=self._within())
-            if not isinstance(error, ExecutionError):
-                raise
-            what, _ = difference_of_inputs(planned.signature, now, planned.paths, paths_of(*called))
-            raise ExecutionError(f"{what}, and its schedule does not serve here: {error}. Pad the inputs, or {ANEW}") from None
+            made = captured.planned(self._carried_over(planned, captured), measured=False)
+        except ExecutionError as error:
+            if (everything := self._keeping_everything(captured)) is not None:
+                made = captured.planned(everything)
+            elif self.resolve:
+                made = self.recipe.plan_of(captured, self._within())
+            else:
+                what, _ = difference_of_inputs(planned.signature, now, planned.paths, paths_of(*called))
+                raise ExecutionError(f"{what}, whose schedule does not serve here: {error}. {_OTHERWISE}") from None
+        return dataclasses.replace(made, calling=planned.calling)
 
     def _relatives(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[Planned, Arguments, Signature]]:
         """Plans that were measured, for the model as it is, with the inputs as they are passed for each."""
@@ -114,20 +122,25 @@ class Family:
                 found.append((planned, called, now))
         return found
 
-    def _carried_over(self, larger: Planned, called: Arguments) -> Planned:
-        captured = self.recipe.capture(self.model, *called)
+    def _carried_over(self, larger: Planned, captured: Captured) -> Solution:
         program = captured.program
-        there = program.bind(self.model, plain_inputs(*called), tangents=False)
+        there = program.bind(self.model, plain_inputs(captured.args, captured.kwargs), tangents=False)
         resident = program.graph.resident_bytes + StorageCensus(program, captured.device).resident_difference(there)
         del there
-        solution = carried_over(larger.solution, larger.halves.program, program, resident, self.recipe.budget_means)
-        planned = captured.planned(solution, measured=False)
-        return dataclasses.replace(planned, calling=larger.calling)
+        return carried_over(larger.solution, larger.halves.program, program, resident, self.recipe.budget_means)
+
+    def _keeping_everything(self, captured: Captured) -> Solution | None:
+        """The solution that recomputes nothing, with measured workspace, if it fits into the budget."""
+        if checkpoint_all_peak(captured.program.graph) > self.limit:
+            return None
+        return keeping_everything(self.recipe.profiled(captured), self.limit, self.recipe.budget_means)
 
     def _of_larger(self, planned: Planned, called: Arguments, now: Signature) -> Planned:
         what, _ = difference_of_inputs(planned.signature, now, planned.paths, paths_of(*called))
         if self.recipe.budget is None and not self.resolve:
-            raise ExecutionError(f"{what}, which is larger. {_LARGEST_FIRST}, or give budget=..., to plan anew within it")
+            raise ExecutionError(
+                f"{what}, which is larger. {_LARGEST_FIRST}, or give budget=..., to plan anew within it"
+            )
         begin = time.perf_counter()
         made = self.recipe.plan(self.model, *called, within=self._within())
         seconds = format_seconds(time.perf_counter() - begin)
