@@ -21,7 +21,7 @@ from torch.fx import GraphModule
 
 from remat_explorer.capture.alternatives.registry import add_alternatives
 from remat_explorer.capture.cuda.target import CudaTarget
-from remat_explorer.capture.generated_sources import sources_dropped, with_its_source
+from remat_explorer.capture.generated_sources import sources_dropped
 from remat_explorer.capture.joint.assumptions import Assumptions
 from remat_explorer.capture.joint.cleaning import clean, results_of
 from remat_explorer.capture.joint.explain import explain_result, explained
@@ -109,7 +109,7 @@ def trace(
         step.returned,
         _unnumbered(prologue, storages),
         _unnumbered(epilogue, storages),
-        with_its_source(joint.module),
+        joint.module,
         storages.fakes,
         in_place_bodies(storages, number),
         bodies_of_choices(storages, number),

@@ -25,7 +25,7 @@ from remat_explorer.runtime.assumptions.differences import (
 from remat_explorer.runtime.assumptions.inputs import paths_of
 from remat_explorer.runtime.assumptions.plannable import require_plannable
 from remat_explorer.runtime.recipe import Planned, Recipe
-from remat_explorer.runtime.shapes.family import Family
+from remat_explorer.runtime.shapes.family import Family, differ_in_sizes
 from remat_explorer.runtime.signature import Signature
 from remat_explorer.runtime.training_run import train
 from remat_explorer.solution import Solution
@@ -123,7 +123,7 @@ class Rematerialization:
         planned = self.plans[-1]
         args, kwargs = planned.calling.same_way(args, kwargs)
         now = Signature.of(args, kwargs)
-        if not planned.signature.takes(now):
+        if not differ_in_sizes(planned.signature, now):
             return difference_of_inputs(planned.signature, now, planned.paths, paths_of(args, kwargs))
         if planned.signature.surroundings != now.surroundings:
             return difference_of_surroundings(planned.signature, now)

@@ -53,10 +53,10 @@ def carried_over(
     try:
         schedule = check_schedule(solution.schedule.on(graph), solution.budget).schedule
     except ScheduleError as error:
-        raise ExecutionError(f"the schedule of the larger inputs is refused for them: {error}") from None
+        raise ExecutionError(f"it is refused for these inputs: {error}") from None
     if (most := _most(schedule, budget_means)) > solution.budget:
         raise ExecutionError(
-            f"PyTorch's allocator is predicted to reserve {exact_bytes(most)} for them, above the budget of "
+            f"PyTorch's allocator is predicted to reserve {exact_bytes(most)} for it, above the budget of "
             f"{exact_bytes(solution.budget)}"
         )
     return Solution(graph, solution.strategy, Status.FEASIBLE, solution.budget, schedule, None, solution.seconds)
@@ -89,15 +89,13 @@ def require_same_operations(larger: Program, smaller: Program) -> None:
     """
     for mine, theirs in zip(_operations(larger), _operations(smaller), strict=False):
         if mine != theirs:
-            raise ExecutionError(f"the model computes {theirs[0]!r} with them where it computed {mine[0]!r} before")
+            raise ExecutionError(f"the model computes {theirs[0]!r} where it computed {mine[0]!r} there")
     if larger.graph.n != smaller.graph.n:
-        raise ExecutionError(
-            f"the model has {smaller.graph.n} operations with them where it had {larger.graph.n} before"
-        )
+        raise ExecutionError(f"the model has {smaller.graph.n} operations where it had {larger.graph.n} there")
     for mine, theirs in zip(larger.graph.values, smaller.graph.values, strict=True):
         if theirs.bytes > mine.bytes or theirs.persistent != mine.persistent:
             raise ExecutionError(
-                f"{theirs.name!r} takes {exact_bytes(theirs.bytes)} with them where it took {exact_bytes(mine.bytes)}"
+                f"{theirs.name!r} takes {exact_bytes(theirs.bytes)} where it took {exact_bytes(mine.bytes)} there"
             )
 
 

@@ -14,7 +14,7 @@ from torch import nn
 from remat_explorer.capture.profiling.storage_census import StorageCensus
 from remat_explorer.capture.step.training_step import plain_inputs
 from remat_explorer.errors import ExecutionError
-from remat_explorer.quantities import SMALLEST, format_seconds
+from remat_explorer.quantities import SMALLEST, exact_bytes, format_seconds
 from remat_explorer.runtime.assumptions.differences import ANEW, difference_of_inputs
 from remat_explorer.runtime.assumptions.inputs import paths_of
 from remat_explorer.runtime.recipe import Captured, Planned, Recipe
@@ -28,19 +28,18 @@ _OTHERWISE = f"Pad the inputs to the planned size, or {ANEW}"
 _LARGEST_FIRST = "Rematerialize with the largest inputs that there will be, from which all smaller ones follow"
 
 
-def related(planned: Signature, now: Signature) -> bool:
-    """Whether the inputs of two calls are alike but for the sizes and strides of tensors.
+def differ_in_sizes(planned: Signature, now: Signature) -> bool:
+    """Whether the inputs of two calls are alike but for the sizes and strides of tensors, which may be alike, too.
 
     >>> import torch
     >>> whole, part, flat = (Signature.of((x,), {}) for x in (torch.ones(4, 3), torch.ones(2, 5), torch.ones(12)))
-    >>> related(whole, part), related(whole, flat)
+    >>> differ_in_sizes(whole, part), differ_in_sizes(whole, flat)
     (True, False)
     """
     return (
         planned.nesting == now.nesting
         and len(planned.leaves) == len(now.leaves)
         and all(same_leaf(a, b) or _alike(a, b) for a, b in zip(planned.leaves, now.leaves, strict=True))
-        and planned.surroundings == now.surroundings
     )
 
 
@@ -52,7 +51,7 @@ def _alike(first: Any, second: Any) -> bool:
 
 
 def covers(planned: Signature, now: Signature) -> bool:
-    """Whether no dimension of an input is larger than in a plan's call, which is `related`.
+    """Whether no dimension of an input is larger than in a plan's call, where they differ in sizes.
 
     >>> import torch
     >>> whole, part, other = (Signature.of((torch.ones(*size),), {}) for size in ((4, 3), (2, 3), (2, 5)))
@@ -109,7 +108,10 @@ class Family:
                 made = self.recipe.plan_of(captured, self._within())
             else:
                 what, _ = difference_of_inputs(planned.signature, now, planned.paths, paths_of(*called))
-                raise ExecutionError(f"{what}, whose schedule does not serve here: {error}. {_OTHERWISE}") from None
+                raise ExecutionError(
+                    f"{what}. Its schedule does not serve here, since {error}, and keeping everything does not fit "
+                    f"into the budget of {exact_bytes(self.limit)}. {_OTHERWISE}"
+                ) from None
         return dataclasses.replace(made, calling=planned.calling)
 
     def _relatives(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[Planned, Arguments, Signature]]:
@@ -118,7 +120,8 @@ class Family:
         for planned in self.plans:
             called = planned.calling.same_way(args, kwargs)
             now = Signature.of(*called)
-            if planned.measured and related(planned.signature, now) and planned.state.holds():
+            alike = differ_in_sizes(planned.signature, now) and planned.signature.surroundings == now.surroundings
+            if planned.measured and alike and planned.state.holds():
                 found.append((planned, called, now))
         return found
 
