@@ -32,6 +32,7 @@ from remat_explorer.runtime.signature import Signature
 from remat_explorer.solution import Solution, capture_options_of
 from remat_explorer.solvers import minimum_budget, solve
 from remat_explorer.solvers.base import Progress
+from remat_explorer.solvers.memory.smallest_known import Budget
 from remat_explorer.solvers.reserved import REQUESTED, RESERVED, explain_unfit
 
 
@@ -98,7 +99,7 @@ class Captured:
 class Recipe:
     """How `remat_explorer.rematerialize` was asked to plan: its arguments, by the same names."""
 
-    budget: str | int | float | None = None
+    budget: Budget | None = None
     loss: Loss | None = None
     strategy: str = "optimal"
     solution: Solution | str | Path | None = None
@@ -110,7 +111,7 @@ class Recipe:
     budget_means: str = REQUESTED
 
     def plan(
-        self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], within: str | int | float | None = None
+        self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], within: Budget | None = None
     ) -> Planned:
         """Plan a training step of ``model`` for these inputs.
 
@@ -122,7 +123,7 @@ class Recipe:
         """
         return self.plan_of(self.capture(model, args, kwargs), within)
 
-    def plan_of(self, captured: Captured, within: str | int | float | None = None) -> Planned:
+    def plan_of(self, captured: Captured, within: Budget | None = None) -> Planned:
         """The same for a step that is traced already."""
         graph = self.profiled(captured)
         if within is None and self.solution is not None:
@@ -173,7 +174,7 @@ class Recipe:
             )
         return found
 
-    def _solved(self, graph: Graph, budget: str | int | float | None) -> Solution:
+    def _solved(self, graph: Graph, budget: Budget | None) -> Solution:
         if budget is None:
             raise ExecutionError('there is nothing to plan with; give budget=..., such as "2 GiB", or solution=...')
         settings = {"on_progress": self.on_progress, "cache": self.cache, "budget_means": self.budget_means}

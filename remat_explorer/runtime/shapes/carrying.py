@@ -133,5 +133,5 @@ def with_measured(measured: Graph, larger: Graph, smaller: Graph, resident_bytes
         and sizes[real.overwrites] in [sizes[v] for v in way.outputs]
         for real, way in pairs
     )
-    costs, workspace = tuple(real.cost for real, _ in pairs), tuple(real.workspace for real, _ in pairs)
+    costs, workspace = tuple(float(real.cost) for real, _ in pairs), tuple(real.workspace for real, _ in pairs)
     return Profile(costs, workspace, tuple(takes_over), sizes, resident_bytes).of(smaller)
