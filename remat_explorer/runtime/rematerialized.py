@@ -45,7 +45,7 @@ class Rematerialization:
         model: the person's own; parameters, buffers and submodules are shared with it.
         recipe: how to plan.
         planned: the first plan.
-        resolve: whether to plan anew for inputs that no plan was made for, or after the model was changed.
+        resolve: whether to plan anew for inputs that no plan serves, or after the model was changed.
 
     Attributes:
         plans: those that were made, in the order in which they last ran.

@@ -96,8 +96,9 @@ def test_a_larger_batch_is_planned_anew_within_the_same_bytes():
     budget = planned.rematerialization.solution.budget
     with pytest.warns(
         UserWarning, match=r"input 0 is .* \[48, 16\] .* made for .* \[40, 16\] .* planned anew, in .*largest inputs"
-    ):
+    ) as told:
         assert_like_plain(planned, X[:48])
+    assert told[0].filename == __file__
     assert planned.rematerialization.solution.budget == budget
     assert_like_plain(planned, X[:44])
     assert [plan.measured for plan in planned.rematerialization.plans] == [True, True, False]

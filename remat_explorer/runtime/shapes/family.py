@@ -27,6 +27,8 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 _OTHERWISE = f"Pad the inputs to the planned size, or {ANEW}"
 _LARGEST_FIRST = "Rematerialize with the largest inputs that there will be, from which all smaller ones follow"
 
+_CALLER = 7  # from where a warning is given to the call of the model
+
 
 def differ_in_sizes(planned: Signature, now: Signature) -> bool:
     """Whether the inputs of two calls are alike but for the sizes and strides of tensors, which may be alike, too.
@@ -147,7 +149,7 @@ class Family:
         begin = time.perf_counter()
         made = self.recipe.plan(self.model, *called, within=self._within())
         seconds = format_seconds(time.perf_counter() - begin)
-        warnings.warn(f"{what}, which is larger: planned anew, in {seconds}. {_LARGEST_FIRST}", stacklevel=2)
+        warnings.warn(f"{what}, which is larger: planned anew, in {seconds}. {_LARGEST_FIRST}", stacklevel=_CALLER)
         return made
 
     def _within(self) -> str | int:
