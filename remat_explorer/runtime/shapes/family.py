@@ -26,7 +26,6 @@ from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 _OTHERWISE = f"Pad the inputs to the planned size, or {ANEW}"
 _LARGEST_FIRST = "Rematerialize with the largest inputs that there will be, from which all smaller ones follow"
-
 _CALLER = 7  # from where a warning is given to the call of the model
 
 
@@ -104,7 +103,8 @@ class Family:
         try:
             made = captured.planned(self._carried_over(planned, captured), measured=False)
         except ExecutionError as error:
-            if (everything := self._keeping_everything(captured)) is not None:
+            budget = planned.solution.budget
+            if (everything := self._keeping_everything(captured, budget)) is not None:
                 made = captured.planned(everything)
             elif self.resolve:
                 made = self.recipe.plan_of(captured, self._within())
@@ -112,7 +112,7 @@ class Family:
                 what, _ = difference_of_inputs(planned.signature, now, planned.paths, paths_of(*called))
                 raise ExecutionError(
                     f"{what}. Its schedule does not serve here, since {error}, and keeping everything does not fit "
-                    f"into the budget of {exact_bytes(self.limit)}. {_OTHERWISE}"
+                    f"into the budget of {exact_bytes(budget)}. {_OTHERWISE}"
                 ) from None
         return dataclasses.replace(made, calling=planned.calling)
 
@@ -134,11 +134,11 @@ class Family:
         del there
         return carried_over(larger.solution, larger.halves.program, program, resident, self.recipe.budget_means)
 
-    def _keeping_everything(self, captured: Captured) -> Solution | None:
+    def _keeping_everything(self, captured: Captured, budget: int) -> Solution | None:
         """The solution that recomputes nothing, with measured workspace, if it fits into the budget."""
-        if checkpoint_all_peak(captured.program.graph) > self.limit:
+        if checkpoint_all_peak(captured.program.graph) > budget:
             return None
-        return keeping_everything(self.recipe.profiled(captured), self.limit, self.recipe.budget_means)
+        return keeping_everything(self.recipe.profiled(captured), budget, self.recipe.budget_means)
 
     def _of_larger(self, planned: Planned, called: Arguments, now: Signature) -> Planned:
         what, _ = difference_of_inputs(planned.signature, now, planned.paths, paths_of(*called))
