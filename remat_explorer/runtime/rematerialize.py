@@ -18,6 +18,7 @@ from remat_explorer.runtime.recipe import Recipe
 from remat_explorer.runtime.rematerialized import Rematerialization, RematerializedModule, rematerialized
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.base import Progress
+from remat_explorer.solvers.memory.smallest_known import Budget
 from remat_explorer.solvers.reserved import REQUESTED, require_meaning
 
 
@@ -25,7 +26,7 @@ def rematerialize(
     model: nn.Module,
     args: tuple[Any, ...],
     kwargs: dict[str, Any] | None = None,
-    budget: str | int | float | None = None,
+    budget: Budget | None = None,
     loss: Loss | None = None,
     strategy: str = "optimal",
     solution: Solution | str | Path | None = None,
@@ -50,24 +51,35 @@ def rematerialize(
     A plan is for the model as it is now. What forward reads of it, such as attributes, hooks and modes, is compared at
     every step; if it has changed, the step raises an ExecutionError that names it, unless ``resolve`` is set.
 
+    Smaller batches and shorter sequences than those of ``args``, such as the last batch of an epoch, take the schedule
+    that was found: the step is traced once more, which takes about as long as `remat_explorer.capture`, and the checker
+    looks at the schedule with their sizes; where keeping everything fits, nothing is recomputed. Where operators depend
+    on the size, as some do for a batch of one, the step is profiled, and runs if keeping everything fits. Every shape
+    has a plan of its own, which is kept. An operation is assumed to need at most the workspace that it needed for the
+    larger inputs. Inputs with a larger dimension are planned anew, within the same bytes, with a warning that says how
+    long it took: begin with the largest.
+
     Args:
         model: what to train, on the device where it shall be trained, in the mode in which it shall be trained.
-        args, kwargs: inputs like those of every step: shapes are static.
-        budget: bytes, "2 GiB", or "60%" of what keeping everything takes; parameters and gradients included. A
+        args, kwargs: inputs of a step, as large as they get.
+        budget: bytes, "2 GiB", or "60%" of what keeping everything takes for ``args``; "smallest" for the smallest with
+            a known schedule, or what `remat_explorer.minimum_budget` gave. Parameters and gradients are included. A
             gradient that waits in ``.grad`` for the next one to be added comes on top, and so does what a loss that is
             computed elsewhere takes for itself.
         loss: from the model's output to a scalar tensor, which is then what the model returns; it must not read
             tensors that change from step to step. None returns what the model returns: a loss that is computed
             elsewhere, or, of an output that has a ``loss``, that loss (other tensors of such an output are None).
-        strategy, time_limit, solver, on_progress: as for `remat_explorer.solve`.
+        strategy, solver, on_progress: as for `remat_explorer.solve`.
+        time_limit: seconds of searching, as for `remat_explorer.solve`. Tracing and profiling come before.
         solution: a solution of this model, or a solution file, instead of solving; ``budget`` is not needed then.
-        resolve: plan anew, within ``budget``, for inputs with other shapes, and after a change of the model, of
-            PyTorch's settings or of autocast; plans are kept. Otherwise that is an error. After ``.to(...)`` it is
-            planned anew in any case.
+        resolve: plan anew, within ``budget``, for inputs that differ in more than sizes or that need another schedule,
+            and after a change of the model, of PyTorch's settings or of autocast; plans are kept. Otherwise that is an
+            error. After ``.to(...)`` it is planned anew in any case.
         optimizer: "sgd", "momentum" or "adam" counts that optimizer's state within the budget.
         cache: take a kept schedule for the same profile, budget and strategy, if its search was proven or had as much
             time, and keep a new one. It is checked against the graph that is captured and measured here, like any
-            other; a profile that was measured anew has other costs, and is solved for anew.
+            other; a profile that was measured anew has other costs, and is solved for anew. A second start then takes
+            little more than tracing the model.
         budget_means: "requested" or "reserved", as for `remat_explorer.solve`: what tensors have, or what PyTorch's
             allocator on a GPU is predicted to take for them. A given ``solution`` is then held against its budget.
 
@@ -84,6 +96,10 @@ def rematerialize(
     >>> trained.state_dict().keys() == model.state_dict().keys()
     True
     >>> trained.rematerialization.solution.plan.peak <= trained.rematerialization.solution.budget
+    True
+    >>> trained(x[:300]).square().mean().backward()
+    >>> least = rematerialize(model, (x,), budget="smallest", time_limit=4)
+    >>> least.rematerialization.solution.budget < trained.rematerialization.solution.budget
     True
     """
     require_capturable(model, args, kwargs)

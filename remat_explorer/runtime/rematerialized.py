@@ -25,6 +25,7 @@ from remat_explorer.runtime.assumptions.differences import (
 from remat_explorer.runtime.assumptions.inputs import paths_of
 from remat_explorer.runtime.assumptions.plannable import require_plannable
 from remat_explorer.runtime.recipe import Planned, Recipe
+from remat_explorer.runtime.shapes.family import Family, differ_in_sizes
 from remat_explorer.runtime.signature import Signature
 from remat_explorer.runtime.training_run import train
 from remat_explorer.solution import Solution
@@ -44,7 +45,7 @@ class Rematerialization:
         model: the person's own; parameters, buffers and submodules are shared with it.
         recipe: how to plan.
         planned: the first plan.
-        resolve: whether to plan anew for inputs that no plan was made for, or after the model was changed.
+        resolve: whether to plan anew for inputs that no plan serves, or after the model was changed.
 
     Attributes:
         plans: those that were made, in the order in which they last ran.
@@ -89,30 +90,40 @@ class Rematerialization:
         return planned.halves.program.returned.filled(outputs)
 
     def _plan_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Planned:
-        broken = ""
+        broken, called, now, calling = "", (args, kwargs), None, None
         for planned in reversed(self.plans):
-            called = planned.calling.same_way(args, kwargs)
-            if planned.signature.matches(Signature.of(*called)) and planned.state.holds():
+            if now is None or planned.calling is not calling:  # plans of one family share it
+                calling, called = planned.calling, planned.calling.same_way(args, kwargs)
+                now = Signature.of(*called)
+            if planned.signature.matches(now) and planned.state.holds():
                 broken = planned.broken(self.model, *called)
                 if not broken:
                     self.plans.remove(planned)
                     self.plans.append(planned)
                     return planned
+        self.plans.append(self._new_plan(args, kwargs, broken))
+        return self.plans[-1]
+
+    def _new_plan(self, args: tuple[Any, ...], kwargs: dict[str, Any], broken: str) -> Planned:
         last = self.plans[-1].state
-        moved = last.has_moved(last.now())
-        if not self.resolve and not moved:
+        if last.has_moved(last.now()):
+            return self.recipe.plan(self.model, args, kwargs)
+        if self.resolve or not broken:
+            family = Family(self.recipe, self.model, self.plans, self.first.solution.budget, self.resolve)
+            if (planned := family.plan(args, kwargs)) is not None:
+                return planned
+        if not self.resolve:
             what, advice = (broken, _OTHER_CONTENT) if broken else self._difference(args, kwargs)
             raise ExecutionError(f"{what}. {advice}")
         budget = self.first.solution.budget if self.recipe.budget is None else self.recipe.budget
-        self.plans.append(self.recipe.plan(self.model, args, kwargs, within=None if moved else budget))
-        return self.plans[-1]
+        return self.recipe.plan(self.model, args, kwargs, within=budget)
 
     def _difference(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str]:
         """What the plan that ran last was not made for, and what to do."""
         planned = self.plans[-1]
         args, kwargs = planned.calling.same_way(args, kwargs)
         now = Signature.of(args, kwargs)
-        if not planned.signature.takes(now):
+        if not differ_in_sizes(planned.signature, now):
             return difference_of_inputs(planned.signature, now, planned.paths, paths_of(args, kwargs))
         if planned.signature.surroundings != now.surroundings:
             return difference_of_surroundings(planned.signature, now)
