@@ -14,6 +14,7 @@ from remat_explorer.capture.step.checks import require_capturable
 from remat_explorer.capture.step.losses import Loss
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.assumptions.plannable import require_plannable
+from remat_explorer.runtime.loops.beginning import with_counts_as_tensors
 from remat_explorer.runtime.recipe import Recipe
 from remat_explorer.runtime.rematerialized import Rematerialization, RematerializedModule, rematerialized
 from remat_explorer.solution import Solution
@@ -42,17 +43,20 @@ def rematerialize(
 
     It has the model's class, attributes, parameters and buffers, under the same names; optimizers, gradient clipping
     and accumulation, gradient scaling, `state_dict`, `train()` and `eval()`, `.to(...)` and DistributedDataParallel
-    (around it) work as before. Buffers are updated once, and dropout draws what plain PyTorch would draw.
+    (around it) work as before, and so do Trainer of transformers, Lightning, accelerate and peft (docs/training.md).
+    Buffers are updated once, and dropout draws what plain PyTorch would draw.
 
     In evaluation mode, and where gradients are switched off, the model runs as it is. So does ``model`` itself, which
     shares all attributes: an assignment to one is an assignment to the other.
 
-    A plan is for the model as it is now. What forward reads of it, such as attributes, hooks and modes, is compared at
-    every step; if it has changed, the step raises an ExecutionError that names it, unless ``resolve`` is set.
+    A plan is for the model as it is in the first step. What forward reads of it, such as attributes, hooks and modes,
+    is compared at every step; if it has changed, the step raises an ExecutionError that names it, unless ``resolve`` is
+    set. What a training loop sets up between here and the first step, such as autocast, modes, ``config.use_cache``
+    and an input ``num_items_in_batch``, is planned anew then, within ``budget``; set up before, it is planned once.
 
     Args:
         model: what to train, on the device where it shall be trained, in the mode in which it shall be trained.
-        args, kwargs: inputs like those of every step: shapes are static.
+        args, kwargs: inputs of forward like those of every step: shapes are static.
         budget: bytes, "2 GiB", or "60%" of what keeping everything takes; parameters and gradients included. A
             gradient that waits in ``.grad`` for the next one to be added comes on top, and so does what a loss that is
             computed elsewhere takes for itself.
@@ -89,7 +93,7 @@ def rematerialize(
     require_capturable(model, args, kwargs)
     require_plannable(model)
     _require_constant(loss)
-    args, kwargs = tuple(args), dict(kwargs or {})
+    args, kwargs = tuple(args), with_counts_as_tensors(dict(kwargs or {}))
     require_meaning(budget_means, budget)
     recipe = Recipe(budget, loss, strategy, solution, time_limit, solver, optimizer, on_progress, cache, budget_means)
     planned = recipe.plan(model, args, kwargs)

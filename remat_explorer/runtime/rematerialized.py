@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import functools
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +23,10 @@ from remat_explorer.runtime.assumptions.differences import (
 )
 from remat_explorer.runtime.assumptions.inputs import paths_of
 from remat_explorer.runtime.assumptions.plannable import require_plannable
+from remat_explorer.runtime.loops.beginning import brought_by_the_loop, with_counts_as_tensors
+from remat_explorer.runtime.loops.forward import Forward
+from remat_explorer.runtime.loops.training_step import NAME as TRAINING_STEP
+from remat_explorer.runtime.loops.training_step import with_its_plan
 from remat_explorer.runtime.recipe import Planned, Recipe
 from remat_explorer.runtime.signature import Signature
 from remat_explorer.runtime.training_run import train
@@ -48,9 +51,12 @@ class Rematerialization:
 
     Attributes:
         plans: those that were made, in the order in which they last ran.
-        training: whether the model was in training mode when the first plan was made.
+        training: whether the model was in training mode when the first plan was made, or ran.
         hooks: what was registered on the rematerialized model, which runs around a plan. Hooks of the model itself
             are part of it.
+        assigned: what was assigned to ``forward`` of the rematerialized model, which is called in its place; or None.
+        calls: how many forward passes there were.
+        begun: whether a plan has run.
     """
 
     def __init__(self, model: nn.Module, recipe: Recipe, planned: Planned, resolve: bool) -> None:
@@ -58,6 +64,8 @@ class Rematerialization:
         self.first, self.plans = planned, [planned]
         self.training = model.training
         self.hooks: dict[str, Any] = {name: None if name in _FLAGS else OrderedDict() for name in _HOOKS}
+        self.assigned: Callable[..., Any] | None = None
+        self.calls, self.begun = 0, False
 
     @property
     def solution(self) -> Solution:
@@ -80,10 +88,14 @@ class Rematerialization:
             ExecutionError: if an input requires a gradient, or there is no plan for the inputs or for the model as it
                 is now, and none shall be made.
         """
+        self.calls += 1
         if (self.training and not self.model.training) or not torch.is_grad_enabled():
             return self._plain(args, kwargs)
+        kwargs = with_counts_as_tensors(kwargs)
         _require_no_gradients(tensors_in((args, kwargs)))
         planned = self._plan_for(args, kwargs)
+        if not self.begun:
+            self.begun, self.training = True, self.model.training
         args, kwargs = planned.calling.same_way(args, kwargs)
         outputs = train(planned.halves, self.model, plain_inputs(args, kwargs))
         return planned.halves.program.returned.filled(outputs)
@@ -100,12 +112,25 @@ class Rematerialization:
                     return planned
         last = self.plans[-1].state
         moved = last.has_moved(last.now())
-        if not self.resolve and not moved:
+        begins = not broken and self._begins(args, kwargs)
+        if not self.resolve and not moved and not begins:
             what, advice = (broken, _OTHER_CONTENT) if broken else self._difference(args, kwargs)
             raise ExecutionError(f"{what}. {advice}")
         budget = self.first.solution.budget if self.recipe.budget is None else self.recipe.budget
-        self.plans.append(self.recipe.plan(self.model, args, kwargs, within=None if moved else budget))
-        return self.plans[-1]
+        made = self.recipe.plan(self.model, args, kwargs, within=None if moved else budget)
+        if begins:
+            self.first = made
+            self.plans.clear()
+        self.plans.append(made)
+        return made
+
+    def _begins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether this is the first step, with inputs like those given before: what the loop has set up may differ."""
+        if self.begun or self.resolve or self.recipe.budget is None:
+            return False
+        args, kwargs = self.first.calling.same_way(args, kwargs)
+        paths = tuple(paths_of(args, kwargs))
+        return brought_by_the_loop(self.first.signature, self.first.paths, Signature.of(args, kwargs), paths)
 
     def _difference(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str]:
         """What the plan that ran last was not made for, and what to do."""
@@ -129,31 +154,25 @@ class RematerializedModule(nn.Module):
     """Comes before the model's own class, and changes what a call does.
 
     It has the same ``__dict__`` as the model, so that an assignment to one is an assignment to the other: submodules,
-    parameters, buffers, modes and plain attributes alike. Hooks that are registered on it are its own.
+    parameters, buffers, modes and plain attributes alike. Hooks that are registered on it are its own, and so is what
+    is assigned to ``forward``. Its class has the model's name, by which libraries know models.
     """
 
     rematerialization: Rematerialization
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """A forward pass, as `Rematerialization.run`, with the hooks that were registered here around it."""
-        if any(self.rematerialization.hooks.values()):
-            return self._call_impl(*args, **kwargs)
-        return self.rematerialization.run(args, kwargs)
-
-    @property
-    def forward(self) -> Callable[..., Any]:  # type: ignore[override]
-        """As the model's own, to look at; a call is that of the rematerialized model, without hooks around it."""
-        run = self.rematerialization.run
-
-        @functools.wraps(self.rematerialization.model.forward)
-        def forward(*args: Any, **kwargs: Any) -> Any:
-            return run(args, kwargs)
-
-        return forward
-
-    @forward.setter
-    def forward(self, value: Callable[..., Any]) -> None:
-        self.__dict__["forward"] = value  # the model's, which the plan was made for
+        mine = self.rematerialization
+        if mine.assigned is None:
+            return self._call_impl(*args, **kwargs) if any(mine.hooks.values()) else mine.run(args, kwargs)
+        before = mine.calls
+        output = self._call_impl(*args, **kwargs)
+        if mine.calls == before and self.training and torch.is_grad_enabled():
+            raise ExecutionError(
+                "the forward that was assigned to the rematerialized model does not call the one that was there, so "
+                "no plan ran. Assign it to the model before rematerialize, or let it call that forward"
+            )
+        return output
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "__class__":  # in this way torch registers parametrizations and shards
@@ -176,9 +195,12 @@ class RematerializedModule(nn.Module):
         model = copy.deepcopy(mine.model, memo)
         plans = [dataclasses.replace(planned, state=planned.state.of_copy(model)) for planned in mine.plans]
         theirs = Rematerialization(model, mine.recipe, mine.first, mine.resolve)
-        theirs.plans, theirs.training = plans, mine.training
+        theirs.plans, theirs.training, theirs.begun = plans, mine.training, mine.begun
         theirs.hooks = copy.deepcopy(mine.hooks, memo)
-        return rematerialized(theirs)
+        made = rematerialized(theirs)
+        memo[id(self)] = made
+        theirs.assigned = copy.deepcopy(mine.assigned, memo)
+        return made
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         name = type(self.rematerialization.model).__name__
@@ -215,7 +237,10 @@ def rematerialized(rematerialization: Rematerialization) -> RematerializedModule
     """The model of a `Rematerialization`, with its class, its attributes and its tensors, and another `forward`."""
     model = rematerialization.model
     kind = type(model)
-    name = f"Rematerialized{kind.__name__}"
-    made = object.__new__(type(name, (RematerializedModule, kind), {"rematerialization": rematerialization}))
+    own = {"rematerialization": rematerialization, "forward": Forward(model)}
+    own |= {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
+    if callable(method := getattr(kind, TRAINING_STEP, None)):
+        own[TRAINING_STEP] = with_its_plan(method)
+    made = object.__new__(type(kind.__name__, (RematerializedModule, kind), own))
     object.__setattr__(made, "__dict__", model.__dict__)
     return made

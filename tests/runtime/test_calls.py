@@ -170,7 +170,7 @@ def test_a_model_that_is_to_be_compiled_is_refused_before_and_after():
 
 def test_a_parametrization_of_the_rematerialized_model_itself_is_refused():
     mine = planned(nn.Linear(4, 4), (X,))
-    with pytest.raises(ExecutionError, match=r"cannot become a ParametrizedRemat.*: do that to the model before"):
+    with pytest.raises(ExecutionError, match=r"cannot become a ParametrizedLinear: do that to the model before"):
         nn.utils.parametrizations.weight_norm(mine)
 
 

@@ -148,7 +148,10 @@ def _takes_these_inputs(model: nn.Module, args: tuple[Any, ...], kwargs: dict[st
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        return f"its forward takes {signature}, which does not fit the inputs: {error}; see args and kwargs"
+        advice = "see args and kwargs"
+        if hasattr(model, "training_step"):  # as models of Lightning have it
+            advice += ": give what training_step passes to self(...)"
+        return f"its forward takes {signature}, which does not fit the inputs: {error}; {advice}"
     return None
 
 
