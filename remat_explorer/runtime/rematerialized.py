@@ -192,14 +192,14 @@ class RematerializedModule(nn.Module):
     def __deepcopy__(self, memo: dict[int, Any]) -> RematerializedModule:
         """A copy with parameters of its own that shares the plans."""
         mine = self.rematerialization
-        model = copy.deepcopy(mine.model, memo)
-        plans = [dataclasses.replace(planned, state=planned.state.of_copy(model)) for planned in mine.plans]
-        theirs = Rematerialization(model, mine.recipe, mine.first, mine.resolve)
-        theirs.plans, theirs.training, theirs.begun = plans, mine.training, mine.begun
-        theirs.hooks = copy.deepcopy(mine.hooks, memo)
-        made = rematerialized(theirs)
-        memo[id(self)] = made
-        theirs.assigned = copy.deepcopy(mine.assigned, memo)
+        theirs = copy.copy(mine)
+        made = memo[id(self)] = _without_attributes(theirs)  # the model's attributes may lead back here
+        theirs.model = copy.deepcopy(mine.model, memo)
+        object.__setattr__(made, "__dict__", theirs.model.__dict__)
+        states = [planned.state.of_copy(theirs.model) for planned in mine.plans]
+        pairs = zip(mine.plans, states, strict=True)
+        theirs.plans = [dataclasses.replace(planned, state=state) for planned, state in pairs]
+        theirs.hooks, theirs.assigned = copy.deepcopy((mine.hooks, mine.assigned), memo)
         return made
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -235,12 +235,15 @@ def _require_no_gradients(tensors: list[torch.Tensor]) -> None:
 
 def rematerialized(rematerialization: Rematerialization) -> RematerializedModule:
     """The model of a `Rematerialization`, with its class, its attributes and its tensors, and another `forward`."""
-    model = rematerialization.model
-    kind = type(model)
-    own = {"rematerialization": rematerialization, "forward": Forward(model)}
+    made = _without_attributes(rematerialization)
+    object.__setattr__(made, "__dict__", rematerialization.model.__dict__)
+    return made
+
+
+def _without_attributes(rematerialization: Rematerialization) -> RematerializedModule:
+    kind = type(rematerialization.model)
+    own = {"rematerialization": rematerialization, "forward": Forward(rematerialization.model)}
     own |= {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
     if callable(method := getattr(kind, TRAINING_STEP, None)):
         own[TRAINING_STEP] = with_its_plan(method)
-    made = object.__new__(type(kind.__name__, (RematerializedModule, kind), own))
-    object.__setattr__(made, "__dict__", model.__dict__)
-    return made
+    return object.__new__(type(kind.__name__, (RematerializedModule, kind), own))
