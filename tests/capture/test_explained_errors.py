@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,9 @@ def test_what_has_no_static_graph_is_explained(forward, words):
     ("forward", "words"),
     [
         (lambda s, y: y.argmax(1), "gives a tensor of torch.int64 without a floating-point tensor; pass loss="),
+        (lambda s, y: (y, SimpleNamespace(y=y)), "returns a SimpleNamespace, in which a step would not find its ten"),
+        (lambda s, y: (y, {y}), "returns a set, in which a step would not find its tensors again; return them in tup"),
+        (lambda s, y: (y, (part for part in y)), "returns a generator, in which"),
         (lambda s, y: None, "gives None without a floating-point tensor"),
         (lambda s, y: (y > 0).all(), "the loss is torch.bool, which has no gradient"),
         (lambda s, y: y.detach(), "no output depends on a parameter that requires a gradient"),
