@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+from torch._compile import _disable_dynamo
 
 from remat_explorer.capture.step.nesting import tensors_in
 from remat_explorer.capture.step.training_step import plain_inputs
@@ -22,9 +22,10 @@ from remat_explorer.runtime.assumptions.differences import (
     difference_of_surroundings,
 )
 from remat_explorer.runtime.assumptions.inputs import paths_of
-from remat_explorer.runtime.assumptions.plannable import require_plannable
+from remat_explorer.runtime.assumptions.plannable import require_plannable, sharded
 from remat_explorer.runtime.loops.beginning import brought_by_the_loop, with_counts_as_tensors
 from remat_explorer.runtime.loops.forward import Forward
+from remat_explorer.runtime.loops.hooks import no_hooks, with_hooks_of_its_own
 from remat_explorer.runtime.loops.training_step import NAME as TRAINING_STEP
 from remat_explorer.runtime.loops.training_step import with_its_plan
 from remat_explorer.runtime.recipe import Planned, Recipe
@@ -33,11 +34,6 @@ from remat_explorer.runtime.training_run import train
 from remat_explorer.solution import Solution
 
 _OTHER_CONTENT = "Such inputs need a plan of their own: rematerialize(..., resolve=True) makes one, and keeps both"
-_FLAGS = ("_is_full_backward_hook",)
-_HOOKS = (
-    *("_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_backward_pre_hooks", "_backward_hooks", *_FLAGS),
-    *("_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called"),
-)
 
 
 class Rematerialization:
@@ -63,7 +59,7 @@ class Rematerialization:
         self.model, self.recipe, self.resolve = model, recipe, resolve
         self.first, self.plans = planned, [planned]
         self.training = model.training
-        self.hooks: dict[str, Any] = {name: None if name in _FLAGS else OrderedDict() for name in _HOOKS}
+        self.hooks: dict[str, Any] = no_hooks()
         self.assigned: Callable[..., Any] | None = None
         self.calls, self.begun = 0, False
 
@@ -81,6 +77,7 @@ class Rematerialization:
         """Write `source` to a file, atomically."""
         return write_text(path, self.source)
 
+    @_disable_dynamo  # inside of what torch.compile traces, a plan runs as it is
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A forward pass: by a plan where gradients are wanted, else as the model itself does it.
 
@@ -125,8 +122,9 @@ class Rematerialization:
         return made
 
     def _begins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether this is the first step, with inputs like those given before: what the loop has set up may differ."""
-        if self.begun or self.resolve or self.recipe.budget is None:
+        """Whether this is the first step, in which what a loop sets up may differ, but no shapes and no parameters."""
+        state = self.first.state
+        if self.begun or self.resolve or self.recipe.budget is None or state.now().shapes.keys() != state.shapes.keys():
             return False
         args, kwargs = self.first.calling.same_way(args, kwargs)
         paths = tuple(paths_of(args, kwargs))
@@ -150,6 +148,7 @@ class Rematerialization:
         return output if self.recipe.loss is None else self.recipe.loss(output)
 
 
+@with_hooks_of_its_own
 class RematerializedModule(nn.Module):
     """Comes before the model's own class, and changes what a call does.
 
@@ -176,6 +175,8 @@ class RematerializedModule(nn.Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "__class__":  # in this way torch registers parametrizations and shards
+            if value.__name__.startswith("FSDP"):
+                raise sharded("what rematerialize has returned")
             raise ExecutionError(
                 f"a rematerialized model cannot become a {value.__name__}: do that to the model before rematerialize"
             )
@@ -208,20 +209,6 @@ class RematerializedModule(nn.Module):
             f"a rematerialized {name} cannot be pickled: save its state_dict(), which has the names of {name}, and "
             "rematerialize again where it is loaded"
         )
-
-
-def _own(name: str) -> property:
-    def get(module: RematerializedModule) -> Any:
-        return module.rematerialization.hooks[name]
-
-    def put(module: RematerializedModule, value: Any) -> None:
-        module.rematerialization.hooks[name] = value
-
-    return property(get, put)
-
-
-for _name in _HOOKS:
-    setattr(RematerializedModule, _name, _own(_name))
 
 
 def _require_no_gradients(tensors: list[torch.Tensor]) -> None:
