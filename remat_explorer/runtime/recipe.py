@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from remat_explorer.allocator import reserved_of
+from remat_explorer.capture.joint.assumptions import Broken
 from remat_explorer.capture.profiling.profiling import profile
 from remat_explorer.capture.step.losses import Loss
 from remat_explorer.capture.step.training_step import plain_inputs
@@ -46,8 +47,8 @@ class Planned:
     solution: Solution
     halves: Halves
 
-    def broken(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        """What would be read out of these inputs, or out of buffers, that it was not made for, in words, or nothing."""
+    def broken(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Broken | None:
+        """What would be read out of these inputs, or out of buffers, that it was not made for, or None."""
         return self.halves.program.assumptions.broken(model, plain_inputs(args, kwargs))
 
 

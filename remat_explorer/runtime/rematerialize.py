@@ -66,8 +66,8 @@ def rematerialize(
         strategy, time_limit, solver, on_progress: as for `remat_explorer.solve`.
         solution: a solution of this model, or a solution file, instead of solving; ``budget`` is not needed then.
         resolve: plan anew, within ``budget``, for inputs with other shapes, and after a change of the model, of
-            PyTorch's settings or of autocast; plans are kept. Otherwise that is an error. After ``.to(...)`` it is
-            planned anew in any case.
+            PyTorch's settings or of autocast; plans are kept. Otherwise that is an error. After ``.to(...)``, and where
+            forward reads the other of two truth values out of its inputs, it is planned anew in any case.
         optimizer: "sgd", "momentum" or "adam" counts that optimizer's state within the budget.
         cache: take a kept schedule for the same profile, budget and strategy, if its search was proven or had as much
             time, and keep a new one. It is checked against the graph that is captured and measured here, like any

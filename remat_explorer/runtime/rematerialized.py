@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from torch import nn
 from torch._compile import _disable_dynamo
 
+from remat_explorer.capture.joint.assumptions import Broken
 from remat_explorer.capture.step.nesting import tensors_in
 from remat_explorer.capture.step.training_step import plain_inputs
 from remat_explorer.documents import write_text
@@ -33,6 +35,8 @@ from remat_explorer.runtime.signature import Signature
 from remat_explorer.runtime.training_run import train
 from remat_explorer.solution import Solution
 
+MOST_TURNS = 8  # plans that there are at most where truth values are read: more are made if ``resolve`` is set
+_CALLER = 6  # from where a warning is given to the call of the model
 _OTHER_CONTENT = "Such inputs need a plan of their own: rematerialize(..., resolve=True) makes one, and keeps both"
 
 
@@ -98,7 +102,7 @@ class Rematerialization:
         return planned.halves.program.returned.filled(outputs)
 
     def _plan_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Planned:
-        broken = ""
+        broken: Broken | None = None
         for planned in reversed(self.plans):
             called = planned.calling.same_way(args, kwargs)
             if planned.signature.matches(Signature.of(*called)) and planned.state.holds():
@@ -110,9 +114,12 @@ class Rematerialization:
         last = self.plans[-1].state
         moved = last.has_moved(last.now())
         begins = not broken and self._begins(args, kwargs)
-        if not self.resolve and not moved and not begins:
+        turned = broken is not None and self._may_turn(broken)
+        if not self.resolve and not moved and not begins and not turned:
             what, advice = (broken, _OTHER_CONTENT) if broken else self._difference(args, kwargs)
             raise ExecutionError(f"{what}. {advice}")
+        if turned:
+            warnings.warn(f"{broken}. It is planned anew, once, and both plans are kept", stacklevel=_CALLER)
         budget = self.first.solution.budget if self.recipe.budget is None else self.recipe.budget
         made = self.recipe.plan(self.model, args, kwargs, within=None if moved else budget)
         if begins:
@@ -120,6 +127,10 @@ class Rematerialization:
             self.plans.clear()
         self.plans.append(made)
         return made
+
+    def _may_turn(self, broken: Broken) -> bool:
+        """Whether it is planned for the other of two truth values without being asked to."""
+        return not self.resolve and broken.is_truth and self.recipe.budget is not None and len(self.plans) < MOST_TURNS
 
     def _begins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether this is the first step, in which what a loop sets up may differ, but no shapes and no parameters."""
