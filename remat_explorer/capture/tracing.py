@@ -21,7 +21,7 @@ from torch.fx import GraphModule
 
 from remat_explorer.capture.alternatives.registry import add_alternatives
 from remat_explorer.capture.cuda.target import CudaTarget
-from remat_explorer.capture.generated_sources import sources_dropped, with_its_source
+from remat_explorer.capture.generated_sources import sources_dropped
 from remat_explorer.capture.joint.assumptions import Assumptions
 from remat_explorer.capture.joint.cleaning import clean, results_of
 from remat_explorer.capture.joint.explain import explain_result, explained
@@ -61,11 +61,13 @@ def trace(
     device: str = "cpu",
     options: CaptureOptions | None = None,
     target: CudaTarget | None = None,
+    like: Program | None = None,
 ) -> Program:
     """The program of one training step of ``model``: its graph, and how to run it.
 
     Arguments and errors are those of `remat_explorer.capture`; ``target`` is the device that the graph is made for
-    without one, and such a program runs nowhere.
+    without one, and such a program runs nowhere. Where a choice of operations depends on sizes alone, it is that of
+    ``like``, the same step with inputs of other sizes.
     """
     options = options or CaptureOptions()
     require_capturable(model, args, kwargs, target is not None)
@@ -85,7 +87,8 @@ def trace(
             copy_out(joint.module, fakes)
         storages = find_storages(joint.module, fakes)
     weight_gradients_first(storages)
-    prologue = hoist_constants(storages) if options.contract else []
+    chosen = None if like is None else like.hoisted
+    prologue, hoisted = hoist_constants(storages, chosen) if options.contract else ([], ())
     if options.contract:
         contract(storages, options.implementations)
     epilogue = _take_epilogue(storages)
@@ -106,13 +109,14 @@ def trace(
         step.returned,
         _unnumbered(prologue, storages),
         _unnumbered(epilogue, storages),
-        with_its_source(joint.module),
+        joint.module,
         storages.fakes,
         in_place_bodies(storages, number),
         bodies_of_choices(storages, number),
         Assumptions(joint.reads, [name for name, _ in named_inputs(args, kwargs)]),
         step.reads,
         step.changes,
+        hoisted,
     )
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from remat_explorer.allocator import reserved_of
 from remat_explorer.capture.joint.assumptions import Broken
-from remat_explorer.capture.profiling.profiling import profile
+from remat_explorer.capture.operations.program import Program
+from remat_explorer.capture.profiling.profiling import profile_of
+from remat_explorer.capture.step.attributes import Place
+from remat_explorer.capture.step.contents import Content
 from remat_explorer.capture.step.losses import Loss
+from remat_explorer.capture.step.placement import place
 from remat_explorer.capture.step.training_step import plain_inputs
 from remat_explorer.capture.tracing import trace
 from remat_explorer.capture_options import CaptureOptions
@@ -28,6 +33,7 @@ from remat_explorer.runtime.signature import Signature
 from remat_explorer.solution import Solution, capture_options_of
 from remat_explorer.solvers import minimum_budget, solve
 from remat_explorer.solvers.base import Progress
+from remat_explorer.solvers.memory.smallest_known import Budget
 from remat_explorer.solvers.reserved import REQUESTED, RESERVED, explain_unfit
 
 
@@ -38,6 +44,8 @@ class Planned:
     Attributes:
         signature, paths, calling: of the call that it was made for, what its inputs are called, and how they came.
         state: of the model.
+        measured: whether the workspace of its operations was measured for these inputs, and not carried over from
+            larger ones.
     """
 
     signature: Signature
@@ -46,6 +54,7 @@ class Planned:
     state: ModelState
     solution: Solution
     halves: Halves
+    measured: bool = True
 
     def broken(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Broken | None:
         """What would be read out of these inputs, or out of buffers, that it was not made for, or None."""
@@ -53,10 +62,45 @@ class Planned:
 
 
 @dataclass(frozen=True, eq=False)
+class Captured:
+    """A training step of a model for some inputs, traced once; no kernel has run.
+
+    Attributes:
+        settled: what the attributes that forward fills hold after it.
+    """
+
+    model: nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    loss: Loss | None
+    program: Program
+    settled: Mapping[Place, Content]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model lies."""
+        return next(self.model.parameters()).device
+
+    def planned(self, solution: Solution, measured: bool = True) -> Planned:
+        """The code of a solution of this step.
+
+        Raises:
+            ExecutionError: if its plan cannot be taken apart into a forward and a backward half.
+        """
+        assert solution.plan is not None
+        assert self.program.reads is not None
+        signature = Signature.of(self.args, self.kwargs)
+        state = ModelState(self.model, self.program.reads, self.settled, self.loss)
+        halves = Halves.of(solution.plan, self.program, self.device)
+        paths, calling = paths_of(self.args, self.kwargs), Calling.of(self.model, self.args, self.kwargs)
+        return Planned(signature, tuple(paths), calling, state, solution, halves, measured)
+
+
+@dataclass(frozen=True, eq=False)
 class Recipe:
     """How `remat_explorer.rematerialize` was asked to plan: its arguments, by the same names."""
 
-    budget: str | int | float | None = None
+    budget: Budget | None = None
     loss: Loss | None = None
     strategy: str = "optimal"
     solution: Solution | str | Path | None = None
@@ -68,7 +112,7 @@ class Recipe:
     budget_means: str = REQUESTED
 
     def plan(
-        self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], within: str | int | float | None = None
+        self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], within: Budget | None = None
     ) -> Planned:
         """Plan a training step of ``model`` for these inputs.
 
@@ -78,24 +122,40 @@ class Recipe:
         Raises:
             CaptureError, ExecutionError, SolutionError, QuantityError: as `remat_explorer.rematerialize`.
         """
-        require_plannable(model)
-        signature = Signature.of(args, kwargs)
-        device = next(model.parameters()).device
-        program = trace(model, args, kwargs, self.loss, options=self._options())
-        assert program.reads is not None
-        require_registered(model, program.reads)
-        settled = settled_attributes(model, args, kwargs, self.loss, program.changes)
-        graph = profile(program.graph, model, args, kwargs, self.loss, device=str(device), exact=False)
+        return self.plan_of(self.capture(model, args, kwargs), within)
+
+    def plan_of(self, captured: Captured, within: Budget | None = None) -> Planned:
+        """The same for a step that is traced already."""
+        graph = self.profiled(captured)
         if within is None and self.solution is not None:
             solution = self._given(graph, self.solution)
         else:
             solution = self._solved(graph, self.budget if within is None else within)
         self._require_schedule(solution)
-        assert solution.plan is not None
-        state = ModelState(model, program.reads, settled, self.loss)
-        halves = Halves.of(solution.plan, program, device)
-        paths, calling = tuple(paths_of(args, kwargs)), Calling.of(model, args, kwargs)
-        return Planned(signature, paths, calling, state, solution, halves)
+        return captured.planned(solution)
+
+    def profiled(self, captured: Captured) -> Graph:
+        """The graph of a step with what its operations take where the model lies."""
+        placed = place(captured.model, captured.args, captured.kwargs, str(captured.device))
+        return profile_of(captured.program, captured.program.graph, placed, self.loss, exact=False)
+
+    def capture(
+        self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], like: Program | None = None
+    ) -> Captured:
+        """Trace a training step, which takes no memory and runs no kernels.
+
+        Args:
+            like: the same step with inputs of other sizes.
+
+        Raises:
+            CaptureError, ExecutionError: as `remat_explorer.rematerialize`.
+        """
+        require_plannable(model)
+        program = trace(model, args, kwargs, self.loss, options=self._options(), like=like)
+        assert program.reads is not None
+        require_registered(model, program.reads)
+        settled = settled_attributes(model, args, kwargs, self.loss, program.changes)
+        return Captured(model, args, kwargs, self.loss, program, settled)
 
     def _options(self) -> CaptureOptions:
         """How the graph must be captured for its structure to be that of a given solution."""
@@ -115,7 +175,7 @@ class Recipe:
             )
         return found
 
-    def _solved(self, graph: Graph, budget: str | int | float | None) -> Solution:
+    def _solved(self, graph: Graph, budget: Budget | None) -> Solution:
         if budget is None:
             raise ExecutionError('there is nothing to plan with; give budget=..., such as "2 GiB", or solution=...')
         settings = {"on_progress": self.on_progress, "cache": self.cache, "budget_means": self.budget_means}

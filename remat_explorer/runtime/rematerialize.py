@@ -14,11 +14,12 @@ from remat_explorer.capture.step.checks import require_capturable
 from remat_explorer.capture.step.losses import Loss
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.assumptions.plannable import require_plannable
-from remat_explorer.runtime.loops.beginning import with_counts_as_tensors
+from remat_explorer.runtime.loops.beginning import Example, with_counts_as_tensors
 from remat_explorer.runtime.recipe import Recipe
 from remat_explorer.runtime.rematerialized import Rematerialization, RematerializedModule, rematerialized
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.base import Progress
+from remat_explorer.solvers.memory.smallest_known import Budget
 from remat_explorer.solvers.reserved import REQUESTED, require_meaning
 
 
@@ -26,7 +27,7 @@ def rematerialize(
     model: nn.Module,
     args: tuple[Any, ...],
     kwargs: dict[str, Any] | None = None,
-    budget: str | int | float | None = None,
+    budget: Budget | None = None,
     loss: Loss | None = None,
     strategy: str = "optimal",
     solution: Solution | str | Path | None = None,
@@ -54,24 +55,36 @@ def rematerialize(
     set. What a training loop sets up between here and the first step, such as autocast, modes, ``config.use_cache``
     and an input ``num_items_in_batch``, is planned anew then, within ``budget``; set up before, it is planned once.
 
+    Smaller batches and shorter sequences than those of ``args``, such as the last batch of an epoch, take the schedule
+    that was found: the step is traced once more, which takes about as long as `remat_explorer.capture`, and the checker
+    looks at the schedule with their sizes; where keeping everything fits, nothing is recomputed. Where operators depend
+    on the size, as some do for a batch of one, the step is profiled, and runs if keeping everything fits. Every shape
+    has a plan of its own, which is kept. An operation is assumed to need at most the workspace that it needed for the
+    larger inputs. Inputs with a larger dimension are planned anew, within the same bytes, with a warning that says how
+    long it took: begin with the largest.
+
     Args:
         model: what to train, on the device where it shall be trained, in the mode in which it shall be trained.
-        args, kwargs: inputs of forward like those of every step: shapes are static.
-        budget: bytes, "2 GiB", or "60%" of what keeping everything takes; parameters and gradients included. A
+        args, kwargs: inputs of forward, as large as they get.
+        budget: bytes, "2 GiB", or "60%" of what keeping everything takes for ``args``; "smallest" for the smallest with
+            a known schedule, or what `remat_explorer.minimum_budget` gave. Parameters and gradients are included. A
             gradient that waits in ``.grad`` for the next one to be added comes on top, and so does what a loss that is
             computed elsewhere takes for itself.
         loss: from the model's output to a scalar tensor, which is then what the model returns; it must not read
             tensors that change from step to step. None returns what the model returns: a loss that is computed
             elsewhere, or, of an output that has a ``loss``, that loss (other tensors of such an output are None).
-        strategy, time_limit, solver, on_progress: as for `remat_explorer.solve`.
+        strategy, solver, on_progress: as for `remat_explorer.solve`.
+        time_limit: seconds of searching, as for `remat_explorer.solve`. Tracing and profiling come before.
         solution: a solution of this model, or a solution file, instead of solving; ``budget`` is not needed then.
-        resolve: plan anew, within ``budget``, for inputs with other shapes, and after a change of the model, of
-            PyTorch's settings or of autocast; plans are kept. Otherwise that is an error. After ``.to(...)``, and where
-            forward reads the other of two truth values out of its inputs, it is planned anew in any case.
+        resolve: plan anew, within ``budget``, for inputs that differ in more than sizes or that need another schedule,
+            and after a change of the model, of PyTorch's settings or of autocast; plans are kept. Otherwise that is an
+            error. After ``.to(...)``, and where forward reads the other of two truth values out of its inputs, it is
+            planned anew in any case.
         optimizer: "sgd", "momentum" or "adam" counts that optimizer's state within the budget.
         cache: take a kept schedule for the same profile, budget and strategy, if its search was proven or had as much
             time, and keep a new one. It is checked against the graph that is captured and measured here, like any
-            other; a profile that was measured anew has other costs, and is solved for anew.
+            other; a profile that was measured anew has other costs, and is solved for anew. A second start then takes
+            little more than tracing the model.
         budget_means: "requested" or "reserved", as for `remat_explorer.solve`: what tensors have, or what PyTorch's
             allocator on a GPU is predicted to take for them. A given ``solution`` is then held against its budget.
 
@@ -89,6 +102,10 @@ def rematerialize(
     True
     >>> trained.rematerialization.solution.plan.peak <= trained.rematerialization.solution.budget
     True
+    >>> trained(x[:300]).square().mean().backward()
+    >>> least = rematerialize(model, (x,), budget="smallest", time_limit=4)
+    >>> least.rematerialization.solution.budget < trained.rematerialization.solution.budget
+    True
     """
     require_capturable(model, args, kwargs)
     require_plannable(model)
@@ -97,7 +114,7 @@ def rematerialize(
     require_meaning(budget_means, budget)
     recipe = Recipe(budget, loss, strategy, solution, time_limit, solver, optimizer, on_progress, cache, budget_means)
     planned = recipe.plan(model, args, kwargs)
-    return rematerialized(Rematerialization(model, recipe, planned, resolve))
+    return rematerialized(Rematerialization(model, recipe, planned, resolve, Example.of(args, kwargs)))
 
 
 def _require_constant(loss: Loss | None) -> None:

@@ -25,18 +25,19 @@ from remat_explorer.runtime.assumptions.differences import (
 )
 from remat_explorer.runtime.assumptions.inputs import paths_of
 from remat_explorer.runtime.assumptions.plannable import require_plannable, sharded
-from remat_explorer.runtime.loops.beginning import brought_by_the_loop, with_counts_as_tensors
+from remat_explorer.runtime.loops.beginning import Example, with_counts_as_tensors
 from remat_explorer.runtime.loops.forward import Forward
 from remat_explorer.runtime.loops.hooks import no_hooks, with_hooks_of_its_own
 from remat_explorer.runtime.loops.training_step import NAME as TRAINING_STEP
 from remat_explorer.runtime.loops.training_step import with_its_plan
 from remat_explorer.runtime.recipe import Planned, Recipe
+from remat_explorer.runtime.shapes.family import Family, differ_in_sizes
 from remat_explorer.runtime.signature import Signature
 from remat_explorer.runtime.training_run import train
 from remat_explorer.solution import Solution
 
 MOST_TURNS = 8  # plans that there are at most where truth values are read: more are made if ``resolve`` is set
-_CALLER = 6  # from where a warning is given to the call of the model
+_CALLER = 7  # from where a warning is given to the call of the model
 _OTHER_CONTENT = "Such inputs need a plan of their own: rematerialize(..., resolve=True) makes one, and keeps both"
 
 
@@ -47,7 +48,8 @@ class Rematerialization:
         model: the person's own; parameters, buffers and submodules are shared with it.
         recipe: how to plan.
         planned: the first plan.
-        resolve: whether to plan anew for inputs that no plan was made for, or after the model was changed.
+        resolve: whether to plan anew for inputs that no plan serves, or after the model was changed.
+        example: what the first plan was made for; kept until a plan has run.
 
     Attributes:
         plans: those that were made, in the order in which they last ran.
@@ -59,7 +61,10 @@ class Rematerialization:
         begun: whether a plan has run.
     """
 
-    def __init__(self, model: nn.Module, recipe: Recipe, planned: Planned, resolve: bool) -> None:
+    def __init__(
+        self, model: nn.Module, recipe: Recipe, planned: Planned, resolve: bool, example: Example | None = None
+    ) -> None:
+        self.example = example
         self.model, self.recipe, self.resolve = model, recipe, resolve
         self.first, self.plans = planned, [planned]
         self.training = model.training
@@ -94,6 +99,8 @@ class Rematerialization:
             return self._plain(args, kwargs)
         kwargs = with_counts_as_tensors(kwargs)
         _require_no_gradients(tensors_in((args, kwargs)))
+        if not self.begun:
+            self._begin(args, kwargs)
         planned = self._plan_for(args, kwargs)
         if not self.begun:
             self.begun, self.training = True, self.model.training
@@ -103,50 +110,62 @@ class Rematerialization:
 
     def _plan_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Planned:
         broken: Broken | None = None
+        called, now, calling = (args, kwargs), None, None
         for planned in reversed(self.plans):
-            called = planned.calling.same_way(args, kwargs)
-            if planned.signature.matches(Signature.of(*called)) and planned.state.holds():
+            if now is None or planned.calling is not calling:  # plans of one family share it
+                calling, called = planned.calling, planned.calling.same_way(args, kwargs)
+                now = Signature.of(*called)
+            if planned.signature.matches(now) and planned.state.holds():
                 broken = planned.broken(self.model, *called)
                 if not broken:
                     self.plans.remove(planned)
                     self.plans.append(planned)
                     return planned
+        self.plans.append(self._new_plan(args, kwargs, broken))
+        return self.plans[-1]
+
+    def _new_plan(self, args: tuple[Any, ...], kwargs: dict[str, Any], broken: Broken | None) -> Planned:
         last = self.plans[-1].state
-        moved = last.has_moved(last.now())
-        begins = not broken and self._begins(args, kwargs)
-        turned = broken is not None and self._may_turn(broken)
-        if not self.resolve and not moved and not begins and not turned:
+        if last.has_moved(last.now()):
+            return self.recipe.plan(self.model, args, kwargs)
+        if self.resolve or not broken:
+            family = Family(self.recipe, self.model, self.plans, self.first.solution.budget, self.resolve)
+            if (planned := family.plan(args, kwargs)) is not None:
+                return planned
+        limit = self.first.solution.budget
+        if broken is not None and self._may_turn(broken):
+            warnings.warn(f"{broken}. It is planned anew, once, and both plans are kept", stacklevel=_CALLER)
+            return self.recipe.plan(self.model, args, kwargs, within=limit)
+        if not self.resolve:
             what, advice = (broken, _OTHER_CONTENT) if broken else self._difference(args, kwargs)
             raise ExecutionError(f"{what}. {advice}")
-        if turned:
-            warnings.warn(f"{broken}. It is planned anew, once, and both plans are kept", stacklevel=_CALLER)
-        budget = self.first.solution.budget if self.recipe.budget is None else self.recipe.budget
-        made = self.recipe.plan(self.model, args, kwargs, within=None if moved else budget)
-        if begins:
-            self.first = made
-            self.plans.clear()
-        self.plans.append(made)
-        return made
+        return self.recipe.plan(self.model, args, kwargs, within=self.recipe.budget or limit)
 
     def _may_turn(self, broken: Broken) -> bool:
         """Whether it is planned for the other of two truth values without being asked to."""
         return not self.resolve and broken.is_truth and self.recipe.budget is not None and len(self.plans) < MOST_TURNS
 
-    def _begins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether this is the first step, in which what a loop sets up may differ, but no shapes and no parameters."""
-        state = self.first.state
-        if self.begun or self.resolve or self.recipe.budget is None or state.now().shapes.keys() != state.shapes.keys():
-            return False
-        args, kwargs = self.first.calling.same_way(args, kwargs)
-        paths = tuple(paths_of(args, kwargs))
-        return brought_by_the_loop(self.first.signature, self.first.paths, Signature.of(args, kwargs), paths)
+    def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Before the first step: plan anew where the loop has set up something since, but for no other parameters."""
+        example, self.example = self.example, None
+        state, now = self.first.state, self.first.state.now()
+        if example is None or self.resolve or self.recipe.budget is None or state.has_moved(now):
+            return
+        called = self.first.calling.same_way(args, kwargs)
+        signature = Signature.of(*called)
+        alike = differ_in_sizes(self.first.signature, signature)
+        if alike and self.first.signature.surroundings == signature.surroundings and state.matches(now):
+            return
+        if state.shapes.keys() == now.shapes.keys() and (inputs := example.in_the_loop(*called)) is not None:
+            self.first = self.recipe.plan(self.model, *inputs)
+            self.plans = [self.first]
 
     def _difference(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str]:
         """What the plan that ran last was not made for, and what to do."""
         planned = self.plans[-1]
         args, kwargs = planned.calling.same_way(args, kwargs)
         now = Signature.of(args, kwargs)
-        if not planned.signature.takes(now):
+        if not differ_in_sizes(planned.signature, now):
             return difference_of_inputs(planned.signature, now, planned.paths, paths_of(args, kwargs))
         if planned.signature.surroundings != now.surroundings:
             return difference_of_surroundings(planned.signature, now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,7 @@ from remat_explorer.solvers.backends import backend
 from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress
 from remat_explorer.solvers.bounds.common_divisors import cost_step
 from remat_explorer.solvers.cache import Question, keep, load_solution
-from remat_explorer.solvers.memory.smallest_known import budget_of, with_known
+from remat_explorer.solvers.memory.smallest_known import Budget, budget_of, with_known
 from remat_explorer.solvers.reserved import REQUESTED, RESERVED, require_meaning, within_reserved
 from remat_explorer.solvers.search.compiled_search import load_search
 from remat_explorer.solvers.strategies.registry import STRATEGIES, threads_of
@@ -26,7 +27,7 @@ REFUTED = 1e-4  # relative excess of a lower bound over a cost beyond which no s
 
 def solve(
     graph: Graph,
-    budget: str | int | float,
+    budget: Budget,
     strategy: str = "optimal",
     time_limit: float = 60.0,
     solver: str = "highs",
@@ -46,11 +47,12 @@ def solve(
 
     Args:
         graph: the training graph.
-        budget: bytes, "1.5 GiB", "60%" of the checkpoint-all peak, or "smallest", the smallest with a known schedule;
-            resident bytes (parameters) included.
+        budget: bytes, "1.5 GiB", "60%" of the checkpoint-all peak, or "smallest", the smallest with a known schedule,
+            or what `minimum_budget` gave; resident bytes (parameters) included.
         strategy: a key of `STRATEGIES`.
         time_limit: seconds of wall time; loading the strategy and compiling the search, once on a machine,
-            are no part of them.
+            are no part of them. Where the smallest budget is asked for, looking for it counts, which takes about three
+            seconds, but half of the limit is left for the strategy.
         solver: a key of `BACKENDS`.
         threads: threads of the solver; None for as many as the strategy uses (`Method.threads`) and there are cores.
         on_progress: called in this thread with each `Progress`.
@@ -82,7 +84,9 @@ def solve(
     method.require_graph(strategy, graph)
     backend(solver)
     require_meaning(budget_means, budget)
-    budget_bytes = budget_of(graph, budget)
+    begin = time.monotonic()
+    budget_bytes = budget_of(graph, budget, cache)
+    looked = min(time.monotonic() - begin, time_limit / 2)
     report = checked_reports(graph, budget_bytes, on_progress) if on_progress else _ignore
     threads = threads_of(strategy, threads)
     meant = {} if budget_means == REQUESTED else {"budget_means": budget_means}
@@ -96,7 +100,7 @@ def solve(
         method.load()
     if possible and method.compiled_search:
         load_search(report)
-    limits = Limits(time_limit, solver, threads, report, cancelled or _never)
+    limits = Limits(time_limit, solver, threads, report, cancelled or _never, time.monotonic() - looked)
     if not possible:
         answer = Answer(None, infeasible=True)
     elif budget_means == RESERVED:

@@ -73,12 +73,6 @@ def test_its_source_can_be_read_and_saved(shared, tmp_path):
     compile(source, "step.py", "exec")
 
 
-def test_another_batch_is_an_error_that_says_what_to_do(shared):
-    with pytest.raises(ExecutionError, match=r"input 0 is .* \[7, 16\] .* made for .* \[64, 16\] .*resolve=True"):
-        shared(X[:7])
-    assert shared(X).shape == (64, 4)
-
-
 def test_an_input_that_needs_a_gradient_is_refused_where_plain_autograd_would_give_one(shared):
     needs = X.clone().requires_grad_()
     with pytest.raises(ExecutionError, match=r"input tensor 0, of shape \(64, 16\), requires a gradient.*detach"):
@@ -86,14 +80,6 @@ def test_an_input_that_needs_a_gradient_is_refused_where_plain_autograd_would_gi
     with torch.no_grad():
         assert shared(needs).shape == (64, 4)
     assert shared(needs.detach()).requires_grad
-
-
-def test_with_resolve_another_batch_is_planned_once():
-    one = model()
-    mine = trained(one, resolve=True)
-    for x in (X[:40], X, X[:40]):
-        assert equal(gradients(mine, x), gradients(one, x))
-    assert len(mine.rematerialization.plans) == 2
 
 
 @pytest.mark.parametrize(

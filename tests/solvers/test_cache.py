@@ -20,6 +20,7 @@ from remat_explorer.solvers import cache as cache_module
 from remat_explorer.solvers.base import Answer
 from remat_explorer.solvers.cache import Question, load_solution, store_solution
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.memory import smallest_known
 from remat_explorer.solvers.solve import judge
 from remat_explorer.solvers.strategies.registry import STRATEGIES
 
@@ -302,3 +303,17 @@ def test_clearing_removes_what_is_ours_and_nothing_else(folder):
     assert sorted(path.name for path in folder.iterdir()) == ["notes.txt", "profile-0.json"]
     cache_folder.clear()
     assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+
+
+def test_the_smallest_budget_is_looked_for_once(monkeypatch, folder):
+    graph, same = linear(9), linear(9)
+    first = solve(graph, "smallest", cache=True)
+    monkeypatch.setattr(smallest_known, "minimum_budget", None)
+    kept = solve(same, "smallest", cache=True)
+    assert (kept.budget, kept.cost) == (first.budget, first.cost)
+    for path in folder.iterdir():  # what a schedule needs is not believed, but counted
+        document = json.loads(path.read_text())
+        document["solution"]["peak"] -= 1
+        path.write_text(json.dumps(document))
+    with pytest.raises(TypeError):
+        solve(linear(9), "smallest", cache=True)

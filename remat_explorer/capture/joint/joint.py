@@ -20,6 +20,7 @@ from torch import nn
 from torch._functorch._aot_autograd.descriptors import BufferAOTInput, ParamAOTInput
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Node
+from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
 from remat_explorer.capture.cuda.answers import as_on_cuda
 from remat_explorer.capture.cuda.target import CudaTarget
@@ -131,7 +132,7 @@ def _export_joint(step: nn.Module, fakes: tuple[torch.Tensor, ...]) -> GraphModu
     """
     from torch._functorch.aot_autograd import aot_export_joint_with_descriptors  # 3 s, for those who trace
 
-    with contextlib.ExitStack() as stack:
+    with _use_lazy_graph_module(True), contextlib.ExitStack() as stack:  # its code is written if somebody asks for it
         return aot_export_joint_with_descriptors(stack, step, fakes, decompositions={}).graph_module
 
 

@@ -8,7 +8,9 @@ from remat_explorer.capture.operations.storages import OperationDraft, StorageDr
 LARGEST_SHARE = 0.02  # of the graph's largest value, that a constant may take from every moment
 
 
-def hoist_constants(storages: Storages) -> list[OperationDraft]:
+def hoist_constants(
+    storages: Storages, chosen: tuple[bool, ...] | None = None
+) -> tuple[list[OperationDraft], tuple[bool, ...]]:
     """Compute small constants once before everything else and keep them, instead of planning for them.
 
     This loses at most their bytes. `LARGEST_SHARE` limits those, so that a mask stays with the solver where it is not
@@ -16,23 +18,26 @@ def hoist_constants(storages: Storages) -> list[OperationDraft]:
 
     Args:
         storages: changed in place: the constants become resident, and operations that nobody needs any more go.
+        chosen: which constants to keep, whatever they take, as another call has returned it for the same step with
+            inputs of another size; it is not heeded where there are not as many.
 
     Returns:
-        One operation that makes them all, or none.
+        One operation that makes them all, or none, and for each constant whether it is kept.
     """
     constant = _constant_operations(storages)
     readers = storages.readers()
     largest = max((storage.bytes for draft in storages.operations for storage in draft.writes), default=0)
-    hoisted = [
+    constants = [
         storage
         for draft in constant
         for storage in draft.writes
-        if not storage.persistent
-        and storage.bytes <= LARGEST_SHARE * largest
-        and any(reader not in constant for reader in readers.get(storage, ()))
+        if not storage.persistent and any(reader not in constant for reader in readers.get(storage, ()))
     ]
+    if chosen is None or len(chosen) != len(constants):
+        chosen = tuple(storage.bytes <= LARGEST_SHARE * largest for storage in constants)
+    hoisted = [storage for storage, kept in zip(constants, chosen, strict=True) if kept]
     if not hoisted:
-        return []
+        return [], chosen
     nodes = [node for draft in _makers(hoisted, constant) for node in draft.nodes]
     for storage in hoisted:
         storage.resident = True
@@ -40,7 +45,7 @@ def hoist_constants(storages: Storages) -> list[OperationDraft]:
     for draft in storages.operations:
         draft.reads = [storage for storage in draft.reads if not storage.resident]
     _drop_unread(storages, constant)
-    return [OperationDraft(nodes, backward=False, writes=hoisted)]
+    return [OperationDraft(nodes, backward=False, writes=hoisted)], chosen
 
 
 def _constant_operations(storages: Storages) -> list[OperationDraft]:

@@ -181,6 +181,7 @@ class Program:
         assumptions: what the trace read out of inputs and buffers; the program serves steps in which it would be read.
         reads: which attributes of the model the trace has read.
         changes: which attributes a forward pass changes.
+        hoisted: of each constant whether the prologue makes it, and not an operation of the graph.
     """
 
     graph: Graph
@@ -198,6 +199,7 @@ class Program:
     assumptions: Assumptions = field(default_factory=Assumptions)
     reads: Reads | None = None
     changes: Changes = field(default_factory=dict)
+    hoisted: tuple[bool, ...] = ()
 
     def body(self, statement: Compute) -> Body:
         """What runs for a statement of a plan of `graph`."""

@@ -57,12 +57,13 @@ def program_fingerprint(program: Program) -> str:
     others = (body for choice in program.choices.values() for body in choice if body is not None)
     for body in (*program.bodies, *program.in_place.values(), *others):
         for call in body.calls:
-            digest.update(f"{_name(call)}{_arguments(call, program)}\n".encode())
+            digest.update(f"{name_of_call(call)}{_arguments(call, program)}\n".encode())
         digest.update(b"\n")
     return digest.hexdigest()
 
 
-def _name(call: Call) -> str:
+def name_of_call(call: Call) -> str:
+    """The operator that is called, the same in every process."""
     if isinstance(call.target, OpOverload | Overwriting):
         return str(call.target)
     return getattr(call.target, "__qualname__", str(call.target))  # a function's text would hold its address

@@ -74,10 +74,35 @@ def profile(
         ExecutionError: if the graph is not this model's, an operator gives a tensor in the storage of another without
             its FakeTensors saying so or holds on to memory, or profiling was cancelled.
     """
-    repeats = max(1, repeats)
     placed = place(model, args, kwargs, device)
     program = trace(placed.model, placed.args, placed.kwargs, loss, options=graph.options)
     require_same_structure(graph, program.graph, placed.device, program.assumptions)
+    return profile_of(program, graph, placed, loss, repeats, on_progress, cancelled, refresh, exact)
+
+
+def profile_of(
+    program: Program,
+    graph: Graph,
+    placed: Placed,
+    loss: Loss | None = None,
+    repeats: int = 3,
+    on_progress: Callable[[int, int], None] | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+    refresh: bool = False,
+    exact: bool = True,
+) -> Graph:
+    """`profile` for who has traced the model already, which takes longer than to read a kept profile.
+
+    Args:
+        program: of the model and the inputs as they are placed.
+        graph: to put the numbers into: the program's own, or one of the same structure.
+        placed: the model and its inputs where they run.
+        loss, repeats, on_progress, cancelled, refresh, exact: as for `profile`.
+
+    Raises:
+        OutOfMemoryError, ExecutionError: as `profile`.
+    """
+    repeats = max(1, repeats)
     count = sum(len(node.implementations) for node in graph.operations)
     with exact_kernels() if exact else contextlib.nullcontext():
         key = profile_key(program, placed.device, repeats)

@@ -64,10 +64,7 @@ def _advice(mine: Any, theirs: Any) -> str:
         if mine.dtype != theirs.dtype:
             dtype = str(mine.dtype)
             return f"Pass the input as it was, with .to({dtype}), or {ANEW} for others"
-        return (
-            "Plans are static: pass inputs like those that it was made with (drop_last=True for a DataLoader), or "
-            f"{ANEW} for others"
-        )
+        return f"Pass inputs with as many dimensions as those that it was made with, or {ANEW} for others"
     if isinstance(mine, int | float | complex) and isinstance(theirs, int | float | complex):
         return f"A number is a constant of the plan: pass it as a tensor, or {ANEW} for each number"
     return f"Plans are static: pass what it was made with, or {ANEW} for others"

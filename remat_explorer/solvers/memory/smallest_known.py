@@ -7,32 +7,39 @@ from dataclasses import replace
 
 from remat_explorer.graph import Graph
 from remat_explorer.once import once
-from remat_explorer.quantities import parse_budget
+from remat_explorer.quantities import SMALLEST, parse_budget
 from remat_explorer.schedule import Schedule
 from remat_explorer.schedule.runs import Computations, Retained
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.budgets import read_budgets
+from remat_explorer.solvers.cache import Question, keep, load_solution
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
-from remat_explorer.solvers.memory.minimum_budget import minimum_budget
+from remat_explorer.solvers.memory.minimum_budget import MinimumBudget, minimum_budget
 from remat_explorer.solvers.strategies.registry import method_of
 
+Budget = str | int | float | MinimumBudget
 
-def budget_of(graph: Graph, budget: str | int | float) -> int:
+
+def budget_of(graph: Graph, budget: Budget, cache: bool = False) -> int:
     """A budget in bytes.
 
     Args:
         graph: whose budget it is.
-        budget: bytes, "1.5 GiB", "60%" of the checkpoint-all peak, or "smallest": the smallest with a known schedule.
+        budget: bytes, "1.5 GiB", "60%" of the checkpoint-all peak, or "smallest", the smallest with a known schedule;
+            or what `minimum_budget` gave.
+        cache: take the smallest that is kept in the user's cache folder, or keep it there.
 
     Raises:
         QuantityError: if it is none of these.
 
     >>> from remat_explorer.instances import linear
-    >>> budget_of(linear(8), "60%"), budget_of(linear(8), "smallest")
-    (6, 3)
+    >>> budget_of(linear(8), "60%"), budget_of(linear(8), "smallest"), budget_of(linear(8), minimum_budget(linear(8)))
+    (6, 3, 3)
     """
+    if isinstance(budget, MinimumBudget):
+        return budget.known_feasible
     peak = checkpoint_all_peak(graph) if isinstance(budget, str) else 0  # takes a moment, and bytes do not need it
-    return parse_budget(budget, peak, lambda: smallest_known(graph))
+    return parse_budget(budget, peak, lambda: smallest_known(graph, cache))
 
 
 def budgets_of(graph: Graph, budgets: Sequence[str | int | float]) -> list[int]:
@@ -48,9 +55,22 @@ def budgets_of(graph: Graph, budgets: Sequence[str | int | float]) -> list[int]:
     return read_budgets(budgets, checkpoint_all_peak(graph), lambda: smallest_known(graph))
 
 
-def smallest_known(graph: Graph) -> int:
-    """Bytes of the smallest budget with a known schedule; looked for once for each graph."""
-    return _least(graph)[0]
+def smallest_known(graph: Graph, cache: bool = False) -> int:
+    """Bytes of the smallest budget with a known schedule; looked for once for each graph.
+
+    Args:
+        graph: whose it is.
+        cache: keep its schedule in the user's cache folder, too, or take it from there, checked.
+    """
+    if not cache:
+        return _least(graph)[0]
+    question = Question(graph, checkpoint_all_peak(graph), SMALLEST, "", 0.0)
+    kept = load_solution(question)
+    if kept is None:
+        kept = Solution(graph, SMALLEST, Status.FEASIBLE, question.budget, _schedule(graph), None, 0.0)
+        keep(question, kept)
+    assert kept.peak is not None  # it has a schedule
+    return kept.peak
 
 
 def with_known(solution: Solution) -> Solution:
@@ -65,12 +85,15 @@ def with_known(solution: Solution) -> Solution:
     graph, method = solution.graph, method_of(solution.strategy)
     if solution.status is not Status.UNKNOWN or method is None or not method.improves_on(graph):
         return solution
-    known, stages, computations, retained = _least(graph)
-    if known > solution.budget:
+    if _least(graph)[0] > solution.budget:
         return solution
-    schedule = Schedule.of_runs(graph, stages, computations, retained)
+    schedule = _schedule(graph)
     bound = None if solution.lower_bound is None else min(solution.lower_bound, schedule.cost)
     return replace(solution, status=Status.FEASIBLE, schedule=schedule, lower_bound=bound)
+
+
+def _schedule(graph: Graph) -> Schedule:
+    return Schedule.of_runs(graph, *_least(graph)[1:])
 
 
 @once

@@ -1,0 +1,163 @@
+"""Calls whose inputs differ from those of a plan in nothing but their sizes, and the plans that serve them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+
+from remat_explorer.capture.profiling.storage_census import StorageCensus
+from remat_explorer.capture.step.training_step import plain_inputs
+from remat_explorer.errors import ExecutionError
+from remat_explorer.quantities import SMALLEST, exact_bytes, format_seconds
+from remat_explorer.runtime.assumptions.differences import ANEW, difference_of_inputs
+from remat_explorer.runtime.assumptions.inputs import paths_of
+from remat_explorer.runtime.recipe import Captured, Planned, Recipe
+from remat_explorer.runtime.shapes.carrying import carried_over, keeping_everything
+from remat_explorer.runtime.signature import Layout, Signature, same_leaf
+from remat_explorer.solution import Solution
+from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+_OTHERWISE = f"Pad the inputs to the planned size, or {ANEW}"
+_LARGEST_FIRST = "Rematerialize with the largest inputs that there will be, from which all smaller ones follow"
+_CALLER = 9  # from where a warning is given to the call of the model
+
+
+def differ_in_sizes(planned: Signature, now: Signature) -> bool:
+    """Whether the inputs of two calls are alike but for the sizes and strides of tensors, which may be alike, too.
+
+    >>> import torch
+    >>> whole, part, flat = (Signature.of((x,), {}) for x in (torch.ones(4, 3), torch.ones(2, 5), torch.ones(12)))
+    >>> differ_in_sizes(whole, part), differ_in_sizes(whole, flat)
+    (True, False)
+    """
+    return (
+        planned.nesting == now.nesting
+        and len(planned.leaves) == len(now.leaves)
+        and all(same_leaf(a, b) or _alike(a, b) for a, b in zip(planned.leaves, now.leaves, strict=True))
+    )
+
+
+def _alike(first: Any, second: Any) -> bool:
+    if not (isinstance(first, Layout) and isinstance(second, Layout)):
+        return False
+    same = (first.dtype, first.device) == (second.dtype, second.device)
+    return same and len(first.shape) == len(second.shape)
+
+
+def covers(planned: Signature, now: Signature) -> bool:
+    """Whether no dimension of an input is larger than in a plan's call, where they differ in sizes.
+
+    >>> import torch
+    >>> whole, part, other = (Signature.of((torch.ones(*size),), {}) for size in ((4, 3), (2, 3), (2, 5)))
+    >>> covers(whole, part), covers(part, whole), covers(whole, other)
+    (True, False, False)
+    """
+    layouts = ((a, b) for a, b in zip(planned.leaves, now.leaves, strict=True) if isinstance(a, Layout))
+    return all(there >= here for a, b in layouts for there, here in zip(a.shape, b.shape, strict=True))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Family:
+    """Plans of one model for inputs of several sizes.
+
+    Attributes:
+        recipe: how to plan.
+        model: as it is now.
+        plans: those that there are.
+        limit: bytes of the first plan's budget.
+        resolve: whether to search anew where a schedule cannot be carried over.
+    """
+
+    recipe: Recipe
+    model: nn.Module
+    plans: Sequence[Planned]
+    limit: int
+    resolve: bool
+
+    def plan(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Planned | None:
+        """A plan for inputs of other sizes than those of all plans, or None for inputs that differ in more than sizes.
+
+        For smaller inputs the step is traced again, and the schedule of the larger ones is carried over. Where that is
+        not possible, as some operators are others for a batch of one, the step is profiled, and nothing is recomputed
+        if it fits so. For larger inputs it is planned anew, if there is a budget; bytes stay what they were. A warning
+        says how long that took.
+
+        Raises:
+            ExecutionError: if a schedule cannot be carried over, and none shall be searched for; if none fits.
+        """
+        relatives = self._relatives(args, kwargs)
+        if not relatives:
+            return None
+        larger = [(planned, called, now) for planned, called, now in relatives if covers(planned.signature, now)]
+        if not larger:
+            return self._of_larger(*relatives[-1])
+        planned, called, now = min(larger, key=lambda one: _elements(one[0].signature))
+        captured = self.recipe.capture(self.model, *called, like=planned.halves.program)
+        try:
+            made = captured.planned(self._carried_over(planned, captured), measured=False)
+        except ExecutionError as error:
+            budget = planned.solution.budget
+            if (everything := self._keeping_everything(captured, budget)) is not None:
+                made = captured.planned(everything)
+            elif self.resolve:
+                made = self.recipe.plan_of(captured, self._within())
+            else:
+                what, _ = difference_of_inputs(planned.signature, now, planned.paths, paths_of(*called))
+                raise ExecutionError(
+                    f"{what}. Its schedule does not serve here, since {error}, and keeping everything does not fit "
+                    f"into the budget of {exact_bytes(budget)}. {_OTHERWISE}"
+                ) from None
+        return dataclasses.replace(made, calling=planned.calling)
+
+    def _relatives(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[Planned, Arguments, Signature]]:
+        """Plans that were measured, for the model as it is, with the inputs as they are passed for each."""
+        found = []
+        for planned in self.plans:
+            called = planned.calling.same_way(args, kwargs)
+            now = Signature.of(*called)
+            alike = differ_in_sizes(planned.signature, now) and planned.signature.surroundings == now.surroundings
+            if planned.measured and alike and planned.state.holds():
+                found.append((planned, called, now))
+        return found
+
+    def _carried_over(self, larger: Planned, captured: Captured) -> Solution:
+        program = captured.program
+        there = program.bind(self.model, plain_inputs(captured.args, captured.kwargs), tangents=False)
+        resident = program.graph.resident_bytes + StorageCensus(program, captured.device).resident_difference(there)
+        del there
+        return carried_over(larger.solution, larger.halves.program, program, resident, self.recipe.budget_means)
+
+    def _keeping_everything(self, captured: Captured, budget: int) -> Solution | None:
+        """The solution that recomputes nothing, with measured workspace, if it fits into the budget."""
+        if checkpoint_all_peak(captured.program.graph) > budget:
+            return None
+        return keeping_everything(self.recipe.profiled(captured), budget, self.recipe.budget_means)
+
+    def _of_larger(self, planned: Planned, called: Arguments, now: Signature) -> Planned:
+        what, _ = difference_of_inputs(planned.signature, now, planned.paths, paths_of(*called))
+        if self.recipe.budget is None and not self.resolve:
+            raise ExecutionError(
+                f"{what}, which is larger. {_LARGEST_FIRST}, or give budget=..., to plan anew within it"
+            )
+        begin = time.perf_counter()
+        made = self.recipe.plan(self.model, *called, within=self._within())
+        seconds = format_seconds(time.perf_counter() - begin)
+        warnings.warn(f"{what}, which is larger: planned anew, in {seconds}. {_LARGEST_FIRST}", stacklevel=_CALLER)
+        return made
+
+    def _within(self) -> str | int:
+        """The budget of other inputs: the bytes of the first plan, unless each shall have the smallest of its own."""
+        asked = self.recipe.budget
+        return SMALLEST if isinstance(asked, str) and asked.strip().lower() == SMALLEST else self.limit
+
+
+def _elements(signature: Signature) -> int:
+    """How many numbers the input tensors have."""
+    return sum(math.prod(leaf.shape) for leaf in signature.leaves if isinstance(leaf, Layout))

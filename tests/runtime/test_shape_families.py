@@ -1,0 +1,177 @@
+"""Smaller batches and shorter sequences run by the schedule of larger ones; larger ones are planned anew."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import remat_explorer as rx
+from remat_explorer.capture import trace
+from remat_explorer.errors import ExecutionError
+from remat_explorer.runtime.shapes.carrying import carried_over, require_same_operations
+from tests.runtime.kinds_of_models import Made, linear
+
+X = torch.randn(64, 16)
+
+
+def layers(count: int = 4) -> Any:
+    parts = [part for _ in range(count) for part in (nn.Linear(16, 16), nn.Tanh(), nn.Dropout(0.1))]
+    return nn.Sequential(*parts, nn.Linear(16, 4))
+
+
+def trained(model: nn.Module, *args: Any, **options: Any) -> Any:
+    return rx.rematerialize(model, args or (X,), **({"budget": "90%", "time_limit": 1} | options))
+
+
+def gradients(model: Any, *args: Any, **kwargs: Any) -> list[torch.Tensor]:
+    torch.manual_seed(5)
+    output = model(*args, **kwargs)
+    loss = output.loss if hasattr(output, "loss") else output.square().mean()
+    return list(torch.autograd.grad(loss, [p for p in model.parameters() if p.requires_grad], allow_unused=True))
+
+
+def assert_like_plain(planned: Any, *args: Any, **kwargs: Any) -> None:
+    mine, plain = (gradients(model, *args, **kwargs) for model in (planned, planned.rematerialization.model))
+    for first, second in zip(mine, plain, strict=True):
+        assert first is second is None or torch.equal(first, second)
+    assert planned.rematerialization.solution.peak <= planned.rematerialization.solution.budget
+
+
+def test_a_smaller_batch_takes_the_schedule_and_its_plan_is_kept():
+    planned = trained(layers())
+    first = planned.rematerialization.solution
+    for x in (X[:62], X, X[:62], X[:3], X[::2]):  # one that is not contiguous, too
+        assert_like_plain(planned, x)
+    plans = planned.rematerialization.plans
+    assert [plan.signature.leaves[0].shape[0] for plan in plans] == [64, 62, 3, 32]
+    assert all(plan.solution.budget == first.budget for plan in plans)
+    assert plans[1].solution.schedule.sequence == first.schedule.sequence
+    assert plans[2].solution.overhead == 1.0  # everything can be kept
+    assert [plan.measured for plan in plans] == [True, False, False, False]
+
+
+def test_a_copy_takes_smaller_batches_too():
+    twin = copy.deepcopy(trained(layers()))
+    assert_like_plain(twin, X[:40])
+
+
+WORDS = torch.randint(3, 80, (4, 24))
+PADDED = (torch.arange(24) < torch.tensor([[24], [18], [20], [5]])).long()
+PARTS: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+
+
+def llama() -> tuple[Any, dict[str, Any]]:
+    transformers = pytest.importorskip("transformers", reason="transformers is an optional extra")
+    config = transformers.LlamaConfig(**PARTS, vocab_size=90, max_position_embeddings=32)
+    return transformers.LlamaForCausalLM(config), {"labels": WORDS}
+
+
+def bert() -> tuple[Any, dict[str, Any]]:
+    transformers = pytest.importorskip("transformers", reason="transformers is an optional extra")
+    config = transformers.BertConfig(**PARTS, vocab_size=90, max_position_embeddings=32)
+    return transformers.BertForTokenClassification(config), {"labels": WORDS % 2, "token_type_ids": WORDS % 2}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("make", [llama, bert])
+def test_shorter_sequences_and_smaller_batches_of_transformers(make):
+    model, others = make()
+    inputs = {"input_ids": WORDS, "attention_mask": PADDED} | others
+    planned = rx.rematerialize(model, (), inputs, budget="90%", time_limit=1)
+    for count, length in ((4, 20), (3, 24), (1, 21)):  # of one sequence some operators are others
+        assert_like_plain(planned, **{name: tensor[:count, :length].contiguous() for name, tensor in inputs.items()})
+    plans = planned.rematerialization.plans
+    assert len(plans) == 4
+    assert plans[0].halves.program.graph.n == plans[1].halves.program.graph.n == plans[2].halves.program.graph.n
+    assert not plans[1].measured
+    assert not plans[2].measured
+
+
+def test_a_larger_batch_is_planned_anew_within_the_same_bytes():
+    planned = trained(layers(), X[:40])
+    budget = planned.rematerialization.solution.budget
+    with pytest.warns(
+        UserWarning, match=r"input 0 is .* \[48, 16\] .* made for .* \[40, 16\] .* planned anew, in .*largest inputs"
+    ) as told:
+        assert_like_plain(planned, X[:48])
+    assert told[0].filename == __file__
+    assert planned.rematerialization.solution.budget == budget
+    assert_like_plain(planned, X[:44])
+    assert [plan.measured for plan in planned.rematerialization.plans] == [True, True, False]
+
+
+def test_a_larger_batch_than_that_of_a_given_solution_is_an_error():
+    model = layers()
+    planned = trained(model, X[:40])
+    given = rx.rematerialize(model, (X[:40],), solution=planned.rematerialization.solution)
+    assert_like_plain(given, X[:39])
+    with pytest.raises(ExecutionError, match=r"\[64, 16\] .* larger\. Rematerialize with the largest .*give budget="):
+        given(X)
+
+
+class Deeper(nn.Module):
+    """Does more for a few examples than for many."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.deep = layers(2), nn.Sequential(*(nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(9)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.stem(x)
+        return y if len(x) > 60 else self.deep(y.repeat(1, 10).reshape(-1, 4)) if len(x) > 9 else self.deep(y)
+
+
+def test_where_fewer_examples_have_other_operations_everything_is_kept_or_it_is_planned_anew_on_request():
+    model = Deeper()
+    planned, resolving = trained(model), trained(model, resolve=True)
+    with pytest.raises(
+        ExecutionError,
+        match=r"\[60, 16\] .* made for .* \[64, 16\] .* since the model computes 'repeat' where it computed "
+        r".* there, and keeping everything does not fit .*resolve=True",
+    ):
+        planned(X[:60])
+    assert_like_plain(resolving, X[:30])
+    assert resolving.rematerialization.solution.budget == planned.rematerialization.solution.budget
+    assert_like_plain(planned, X[:9])
+    assert planned.rematerialization.solution.overhead == 1.0
+    assert planned.rematerialization.plans[-1].measured
+
+
+def cut(model: Any, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    return model.layer(x[:, : int(lengths.max())]).tanh().sum(dim=1)
+
+
+def test_what_is_read_out_of_smaller_inputs_is_what_their_plan_is_for():
+    planned = trained(Made(cut, layer=linear()), torch.randn(6, 7, 8), torch.tensor([3, 7, 5, 6, 2, 1]), budget="100%")
+    inputs = torch.randn(5, 6, 8), torch.tensor([3, 4, 5, 1, 2])
+    assert_like_plain(planned, *inputs)
+    assert_like_plain(planned, inputs[0], torch.tensor([1, 5, 1, 1, 1]))
+    with pytest.raises(ExecutionError, match=r"^4 is read out of input 1 at .*, but the plan was made for 5"):
+        planned(inputs[0], torch.tensor([4, 1, 1, 1, 1]))
+
+
+def test_where_the_model_has_changed_too_the_error_names_that():
+    model = layers()
+    planned = trained(model)
+    planned(X)
+    model[2].p = 0.5
+    with pytest.raises(ExecutionError, match=r"attribute p of '2' \(Dropout\) is 0\.5, but the plan was made for 0\.1"):
+        planned(X[:7])
+
+
+def test_a_schedule_is_not_carried_over_to_larger_values():
+    few, many = (trace(layers(), (x,)) for x in (X[:7], X))
+    require_same_operations(many, few)
+    with pytest.raises(ExecutionError, match=r"'0 linear \+ tanh.*' takes .* where it took .* there"):
+        require_same_operations(few, many)
+
+
+def test_a_schedule_that_is_carried_over_is_checked_at_the_new_sizes():
+    few, many = (trace(layers(), (x,)) for x in (X[:62], X))
+    solution = rx.solve(many.graph, "smallest", time_limit=1)
+    with pytest.raises(ExecutionError, match=r"is refused for these inputs: stage .* needs .*, above the budget of"):
+        carried_over(solution, many, few, many.graph.resident_bytes + 2**20, "requested")
