@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -79,13 +79,22 @@ class Emission:
 
     def output(self, results: Iterable[Result], others: Iterable[fx.Node] = ()) -> fx.Node:
         """The end of the code, which gives results and then ``others``."""
-        return self._end([(result, self.result(result)) for result in results], others)
+        return self.end([(result, self.result(result)) for result in results], others)
 
-    def _end(self, results: Iterable[tuple[Result, fx.Node | None]], others: Iterable[fx.Node] = ()) -> fx.Node:
+    def end(self, results: Iterable[tuple[Result, fx.Node | None]], others: Iterable[fx.Node] = ()) -> fx.Node:
+        """The same for results whose nodes are there already, None of one that is None."""
         named = list(results)
         end = self.graph.output((*(node for _, node in named), *others))
         end.meta[RESULTS] = ", ".join(name_of(result) for result, _ in named)
         return end
+
+    def separate(self, gradients: Sequence[tuple[Result, fx.Node | None]]) -> list[tuple[Result, fx.Node | None]]:
+        """Gradients in memory of their own, each, in complete code; the capture has made them so.
+
+        Args:
+            gradients: in the order in which they are given away.
+        """
+        return list(gradients)
 
     def call(self, function: Callable[..., Any], *args: Any) -> fx.Node:
         """A call of any function."""
@@ -143,6 +152,11 @@ def reads(body: Body) -> set[fx.Node]:
     """The nodes that a body reads and does not make itself."""
     made = {call.node for call in body.calls}
     return {source for call in body.calls for source in call.sources} - made
+
+
+def sources_of(result: Result) -> set[fx.Node]:
+    """The nodes from which a result's views start."""
+    return reads(result.views) or {result.node}
 
 
 def statement_of_line(line: str, statements: dict[str, int | None]) -> int | None:

@@ -18,7 +18,8 @@ from remat_explorer.plan import Compute, Plan
 from remat_explorer.runtime.backward.emission import BackwardEmission
 from remat_explorer.runtime.backward.half import BackwardHalf, Saved
 from remat_explorer.runtime.backward.outputs import OutputReads
-from remat_explorer.runtime.emission import Emission, reads
+from remat_explorer.runtime.backward.segments import segments_of
+from remat_explorer.runtime.emission import Emission, reads, sources_of
 from remat_explorer.runtime.generated_step import annotated_source, residents_of
 
 
@@ -88,7 +89,7 @@ class Halves:
         forward.take(residents)
         forward.statements(0, cut)
         forward.bodies(program.epilogue)
-        early = tuple(r for r in program.results if _source_of(r) <= forward.nodes.keys())
+        early = tuple(r for r in program.results if sources_of(r) <= forward.nodes.keys())
         late = tuple(r for r in program.results if r not in early)
         needed = _needed(plan, program, cut, late)
         later = tuple(node for node in residents_of(program) if node in needed)
@@ -109,6 +110,11 @@ class Halves:
         return OutputReads(self.plan, self.program, self.cut)
 
     @cached_property
+    def segments(self) -> tuple[tuple[Result, ...], ...]:
+        """The gradients of the backward half, grouped by when they are handed over."""
+        return segments_of(self.plan, self.program, self.cut, [r for r in self.late if r.kind == "gradient"])
+
+    @cached_property
     def planned_backward(self) -> BackwardHalf:
         """The backward half for the gradients of all outputs, with the strides that they have in the captured graph."""
         return self._backward(Emission(self.plan, self.program, self.device))
@@ -126,7 +132,7 @@ class Halves:
             return self._partial[missing]
 
     def _backward(self, emission: Emission) -> BackwardHalf:
-        return BackwardHalf.of(emission, self.cut, self.later, self.saved, self.late)
+        return BackwardHalf.of(emission, self.cut, self.later, self.saved, self.late, self.segments)
 
     @property
     def source(self) -> str:
@@ -134,11 +140,6 @@ class Halves:
         modules = self.forward_module, self.planned_backward.module
         forward, backward = (annotated_source(module, self.plan) for module in modules)
         return f"{forward}\n\n{backward.replace('def forward(', 'def backward(', 1)}"
-
-
-def _source_of(result: Result) -> set[Node]:
-    """The nodes from which a result's views start."""
-    return reads(result.views) or {result.node}
 
 
 def _needed(plan: Plan, program: Program, cut: int, late: tuple[Result, ...]) -> list[Node]:
@@ -155,5 +156,5 @@ def _needed(plan: Plan, program: Program, cut: int, late: tuple[Result, ...]) ->
             read(reads(body))
             made |= {node for value, node in body.outputs.items() if value not in statement.drops}
     for result in late:
-        read(_source_of(result))
+        read(sources_of(result))
     return list(needed)
