@@ -104,6 +104,12 @@ class Halves:
         count = len(self.early)
         return list(outputs[:count]), list(outputs[count:])[::-1]
 
+    @property
+    def left_bytes(self) -> int:
+        """What the forward half leaves in memory, outputs included, by the plan."""
+        after = self.plan.timeline.after[self.cut - 1] if self.cut else self.plan.graph.resident_bytes
+        return int(after) - self.plan.graph.resident_bytes
+
     @cached_property
     def output_reads(self) -> OutputReads:
         """What the backward half reads, for outputs that are written to."""

@@ -42,7 +42,8 @@ def rematerialize(
 
     It has the model's class, attributes, parameters and buffers, under the same names; optimizers, gradient clipping
     and accumulation, gradient scaling, `state_dict`, `train()` and `eval()`, `.to(...)` and DistributedDataParallel
-    (around it) work as before. Buffers are updated once, and dropout draws what plain PyTorch would draw.
+    (around it) work as before. Buffers are updated once, and dropout draws what plain PyTorch would draw. Gradients
+    reach autograd as the plan makes them, so that hooks run, and are sent to other processes, while it goes on.
 
     In evaluation mode, and where gradients are switched off, the model runs as it is. So does ``model`` itself, which
     shares all attributes: an assignment to one is an assignment to the other.
@@ -52,10 +53,11 @@ def rematerialize(
 
     Args:
         model: what to train, on the device where it shall be trained, in the mode in which it shall be trained.
-        args, kwargs: inputs like those of every step: shapes are static.
+        args, kwargs: inputs like those of every step: shapes are static. Those that require a gradient get one.
         budget: bytes, "2 GiB", or "60%" of what keeping everything takes; parameters and gradients included. A
             gradient that waits in ``.grad`` for the next one to be added comes on top, and so does what a loss that is
-            computed elsewhere takes for itself.
+            computed elsewhere takes for itself. It is for one forward pass and its backward pass: each other call
+            whose backward pass is still to come takes the attribute ``rematerialization.waiting_bytes`` more.
         loss: from the model's output to a scalar tensor, which is then what the model returns; it must not read
             tensors that change from step to step. None returns what the model returns: a loss that is computed
             elsewhere, or, of an output that has a ``loss``, that loss (other tensors of such an output are None).

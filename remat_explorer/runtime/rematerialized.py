@@ -65,6 +65,15 @@ class Rematerialization:
         return self.plans[-1].solution
 
     @property
+    def waiting_bytes(self) -> int:
+        """What a forward pass by the plan of `solution` leaves in memory, its outputs included, for its backward pass.
+
+        The budget is for one forward pass and its backward pass. Each other call of the model whose backward pass is
+        still to come takes so much more.
+        """
+        return self.plans[-1].halves.left_bytes
+
+    @property
     def source(self) -> str:
         """The Python that runs, forward and backward, with the plan's statements as comments."""
         return self.plans[-1].halves.source
@@ -77,22 +86,21 @@ class Rematerialization:
         """A forward pass: by a plan where gradients are wanted, else as the model itself does it.
 
         Raises:
-            ExecutionError: if an input requires a gradient, or there is no plan for the inputs or for the model as it
-                is now, and none shall be made.
+            ExecutionError: if there is no plan for the inputs or for the model as it is now, and none shall be made.
         """
         if (self.training and not self.model.training) or not torch.is_grad_enabled():
             return self._plain(args, kwargs)
-        _require_no_gradients(tensors_in((args, kwargs)))
         planned = self._plan_for(args, kwargs)
         args, kwargs = planned.calling.same_way(args, kwargs)
-        outputs = train(planned.halves, self.model, plain_inputs(args, kwargs))
+        outputs = train(planned.halves, self.model, plain_inputs(args, kwargs), tensors_in((args, kwargs)))
         return planned.halves.program.returned.filled(outputs)
 
     def _plan_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Planned:
         broken = ""
-        for planned in reversed(self.plans):
+        for planned, exactly in self._candidates():
             called = planned.calling.same_way(args, kwargs)
-            if planned.signature.matches(Signature.of(*called)) and planned.state.holds():
+            mine, now = planned.signature, Signature.of(*called)
+            if (mine if exactly else mine.without(now)).matches(now) and planned.state.holds():
                 broken = planned.broken(self.model, *called)
                 if not broken:
                     self.plans.remove(planned)
@@ -106,6 +114,11 @@ class Rematerialization:
         budget = self.first.solution.budget if self.recipe.budget is None else self.recipe.budget
         self.plans.append(self.recipe.plan(self.model, args, kwargs, within=None if moved else budget))
         return self.plans[-1]
+
+    def _candidates(self) -> list[tuple[Planned, bool]]:
+        """Every plan, the last one first; where none is made anew, they also serve inputs that need fewer gradients."""
+        exactly = [(planned, True) for planned in reversed(self.plans)]
+        return exactly if self.resolve else [*exactly, *((planned, False) for planned, _ in exactly)]
 
     def _difference(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str]:
         """What the plan that ran last was not made for, and what to do."""
@@ -200,15 +213,6 @@ def _own(name: str) -> property:
 
 for _name in _HOOKS:
     setattr(RematerializedModule, _name, _own(_name))
-
-
-def _require_no_gradients(tensors: list[torch.Tensor]) -> None:
-    for place, tensor in enumerate(tensors):
-        if tensor.requires_grad:
-            raise ExecutionError(
-                f"input tensor {place}, of shape {tuple(tensor.shape)}, requires a gradient, and a plan computes those "
-                "of parameters only: pass tensor.detach(), or rematerialize the model together with what computes it"
-            )
 
 
 def rematerialized(rematerialization: Rematerialization) -> RematerializedModule:

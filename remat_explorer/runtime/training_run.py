@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import nn
 from torch.fx import Node
 
-from remat_explorer.capture.operations.program import Registers
+from remat_explorer.capture.operations.program import Registers, Result
 from remat_explorer.capture.step.autocast import no_autocast
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.backward.half import Running
@@ -30,10 +31,11 @@ class TrainingRun:
         halves: what runs.
         model: whose parameters and buffers are read; new buffer contents are written when the forward pass ends.
         tensors: the plain inputs, as `TrainingStep.tensors` gives them.
+        segments: how many segments of gradients are wanted.
     """
 
-    def __init__(self, halves: Halves, model: nn.Module, tensors: tuple[torch.Tensor, ...]) -> None:
-        self.halves, self.model = halves, model
+    def __init__(self, halves: Halves, model: nn.Module, tensors: tuple[torch.Tensor, ...], segments: int) -> None:
+        self.halves, self.model, self.segments = halves, model, halves.segments[:segments]
         self._residents: Registers = halves.program.bind(model, tensors, tangents=False)
         self._saved: list[Any] = []
         self._over = False
@@ -110,7 +112,7 @@ class TrainingRun:
         running, self._running = self._running, None
         if running is None:
             raise ExecutionError(_RAN)
-        for result in self.halves.segments[segment]:
+        for result in self.segments[segment]:
             parameter, version = self._parameters.pop(result.name, (None, 0))
             if parameter is not None and parameter._version != version:
                 raise ExecutionError(
@@ -121,20 +123,22 @@ class TrainingRun:
             next(running)
             gradients = self._gradients[:]
             self._gradients.clear()
-            if segment + 1 < len(self.halves.segments):
+            if segment + 1 < len(self.segments):
                 self._running = running
                 return gradients
             self._finish(running)
         return gradients
 
     def _finish(self, running: Running) -> None:
-        """Run what comes after the last gradient, and write the buffers that the backward half computes."""
+        """Write the buffers that the backward half computes; what else is left serves gradients that nobody wants."""
+        buffers = [result for result in self.halves.late if result.kind == "buffer"]
         try:
-            next(running)
+            while buffers:
+                next(running)
         except StopIteration as end:
-            buffers = [result for result in self.halves.late if result.kind == "buffer"]
             for result, content in zip(buffers, end.value, strict=True):
                 self.model.get_buffer(result.name).copy_(content)
+        running.close()
 
     def _write_buffers(self, results: list[torch.Tensor]) -> None:
         """Write the new contents; old ones that the backward half reads take the place of the new, which stays."""
@@ -168,7 +172,7 @@ class TrainingRun:
 
 
 class PlannedStep(torch.autograd.Function):
-    """Autograd's view of a `TrainingRun`: from parameters to the outputs that have gradients.
+    """Autograd's view of a `TrainingRun`: from parameters and inputs to the outputs that have gradients.
 
     It gives the gradients of the first segment; those of the others come from a chain of `Segment`.
     """
@@ -223,15 +227,32 @@ class Segment(torch.autograd.Function):
         return None, None, link if ctx.chained else None, *ctx.run.advance(ctx.number)
 
 
-def train(halves: Halves, model: nn.Module, tensors: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
-    """Every output of a forward pass, tied to the parameters of ``model`` for autograd."""
-    run = TrainingRun(halves, model, tensors)
-    first, *rest = ([model.get_parameter(result.name) for result in segment] for segment in halves.segments)
+def train(
+    halves: Halves, model: nn.Module, tensors: tuple[torch.Tensor, ...], inputs: Sequence[torch.Tensor] | None = None
+) -> list[torch.Tensor]:
+    """Every output of a forward pass, tied for autograd to the parameters of ``model``, and to inputs.
+
+    Args:
+        halves: what runs.
+        model: whose parameters and buffers are read.
+        tensors: the plain inputs, as `TrainingStep.tensors` gives them.
+        inputs: the same as autograd knows them; those that require no gradient get none.
+    """
+    given = tensors if inputs is None else inputs
+
+    def owner(result: Result) -> torch.Tensor:
+        assert result.of is not None
+        return model.get_parameter(result.name) if result.of.kind == "parameter" else given[result.of.place]
+
+    tied = [[owner(result) for result in segment] for segment in halves.segments]
+    while tied and not any(tensor.requires_grad for tensor in tied[-1]):
+        tied.pop()
+    run = TrainingRun(halves, model, tensors, len(tied))
     chain: Any = None
-    for number, parameters in reversed(list(enumerate(rest, start=1))):
-        chain = Segment.apply(run, number, chain, *parameters)
+    for number in range(len(tied) - 1, 0, -1):
+        chain = Segment.apply(run, number, chain, *tied[number])
     others: list[Any] = []
-    outputs = list(PlannedStep.apply(run, others, chain, *first))
+    outputs = list(PlannedStep.apply(run, others, chain, *(tied[0] if tied else ())))
     return [outputs.pop(0) if other is None else other for other in others]
 
 

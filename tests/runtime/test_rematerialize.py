@@ -79,15 +79,6 @@ def test_another_batch_is_an_error_that_says_what_to_do(shared):
     assert shared(X).shape == (64, 4)
 
 
-def test_an_input_that_needs_a_gradient_is_refused_where_plain_autograd_would_give_one(shared):
-    needs = X.clone().requires_grad_()
-    with pytest.raises(ExecutionError, match=r"input tensor 0, of shape \(64, 16\), requires a gradient.*detach"):
-        shared(needs)
-    with torch.no_grad():
-        assert shared(needs).shape == (64, 4)
-    assert shared(needs.detach()).requires_grad
-
-
 def test_with_resolve_another_batch_is_planned_once():
     one = model()
     mine = trained(one, resolve=True)

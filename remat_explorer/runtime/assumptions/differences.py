@@ -64,6 +64,11 @@ def _advice(mine: Any, theirs: Any) -> str:
         if mine.dtype != theirs.dtype:
             dtype = str(mine.dtype)
             return f"Pass the input as it was, with .to({dtype}), or {ANEW} for others"
+        if theirs.gradient and not mine.gradient:
+            return (
+                "Give rematerialize an input that requires a gradient, so that the plan computes it, pass "
+                f".detach() where none is wanted, or {ANEW} for both"
+            )
         return (
             "Plans are static: pass inputs like those that it was made with (drop_last=True for a DataLoader), or "
             f"{ANEW} for others"

@@ -88,12 +88,9 @@ class BackwardHalf:
         end.args = (tuple(given[result] for result in buffers),)
         end.meta[RESULTS] = ", ".join(map(name_of, buffers))
         own = dict(emission.separate([(result, given[result]) for segment in segments for result in segment]))
-        arguments = {
-            entry.name: sources.get(entry.node) for entry in emission.program.inputs if entry.kind == "parameter"
-        }
-        parameters = {result: arguments[result.name] for result in own}
+        owners = {result: sources.get(result.of.node) for result in own if result.of}
         leaving = [[(result, own[result]) for result in segment] for segment in segments]
-        hand_over(emission.graph, gradients, leaving, parameters)
+        hand_over(emission.graph, gradients, leaving, owners)
         reads = frozenset(node for node, source in sources.items() if source.users)
         return BackwardHalf(with_its_source(GraphModule(nn.Module(), emission.graph)), tuple(residents), reads)
 

@@ -35,10 +35,10 @@ def hand_over(
     groups = memory_groups(graph)
     order = {node: place for place, node in enumerate(graph.nodes)}
     at, reached = box, order[box]
-    for segment in segments:
-        tensors = [node for result, node in segment for node in (node, owners.get(result)) if node is not None]
-        reads = [_last_read(groups[node], order) for node in tensors]
-        last = max(reads, key=order.__getitem__, default=box)
+    tensors = [[node for one, node in segment for node in (node, owners.get(one)) if node] for segment in segments]
+    reads = [[_last_read(groups[node], order) for node in nodes] for nodes in tensors]
+    for segment, nodes in zip(segments, reads, strict=True):
+        last = max(nodes, key=order.__getitem__, default=box)
         if order[last] > reached:
             at, reached = last, order[last]
         with graph.inserting_after(at):
@@ -49,6 +49,8 @@ def hand_over(
 
 def in_memory_of_their_own(graph: fx.Graph, gradients: Sequence[Gradient], tangents: set[fx.Node]) -> list[Gradient]:
     """The gradients with copies in place of those that lie in the memory of another one, or of an output's.
+
+    The gradient of an input may lie in that of an output's, and have its strides, as in plain PyTorch.
 
     Args:
         graph: complete code; changed in place.
@@ -63,16 +65,21 @@ def in_memory_of_their_own(graph: fx.Graph, gradients: Sequence[Gradient], tange
     for result, node in gradients:
         if node is not None:
             group = groups[node]
-            others = taken.setdefault(group[0], [member for member in group if member in tangents])
+            rivals = taken.setdefault(group[0], [member for member in group if member in tangents])
+            others = [one for one in rivals if one not in tangents] if _of_an_input(result) else rivals
             made = node
             if others:
                 with graph.inserting_after(ends.get(group[0]) or _last_read(group, order)):
                     made = graph.call_function(in_memory_of_its_own, (node, tuple(others)))
                 ends[group[0]] = made
-            others.append(made)
+            rivals.append(made)
             node = made
         own.append((result, node))
     return own
+
+
+def _of_an_input(result: Result) -> bool:
+    return result.of is not None and result.of.kind == "input"
 
 
 def pausing(body: list[str], box: str) -> list[str]:

@@ -37,8 +37,7 @@ def segments_of(plan: Plan, program: Program, cut: int, gradients: Sequence[Resu
             way = plan.graph.operations[statement.operation].implementations[statement.implementation - 1]
             seconds += way.cost
         spent.append(seconds)
-    owners = {entry.name: entry.node for entry in program.inputs if entry.kind == "parameter"}
-    ready = [max(last.get(node, 0) for node in (*sources_of(one), owners[one.name])) for one in gradients]
+    ready = [max(last.get(node, 0) for node in (*sources_of(one), one.of.node)) for one in gradients if one.of]
     least = max(LEAST_SECONDS, seconds / MOST_SEGMENTS)
     segments: list[list[Result]] = [[]]
     before = 0.0
