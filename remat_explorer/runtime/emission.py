@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
@@ -36,6 +37,7 @@ class Emission:
         graph: what has been written.
         nodes: for each node of the captured graph the node that holds it now.
         states: for each random operation that runs again, the generator state of its first run.
+        kept: ids of values in memory that nothing may be written over.
     """
 
     def __init__(self, plan: Plan, program: Program, device: torch.device) -> None:
@@ -43,6 +45,7 @@ class Emission:
         self.graph = fx.Graph()
         self.nodes: dict[fx.Node, fx.Node] = {}
         self.states: dict[int, fx.Node] = {}
+        self.kept: set[int] = set()
         computed = [s.operation for s in plan.statements if isinstance(s, Compute)]
         self._again = {k for k in computed if program.bodies[k].random and computed.count(k) > 1}
         self._statement: int | None = None
@@ -101,7 +104,10 @@ class Emission:
         return self._marked(self.graph.call_function(function, args))
 
     def _compute(self, statement: Compute) -> None:
+        if statement.overwrites in self.kept:
+            statement = dataclasses.replace(statement, overwrites=None)
         k, body = statement.operation, self.program.body(statement)
+        self.kept -= body.outputs.keys() - set(statement.drops)  # made anew
         if k not in self._again:
             self._body(body, statement.drops)
         elif statement.first:

@@ -22,11 +22,13 @@ from remat_explorer.runtime.assumptions.inputs import Calling, paths_of
 from remat_explorer.runtime.assumptions.model_state import ModelState
 from remat_explorer.runtime.assumptions.plannable import require_plannable, require_registered
 from remat_explorer.runtime.assumptions.settling import settled_attributes
+from remat_explorer.runtime.backward.retaining import SOLVES, retaining_peak, within
 from remat_explorer.runtime.halves import Halves
 from remat_explorer.runtime.signature import Signature
 from remat_explorer.solution import Solution, capture_options_of
 from remat_explorer.solvers import minimum_budget, solve
 from remat_explorer.solvers.base import Progress
+from remat_explorer.solvers.memory.smallest_known import budget_of
 from remat_explorer.solvers.reserved import REQUESTED, RESERVED, explain_unfit
 
 
@@ -65,6 +67,7 @@ class Recipe:
     on_progress: Callable[[Progress], None] | None = None
     cache: bool = False
     budget_means: str = REQUESTED
+    retain_graph: bool = False
 
     def plan(
         self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], within: str | int | float | None = None
@@ -92,7 +95,7 @@ class Recipe:
         self._require_schedule(solution)
         assert solution.plan is not None
         state = ModelState(model, program.reads, settled, self.loss)
-        halves = Halves.of(solution.plan, program, device)
+        halves = Halves.of(solution.plan, program, device, self.retain_graph)
         paths, calling = tuple(paths_of(args, kwargs)), Calling.of(model, args, kwargs)
         return Planned(signature, paths, calling, state, solution, halves)
 
@@ -112,13 +115,24 @@ class Recipe:
                 f"PyTorch's allocator is predicted to reserve {exact_bytes(reserved_of(found.schedule))} for the "
                 f"solution, above its budget of {exact_bytes(found.budget)}; solve with budget_means={RESERVED!r}"
             )
+        if self.retain_graph and found.plan and (needed := retaining_peak(found.plan)) > found.budget:
+            raise SolutionError(
+                f"with retain_graph=True the solution needs {exact_bytes(needed)}, above its budget of "
+                f"{exact_bytes(found.budget)}; give a budget, and no solution"
+            )
         return found
 
     def _solved(self, graph: Graph, budget: str | int | float | None) -> Solution:
         if budget is None:
             raise ExecutionError('there is nothing to plan with; give budget=..., such as "2 GiB", or solution=...')
         settings = {"on_progress": self.on_progress, "cache": self.cache, "budget_means": self.budget_means}
-        return solve(graph, budget, self.strategy, self.time_limit, self.solver, **settings)
+        if not self.retain_graph:
+            return solve(graph, budget, self.strategy, self.time_limit, self.solver, **settings)
+
+        def solve_at(asked: int) -> Solution:
+            return solve(graph, asked, self.strategy, self.time_limit / SOLVES, self.solver, **settings)
+
+        return within(budget_of(graph, budget), minimum_budget(graph).known_feasible, solve_at)
 
     def _require_schedule(self, solution: Solution) -> None:
         if solution.schedule is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -37,6 +38,7 @@ def rematerialize(
     on_progress: Callable[[Progress], None] | None = None,
     cache: bool = False,
     budget_means: str = REQUESTED,
+    retain_graph: bool = False,
 ) -> RematerializedModule:
     """A drop-in for ``model`` whose training steps stay within a memory budget, with the gradients of plain PyTorch.
 
@@ -72,12 +74,15 @@ def rematerialize(
             other; a profile that was measured anew has other costs, and is solved for anew.
         budget_means: "requested" or "reserved", as for `remat_explorer.solve`: what tensors have, or what PyTorch's
             allocator on a GPU is predicted to take for them. A given ``solution`` is then held against its budget.
+        retain_graph: plan for ``backward(retain_graph=True)``, which otherwise has no effect on the model: what the
+            forward pass leaves stays until a backward pass that does not retain it, and the budget includes that.
 
     Raises:
         CaptureError: if the model has no static training graph.
         ExecutionError: if no schedule fits, with the smallest budget worth trying, or memory runs out; if forward
             changes an attribute in every pass, which would be stale; if the model is sharded, compiled or wrapped.
-        SolutionError: if the solution is not this model's, or exceeds its budget with the workspace measured here.
+        SolutionError: if the solution is not this model's, or exceeds its budget with the workspace measured here, or
+            with what is retained.
 
     >>> model = nn.Sequential(*(part for _ in range(5) for part in (nn.Linear(64, 64), nn.Tanh())))
     >>> x = torch.randn(512, 64)
@@ -94,6 +99,7 @@ def rematerialize(
     args, kwargs = tuple(args), dict(kwargs or {})
     require_meaning(budget_means, budget)
     recipe = Recipe(budget, loss, strategy, solution, time_limit, solver, optimizer, on_progress, cache, budget_means)
+    recipe = dataclasses.replace(recipe, retain_graph=retain_graph)
     planned = recipe.plan(model, args, kwargs)
     return rematerialized(Rematerialization(model, recipe, planned, resolve))
 

@@ -14,13 +14,14 @@ from remat_explorer.capture.step.autocast import no_autocast
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.backward.half import Running
 from remat_explorer.runtime.backward.outputs import Outputs
+from remat_explorer.runtime.backward.retaining import graph_is_retained
 from remat_explorer.runtime.backward.strides import share_memory
 from remat_explorer.runtime.halves import Halves
 from remat_explorer.runtime.shortage import explained_shortage
 
 _RAN = (
-    "this backward pass ran already, and what it needs is freed; call the model again. A plan runs once: "
-    "retain_graph=True has no effect on it"
+    "this backward pass ran already, and what it needs is freed; call the model again. A plan runs once, unless "
+    "rematerialize(..., retain_graph=True) has planned for backward(retain_graph=True)"
 )
 
 
@@ -82,21 +83,25 @@ class TrainingRun:
             for entry in halves.program.inputs
             if entry.kind == "tangent" and entry.node in halves.later
         }
-        if all(tangent is not None and _as_captured(tangent, node) for node, tangent in starts.items()):
-            half = halves.planned_backward
-        else:
-            half = halves.partial_backward(frozenset(node for node, tangent in starts.items() if tangent is None))
+        missing = None
+        if not all(tangent is not None and _as_captured(tangent, node) for node, tangent in starts.items()):
+            missing = frozenset(node for node, tangent in starts.items() if tangent is None)
+        again = halves.retains and graph_is_retained()
+        half = halves.backward(missing, again)
         self._require_unchanged(half.reads)
-        self._over = True
-        del self._outputs
-        residents, self._residents = {**self._residents, **starts}, {}
+        residents, saved = {**self._residents, **starts}, self._saved[:]
+        if not again:
+            self._over = True
+            del self._outputs
+            self._forget()
         self._parameters = {
             entry.name: (residents[entry.node], residents[entry.node]._version)
             for entry in halves.program.inputs
             if entry.kind == "parameter" and entry.node in half.reads
         }
-        self._running = half.run(residents, self._saved, self._gradients)
-        del residents, starts  # they would hold what the half frees
+        self._gradients = []
+        self._running = half.run(residents, saved, self._gradients)
+        del residents, saved, starts  # they would hold what the half frees
         return self.advance(0)
 
     def advance(self, segment: int) -> list[torch.Tensor | None]:
