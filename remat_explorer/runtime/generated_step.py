@@ -96,12 +96,13 @@ def annotated_source(module: GraphModule, plan: Plan) -> str:
     """The source of generated code, with each statement of ``plan`` and its predicted memory above its calls."""
     statements = {node.name: node.meta.get(STATEMENT) for node in module.graph.nodes}
     results = {node.name: node.meta[RESULTS] for node in module.graph.nodes if node.meta.get(RESULTS)}
+    end = next(iter(reversed(module.graph.nodes))).name
     lines: list[str] = []
     shown: int | None = None
     for line in module.code.strip().splitlines():
         if line.startswith("def "):
             line = line.replace("(", "(\n    ").replace(", ", ",\n    ").replace("):", ",\n):")
-        name = "output" if line.startswith("    return ") else line.strip().partition(" = ")[0]
+        name = end if line.startswith("    return ") else line.strip().partition(" = ")[0]
         if name in results:
             lines.append(f"    # results: {one_line(results[name])}")
         statement = statement_of_line(line, statements)
