@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,8 @@ from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.assumptions.plannable import require_plannable
 from remat_explorer.runtime.loops.beginning import Example, with_counts_as_tensors
 from remat_explorer.runtime.recipe import Recipe
-from remat_explorer.runtime.rematerialized import Rematerialization, RematerializedModule, rematerialized
+from remat_explorer.runtime.rematerialization import Rematerialization
+from remat_explorer.runtime.rematerialized import RematerializedModule, rematerialized
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.base import Progress
 from remat_explorer.solvers.memory.smallest_known import Budget
@@ -39,13 +41,15 @@ def rematerialize(
     on_progress: Callable[[Progress], None] | None = None,
     cache: bool = False,
     budget_means: str = REQUESTED,
+    retain_graph: bool = False,
 ) -> RematerializedModule:
     """A drop-in for ``model`` whose training steps stay within a memory budget, with the gradients of plain PyTorch.
 
     It has the model's class, attributes, parameters and buffers, under the same names; optimizers, gradient clipping
     and accumulation, gradient scaling, `state_dict`, `train()` and `eval()`, `.to(...)` and DistributedDataParallel
     (around it) work as before, and so do Trainer of transformers, Lightning, accelerate and peft (docs/training.md).
-    Buffers are updated once, and dropout draws what plain PyTorch would draw.
+    Buffers are updated once, and dropout draws what plain PyTorch would draw. Gradients reach autograd as the plan
+    makes them, so that hooks run, and are sent to other processes, while it goes on.
 
     In evaluation mode, and where gradients are switched off, the model runs as it is. So does ``model`` itself, which
     shares all attributes: an assignment to one is an assignment to the other.
@@ -65,11 +69,12 @@ def rematerialize(
 
     Args:
         model: what to train, on the device where it shall be trained, in the mode in which it shall be trained.
-        args, kwargs: inputs of forward, as large as they get.
+        args, kwargs: inputs of forward, as large as they get. Those that require a gradient get one.
         budget: bytes, "2 GiB", or "60%" of what keeping everything takes for ``args``; "smallest" for the smallest with
             a known schedule, or what `remat_explorer.minimum_budget` gave. Parameters and gradients are included. A
             gradient that waits in ``.grad`` for the next one to be added comes on top, and so does what a loss that is
-            computed elsewhere takes for itself.
+            computed elsewhere takes for itself. It is for one forward pass and its backward pass: each other call
+            whose backward pass is still to come takes the attribute ``rematerialization.waiting_bytes`` more.
         loss: from the model's output to a scalar tensor, which is then what the model returns; it must not read
             tensors that change from step to step. None returns what the model returns: a loss that is computed
             elsewhere, or, of an output that has a ``loss``, that loss (other tensors of such an output are None).
@@ -87,12 +92,15 @@ def rematerialize(
             little more than tracing the model.
         budget_means: "requested" or "reserved", as for `remat_explorer.solve`: what tensors have, or what PyTorch's
             allocator on a GPU is predicted to take for them. A given ``solution`` is then held against its budget.
+        retain_graph: plan for ``backward(retain_graph=True)``, which otherwise has no effect on the model: what the
+            forward pass leaves stays until a backward pass that does not retain it, and the budget includes that.
 
     Raises:
         CaptureError: if the model has no static training graph.
         ExecutionError: if no schedule fits, with the smallest budget worth trying, or memory runs out; if forward
             changes an attribute in every pass, which would be stale; if the model is sharded, compiled or wrapped.
-        SolutionError: if the solution is not this model's, or exceeds its budget with the workspace measured here.
+        SolutionError: if the solution is not this model's, or exceeds its budget with the workspace measured here, or
+            with what is retained.
 
     >>> model = nn.Sequential(*(part for _ in range(5) for part in (nn.Linear(64, 64), nn.Tanh())))
     >>> x = torch.randn(512, 64)
@@ -113,6 +121,7 @@ def rematerialize(
     args, kwargs = tuple(args), with_counts_as_tensors(dict(kwargs or {}))
     require_meaning(budget_means, budget)
     recipe = Recipe(budget, loss, strategy, solution, time_limit, solver, optimizer, on_progress, cache, budget_means)
+    recipe = dataclasses.replace(recipe, retain_graph=retain_graph)
     planned = recipe.plan(model, args, kwargs)
     return rematerialized(Rematerialization(model, recipe, planned, resolve, Example.of(args, kwargs)))
 

@@ -38,7 +38,9 @@ def equal(first: list[Any], second: list[Any]) -> bool:
 
 @pytest.fixture(scope="module")
 def shared() -> Any:
-    return trained(model())
+    made = trained(model())
+    made(X)  # what differs in the first step is planned anew
+    return made
 
 
 def test_it_is_of_the_models_own_class_and_shares_its_tensors(shared):
@@ -71,15 +73,6 @@ def test_its_source_can_be_read_and_saved(shared, tmp_path):
     for words in ("def forward(", "def backward(", ": recompute ", "= None", "results: output"):
         assert words in source
     compile(source, "step.py", "exec")
-
-
-def test_an_input_that_needs_a_gradient_is_refused_where_plain_autograd_would_give_one(shared):
-    needs = X.clone().requires_grad_()
-    with pytest.raises(ExecutionError, match=r"input tensor 0, of shape \(64, 16\), requires a gradient.*detach"):
-        shared(needs)
-    with torch.no_grad():
-        assert shared(needs).shape == (64, 4)
-    assert shared(needs.detach()).requires_grad
 
 
 @pytest.mark.parametrize(

@@ -66,8 +66,8 @@ def _differentiable(value: torch.Tensor) -> torch.Tensor:
         raise CaptureError(f"the loss is {value.dtype}, which has no gradient; {advice}")
     if not value.requires_grad:
         raise CaptureError(
-            "the loss depends on no parameter that requires a gradient: its output is detached, computed under "
-            "torch.no_grad(), or made of whole numbers; train with a differentiable output"
+            "the loss depends on no parameter or input that requires a gradient: its output is detached, computed "
+            "under torch.no_grad(), or made of whole numbers; train with a differentiable output"
         )
     return value
 
@@ -79,7 +79,7 @@ def _every_tensor(output: Any, given: Iterable[torch.Tensor]) -> tuple[tuple[tor
         raise CaptureError(f"the model gives {_describe(output)} without a floating-point tensor; pass loss=...")
     if not any(tensor.requires_grad for tensor in tensors):
         raise CaptureError(
-            "no output depends on a parameter that requires a gradient: they are detached, computed under "
+            "no output depends on a parameter or an input that requires a gradient: they are detached, computed under "
             "torch.no_grad(), or made of whole numbers; train with a differentiable output"
         )
     number = {id(tensor): place for place, tensor in enumerate(tensors)}

@@ -47,7 +47,7 @@ def differ_in_sizes(planned: Signature, now: Signature) -> bool:
 def _alike(first: Any, second: Any) -> bool:
     if not (isinstance(first, Layout) and isinstance(second, Layout)):
         return False
-    same = (first.dtype, first.device) == (second.dtype, second.device)
+    same = (first.dtype, first.device, first.gradient) == (second.dtype, second.device, second.gradient)
     return same and len(first.shape) == len(second.shape)
 
 
