@@ -9,7 +9,7 @@ for every operator, and that a FakeTensor keeps its attributes.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -115,8 +115,10 @@ class Knowledge:
             return self._plain(func, types, args, kwargs)
         if func is aten._linalg_check_errors.default:  # in some versions nothing in the graph tells of it
             raise does_more(str(func))
-        contents = pytree.tree_map_only(torch.Tensor, self._content, (tuple(args), kwargs))
-        unknown = next((leaf for leaf in pytree.tree_leaves(contents) if isinstance(leaf, Unknown)), None)
+        contents: Any = None
+        unknown = self._unknown(args) or self._unknown(kwargs.values())
+        if unknown is None or func in SIZED:  # most calls depend on parameters, and need no more
+            contents = pytree.tree_map_only(torch.Tensor, self._content, (tuple(args), kwargs))
         if func in _READS:
             if unknown is None:
                 return self.read_value(self.contents.derivation(func, *contents))
@@ -131,6 +133,19 @@ class Knowledge:
         self._tell(func, args, contents, unknown, result)
         return result
 
+    def _unknown(self, values: Iterable[Any]) -> Unknown | None:
+        """The first content among arguments of a call that is not known."""
+        for value in values:
+            if isinstance(value, torch.Tensor):
+                found = self._content(value)
+            elif isinstance(value, list | tuple):
+                found = self._unknown(value)
+            else:
+                continue
+            if isinstance(found, Unknown):
+                return found
+        return None
+
     def _content(self, tensor: torch.Tensor) -> Content | Unknown:
         found = getattr(tensor, _ATTRIBUTE, None)
         if found is not None:
@@ -141,8 +156,8 @@ class Knowledge:
 
     def _tell(self, func: Any, args: Sequence[Any], contents: Any, unknown: Unknown | None, result: Any) -> None:
         """Say what the results of a call contain."""
-        places = list(enumerate(pytree.tree_leaves(result)))
-        tensors = [(place, leaf) for place, leaf in places if isinstance(leaf, FakeTensor)]
+        leaves = [result] if isinstance(result, torch.Tensor) else pytree.tree_leaves(result)
+        tensors = [(place, leaf) for place, leaf in enumerate(leaves) if isinstance(leaf, FakeTensor)]
         if not tensors:
             return
         if torch.Tag.nondeterministic_seeded in func.tags:
