@@ -85,6 +85,11 @@ class Assumptions:
         for derivation in self._order:
             self._over.setdefault(last.get(derivation, derivation), []).append(derivation)
 
+    @property
+    def truths(self) -> tuple[tuple[str, bool], ...]:
+        """The truth values among the reads, each with the place that read it."""
+        return tuple((read.where(), read.expected) for read in self.reads if isinstance(read.expected, bool))
+
     def broken(self, model: nn.Module, inputs: Sequence[torch.Tensor]) -> Broken | None:
         """The first read that would give something else in a step of ``model`` with ``inputs``, or None.
 
