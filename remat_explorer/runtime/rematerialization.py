@@ -166,7 +166,9 @@ class Rematerialization:
     def _candidates(self) -> list[tuple[Planned, bool]]:
         """Every plan, the last one first; where none is made anew, they also serve inputs that need fewer gradients."""
         exactly = [(planned, True) for planned in reversed(self.plans)]
-        return exactly if self.resolve else [*exactly, *((planned, False) for planned, _ in exactly)]
+        if self.resolve:
+            return exactly
+        return [*exactly, *((planned, False) for planned, _ in exactly if planned.signature.gives_gradients)]
 
     def _difference(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str]:
         """What the plan that ran last was not made for, and what to do."""

@@ -77,6 +77,11 @@ class Signature:
             and all(map(same_leaf, self.leaves, other.leaves))
         )
 
+    @property
+    def gives_gradients(self) -> bool:
+        """Whether an input requires a gradient."""
+        return any(isinstance(leaf, Layout) and leaf.gradient for leaf in self.leaves)
+
     def without(self, other: Signature) -> Signature:
         """The same without the gradients of inputs that require none in ``other``."""
         leaves = list(self.leaves)
