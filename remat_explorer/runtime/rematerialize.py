@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,12 @@ def rematerialize(
     recipe = Recipe(budget, loss, strategy, solution, time_limit, solver, optimizer, on_progress, cache, budget_means)
     recipe = dataclasses.replace(recipe, retain_graph=retain_graph)
     planned = recipe.plan(model, args, kwargs)
+    if more := planned.halves.program.returned.other_losses:
+        warnings.warn(
+            f"beside its loss the model returns {more} more that could be a loss, which a plan leaves out: it is None "
+            "in a training step; loss=lambda output: output.loss + ... makes one of all",
+            stacklevel=2,
+        )
     return rematerialized(Rematerialization(model, recipe, planned, resolve, Example.of(args, kwargs)))
 
 

@@ -170,3 +170,17 @@ def test_outputs_lie_in_the_containers_that_the_model_returns(name):
         return torch.stack([t.square().mean() for t in tensors_in(output) if t.requires_grad]).sum()
 
     assert differing(gradients(mine, (X,), loss), gradients(model, (X,), loss)) == []
+
+
+def test_a_second_loss_is_not_left_out_without_a_word():
+    def both(output: dict[str, torch.Tensor]) -> torch.Tensor:
+        return output["loss"] + output["other"]
+
+    def planned(**options: Any) -> Any:
+        return rx.rematerialize(model, (X,), budget="100%", strategy="checkpoint-all", **options)
+
+    parts = {"a": nn.Linear(16, 4), "b": nn.Linear(16, 4)}
+    model = Made(lambda s, x: {"loss": s.a(x).mean(), "other": s.b(x).square().mean()}, **parts)
+    with pytest.warns(UserWarning, match="1 more that could be a loss, .* None in a training step; loss=lambda"):
+        assert planned()(X)["other"] is None
+    assert differing(gradients(planned(loss=both), (X,), lambda loss: loss), gradients(model, (X,), both)) == []
