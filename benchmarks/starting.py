@@ -152,7 +152,7 @@ def loaded(case: str) -> tuple[torch.nn.Module, Inputs]:
         words = torch.randint(3, 500, (int(batch), size or 64))
         inputs = {"input_ids": words, "attention_mask": torch.ones_like(words), "labels": words}
         return LlamaForCausalLM(LlamaConfig(vocab_size=512, **width)), inputs
-    sized = {"sequence": size} if name in ("gpt2", "bert") else {"image": size}
+    sized: dict[str, Any] = {"sequence": size} if name in ("gpt2", "bert") else {"image": size}
     model = rx.models.load(name, batch=int(batch), **sized)
     return WithLoss(model.module), {f"input_{place}": tensor for place, tensor in enumerate(model.args)}
 

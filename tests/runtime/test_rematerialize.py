@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 import remat_explorer as rx
+from remat_explorer.capture import tracing
 from remat_explorer.errors import CaptureError, ExecutionError, SolutionError
 from tests.runtime.kinds_of_models import KINDS, Made, linear
 
@@ -50,6 +51,13 @@ def test_it_is_of_the_models_own_class_and_shares_its_tensors(shared):
     assert all(mine is theirs for mine, theirs in zip(shared.parameters(), own.parameters(), strict=True))
     assert [name for name, _ in shared.named_modules()] == [name for name, _ in own.named_modules()]
     shared.load_state_dict({name: torch.zeros_like(t) for name, t in own.state_dict().items()} | own.state_dict())
+
+
+def test_the_model_is_traced_once(monkeypatch):
+    traced, trace_joint = [], tracing.trace_joint
+    monkeypatch.setattr(tracing, "trace_joint", lambda *given: traced.append(given) or trace_joint(*given))
+    trained(model(), strategy="checkpoint-all", budget="100%")
+    assert len(traced) == 1
 
 
 def test_its_schedule_recomputes_and_keeps_to_its_budget(shared):

@@ -88,8 +88,10 @@ def require_same_operations(larger: Program, smaller: Program) -> None:
         ExecutionError: naming the first operation or value in which they differ.
     """
     for mine, theirs in zip(_operations(larger), _operations(smaller), strict=False):
-        if mine != theirs:
+        if mine[0] != theirs[0]:
             raise ExecutionError(f"the model computes {theirs[0]!r} where it computed {mine[0]!r} there")
+        if mine != theirs:
+            raise ExecutionError(f"{theirs[0]!r} has other operators or inputs than there")
     if larger.graph.n != smaller.graph.n:
         raise ExecutionError(f"the model has {smaller.graph.n} operations where it had {larger.graph.n} there")
     for mine, theirs in zip(larger.graph.values, smaller.graph.values, strict=True):
