@@ -99,8 +99,8 @@ class Rematerialization:
         broken = ""
         for planned, exactly in self._candidates():
             called = planned.calling.same_way(args, kwargs)
-            mine, now = planned.signature, Signature.of(*called)
-            if (mine if exactly else mine.without(now)).matches(now) and planned.state.holds():
+            fits = planned.signature.matches if exactly else planned.signature.serves_with_fewer
+            if fits(Signature.of(*called)) and planned.state.holds():
                 broken = planned.broken(self.model, *called)
                 if not broken:
                     self.plans.remove(planned)
