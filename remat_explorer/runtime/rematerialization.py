@@ -117,8 +117,8 @@ class Rematerialization:
             if now is None or planned.calling is not calling:  # plans of one family share it
                 calling, called = planned.calling, planned.calling.same_way(args, kwargs)
                 now = Signature.of(*called)
-            mine = planned.signature if exactly else planned.signature.without(now)
-            if mine.matches(now) and planned.state.holds():
+            fits = planned.signature.matches if exactly else planned.signature.serves_with_fewer
+            if fits(now) and planned.state.holds():
                 broken = planned.broken(self.model, *called)
                 if not broken:
                     self.plans.remove(planned)
@@ -166,9 +166,7 @@ class Rematerialization:
     def _candidates(self) -> list[tuple[Planned, bool]]:
         """Every plan, the last one first; where none is made anew, they also serve inputs that need fewer gradients."""
         exactly = [(planned, True) for planned in reversed(self.plans)]
-        if self.resolve:
-            return exactly
-        return [*exactly, *((planned, False) for planned, _ in exactly if planned.signature.gives_gradients)]
+        return exactly if self.resolve else [*exactly, *((planned, False) for planned, _ in exactly)]
 
     def _difference(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str]:
         """What the plan that ran last was not made for, and what to do."""

@@ -77,19 +77,14 @@ class Signature:
             and all(map(same_leaf, self.leaves, other.leaves))
         )
 
-    @property
-    def gives_gradients(self) -> bool:
-        """Whether an input requires a gradient."""
-        return any(isinstance(leaf, Layout) and leaf.gradient for leaf in self.leaves)
-
-    def without(self, other: Signature) -> Signature:
-        """The same without the gradients of inputs that require none in ``other``."""
-        leaves = list(self.leaves)
+    def serves_with_fewer(self, other: Signature) -> bool:
+        """Whether a plan for this one computes what the other one wants, and gradients of inputs beyond that."""
+        leaves, fewer = list(self.leaves), False
         for place, theirs in enumerate(other.leaves[: len(leaves)]):
             mine = leaves[place]
-            if isinstance(mine, Layout) and isinstance(theirs, Layout) and not theirs.gradient:
-                leaves[place] = dataclasses.replace(mine, gradient=False)
-        return dataclasses.replace(self, leaves=tuple(leaves))
+            if isinstance(mine, Layout) and isinstance(theirs, Layout) and mine.gradient and not theirs.gradient:
+                leaves[place], fewer = dataclasses.replace(mine, gradient=False), True
+        return fewer and dataclasses.replace(self, leaves=tuple(leaves)).matches(other)
 
     @property
     def surroundings(self) -> tuple[Any, ...]:
