@@ -36,10 +36,10 @@ from torch.nn import functional
 import remat_explorer as rx
 from remat_explorer.models.gpt2 import GPT2Block
 from remat_explorer.quantities import format_bytes, format_seconds
-from remat_explorer.runtime.backward import segments
+from remat_explorer.runtime.backward import handovers
 
 CASES = ["blocks:2:8", "resnet18:16:64"]
-COLUMNS = ("model", "contender", "segments", "first ready", "half ready", "gloo", "with the link", "waits")
+COLUMNS = ("model", "contender", "handovers", "first ready", "half ready", "gloo", "with the link", "waits")
 TOKENS = 64
 
 
@@ -80,7 +80,7 @@ def main() -> None:
                 entry = {"case": case, "contender": name, "link": link, "ready": ready}
                 details.append({**entry, "seconds": seconds, "waits": waits})
             first, half = (f"{share:.0%}" for share in ready)
-            count = found[0]["segments"].get(name, "")
+            count = found[0]["handovers"].get(name, "")
             rows.append([f"{case}, {size}", name, str(count), first, half, *map(format_seconds, times)])
             print(" ".join(rows[-1]), flush=True)
     publish("ddp", COLUMNS, rows, details, device="CPU", threads=1, budget=options.budget, link=options.link)
@@ -94,12 +94,12 @@ def run(rank: int, case: str, budget: str, link: float, rounds: int, folder: str
     solution = None
     models: dict[str, nn.Module] = {"plain": model}
     counts: dict[str, int] = {}
-    for name, least in (("plan", segments.LEAST_SECONDS), ("plan, at its end", math.inf)):
-        segments.LEAST_SECONDS = least
+    for name, least in (("plan", handovers.LEAST_SECONDS), ("plan, at its end", math.inf)):
+        handovers.LEAST_SECONDS = least
         made = rx.rematerialize(loaded(case)[0], args, budget=None if solution else budget, solution=solution)
         made.load_state_dict(model.state_dict())
         solution = made.rematerialization.solution
-        counts[name], models[name] = len(made.rematerialization.plans[0].halves.segments), made
+        counts[name], models[name] = len(made.rematerialization.plans[0].halves.handovers), made
     ready = {name: shares(one, args) for name, one in models.items()}
     steps: dict[str, dict[str, list[tuple[float, float]]]] = {name: {} for name in models}
     last = [0.0]
@@ -122,7 +122,7 @@ def run(rank: int, case: str, budget: str, link: float, rounds: int, folder: str
                     if number > 1:
                         steps[name].setdefault(wire, []).append((end - begin, end - last[0]))
     size = sum(parameter.nbytes for parameter in model.parameters())
-    torch.save({"ready": ready, "steps": steps, "segments": counts, "gradients": size}, f"{folder}/found{rank}")
+    torch.save({"ready": ready, "steps": steps, "handovers": counts, "gradients": size}, f"{folder}/found{rank}")
     dist.barrier()
     os._exit(0)  # not by the way of gloo's destructor, which may wait for a thread that waits for Python's lock
 

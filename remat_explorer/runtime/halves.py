@@ -17,8 +17,8 @@ from remat_explorer.plan import Compute, Plan
 from remat_explorer.runtime.backward.cut import cut_of
 from remat_explorer.runtime.backward.emission import BackwardEmission
 from remat_explorer.runtime.backward.half import BackwardHalf, Saved
+from remat_explorer.runtime.backward.handovers import handovers_of
 from remat_explorer.runtime.backward.outputs import OutputReads
-from remat_explorer.runtime.backward.segments import segments_of
 from remat_explorer.runtime.emission import Emission, reads, sources_of
 from remat_explorer.runtime.generated_step import annotated_source, residents_of
 from remat_explorer.runtime.shortage import held_before
@@ -98,9 +98,9 @@ class Halves:
         return OutputReads(self.plan, self.program, self.cut)
 
     @cached_property
-    def segments(self) -> tuple[tuple[Result, ...], ...]:
+    def handovers(self) -> tuple[tuple[Result, ...], ...]:
         """The gradients of the backward half, grouped by when they are handed over."""
-        return segments_of(self.plan, self.program, self.cut, [r for r in self.late if r.kind == "gradient"])
+        return handovers_of(self.plan, self.program, self.cut, [r for r in self.late if r.kind == "gradient"])
 
     @property
     def planned_backward(self) -> BackwardHalf:
@@ -123,7 +123,7 @@ class Halves:
                     made = BackwardEmission(self.plan, self.program, self.device, missing)
                 if retaining:
                     made.kept = set(held_before(self.plan, self.cut))
-                self._made[key] = BackwardHalf.of(made, self.cut, self.later, self.saved, self.late, self.segments)
+                self._made[key] = BackwardHalf.of(made, self.cut, self.later, self.saved, self.late, self.handovers)
             return self._made[key]
 
     @property

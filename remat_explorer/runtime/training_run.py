@@ -32,11 +32,11 @@ class TrainingRun:
         halves: what runs.
         model: whose parameters and buffers are read; new buffer contents are written when the forward pass ends.
         tensors: the plain inputs, as `TrainingStep.tensors` gives them.
-        segments: how many segments of gradients are wanted.
+        handovers: how many handovers of gradients are wanted.
     """
 
-    def __init__(self, halves: Halves, model: nn.Module, tensors: tuple[torch.Tensor, ...], segments: int) -> None:
-        self.halves, self.model, self.segments = halves, model, halves.segments[:segments]
+    def __init__(self, halves: Halves, model: nn.Module, tensors: tuple[torch.Tensor, ...], handovers: int) -> None:
+        self.halves, self.model, self.handovers = halves, model, halves.handovers[:handovers]
         self._residents: Registers = halves.program.bind(model, tensors, tangents=False)
         self._saved: list[Any] = []
         self._over = False
@@ -66,7 +66,7 @@ class TrainingRun:
         return outputs
 
     def backward(self, tangents: dict[int, torch.Tensor | None]) -> list[torch.Tensor | None]:
-        """Begin the backward half; what `advance` gives for the first segment.
+        """Begin the backward half; what `advance` gives for the first handover.
 
         Args:
             tangents: gradients of outputs, by the number of the output; None for an output that was not used.
@@ -104,20 +104,20 @@ class TrainingRun:
         del residents, saved, starts  # they would hold what the half frees
         return self.advance(0)
 
-    def advance(self, segment: int) -> list[torch.Tensor | None]:
-        """Run the backward half up to the end of a segment; the gradients of that, None of one that none leads to.
+    def advance(self, handover: int) -> list[torch.Tensor | None]:
+        """Run the backward half up to a handover; the gradients of that, None of one that none leads to.
 
         Args:
-            segment: the number of the segment after the last one.
+            handover: the number of the handover after the last one.
 
         Raises:
-            ExecutionError: if the backward half has failed before, a parameter of the segment was written to, or memory
+            ExecutionError: if the backward half has failed before, one of its parameters was written to, or memory
                 runs out.
         """
         running, self._running = self._running, None
         if running is None:
             raise ExecutionError(_RAN)
-        for result in self.segments[segment]:
+        for result in self.handovers[handover]:
             parameter, version = self._parameters.pop(result.name, (None, 0))
             if parameter is not None and parameter._version != version:
                 raise ExecutionError(
@@ -128,7 +128,7 @@ class TrainingRun:
             next(running)
             gradients = self._gradients[:]
             self._gradients.clear()
-            if segment + 1 < len(self.segments):
+            if handover + 1 < len(self.handovers):
                 self._running = running
                 return gradients
             self._finish(running)
@@ -179,7 +179,7 @@ class TrainingRun:
 class PlannedStep(torch.autograd.Function):
     """Autograd's view of a `TrainingRun`: from parameters and inputs to the outputs that have gradients.
 
-    It gives the gradients of the first segment; those of the others come from a chain of `Segment`.
+    It gives the gradients of the first handover; those of the others come from a chain of `Handover`.
     """
 
     @staticmethod
@@ -197,7 +197,7 @@ class PlannedStep(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *tangents: torch.Tensor | None) -> Any:
-        """The gradients of the first segment, in its order.
+        """The gradients of the first handover, in its order.
 
         Raises:
             ExecutionError: as `TrainingRun.backward`, and if gradients shall have gradients.
@@ -211,24 +211,24 @@ class PlannedStep(torch.autograd.Function):
         return None, None, _link(ctx.run) if ctx.chained else None, *gradients
 
 
-class Segment(torch.autograd.Function):
+class Handover(torch.autograd.Function):
     """A part of the backward half: autograd's engine comes here when it has used the gradients of the part before.
 
     The engine runs the node that was made last first, but accumulates gradients into parameters before all others. So
-    hooks on parameters run, and gradients are sent to other processes, between two segments.
+    hooks on parameters run, and gradients are sent to other processes, between two handovers.
     """
 
     @staticmethod
     def forward(
         ctx: Any, run: TrainingRun, number: int, chain: torch.Tensor | None, *parameters: torch.Tensor
     ) -> torch.Tensor:
-        """A link without content, which ties the segment to the one before."""
+        """A link without content, which ties the handover to the one before."""
         ctx.run, ctx.number, ctx.chained = run, number, chain is not None
         return _link(run)
 
     @staticmethod
     def backward(ctx: Any, link: torch.Tensor) -> Any:  # type: ignore[override]
-        """The gradients of the segment, in its order."""
+        """The gradients of the handover, in its order."""
         return None, None, link if ctx.chained else None, *ctx.run.advance(ctx.number)
 
 
@@ -249,13 +249,13 @@ def train(
         assert result.of is not None
         return model.get_parameter(result.name) if result.of.kind == "parameter" else given[result.of.place]
 
-    tied = [[owner(result) for result in segment] for segment in halves.segments]
+    tied = [[owner(result) for result in handover] for handover in halves.handovers]
     while tied and not any(tensor.requires_grad for tensor in tied[-1]):
         tied.pop()
     run = TrainingRun(halves, model, tensors, len(tied))
     chain: Any = None
     for number in range(len(tied) - 1, 0, -1):
-        chain = Segment.apply(run, number, chain, *tied[number])
+        chain = Handover.apply(run, number, chain, *tied[number])
     others: list[Any] = []
     outputs = list(PlannedStep.apply(run, others, chain, *(tied[0] if tied else ())))
     return [outputs.pop(0) if other is None else other for other in others]

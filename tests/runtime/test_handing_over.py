@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import remat_explorer as rx
 from remat_explorer.capture.profiling.memory_meter import CpuMeter
 from remat_explorer.errors import ExecutionError
-from remat_explorer.runtime.backward import segments
+from remat_explorer.runtime.backward import handovers
 from tests.runtime.heads import Heads, Loss, X, differing, gradients, keeping, recomputing
 from tests.runtime.kinds_of_models import Made, linear
 
@@ -23,7 +23,7 @@ WIDE = torch.randn(256, 32)
 @pytest.fixture(autouse=True)
 def _every_gradient_at_once(monkeypatch):
     """What takes no time is handed over, too."""
-    monkeypatch.setattr(segments, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(handovers, "LEAST_SECONDS", 0.0)
 
 
 def layers(count: int = 8) -> nn.Module:
@@ -89,9 +89,9 @@ def test_hooks_run_in_the_order_of_plain_pytorch_while_the_plan_goes_on(trained)
 
 
 def test_what_takes_no_time_is_handed_over_together(monkeypatch, trained):
-    monkeypatch.setattr(segments, "LEAST_SECONDS", 1.0)
-    (segment,) = trained.rematerialization.plans[0].halves.segments
-    assert len(segment) == 16
+    monkeypatch.setattr(handovers, "LEAST_SECONDS", 1.0)
+    (handover,) = trained.rematerialization.plans[0].halves.handovers
+    assert len(handover) == 16
 
 
 def test_a_gradient_is_in_memory_once_and_gone_when_a_hook_drops_it(trained):
@@ -199,7 +199,7 @@ def test_gradients_of_the_last_layer_alone_end_the_plan_early(trained):
 def test_with_an_unused_output_gradients_come_one_by_one_too(make, used):
     torch.manual_seed(0)
     trained: Any = make(Heads(), X)
-    assert len(trained.rematerialization.plans[0].halves.segments) > 5
+    assert len(trained.rematerialization.plans[0].halves.handovers) > 5
     seen = shares(trained, X, lambda output: output[used].sum())
     assert len(set(seen.values())) > 3
     plain = gradients(trained.rematerialization.model, (X,), lambda output: output[used].sum())

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import remat_explorer as rx
 from remat_explorer.capture.profiling.memory_meter import CpuMeter
-from remat_explorer.runtime.backward import segments
+from remat_explorer.runtime.backward import handovers
 
 X, Y = torch.randn(8, 3, 16, 16), torch.randint(0, 10, (8,))
 
@@ -211,7 +211,7 @@ def send(calls, bucket):
 def distributed(rank: int, folder: str) -> None:
     """One process: the same loop, with the plain model and with the rematerialized one."""
     torch.set_num_threads(1)
-    segments.LEAST_SECONDS = 0.0  # what takes no time is handed over, too
+    handovers.LEAST_SECONDS = 0.0  # what takes no time is handed over, too
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.2), nn.Flatten())

@@ -38,7 +38,7 @@ class BackwardHalf:
     Attributes:
         module: takes the resident tensors in order, None for a gradient that did not come, a list of what the forward
             half left, which it empties, and a list for gradients. It is a generator, which puts the gradients of one
-            segment after another into that list, None for one that is None, and pauses after each; in the end it gives
+            handover after another into that list, None for one that is None, and pauses after each; in the end it gives
             new contents of buffers.
         residents: the nodes of those tensors.
         reads: which of them, and of what the forward half left, it reads.
@@ -55,7 +55,7 @@ class BackwardHalf:
         residents: Sequence[Node],
         saved: Saved,
         late: Sequence[Result],
-        segments: Sequence[Sequence[Result]],
+        handovers: Sequence[Sequence[Result]],
     ) -> BackwardHalf:
         """The half that an emission writes.
 
@@ -65,7 +65,7 @@ class BackwardHalf:
             residents: what it may read of what is there before the plan, and the gradients of outputs.
             saved: what the forward half leaves.
             late: what it shall give.
-            segments: which of that it shall hand over on the way.
+            handovers: which of that it shall hand over on the way.
         """
         emission.take(residents)
         sources = {node: emission.nodes[node] for node in residents}
@@ -87,9 +87,9 @@ class BackwardHalf:
         buffers = [result for result in late if result.kind == "buffer"]
         end.args = (tuple(given[result] for result in buffers),)
         end.meta[RESULTS] = ", ".join(map(name_of, buffers))
-        own = dict(emission.separate([(result, given[result]) for segment in segments for result in segment]))
+        own = dict(emission.separate([(result, given[result]) for handover in handovers for result in handover]))
         owners = {result: sources.get(result.of.node) for result in own if result.of}
-        leaving = [[(result, own[result]) for result in segment] for segment in segments]
+        leaving = [[(result, own[result]) for result in handover] for handover in handovers]
         hand_over(emission.graph, gradients, leaving, owners)
         reads = frozenset(node for node, source in sources.items() if source.users)
         return BackwardHalf(with_its_source(GraphModule(nn.Module(), emission.graph)), tuple(residents), reads)

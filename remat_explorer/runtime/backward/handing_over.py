@@ -22,28 +22,28 @@ _HANDED = re.compile(r"\w+ = (\w+)\.extend\(")
 
 
 def hand_over(
-    graph: fx.Graph, box: fx.Node, segments: Sequence[Sequence[Gradient]], owners: Mapping[Result, fx.Node | None]
+    graph: fx.Graph, box: fx.Node, handovers: Sequence[Sequence[Gradient]], owners: Mapping[Result, fx.Node | None]
 ) -> None:
-    """Let code put the gradients of each segment into a list, and pause then.
+    """Let code put the gradients of each handover into a list, and pause then.
 
     Args:
         graph: complete code, to whose end no gradient leads.
         box: the argument that takes the list.
-        segments: the gradients that leave together, in order.
+        handovers: the gradients that leave together, in order.
         owners: for each gradient the argument in which its parameter comes, None where the code does not read it.
     """
     groups = memory_groups(graph)
     order = {node: place for place, node in enumerate(graph.nodes)}
     at, reached = box, order[box]
-    tensors = [[node for one, node in segment for node in (node, owners.get(one)) if node] for segment in segments]
+    tensors = [[node for one, node in handover for node in (node, owners.get(one)) if node] for handover in handovers]
     reads = [[_last_read(groups[node], order) for node in nodes] for nodes in tensors]
-    for segment, nodes in zip(segments, reads, strict=True):
+    for handover, nodes in zip(handovers, reads, strict=True):
         last = max(nodes, key=order.__getitem__, default=box)
         if order[last] > reached:
             at, reached = last, order[last]
         with graph.inserting_after(at):
-            at = graph.call_method("extend", (box, tuple(node for _, node in segment)))
-        at.meta[RESULTS] = ", ".join(name_of(result) for result, _ in segment)
+            at = graph.call_method("extend", (box, tuple(node for _, node in handover)))
+        at.meta[RESULTS] = ", ".join(name_of(result) for result, _ in handover)
     graph.on_generate_code(lambda _: lambda body: pausing(body, str(box)))
 
 

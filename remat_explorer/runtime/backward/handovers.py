@@ -12,15 +12,15 @@ from remat_explorer.capture.operations.program import Program, Result
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.runtime.emission import reads, sources_of
 
-LEAST_SECONDS = 0.002  # between two segments: handing over takes about a hundredth of that
-MOST_SEGMENTS = 64
+LEAST_SECONDS = 0.002  # between two handovers: handing over takes about a hundredth of that
+MOST_HANDOVERS = 64
 
 
-def segments_of(plan: Plan, program: Program, cut: int, gradients: Sequence[Result]) -> tuple[tuple[Result, ...], ...]:
-    """The gradients in the order in which a plan is done with them, in segments.
+def handovers_of(plan: Plan, program: Program, cut: int, gradients: Sequence[Result]) -> tuple[tuple[Result, ...], ...]:
+    """The gradients in the order in which a plan is done with them, in handovers.
 
-    A segment ends with the first gradient that is ready when the plan has run for `LEAST_SECONDS` since the segment
-    before, by the costs of its graph, and for one part in `MOST_SEGMENTS` of the backward half.
+    A handover ends with the first gradient that is ready when the plan has run for `LEAST_SECONDS` since the handover
+    before, by the costs of its graph, and for one part in `MOST_HANDOVERS` of the backward half.
 
     Args:
         plan: what runs.
@@ -38,13 +38,13 @@ def segments_of(plan: Plan, program: Program, cut: int, gradients: Sequence[Resu
             seconds += way.cost
         spent.append(seconds)
     ready = [max(last.get(node, 0) for node in (*sources_of(one), one.of.node)) for one in gradients if one.of]
-    least = max(LEAST_SECONDS, seconds / MOST_SEGMENTS)
-    segments: list[list[Result]] = [[]]
+    least = max(LEAST_SECONDS, seconds / MOST_HANDOVERS)
+    handovers: list[list[Result]] = [[]]
     before = 0.0
     in_order = sorted(zip(ready, gradients, strict=True), key=operator.itemgetter(0))
     for place, together in itertools.groupby(in_order, key=operator.itemgetter(0)):
-        segments[-1] += [gradient for _, gradient in together]
+        handovers[-1] += [gradient for _, gradient in together]
         if spent[place] - before >= least:
-            segments.append([])
+            handovers.append([])
             before = spent[place]
-    return tuple(tuple(segment) for segment in segments if segment)
+    return tuple(tuple(handover) for handover in handovers if handover)
