@@ -46,8 +46,8 @@ def capture(
     Args:
         model: any module with static shapes; it is left as it is.
         args: its positional inputs, tensors or nested tuples, lists, dictionaries and dataclasses of tensors.
-            FakeTensors and tensors on the meta device stand for real ones, in inputs and model alike. Inputs are data:
-            they get no gradient, even if they require one.
+            FakeTensors and tensors on the meta device stand for real ones, in inputs and model alike. An input that
+            requires a gradient gets one, which is then a result of the step, as those of parameters are.
         kwargs: its keyword inputs.
         loss: from the model's output to a scalar tensor. None takes a scalar output as the loss; else the scalar
             called ``loss`` of an output that has one as attribute or key, as models of transformers have when they

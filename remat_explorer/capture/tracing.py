@@ -99,12 +99,13 @@ def trace(
     storages.resident_bytes += optimizer_bytes(model, options.optimizer)
     number = numbered(storages)
     assert step.returned is not None  # it has been traced
-    results = _results(storages, step.returned)
+    inputs = _inputs(joint.module)
+    results = _results(storages, step.returned, inputs)
     return Program(
         assemble(type(model).__name__, storages, number, results, find_device(device), options),
         tuple(body_of(draft, storages, number) for draft in storages.operations),
         tuple(storage.carrier for storage in number),
-        _inputs(joint.module),
+        inputs,
         results,
         step.returned,
         _unnumbered(prologue, storages),
@@ -199,13 +200,17 @@ def _inputs(module: GraphModule) -> tuple[Input, ...]:
 
 
 def _output_of(tangent: TangentAOTInput) -> int:
+    if isinstance(tangent.output, InputMutationAOTOutput):
+        raise explain_result(tangent.output)
     if not isinstance(tangent.output, PlainAOTOutput):
         raise CaptureError(f"outputs share memory in a way that has no plan ({tangent.output}); return clones of them")
     return tangent.output.idx
 
 
-def _results(storages: Storages, returned: Returned) -> tuple[Result, ...]:
+def _results(storages: Storages, returned: Returned, inputs: tuple[Input, ...]) -> tuple[Result, ...]:
     results = []
+    meaning_of = {node.meta.get("desc"): node for node in storages.module.graph.nodes if node.op == "placeholder"}
+    input_of = {entry.node: entry for entry in inputs}
     several = sum(isinstance(meaning, PlainAOTOutput) for _, meaning in results_of(storages.module)) > 1
     for node, meaning in results_of(storages.module):
         if node is None:
@@ -214,8 +219,9 @@ def _results(storages: Storages, returned: Returned) -> tuple[Result, ...]:
         if isinstance(meaning, PlainAOTOutput):
             name = "loss" if returned.is_loss else f"output {meaning.idx}" if several else "output"
             results.append(Result(node, "output", name, views))
-        elif isinstance(meaning, GradAOTOutput) and isinstance(meaning.grad_of, ParamAOTInput):
-            results.append(Result(node, "gradient", meaning.grad_of.target, views))
+        elif isinstance(meaning, GradAOTOutput) and isinstance(meaning.grad_of, ParamAOTInput | PlainAOTInput):
+            of = input_of[meaning_of[meaning.grad_of]]
+            results.append(Result(node, "gradient", of.name or f"input tensor {of.place}", views, of))
         elif isinstance(meaning, InputMutationAOTOutput) and isinstance(meaning.mutated_input, BufferAOTInput):
             results.append(Result(node, "buffer", meaning.mutated_input.target, views))
         else:

@@ -26,7 +26,16 @@ from remat_explorer.solvers.backends import BACKENDS
 from remat_explorer.solvers.threads import cores
 
 PACKAGES = ("torch", "numba", "numpy", "mip", "highspy", "networkx", "plotly", "jupyterlab", "ipywidgets", "anywidget")
-OTHER_PACKAGES = ("cbcbox", "transformers", "triton", "nvidia-cudnn-frontend", "playwright")
+OTHER_PACKAGES = (
+    "cbcbox",
+    "transformers",
+    "accelerate",
+    "lightning",
+    "peft",
+    "triton",
+    "nvidia-cudnn-frontend",
+    "playwright",
+)
 VARIABLES = ("REMAT_EXPLORER_CACHE", "NUMBA_CACHE_DIR", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
 
 NEEDED = (*(f"versions {name}" for name in PACKAGES), "devices cpu", "solvers highs", "search compiled")

@@ -80,14 +80,17 @@ class Eager:
             yield self._once
 
     def _once(self) -> StepOutcome:
-        outputs = self._step.results_of(unwrapped(self._step.model), self.tensors)
+        tensors = self._step.leaves(self.tensors)
+        outputs = self._step.results_of(unwrapped(self._step.model), tensors)
         starts = [output for output in outputs if output.requires_grad]
         if self._tangents is None:  # kept from run to run: a plan has them among what is resident
             self._tangents = [torch.ones_like(output) for output in starts]
+        leaves = {f"input tensor {place}": tensors[place] for place in sorted(self._step.differentiated)}
         trained = [parameter for parameter in self._step.parameters() if parameter.requires_grad]
-        torch.autograd.backward(starts, self._tangents, inputs=trained)
+        torch.autograd.backward(starts, self._tangents, inputs=[*trained, *leaves.values()])
         names = self._step.names
         gradients = {names[name]: p.grad for name, p in self._step.named_parameters() if p.grad is not None}
+        gradients |= {name: leaf.grad for name, leaf in leaves.items() if leaf.grad is not None}
         buffers = {names[name]: buffer for name, buffer in self._step.named_buffers()}
         return StepOutcome(tuple(output.detach() for output in outputs), gradients, buffers)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -36,6 +37,7 @@ class Emission:
         graph: what has been written.
         nodes: for each node of the captured graph the node that holds it now.
         states: for each random operation that runs again, the generator state of its first run.
+        kept: ids of values in memory that nothing may be written over.
     """
 
     def __init__(self, plan: Plan, program: Program, device: torch.device) -> None:
@@ -43,6 +45,7 @@ class Emission:
         self.graph = fx.Graph()
         self.nodes: dict[fx.Node, fx.Node] = {}
         self.states: dict[int, fx.Node] = {}
+        self.kept: set[int] = set()
         computed = [s.operation for s in plan.statements if isinstance(s, Compute)]
         self._again = {k for k in computed if program.bodies[k].random and computed.count(k) > 1}
         self._statement: int | None = None
@@ -79,20 +82,32 @@ class Emission:
 
     def output(self, results: Iterable[Result], others: Iterable[fx.Node] = ()) -> fx.Node:
         """The end of the code, which gives results and then ``others``."""
-        return self._end([(result, self.result(result)) for result in results], others)
+        return self.end([(result, self.result(result)) for result in results], others)
 
-    def _end(self, results: Iterable[tuple[Result, fx.Node | None]], others: Iterable[fx.Node] = ()) -> fx.Node:
+    def end(self, results: Iterable[tuple[Result, fx.Node | None]], others: Iterable[fx.Node] = ()) -> fx.Node:
+        """The same for results whose nodes are there already, None of one that is None."""
         named = list(results)
         end = self.graph.output((*(node for _, node in named), *others))
         end.meta[RESULTS] = ", ".join(name_of(result) for result, _ in named)
         return end
+
+    def separate(self, gradients: Sequence[tuple[Result, fx.Node | None]]) -> list[tuple[Result, fx.Node | None]]:
+        """Gradients in memory of their own, each, in complete code; the capture has made them so.
+
+        Args:
+            gradients: in the order in which they are given away.
+        """
+        return list(gradients)
 
     def call(self, function: Callable[..., Any], *args: Any) -> fx.Node:
         """A call of any function."""
         return self._marked(self.graph.call_function(function, args))
 
     def _compute(self, statement: Compute) -> None:
+        if statement.overwrites in self.kept:
+            statement = dataclasses.replace(statement, overwrites=None)
         k, body = statement.operation, self.program.body(statement)
+        self.kept -= body.outputs.keys() - set(statement.drops)  # made anew
         if k not in self._again:
             self._body(body, statement.drops)
         elif statement.first:
@@ -143,6 +158,11 @@ def reads(body: Body) -> set[fx.Node]:
     """The nodes that a body reads and does not make itself."""
     made = {call.node for call in body.calls}
     return {source for call in body.calls for source in call.sources} - made
+
+
+def sources_of(result: Result) -> set[fx.Node]:
+    """The nodes from which a result's views start."""
+    return reads(result.views) or {result.node}
 
 
 def statement_of_line(line: str, statements: dict[str, int | None]) -> int | None:

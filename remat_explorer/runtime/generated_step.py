@@ -95,14 +95,16 @@ def residents_of(program: Program) -> tuple[Node, ...]:
 def annotated_source(module: GraphModule, plan: Plan) -> str:
     """The source of generated code, with each statement of ``plan`` and its predicted memory above its calls."""
     statements = {node.name: node.meta.get(STATEMENT) for node in module.graph.nodes}
+    results = {node.name: node.meta[RESULTS] for node in module.graph.nodes if node.meta.get(RESULTS)}
+    end = next(iter(reversed(module.graph.nodes))).name
     lines: list[str] = []
     shown: int | None = None
     for line in module.code.strip().splitlines():
         if line.startswith("def "):
             line = line.replace("(", "(\n    ").replace(", ", ",\n    ").replace("):", ",\n):")
-        if line.startswith("    return "):
-            results = next(iter(reversed(module.graph.nodes))).meta[RESULTS]
-            lines.append(f"    # results: {one_line(results)}")
+        name = end if line.startswith("    return ") else line.strip().partition(" = ")[0]
+        if name in results:
+            lines.append(f"    # results: {one_line(results[name])}")
         statement = statement_of_line(line, statements)
         if statement is not None and statement != shown:
             shown, peak = statement, int(plan.timeline.during[statement])

@@ -13,38 +13,15 @@ from torch.fx import GraphModule, Node
 
 from remat_explorer.capture.generated_sources import with_its_source
 from remat_explorer.capture.operations.program import Body, Program, Registers, Result
-from remat_explorer.errors import ExecutionError
 from remat_explorer.plan import Compute, Plan
+from remat_explorer.runtime.backward.cut import cut_of
 from remat_explorer.runtime.backward.emission import BackwardEmission
 from remat_explorer.runtime.backward.half import BackwardHalf, Saved
+from remat_explorer.runtime.backward.handovers import handovers_of
 from remat_explorer.runtime.backward.outputs import OutputReads
-from remat_explorer.runtime.emission import Emission, reads
+from remat_explorer.runtime.emission import Emission, reads, sources_of
 from remat_explorer.runtime.generated_step import annotated_source, residents_of
-
-
-def cut_of(plan: Plan) -> int:
-    """The index of the first statement that belongs to the backward half.
-
-    The forward half ends with the last first run of an operation of the forward pass, and what is freed after it.
-    Repetitions that follow serve the backward pass, so they wait for it, and so do optional operations.
-
-    Raises:
-        ExecutionError: if the plan begins the backward pass before the forward pass is complete.
-    """
-    operations = plan.graph.operations
-    first_runs = [i for i, s in enumerate(plan.statements) if isinstance(s, Compute) and s.first]
-    mandatory = [i for i in first_runs if not operations[plan.statements[i].operation].optional]  # type: ignore[union-attr]
-    forward = [i for i in mandatory if operations[plan.statements[i].operation].phase == "forward"]  # type: ignore[union-attr]
-    backward = [i for i in mandatory if i not in set(forward)]
-    if forward and backward and forward[-1] > backward[0]:
-        raise ExecutionError(
-            f"the plan begins the backward pass with {plan.text(plan.statements[backward[0]])!r} before it has run "
-            f"{plan.text(plan.statements[forward[-1]])!r}; such a plan can be measured, but not train a model"
-        )
-    cut = forward[-1] + 1 if forward else 0
-    while cut < len(plan.statements) and not isinstance(plan.statements[cut], Compute):
-        cut += 1
-    return cut
+from remat_explorer.runtime.shortage import held_before
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +36,7 @@ class Halves:
         early, late: the program's results, by the half that computes them.
         residents, later: what each half takes of what is there before the plan; the second one takes the tangents, too.
         saved: what the forward half leaves for the other one.
+        retains: whether the other one may run several times, which the budget is for.
     """
 
     plan: Plan
@@ -71,12 +49,17 @@ class Halves:
     residents: tuple[Node, ...]
     later: tuple[Node, ...]
     saved: Saved
-    _partial: dict[frozenset[Node], BackwardHalf] = field(default_factory=dict)
+    retains: bool = False
+    _made: dict[tuple[frozenset[Node] | None, bool], BackwardHalf] = field(default_factory=dict)
     _making: threading.Lock = field(default_factory=threading.Lock)
 
     @staticmethod
-    def of(plan: Plan, program: Program, device: torch.device) -> Halves:
+    def of(plan: Plan, program: Program, device: torch.device, retains: bool = False) -> Halves:
         """Generate the code.
+
+        Args:
+            plan, program, device: what for.
+            retains: whether the backward half may run several times.
 
         Raises:
             ExecutionError: as `cut_of`.
@@ -88,14 +71,14 @@ class Halves:
         forward.take(residents)
         forward.statements(0, cut)
         forward.bodies(program.epilogue)
-        early = tuple(r for r in program.results if _source_of(r) <= forward.nodes.keys())
+        early = tuple(r for r in program.results if sources_of(r) <= forward.nodes.keys())
         late = tuple(r for r in program.results if r not in early)
         needed = _needed(plan, program, cut, late)
         later = tuple(node for node in residents_of(program) if node in needed)
         saved = Saved(tuple(n for n in needed if n not in {*residents, *tangents}), tuple(forward.states))
         forward.output(early, [*(forward.nodes[node] for node in saved.nodes), *forward.states.values()])
         module = with_its_source(GraphModule(nn.Module(), forward.graph))
-        return Halves(plan, program, device, cut, module, early, late, residents, later, saved)
+        return Halves(plan, program, device, cut, module, early, late, residents, later, saved, retains)
 
     def forward(self, registers: Registers) -> tuple[list[torch.Tensor], list[Any]]:
         """The results of ``early``, and what the backward half needs; ``registers`` keeps the residents."""
@@ -103,30 +86,45 @@ class Halves:
         count = len(self.early)
         return list(outputs[:count]), list(outputs[count:])[::-1]
 
+    @property
+    def left_bytes(self) -> int:
+        """What the forward half leaves in memory, outputs included, by the plan."""
+        after = self.plan.timeline.after[self.cut - 1] if self.cut else self.plan.graph.resident_bytes
+        return int(after) - self.plan.graph.resident_bytes
+
     @cached_property
     def output_reads(self) -> OutputReads:
         """What the backward half reads, for outputs that are written to."""
         return OutputReads(self.plan, self.program, self.cut)
 
     @cached_property
+    def handovers(self) -> tuple[tuple[Result, ...], ...]:
+        """The gradients of the backward half, grouped by when they are handed over."""
+        return handovers_of(self.plan, self.program, self.cut, [r for r in self.late if r.kind == "gradient"])
+
+    @property
     def planned_backward(self) -> BackwardHalf:
         """The backward half for the gradients of all outputs, with the strides that they have in the captured graph."""
-        return self._backward(Emission(self.plan, self.program, self.device))
+        return self.backward(None)
 
-    def partial_backward(self, missing: frozenset[Node]) -> BackwardHalf:
-        """The backward half for the gradients of some of the outputs, in any strides; made once for each set of them.
+    def backward(self, missing: frozenset[Node] | None, retaining: bool = False) -> BackwardHalf:
+        """A backward half; made once for each pair of arguments.
 
         Args:
-            missing: the tangents that did not come.
+            missing: the tangents that did not come, where others came, in any strides; None where all came as in the
+                captured graph.
+            retaining: whether what the forward half left shall be as before afterwards.
         """
+        key = missing, retaining
         with self._making:
-            if missing not in self._partial:
-                emission = BackwardEmission(self.plan, self.program, self.device, missing)
-                self._partial[missing] = self._backward(emission)
-            return self._partial[missing]
-
-    def _backward(self, emission: Emission) -> BackwardHalf:
-        return BackwardHalf.of(emission, self.cut, self.later, self.saved, self.late)
+            if key not in self._made:
+                made = Emission(self.plan, self.program, self.device)
+                if missing is not None:
+                    made = BackwardEmission(self.plan, self.program, self.device, missing)
+                if retaining:
+                    made.kept = set(held_before(self.plan, self.cut))
+                self._made[key] = BackwardHalf.of(made, self.cut, self.later, self.saved, self.late, self.handovers)
+            return self._made[key]
 
     @property
     def source(self) -> str:
@@ -134,11 +132,6 @@ class Halves:
         modules = self.forward_module, self.planned_backward.module
         forward, backward = (annotated_source(module, self.plan) for module in modules)
         return f"{forward}\n\n{backward.replace('def forward(', 'def backward(', 1)}"
-
-
-def _source_of(result: Result) -> set[Node]:
-    """The nodes from which a result's views start."""
-    return reads(result.views) or {result.node}
 
 
 def _needed(plan: Plan, program: Program, cut: int, late: tuple[Result, ...]) -> list[Node]:
@@ -155,5 +148,5 @@ def _needed(plan: Plan, program: Program, cut: int, late: tuple[Result, ...]) ->
             read(reads(body))
             made |= {node for value, node in body.outputs.items() if value not in statement.drops}
     for result in late:
-        read(_source_of(result))
+        read(sources_of(result))
     return list(needed)

@@ -17,7 +17,7 @@ class StepOutcome:
 
     Attributes:
         outputs: in the order of the program's results.
-        gradients: for each parameter that gets one, by its name in the model.
+        gradients: for each parameter that gets one, by its name in the model, and for each input as "input tensor 0".
         buffers: the buffers that the step writes, by name.
     """
 

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from remat_explorer.allocator import reserved_of
+from remat_explorer.capture.joint.assumptions import Broken
 from remat_explorer.capture.operations.program import Program
 from remat_explorer.capture.profiling.profiling import profile_of
 from remat_explorer.capture.step.attributes import Place
@@ -27,12 +28,13 @@ from remat_explorer.runtime.assumptions.inputs import Calling, paths_of
 from remat_explorer.runtime.assumptions.model_state import ModelState
 from remat_explorer.runtime.assumptions.plannable import require_plannable, require_registered
 from remat_explorer.runtime.assumptions.settling import settled_attributes
+from remat_explorer.runtime.backward.retaining import SOLVES, retaining_peak, within
 from remat_explorer.runtime.halves import Halves
 from remat_explorer.runtime.signature import Signature
 from remat_explorer.solution import Solution, capture_options_of
 from remat_explorer.solvers import minimum_budget, solve
 from remat_explorer.solvers.base import Progress
-from remat_explorer.solvers.memory.smallest_known import Budget
+from remat_explorer.solvers.memory.smallest_known import Budget, budget_of
 from remat_explorer.solvers.reserved import REQUESTED, RESERVED, explain_unfit
 
 
@@ -55,8 +57,8 @@ class Planned:
     halves: Halves
     measured: bool = True
 
-    def broken(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        """What would be read out of these inputs, or out of buffers, that it was not made for, in words, or nothing."""
+    def broken(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Broken | None:
+        """What would be read out of these inputs, or out of buffers, that it was not made for, or None."""
         return self.halves.program.assumptions.broken(model, plain_inputs(args, kwargs))
 
 
@@ -66,6 +68,7 @@ class Captured:
 
     Attributes:
         settled: what the attributes that forward fills hold after it.
+        retain_graph: whether its plans are for several backward passes.
     """
 
     model: nn.Module
@@ -74,6 +77,7 @@ class Captured:
     loss: Loss | None
     program: Program
     settled: Mapping[Place, Content]
+    retain_graph: bool = False
 
     @property
     def device(self) -> torch.device:
@@ -90,7 +94,7 @@ class Captured:
         assert self.program.reads is not None
         signature = Signature.of(self.args, self.kwargs)
         state = ModelState(self.model, self.program.reads, self.settled, self.loss)
-        halves = Halves.of(solution.plan, self.program, self.device)
+        halves = Halves.of(solution.plan, self.program, self.device, self.retain_graph)
         paths, calling = paths_of(self.args, self.kwargs), Calling.of(self.model, self.args, self.kwargs)
         return Planned(signature, tuple(paths), calling, state, solution, halves, measured)
 
@@ -109,6 +113,7 @@ class Recipe:
     on_progress: Callable[[Progress], None] | None = None
     cache: bool = False
     budget_means: str = REQUESTED
+    retain_graph: bool = False
 
     def plan(
         self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], within: Budget | None = None
@@ -154,7 +159,7 @@ class Recipe:
         assert program.reads is not None
         require_registered(model, program.reads)
         settled = settled_attributes(model, args, kwargs, self.loss, program.changes)
-        return Captured(model, args, kwargs, self.loss, program, settled)
+        return Captured(model, args, kwargs, self.loss, program, settled, self.retain_graph)
 
     def _options(self) -> CaptureOptions:
         """How the graph must be captured for its structure to be that of a given solution."""
@@ -172,13 +177,24 @@ class Recipe:
                 f"PyTorch's allocator is predicted to reserve {exact_bytes(reserved_of(found.schedule))} for the "
                 f"solution, above its budget of {exact_bytes(found.budget)}; solve with budget_means={RESERVED!r}"
             )
+        if self.retain_graph and found.plan and (needed := retaining_peak(found.plan)) > found.budget:
+            raise SolutionError(
+                f"with retain_graph=True the solution needs {exact_bytes(needed)}, above its budget of "
+                f"{exact_bytes(found.budget)}; give a budget, and no solution"
+            )
         return found
 
     def _solved(self, graph: Graph, budget: Budget | None) -> Solution:
         if budget is None:
             raise ExecutionError('there is nothing to plan with; give budget=..., such as "2 GiB", or solution=...')
         settings = {"on_progress": self.on_progress, "cache": self.cache, "budget_means": self.budget_means}
-        return solve(graph, budget, self.strategy, self.time_limit, self.solver, **settings)
+        if not self.retain_graph:
+            return solve(graph, budget, self.strategy, self.time_limit, self.solver, **settings)
+
+        def solve_at(asked: int) -> Solution:
+            return solve(graph, asked, self.strategy, self.time_limit / SOLVES, self.solver, **settings)
+
+        return within(budget_of(graph, budget), minimum_budget(graph).known_feasible, solve_at)
 
     def _require_schedule(self, solution: Solution) -> None:
         if solution.schedule is not None:

@@ -4,170 +4,49 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import functools
-from collections import OrderedDict
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from remat_explorer.capture.step.nesting import tensors_in
-from remat_explorer.capture.step.training_step import plain_inputs
-from remat_explorer.documents import write_text
 from remat_explorer.errors import ExecutionError
-from remat_explorer.runtime.assumptions.differences import (
-    difference_of_inputs,
-    difference_of_models,
-    difference_of_surroundings,
-)
-from remat_explorer.runtime.assumptions.inputs import paths_of
-from remat_explorer.runtime.assumptions.plannable import require_plannable
-from remat_explorer.runtime.recipe import Planned, Recipe
-from remat_explorer.runtime.shapes.family import Family, differ_in_sizes
-from remat_explorer.runtime.signature import Signature
-from remat_explorer.runtime.training_run import train
-from remat_explorer.solution import Solution
-
-_OTHER_CONTENT = "Such inputs need a plan of their own: rematerialize(..., resolve=True) makes one, and keeps both"
-_FLAGS = ("_is_full_backward_hook",)
-_HOOKS = (
-    *("_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_backward_pre_hooks", "_backward_hooks", *_FLAGS),
-    *("_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called"),
-)
+from remat_explorer.runtime.assumptions.plannable import sharded
+from remat_explorer.runtime.loops.forward import Forward
+from remat_explorer.runtime.loops.hooks import with_hooks_of_its_own
+from remat_explorer.runtime.loops.training_step import NAME as TRAINING_STEP
+from remat_explorer.runtime.loops.training_step import with_its_plan
+from remat_explorer.runtime.rematerialization import Rematerialization
 
 
-class Rematerialization:
-    """What a rematerialized model does in a training step, found as its attribute ``rematerialization``.
-
-    Args:
-        model: the person's own; parameters, buffers and submodules are shared with it.
-        recipe: how to plan.
-        planned: the first plan.
-        resolve: whether to plan anew for inputs that no plan serves, or after the model was changed.
-
-    Attributes:
-        plans: those that were made, in the order in which they last ran.
-        training: whether the model was in training mode when the first plan was made.
-        hooks: what was registered on the rematerialized model, which runs around a plan. Hooks of the model itself
-            are part of it.
-    """
-
-    def __init__(self, model: nn.Module, recipe: Recipe, planned: Planned, resolve: bool) -> None:
-        self.model, self.recipe, self.resolve = model, recipe, resolve
-        self.first, self.plans = planned, [planned]
-        self.training = model.training
-        self.hooks: dict[str, Any] = {name: None if name in _FLAGS else OrderedDict() for name in _HOOKS}
-
-    @property
-    def solution(self) -> Solution:
-        """The solution that ran last, or will run first."""
-        return self.plans[-1].solution
-
-    @property
-    def source(self) -> str:
-        """The Python that runs, forward and backward, with the plan's statements as comments."""
-        return self.plans[-1].halves.source
-
-    def save_source(self, path: str | Path) -> Path:
-        """Write `source` to a file, atomically."""
-        return write_text(path, self.source)
-
-    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A forward pass: by a plan where gradients are wanted, else as the model itself does it.
-
-        Raises:
-            ExecutionError: if an input requires a gradient, or there is no plan for the inputs or for the model as it
-                is now, and none shall be made.
-        """
-        if (self.training and not self.model.training) or not torch.is_grad_enabled():
-            return self._plain(args, kwargs)
-        _require_no_gradients(tensors_in((args, kwargs)))
-        planned = self._plan_for(args, kwargs)
-        args, kwargs = planned.calling.same_way(args, kwargs)
-        outputs = train(planned.halves, self.model, plain_inputs(args, kwargs))
-        return planned.halves.program.returned.filled(outputs)
-
-    def _plan_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Planned:
-        broken, called, now, calling = "", (args, kwargs), None, None
-        for planned in reversed(self.plans):
-            if now is None or planned.calling is not calling:  # plans of one family share it
-                calling, called = planned.calling, planned.calling.same_way(args, kwargs)
-                now = Signature.of(*called)
-            if planned.signature.matches(now) and planned.state.holds():
-                broken = planned.broken(self.model, *called)
-                if not broken:
-                    self.plans.remove(planned)
-                    self.plans.append(planned)
-                    return planned
-        self.plans.append(self._new_plan(args, kwargs, broken))
-        return self.plans[-1]
-
-    def _new_plan(self, args: tuple[Any, ...], kwargs: dict[str, Any], broken: str) -> Planned:
-        last = self.plans[-1].state
-        if last.has_moved(last.now()):
-            return self.recipe.plan(self.model, args, kwargs)
-        if self.resolve or not broken:
-            family = Family(self.recipe, self.model, self.plans, self.first.solution.budget, self.resolve)
-            if (planned := family.plan(args, kwargs)) is not None:
-                return planned
-        if not self.resolve:
-            what, advice = (broken, _OTHER_CONTENT) if broken else self._difference(args, kwargs)
-            raise ExecutionError(f"{what}. {advice}")
-        budget = self.first.solution.budget if self.recipe.budget is None else self.recipe.budget
-        return self.recipe.plan(self.model, args, kwargs, within=budget)
-
-    def _difference(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str]:
-        """What the plan that ran last was not made for, and what to do."""
-        planned = self.plans[-1]
-        args, kwargs = planned.calling.same_way(args, kwargs)
-        now = Signature.of(args, kwargs)
-        if not differ_in_sizes(planned.signature, now):
-            return difference_of_inputs(planned.signature, now, planned.paths, paths_of(args, kwargs))
-        if planned.signature.surroundings != now.surroundings:
-            return difference_of_surroundings(planned.signature, now)
-        require_plannable(self.model)
-        return difference_of_models(planned.state, planned.state.now())
-
-    def _plain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """As the model itself does it, with its loss where there is one."""
-        output = self.model(*args, **kwargs)
-        return output if self.recipe.loss is None else self.recipe.loss(output)
-
-
+@with_hooks_of_its_own
 class RematerializedModule(nn.Module):
     """Comes before the model's own class, and changes what a call does.
 
     It has the same ``__dict__`` as the model, so that an assignment to one is an assignment to the other: submodules,
-    parameters, buffers, modes and plain attributes alike. Hooks that are registered on it are its own.
+    parameters, buffers, modes and plain attributes alike. Hooks that are registered on it are its own, and so is what
+    is assigned to ``forward``. Its class has the model's name, by which libraries know models.
     """
 
     rematerialization: Rematerialization
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """A forward pass, as `Rematerialization.run`, with the hooks that were registered here around it."""
-        if any(self.rematerialization.hooks.values()):
-            return self._call_impl(*args, **kwargs)
-        return self.rematerialization.run(args, kwargs)
-
-    @property
-    def forward(self) -> Callable[..., Any]:  # type: ignore[override]
-        """As the model's own, to look at; a call is that of the rematerialized model, without hooks around it."""
-        run = self.rematerialization.run
-
-        @functools.wraps(self.rematerialization.model.forward)
-        def forward(*args: Any, **kwargs: Any) -> Any:
-            return run(args, kwargs)
-
-        return forward
-
-    @forward.setter
-    def forward(self, value: Callable[..., Any]) -> None:
-        self.__dict__["forward"] = value  # the model's, which the plan was made for
+        mine = self.rematerialization
+        if mine.assigned is None:
+            return self._call_impl(*args, **kwargs) if any(mine.hooks.values()) else mine.run(args, kwargs)
+        before = mine.calls
+        output = self._call_impl(*args, **kwargs)
+        if mine.calls == before and self.training and torch.is_grad_enabled():
+            raise ExecutionError(
+                "the forward that was assigned to the rematerialized model does not call the one that was there, so "
+                "no plan ran. Assign it to the model before rematerialize, or let it call that forward"
+            )
+        return output
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "__class__":  # in this way torch registers parametrizations and shards
+            if value.__name__.startswith("FSDP"):
+                raise sharded("what rematerialize has returned")
             raise ExecutionError(
                 f"a rematerialized model cannot become a {value.__name__}: do that to the model before rematerialize"
             )
@@ -184,12 +63,15 @@ class RematerializedModule(nn.Module):
     def __deepcopy__(self, memo: dict[int, Any]) -> RematerializedModule:
         """A copy with parameters of its own that shares the plans."""
         mine = self.rematerialization
-        model = copy.deepcopy(mine.model, memo)
-        plans = [dataclasses.replace(planned, state=planned.state.of_copy(model)) for planned in mine.plans]
-        theirs = Rematerialization(model, mine.recipe, mine.first, mine.resolve)
-        theirs.plans, theirs.training = plans, mine.training
-        theirs.hooks = copy.deepcopy(mine.hooks, memo)
-        return rematerialized(theirs)
+        theirs = copy.copy(mine)
+        made = memo[id(self)] = _without_attributes(theirs)  # the model's attributes may lead back here
+        theirs.model = copy.deepcopy(mine.model, memo)
+        object.__setattr__(made, "__dict__", theirs.model.__dict__)
+        states = [planned.state.of_copy(theirs.model) for planned in mine.plans]
+        pairs = zip(mine.plans, states, strict=True)
+        theirs.plans = [dataclasses.replace(planned, state=state) for planned, state in pairs]
+        theirs.hooks, theirs.assigned = copy.deepcopy((mine.hooks, mine.assigned), memo)
+        return made
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         name = type(self.rematerialization.model).__name__
@@ -199,34 +81,17 @@ class RematerializedModule(nn.Module):
         )
 
 
-def _own(name: str) -> property:
-    def get(module: RematerializedModule) -> Any:
-        return module.rematerialization.hooks[name]
-
-    def put(module: RematerializedModule, value: Any) -> None:
-        module.rematerialization.hooks[name] = value
-
-    return property(get, put)
-
-
-for _name in _HOOKS:
-    setattr(RematerializedModule, _name, _own(_name))
-
-
-def _require_no_gradients(tensors: list[torch.Tensor]) -> None:
-    for place, tensor in enumerate(tensors):
-        if tensor.requires_grad:
-            raise ExecutionError(
-                f"input tensor {place}, of shape {tuple(tensor.shape)}, requires a gradient, and a plan computes those "
-                "of parameters only: pass tensor.detach(), or rematerialize the model together with what computes it"
-            )
-
-
 def rematerialized(rematerialization: Rematerialization) -> RematerializedModule:
     """The model of a `Rematerialization`, with its class, its attributes and its tensors, and another `forward`."""
-    model = rematerialization.model
-    kind = type(model)
-    name = f"Rematerialized{kind.__name__}"
-    made = object.__new__(type(name, (RematerializedModule, kind), {"rematerialization": rematerialization}))
-    object.__setattr__(made, "__dict__", model.__dict__)
+    made = _without_attributes(rematerialization)
+    object.__setattr__(made, "__dict__", rematerialization.model.__dict__)
     return made
+
+
+def _without_attributes(rematerialization: Rematerialization) -> RematerializedModule:
+    kind = type(rematerialization.model)
+    own = {"rematerialization": rematerialization, "forward": Forward(rematerialization.model)}
+    own |= {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
+    if callable(method := getattr(kind, TRAINING_STEP, None)):
+        own[TRAINING_STEP] = with_its_plan(method)
+    return object.__new__(type(kind.__name__, (RematerializedModule, kind), own))

@@ -15,21 +15,23 @@ from remat_explorer.capture.step.autocast import Autocast
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Shape, type, device and strides of a tensor."""
+    """Shape, type, device and strides of a tensor, and whether it requires a gradient."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
     device: torch.device
     strides: tuple[int, ...]
+    gradient: bool = False
 
     @staticmethod
     def of(tensor: torch.Tensor) -> Layout:
         """The layout of ``tensor``."""
-        return Layout(tuple(tensor.shape), tensor.dtype, tensor.device, tensor.stride())
+        return Layout(tuple(tensor.shape), tensor.dtype, tensor.device, tensor.stride(), tensor.requires_grad)
 
     def __str__(self) -> str:
         dtype = str(self.dtype).removeprefix("torch.")
-        return f"{dtype} of shape {list(self.shape)} with strides {list(self.strides)} on {self.device}"
+        end = ", which requires a gradient" if self.gradient else ""
+        return f"{dtype} of shape {list(self.shape)} with strides {list(self.strides)} on {self.device}{end}"
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,15 @@ class Signature:
             and len(self.leaves) == len(other.leaves)
             and all(map(same_leaf, self.leaves, other.leaves))
         )
+
+    def serves_with_fewer(self, other: Signature) -> bool:
+        """Whether a plan for this one computes what the other one wants, and gradients of inputs beyond that."""
+        leaves, fewer = list(self.leaves), False
+        for place, theirs in enumerate(other.leaves[: len(leaves)]):
+            mine = leaves[place]
+            if isinstance(mine, Layout) and isinstance(theirs, Layout) and mine.gradient and not theirs.gradient:
+                leaves[place], fewer = dataclasses.replace(mine, gradient=False), True
+        return fewer and dataclasses.replace(self, leaves=tuple(leaves)).matches(other)
 
     @property
     def surroundings(self) -> tuple[Any, ...]:

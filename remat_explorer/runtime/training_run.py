@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import nn
-from torch.autograd.function import once_differentiable
 from torch.fx import Node
 
-from remat_explorer.capture.operations.program import Registers
+from remat_explorer.capture.operations.program import Registers, Result
 from remat_explorer.capture.step.autocast import no_autocast
 from remat_explorer.errors import ExecutionError
+from remat_explorer.runtime.backward.half import Running
 from remat_explorer.runtime.backward.outputs import Outputs
-from remat_explorer.runtime.backward.strides import in_memory_of_their_own, share_memory
+from remat_explorer.runtime.backward.retaining import graph_is_retained
+from remat_explorer.runtime.backward.strides import share_memory
 from remat_explorer.runtime.halves import Halves
 from remat_explorer.runtime.shortage import explained_shortage
+
+_RAN = (
+    "this backward pass ran already, and what it needs is freed; call the model again. A plan runs once, unless "
+    "rematerialize(..., retain_graph=True) has planned for backward(retain_graph=True)"
+)
 
 
 class TrainingRun:
@@ -25,13 +32,17 @@ class TrainingRun:
         halves: what runs.
         model: whose parameters and buffers are read; new buffer contents are written when the forward pass ends.
         tensors: the plain inputs, as `TrainingStep.tensors` gives them.
+        handovers: how many handovers of gradients are wanted.
     """
 
-    def __init__(self, halves: Halves, model: nn.Module, tensors: tuple[torch.Tensor, ...]) -> None:
-        self.halves, self.model = halves, model
+    def __init__(self, halves: Halves, model: nn.Module, tensors: tuple[torch.Tensor, ...], handovers: int) -> None:
+        self.halves, self.model, self.handovers = halves, model, halves.handovers[:handovers]
         self._residents: Registers = halves.program.bind(model, tensors, tangents=False)
         self._saved: list[Any] = []
         self._over = False
+        self._running: Running | None = None
+        self._gradients: list[torch.Tensor | None] = []
+        self._parameters: dict[str, tuple[torch.Tensor, int]] = {}  # that the backward half reads, with their versions
         self._versions: dict[Node, int] = {}
 
     def forward(self) -> list[torch.Tensor]:
@@ -54,8 +65,8 @@ class TrainingRun:
         self._saved.reverse()  # the last is popped first
         return outputs
 
-    def backward(self, tangents: dict[int, torch.Tensor | None]) -> dict[str, torch.Tensor | None]:
-        """Run the backward half; the gradient of each parameter, by name, None of one that no gradient leads to.
+    def backward(self, tangents: dict[int, torch.Tensor | None]) -> list[torch.Tensor | None]:
+        """Begin the backward half; what `advance` gives for the first handover.
 
         Args:
             tangents: gradients of outputs, by the number of the output; None for an output that was not used.
@@ -66,36 +77,73 @@ class TrainingRun:
         """
         halves = self.halves
         if self._over:
-            raise ExecutionError(
-                "this backward pass ran already, and what it needs is freed; call the model again. A plan runs once: "
-                "retain_graph=True has no effect on it"
-            )
+            raise ExecutionError(_RAN)
         starts = {
             entry.node: tangents[entry.place]
             for entry in halves.program.inputs
             if entry.kind == "tangent" and entry.node in halves.later
         }
-        if all(tangent is not None and _as_captured(tangent, node) for node, tangent in starts.items()):
-            half = halves.planned_backward
-        else:
-            half = halves.partial_backward(frozenset(node for node, tangent in starts.items() if tangent is None))
+        missing = None
+        if not all(tangent is not None and _as_captured(tangent, node) for node, tangent in starts.items()):
+            missing = frozenset(node for node, tangent in starts.items() if tangent is None)
+        again = halves.retains and graph_is_retained()
+        half = halves.backward(missing, again)
         self._require_unchanged(half.reads)
-        self._over = True
-        del self._outputs
-        with no_autocast(), torch.no_grad(), explained_shortage(halves.plan, self._forget):
-            residents, self._residents = {**self._residents, **starts}, {}
-            results = half.run(residents, self._saved)
-            del residents
-            if half is not halves.planned_backward:
-                results = in_memory_of_their_own(results, [t for t in starts.values() if t is not None])
-        gradients: dict[str, torch.Tensor | None] = {}
-        with torch.no_grad():
-            for result, tensor in zip(halves.late, results, strict=True):
-                if result.kind == "gradient":
-                    gradients[result.name] = tensor
-                elif tensor is not None:
-                    self.model.get_buffer(result.name).copy_(tensor)
+        residents, saved = {**self._residents, **starts}, self._saved[:]
+        if not again:
+            self._over = True
+            del self._outputs
+            self._forget()
+        self._parameters = {
+            entry.name: (residents[entry.node], residents[entry.node]._version)
+            for entry in halves.program.inputs
+            if entry.kind == "parameter" and entry.node in half.reads
+        }
+        self._gradients = []
+        self._running = half.run(residents, saved, self._gradients)
+        del residents, saved, starts  # they would hold what the half frees
+        return self.advance(0)
+
+    def advance(self, handover: int) -> list[torch.Tensor | None]:
+        """Run the backward half up to a handover; the gradients of that, None of one that none leads to.
+
+        Args:
+            handover: the number of the handover after the last one.
+
+        Raises:
+            ExecutionError: if the backward half has failed before, one of its parameters was written to, or memory
+                runs out.
+        """
+        running, self._running = self._running, None
+        if running is None:
+            raise ExecutionError(_RAN)
+        for result in self.handovers[handover]:
+            parameter, version = self._parameters.pop(result.name, (None, 0))
+            if parameter is not None and parameter._version != version:
+                raise ExecutionError(
+                    f"parameter {result.name!r} was written to in the backward pass, before its gradient was there; "
+                    "a hook may write to a parameter when it gets the gradient of that parameter"
+                )
+        with no_autocast(), torch.no_grad(), explained_shortage(self.halves.plan, self._forget):
+            next(running)
+            gradients = self._gradients[:]
+            self._gradients.clear()
+            if handover + 1 < len(self.handovers):
+                self._running = running
+                return gradients
+            self._finish(running)
         return gradients
+
+    def _finish(self, running: Running) -> None:
+        """Write the buffers that the backward half computes; what else is left serves gradients that nobody wants."""
+        buffers = [result for result in self.halves.late if result.kind == "buffer"]
+        try:
+            while buffers:
+                next(running)
+        except StopIteration as end:
+            for result, content in zip(buffers, end.value, strict=True):
+                self.model.get_buffer(result.name).copy_(content)
+        running.close()
 
     def _write_buffers(self, results: list[torch.Tensor]) -> None:
         """Write the new contents; old ones that the backward half reads take the place of the new, which stays."""
@@ -129,13 +177,18 @@ class TrainingRun:
 
 
 class PlannedStep(torch.autograd.Function):
-    """Autograd's view of a `TrainingRun`: from parameters to the outputs that have gradients."""
+    """Autograd's view of a `TrainingRun`: from parameters and inputs to the outputs that have gradients.
+
+    It gives the gradients of the first handover; those of the others come from a chain of `Handover`.
+    """
 
     @staticmethod
-    def forward(ctx: Any, run: TrainingRun, others: list[torch.Tensor], *parameters: torch.Tensor) -> Any:
+    def forward(
+        ctx: Any, run: TrainingRun, others: list[torch.Tensor], chain: torch.Tensor | None, *parameters: torch.Tensor
+    ) -> Any:
         """The outputs that have gradients; the others are appended to ``others`` in their places, None elsewhere."""
         outputs = run.forward()
-        ctx.run = run
+        ctx.run, ctx.chained = run, chain is not None
         ctx.set_materialize_grads(False)  # None for an output that was not used
         with_gradient = {entry.place for entry in run.halves.program.inputs if entry.kind == "tangent"}
         ctx.numbers = sorted(with_gradient)
@@ -143,24 +196,73 @@ class PlannedStep(torch.autograd.Function):
         return tuple(outputs[number].detach() for number in ctx.numbers)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *tangents: torch.Tensor | None) -> Any:
-        """The gradients of the parameters, in the order of `parameter_names`."""
+        """The gradients of the first handover, in its order.
+
+        Raises:
+            ExecutionError: as `TrainingRun.backward`, and if gradients shall have gradients.
+        """
+        if torch.is_grad_enabled():
+            raise ExecutionError(
+                "create_graph=True asks for gradients of gradients, which a plan does not compute; call the model that "
+                "was given to rematerialize, which has the same parameters, for this pass"
+            )
         gradients = ctx.run.backward(dict(zip(ctx.numbers, tangents, strict=True)))
-        return None, None, *(gradients.pop(name) for name in parameter_names(ctx.run.halves))
+        return None, None, _link(ctx.run) if ctx.chained else None, *gradients
 
 
-def parameter_names(halves: Halves) -> list[str]:
-    """The parameters that get a gradient."""
-    return [result.name for result in halves.program.results if result.kind == "gradient"]
+class Handover(torch.autograd.Function):
+    """A part of the backward half: autograd's engine comes here when it has used the gradients of the part before.
+
+    The engine runs the node that was made last first, but accumulates gradients into parameters before all others. So
+    hooks on parameters run, and gradients are sent to other processes, between two handovers.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, run: TrainingRun, number: int, chain: torch.Tensor | None, *parameters: torch.Tensor
+    ) -> torch.Tensor:
+        """A link without content, which ties the handover to the one before."""
+        ctx.run, ctx.number, ctx.chained = run, number, chain is not None
+        return _link(run)
+
+    @staticmethod
+    def backward(ctx: Any, link: torch.Tensor) -> Any:  # type: ignore[override]
+        """The gradients of the handover, in its order."""
+        return None, None, link if ctx.chained else None, *ctx.run.advance(ctx.number)
 
 
-def train(halves: Halves, model: nn.Module, tensors: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
-    """Every output of a forward pass, tied to the parameters of ``model`` for autograd."""
-    run = TrainingRun(halves, model, tensors)
+def train(
+    halves: Halves, model: nn.Module, tensors: tuple[torch.Tensor, ...], inputs: Sequence[torch.Tensor] | None = None
+) -> list[torch.Tensor]:
+    """Every output of a forward pass, tied for autograd to the parameters of ``model``, and to inputs.
+
+    Args:
+        halves: what runs.
+        model: whose parameters and buffers are read.
+        tensors: the plain inputs, as `TrainingStep.tensors` gives them.
+        inputs: the same as autograd knows them; those that require no gradient get none.
+    """
+    given = tensors if inputs is None else inputs
+
+    def owner(result: Result) -> torch.Tensor:
+        assert result.of is not None
+        return model.get_parameter(result.name) if result.of.kind == "parameter" else given[result.of.place]
+
+    tied = [[owner(result) for result in handover] for handover in halves.handovers]
+    while tied and not any(tensor.requires_grad for tensor in tied[-1]):
+        tied.pop()
+    run = TrainingRun(halves, model, tensors, len(tied))
+    chain: Any = None
+    for number in range(len(tied) - 1, 0, -1):
+        chain = Handover.apply(run, number, chain, *tied[number])
     others: list[Any] = []
-    outputs = list(PlannedStep.apply(run, others, *(model.get_parameter(name) for name in parameter_names(halves))))
+    outputs = list(PlannedStep.apply(run, others, chain, *(tied[0] if tied else ())))
     return [outputs.pop(0) if other is None else other for other in others]
+
+
+def _link(run: TrainingRun) -> torch.Tensor:
+    return torch.empty(0, dtype=torch.float32, device=run.halves.device)
 
 
 def _as_captured(tangent: torch.Tensor, node: Node) -> bool:

@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -110,10 +111,13 @@ def test_what_has_no_static_graph_is_explained(forward, words):
     ("forward", "words"),
     [
         (lambda s, y: y.argmax(1), "gives a tensor of torch.int64 without a floating-point tensor; pass loss="),
+        (lambda s, y: (y, SimpleNamespace(y=y)), "returns a SimpleNamespace, in which a step would not find its ten"),
+        (lambda s, y: (y, {y}), "returns a set, in which a step would not find its tensors again; return them in tup"),
+        (lambda s, y: (y, (part for part in y)), "returns a generator, in which"),
         (lambda s, y: None, "gives None without a floating-point tensor"),
         (lambda s, y: (y > 0).all(), "the loss is torch.bool, which has no gradient"),
-        (lambda s, y: y.detach(), "no output depends on a parameter that requires a gradient"),
-        (lambda s, y: torch.no_grad()(torch.sin)(y), "no output depends on a parameter that requires a gradient"),
+        (lambda s, y: y.detach(), "no output depends on a parameter or an input that requires a gradient"),
+        (lambda s, y: torch.no_grad()(torch.sin)(y), "no output depends on a parameter or an input that requires"),
         (lambda s, y: torch.fft.rfft(y).sum(), r"the loss is torch.complex64.*\.abs\(\) or \.real"),
     ],
 )
@@ -144,7 +148,7 @@ def made_for_inference() -> nn.Module:
         (lambda: (torch.jit.script(nn.Sequential(linear())), x()), "the model itself is compiled by TorchScript"),
         (lambda: (nn.Sequential(torch.jit.script(linear())), x()), r"'0' \(RecursiveScriptModule\) is compiled by"),
         (lambda: (quantized(), x()), r"'0' \(Linear\) is quantized and has no gradients; train the model before"),
-        (lambda: (linear().requires_grad_(False), x()), "no parameter that requires a gradient: .* requires_grad_"),
+        (lambda: (linear().requires_grad_(False), x()), "no parameter that requires a gradient, .* requires_grad_"),
         (lambda: (made_for_inference(), x()), r"'weight' of '0' \(Linear\) was made under torch.inference_mode"),
         (lambda: (nn.Sequential(nn.Embedding(9, 8, sparse=True)), x()), r"'0' \(Embedding\) gives sparse gradients"),
         (lambda: (linear(), x().to_sparse()), "input 0 is a sparse_coo tensor.*pass it dense"),
@@ -221,6 +225,8 @@ def test_a_cuda_tensor_without_cuda_is_refused():
 def test_what_writes_to_its_inputs_or_parameters_is_refused():
     with pytest.raises(CaptureError, match=r"in place to input tensor 0.*ReLU\(inplace=False\)"):
         rx.capture(nn.Sequential(nn.ReLU(inplace=True), linear()), (x(),))
+    with pytest.raises(CaptureError, match=r"in place to input tensor 0.*ReLU\(inplace=False\)"):
+        rx.capture(nn.Sequential(nn.ReLU(inplace=True), linear()), (x().requires_grad_().sin(),))
     with pytest.raises(CaptureError, match=r"in place to the parameter '0\.weight'.*max_norm"):
         rx.capture(nn.Sequential(nn.Embedding(9, 8, max_norm=0.5)), (torch.tensor([1, 2]),))
 

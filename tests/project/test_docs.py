@@ -23,6 +23,7 @@ from tests.project.pages import ROOT, blocks, commands, links, named_files, page
 PAGES = (
     "allocator",
     "fit",
+    "training",
     "installation",
     "file-formats",
     "command-line",
@@ -185,6 +186,20 @@ def test_the_errors_of_limits_are_raised(capsys: pytest.CaptureFixture[str]) -> 
     assert "attribute p of '1' (Dropout) is 0.2, but the plan was made for 0.1" in changed
     assert whose == "sm_90"
     assert attention.count("efficient_attention") == 2  # forward and backward
+
+
+def test_every_loop_of_training_runs(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}.items():
+        monkeypatch.setenv(name, value)  # as torchrun does
+    printed = "\n".join(run("training", capsys))
+    assert re.search(r"^keeping everything takes \d+, the least known is \d+$", printed, re.MULTILINE)
+    assert "optimal: " in printed
+    assert len(re.findall(r"^\d\.\d+$", printed, re.MULTILINE)) == 2  # the losses of Trainer, without peft and with it
+    assert (tmp_path / "runs" / "adapters" / "adapter_config.json").is_file()
+    assert printed.endswith("torch.float32")
 
 
 def test_installation_names_what_the_project_asks_for(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from torch import nn
 
 from remat_explorer.capture import trace
 from remat_explorer.capture.step.losses import Loss
+from remat_explorer.capture.step.nesting import map_tensors
 from remat_explorer.capture.step.placement import exact_kernels, place
 from remat_explorer.capture.step.training_step import TrainingStep
 from remat_explorer.plan import Plan
@@ -52,7 +53,9 @@ class Exactness:
         self.model, self.args, self.kwargs, self.loss = model, args, kwargs, loss
         self.program = trace(model, args, kwargs, loss)
         self.graph = self.program.graph
-        self.tensors = TrainingStep(model, args, kwargs, loss).tensors(args, kwargs)
+        step = TrainingStep(model, args, kwargs, loss)
+        self.tensors = step.tensors(args, kwargs)
+        self.leaves = step.leaves(self.tensors)  # the inputs, where gradients come to those that require one
         self.initial = {name: buffer.clone() for name, buffer in model.named_buffers()}
 
     @cached_property
@@ -69,7 +72,9 @@ class Exactness:
         """Plain PyTorch's results with the loss outside, from `SEED`."""
         torch.manual_seed(SEED)
         with exact_kernels():
-            outcome = self._differentiated(self.model(*self.args, **(self.kwargs or {})))
+            remaining = iter(self.leaves)
+            args, kwargs = map_tensors(lambda _: next(remaining), (tuple(self.args), dict(self.kwargs or {})))
+            outcome = self._differentiated(self.model(*args, **kwargs))
         return Final(outcome, self._states())
 
     def schedule(self, seed: int, dropped: float, flipped: float) -> Schedule:
@@ -103,14 +108,14 @@ class Exactness:
 
     def _trained(self, halves: Halves) -> StepOutcome:
         """One step through autograd."""
-        outputs = train(halves, self.model, self.tensors)
+        outputs = train(halves, self.model, self.tensors, self.leaves)
         starts = [output for output in outputs if output.requires_grad]
         torch.autograd.backward(starts, [torch.ones_like(output) for output in starts])
         return self._left(outputs)
 
     def _trained_outside(self, halves: Halves) -> StepOutcome:
         """One step whose loss autograd computes from what the model returns."""
-        return self._differentiated(self.program.returned.filled(train(halves, self.model, self.tensors)))
+        return self._differentiated(self.program.returned.filled(train(halves, self.model, self.tensors, self.leaves)))
 
     def _differentiated(self, returned: Any) -> StepOutcome:
         assert self.outside is not None
@@ -120,10 +125,14 @@ class Exactness:
 
     def _left(self, outputs: Sequence[torch.Tensor]) -> StepOutcome:
         """Outputs, gradients and buffers after a step; the model is put back to where it was."""
-        gradients = {name: p.grad for name, p in self.model.named_parameters() if p.grad is not None}
+        differentiated = {
+            **dict(self.model.named_parameters()),
+            **{f"input tensor {place}": leaf for place, leaf in enumerate(self.leaves)},
+        }
+        gradients = {name: tensor.grad for name, tensor in differentiated.items() if tensor.grad is not None}
         buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
-        for parameter in self.model.parameters():
-            parameter.grad = None
+        for tensor in differentiated.values():
+            tensor.grad = None
         for name, buffer in self.model.named_buffers():
             buffer.copy_(self.initial[name])
         return StepOutcome(tuple(output.detach() for output in outputs), gradients, buffers)

@@ -338,6 +338,28 @@ def two_heads(draw: Draw, outside: bool = False) -> RandomCase:
     return RandomCase(model, (x,), outside=(lambda y: y[1].square().mean()) if outside else None)
 
 
+def differentiated_inputs(draw: Draw) -> RandomCase:
+    """Inputs that require a gradient, of which one may be left out; the model may be frozen."""
+    kind = pick(draw, "added", "expanded", "joined", "viewed", "given out", "square")
+    several, frozen = flip(draw), flip(draw, 0.3)
+
+    def forward(self: Any, x: torch.Tensor, y: torch.Tensor) -> Any:
+        h = {
+            "added": lambda: self.first(x) + x + y,
+            "expanded": lambda: self.first(x + y[:1].expand_as(x)),
+            "joined": lambda: self.first(torch.cat([x, y]).relu()),
+            "viewed": lambda: self.first(x.t().reshape(-1, 6)) * y.sum(),
+            "given out": lambda: x + self.first(y).detach(),
+            "square": lambda: self.first(x) * x + y.square(),
+        }[kind]()
+        return (h, self.second(functional.gelu(h)).sum(0)) if several else self.second(functional.gelu(h))
+
+    model = Made(forward, first=nn.Linear(6, 6), second=nn.Linear(6, 3))
+    x, y = (torch.randn(4, 6).requires_grad_(wanted) for wanted in pick(draw, (True, False), (True, True)))
+    outside = pick(draw, lambda out: out[0].sum(), lambda out: (out[0] * out[1].mean()).mean()) if several else None
+    return RandomCase(model.requires_grad_(not frozen), (x, y), outside=outside)
+
+
 def networks(draw: Draw) -> RandomCase:
     return RandomCase(*random_network(int(draw.integers(2**20))))
 
@@ -360,6 +382,7 @@ RANDOM_KINDS: dict[str, Callable[[Draw], RandomCase]] = {
     "losses": losses,
     "two heads": two_heads,
     "one of two heads": partial(two_heads, outside=True),
+    "inputs with gradients": differentiated_inputs,
 }
 
 

@@ -170,18 +170,30 @@ def test_a_buffer_that_is_read_is_looked_at_in_every_step():
         assert equal(step(planned, inputs), step(plain, inputs))
         assert torch.equal(planned.get_buffer("scale"), plain.get_buffer("scale"))
     assert len(planned.rematerialization.plans) == 2
-    fixed = trained(copy.deepcopy(model), inputs)
-    fixed.get_buffer("initialized").fill_(False)
-    with pytest.raises(
-        ExecutionError, match=r"False is read out of the buffer 'initialized' at .*`if not self.initialized:`"
-    ):
-        fixed(*inputs)
+
+
+def test_the_other_truth_value_is_planned_once_without_being_asked_to():
+    def forward(self: Any, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        y = self.l(x)
+        return (y if mask.all() else y * mask[:, None]).square().mean()
+
+    model, masks = Made(forward, l=linear()), torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0], [1, 1, 1, 1], [1, 0, 1, 0]])
+    planned, steps = trained(model, (x(), masks[0])), [(x(), mask) for mask in masks]
+    with pytest.warns(UserWarning, match=r"False is read out of input 1 at .*`return \(y if mask.all\(\)") as noted:
+        found = [step(planned, inputs) for inputs in steps]
+    assert all(equal(*pair) for pair in zip(found, (step(model, inputs) for inputs in steps), strict=True))
+    assert [warning.filename for warning in noted] == [__file__]
+    assert len(planned.rematerialization.plans) == 2
+    given = rx.rematerialize(model, (x(), masks[0]), solution=planned.rematerialization.plans[0].solution)
+    with pytest.raises(ExecutionError, match=r"(True|False) is read out of input 1 at .*resolve=True"):
+        [given(*inputs) for inputs in steps]
 
 
 def test_labels_that_plain_pytorch_refuses_are_refused():
     planned = trained(Made(picking, layer=linear()), (x(), torch.tensor([1, -1, 3, 7])))
-    with pytest.raises(
-        ExecutionError, match=r"True is read out of input 1 at .*`if labels.max\(\) >= 8:`.*made for False"
+    with (
+        pytest.warns(UserWarning, match=r"True is read out of input 1 at .*`if labels.max\(\) >= 8:`.*made for False"),
+        pytest.raises(CaptureError, match="no such label"),
     ):
         planned(x(), torch.tensor([1, -1, 3, 8]))
 

@@ -169,9 +169,17 @@ def test_a_model_that_is_to_be_compiled_is_refused_before_and_after():
         planned(model, (X,))
 
 
+def test_inside_of_what_is_compiled_a_plan_runs_as_it_is():
+    mine = planned(nn.Linear(4, 4), (X,))
+    loss = torch.compile(lambda x: (2 * mine(x)).sum(), backend="eager")
+    assert torch.equal(loss(X), (2 * mine(X)).sum())
+    assert "PlannedStep" in type(torch.compile(mine, backend="eager")(X).grad_fn).__name__
+    assert mine.rematerialization.calls == 3
+
+
 def test_a_parametrization_of_the_rematerialized_model_itself_is_refused():
     mine = planned(nn.Linear(4, 4), (X,))
-    with pytest.raises(ExecutionError, match=r"cannot become a ParametrizedRemat.*: do that to the model before"):
+    with pytest.raises(ExecutionError, match=r"cannot become a ParametrizedLinear: do that to the model before"):
         nn.utils.parametrizations.weight_norm(mine)
 
 
@@ -193,6 +201,16 @@ def test_a_sharded_part_is_refused_before_and_after(one_process):
         mine(X)
     with pytest.raises(ExecutionError, match=words):
         planned(model, (X,))
+    with pytest.raises(ExecutionError, match=r"what rematerialize has returned is sharded \(FSDP\)"):
+        fully_shard(planned(nn.Linear(4, 4), (X,)), mesh=one_process)
+
+
+def test_parameters_that_were_put_into_one_for_sharding_are_refused(one_process):
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    around = FullyShardedDataParallel(planned(nn.Linear(4, 4), (X,)), device_id=torch.device("cpu"))
+    with pytest.raises(ExecutionError, match=r"the model is sharded \(FSDP\)"):
+        around(X)
 
 
 def test_a_distributed_parameter_is_refused(one_process):

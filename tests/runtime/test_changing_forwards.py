@@ -180,6 +180,7 @@ def test_a_cache_that_is_filled_once_is_no_obstacle_before_or_after_it_is_filled
 def test_a_cache_that_somebody_else_fills_with_other_numbers_is_noticed():
     model: Any = CACHES["positions"]()
     trained = planned(model)
+    trained(x())
     model.positions = torch.zeros(8)
     with pytest.raises(ExecutionError, match=r"attribute positions of the model \(Made\)"):
         trained(x())

@@ -39,13 +39,15 @@ def equal(first: list[Any], second: list[Any]) -> bool:
 
 @pytest.fixture(scope="module")
 def shared() -> Any:
-    return trained(model())
+    made = trained(model())
+    made(X)  # what differs in the first step is planned anew
+    return made
 
 
 def test_it_is_of_the_models_own_class_and_shares_its_tensors(shared):
     own = shared.rematerialization.model
     assert isinstance(shared, nn.Sequential)
-    assert type(shared).__name__ == "RematerializedSequential"
+    assert (type(shared).__name__, type(shared).__module__) == ("Sequential", nn.Sequential.__module__)
     assert all(mine is theirs for mine, theirs in zip(shared.parameters(), own.parameters(), strict=True))
     assert [name for name, _ in shared.named_modules()] == [name for name, _ in own.named_modules()]
     shared.load_state_dict({name: torch.zeros_like(t) for name, t in own.state_dict().items()} | own.state_dict())
@@ -81,15 +83,6 @@ def test_its_source_can_be_read_and_saved(shared, tmp_path):
     compile(source, "step.py", "exec")
 
 
-def test_an_input_that_needs_a_gradient_is_refused_where_plain_autograd_would_give_one(shared):
-    needs = X.clone().requires_grad_()
-    with pytest.raises(ExecutionError, match=r"input tensor 0, of shape \(64, 16\), requires a gradient.*detach"):
-        shared(needs)
-    with torch.no_grad():
-        assert shared(needs).shape == (64, 4)
-    assert shared(needs.detach()).requires_grad
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -100,6 +93,7 @@ def test_an_input_that_needs_a_gradient_is_refused_where_plain_autograd_would_gi
 def test_a_change_of_the_model_is_an_error_or_planned_anew(change, words):
     one = model()
     strict, resolving = trained(one), trained(one, resolve=True)
+    strict(X)
     change(one)
     with pytest.raises(ExecutionError, match=words):
         strict(X)
@@ -147,6 +141,7 @@ def test_a_plan_with_autocasts_cache_is_none_without_it():
     one = model()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         mine = trained(one, budget="100%")
+        mine(X)
     with (
         torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=False),
         pytest.raises(ExecutionError, match=r"autocast is on for cpu in torch\.bfloat16, without its cache, but"),

@@ -157,9 +157,27 @@ def test_what_is_read_out_of_smaller_inputs_is_what_their_plan_is_for():
         planned(inputs[0], torch.tensor([4, 1, 1, 1, 1]))
 
 
+def test_smaller_inputs_out_of_which_another_truth_value_is_read_are_planned_anew_and_lead_to_smaller_ones():
+    def masked(self: Any, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x if mask.all() else x * mask[:, None].cos()).tanh()
+        return x
+
+    model = Made(masked, layers=nn.ModuleList(nn.Linear(16, 16) for _ in range(6)))
+    x, padded, whole = torch.randn(64, 16), torch.arange(64) % 3, torch.ones(64, dtype=torch.long)
+    planned = trained(model, x, padded, budget="smallest")
+    with pytest.warns(UserWarning, match=r"for the first time, a step reads True at .* planned anew") as noted:
+        assert_like_plain(planned, x[:63], whole[:63])
+    assert [warning.filename for warning in noted] == [__file__]
+    assert_like_plain(planned, x[:62], whole[:62])
+    assert_like_plain(planned, x[:61], padded[:61])
+    assert [plan.measured for plan in planned.rematerialization.plans] == [True, True, False, False]
+
+
 def test_where_the_model_has_changed_too_the_error_names_that():
     model = layers()
     planned = trained(model)
+    planned(X)
     model[2].p = 0.5
     with pytest.raises(ExecutionError, match=r"attribute p of '2' \(Dropout\) is 0\.5, but the plan was made for 0\.1"):
         planned(X[:7])

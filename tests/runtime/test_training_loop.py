@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.multiprocessing.spawn import spawn
 from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
 
 import remat_explorer as rx
 from remat_explorer.capture.profiling.memory_meter import CpuMeter
+from remat_explorer.runtime.backward import handovers
 
 X, Y = torch.randn(8, 3, 16, 16), torch.randint(0, 10, (8,))
 
@@ -180,22 +183,53 @@ def test_two_processes_of_distributed_data_parallel_end_with_the_weights_of_plai
         assert torch.equal(content, first[key]), key
         if "running" not in key:  # each process has its own examples, so its own statistics
             assert torch.equal(content, second[key]), key
+    for sent in (torch.load(tmp_path / f"sent{rank}", weights_only=True) for rank in range(2)):
+        assert len(sent) > 2
+        assert sent[0] < 0.3  # of the backward pass's operations, when the first bucket was sent
+        assert sent == sorted(sent)
+
+
+class Calls(TorchDispatchMode):
+    """Counts operations, and notes how many there were when a bucket was sent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+        self.sent: list[int] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+def send(calls, bucket):
+    """As DistributedDataParallel, which looks at annotations, sends a bucket by itself."""
+    calls.sent.append(calls.count)
+    return default_hooks.allreduce_hook(torch.distributed.group.WORLD, bucket)  # type: ignore[arg-type]
 
 
 def distributed(rank: int, folder: str) -> None:
     """One process: the same loop, with the plain model and with the rematerialized one."""
     torch.set_num_threads(1)
+    handovers.LEAST_SECONDS = 0.0  # what takes no time is handed over, too
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.2), nn.Flatten())
     model.append(nn.Linear(8 * 14 * 14, 10))
     models: dict[str, Any] = {"plain": copy.deepcopy(model)}
     models["remat"] = rx.rematerialize(model, (X,), budget="95%", time_limit=5)
+    calls, parallel = Calls(), nn.Module()
     for name, one in models.items():
-        parallel = nn.parallel.DistributedDataParallel(one)
+        parallel = nn.parallel.DistributedDataParallel(one, bucket_cap_mb=1e-4)
+        parallel.register_comm_hook(calls, send)
         torch.manual_seed(rank)
         plainly(parallel, 4)
         torch.save(parallel.module.state_dict(), f"{folder}/{name}{rank}")
+    loss = functional.cross_entropy(parallel(X), Y)
+    calls.sent.clear()
+    with calls:
+        loss.backward()
+    torch.save([count / calls.count for count in calls.sent], f"{folder}/sent{rank}")
     Path(folder, f"done{rank}").touch()
     while not all(Path(folder, f"done{other}").exists() for other in range(2)):
         time.sleep(0.05)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import collections
 import copy
+import dataclasses
 import itertools
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils import _pytree as pytree
 
 import remat_explorer as rx
 from remat_explorer.capture.profiling.memory_meter import CpuMeter
+from remat_explorer.capture.step.nesting import tensors_in
 from tests.runtime.heads import NAMES, Heads, X, differing, gradients, keeping, recomputing
 from tests.runtime.kinds_of_models import Made, linear
 
@@ -127,3 +131,56 @@ def test_with_an_unused_output_a_step_needs_no_more_memory_than_predicted():
         with CpuMeter() as meter, meter.section():
             mine(*args)[used].backward(given)
         assert graph.resident_bytes + meter.readings[0].highest <= solution.peak
+
+
+class Named(NamedTuple):
+    first: Any
+    second: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Fields:
+    first: Any
+    second: Any = None
+
+
+CONTAINERS: dict[str, Any] = {
+    "a named tuple": lambda a, b: Named(a, b),
+    "a frozen dataclass": lambda a, b: Fields(a, {"b": (b, 3, "text")}),
+    "gaps": lambda a, b: (None, a, [None, {"b": b, "c": None}]),
+    "a deque": lambda a, b: collections.deque([a, b]),
+    "a dictionary with a default": lambda a, b: collections.defaultdict(list, a=[a], b=[b]),
+    "one tensor twice, and a part of it": lambda a, b: [a, a, a[:2], b],
+    "results of an operator": lambda a, b: torch.return_types.topk((a, b.argsort())),
+}
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_outputs_lie_in_the_containers_that_the_model_returns(name):
+    make = CONTAINERS[name]
+    model = Made(lambda s, x: make(s.a(x), s.b(x)), a=nn.Linear(16, 4), b=nn.Linear(16, 4))
+    mine: Any = keeping(model, X)
+    (plain, nesting), (found, found_nesting) = (pytree.tree_flatten(one(X)) for one in (model, mine))
+    assert (nesting, type(mine(X))) == (found_nesting, type(model(X)))
+    if name != "a frozen dataclass":  # which is a leaf there
+        pairs = list(zip(plain, found, strict=True))
+        assert all(torch.equal(*pair) if isinstance(pair[0], torch.Tensor) else pair[0] == pair[1] for pair in pairs)
+
+    def loss(output: Any) -> torch.Tensor:
+        return torch.stack([t.square().mean() for t in tensors_in(output) if t.requires_grad]).sum()
+
+    assert differing(gradients(mine, (X,), loss), gradients(model, (X,), loss)) == []
+
+
+def test_a_second_loss_is_not_left_out_without_a_word():
+    def both(output: dict[str, torch.Tensor]) -> torch.Tensor:
+        return output["loss"] + output["other"]
+
+    def planned(**options: Any) -> Any:
+        return rx.rematerialize(model, (X,), budget="100%", strategy="checkpoint-all", **options)
+
+    parts = {"a": nn.Linear(16, 4), "b": nn.Linear(16, 4)}
+    model = Made(lambda s, x: {"loss": s.a(x).mean(), "other": s.b(x).square().mean()}, **parts)
+    with pytest.warns(UserWarning, match="1 more that could be a loss, .* None in a training step; loss=lambda"):
+        assert planned()(X)["other"] is None
+    assert differing(gradients(planned(loss=both), (X,), lambda loss: loss), gradients(model, (X,), both)) == []

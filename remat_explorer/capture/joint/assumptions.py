@@ -50,6 +50,22 @@ class Assumption:
         return f"{_read(self.expected, self.kind)} at {self.where()}"
 
 
+@dataclass(frozen=True)
+class Broken:
+    """A read that gives something else.
+
+    Attributes:
+        words: what is read, out of what and where, and what the plan was made for.
+        is_truth: whether truth values were read, of which there are two.
+    """
+
+    words: str
+    is_truth: bool = False
+
+    def __str__(self) -> str:
+        return self.words
+
+
 class Assumptions:
     """Everything that a trace read.
 
@@ -69,19 +85,24 @@ class Assumptions:
         for derivation in self._order:
             self._over.setdefault(last.get(derivation, derivation), []).append(derivation)
 
-    def broken(self, model: nn.Module, inputs: Sequence[torch.Tensor]) -> str:
-        """The first read that would give something else in a step of ``model`` with ``inputs``, in words, or nothing.
+    @property
+    def truths(self) -> tuple[tuple[str, bool], ...]:
+        """The truth values among the reads, each with the place that read it."""
+        return tuple((read.where(), read.expected) for read in self.reads if isinstance(read.expected, bool))
+
+    def broken(self, model: nn.Module, inputs: Sequence[torch.Tensor]) -> Broken | None:
+        """The first read that would give something else in a step of ``model`` with ``inputs``, or None.
 
         Args:
             model: the captured model, or one with the same buffers.
             inputs: as `plain_inputs` gives them.
         """
         if not self.reads:
-            return ""
+            return None
         with no_autocast():  # what was recorded has its casts
             return self._broken(Evaluation(dict(model.named_buffers()), inputs))
 
-    def _broken(self, evaluation: Evaluation) -> str:
+    def _broken(self, evaluation: Evaluation) -> Broken | None:
         """The first read that gives something else.
 
         Numbers on a device are read together, when all of them are computed: until then they are taken for what the
@@ -99,7 +120,7 @@ class Assumptions:
                     results = evaluation.call(derivation)
             except Exception as error:  # whatever an operator says of these inputs
                 read = next(read for read in self.reads if derivation in derivations_of([read.derivation]))
-                failed = f"nothing can be read out of {self._sources(read)} at {read.where()}: {error}"
+                failed = Broken(f"nothing can be read out of {self._sources(read)} at {read.where()}: {error}")
                 return self._broken_number(waiting) or failed
             for read in readers:
                 if other := self._other(read, read.found(results)):
@@ -107,20 +128,21 @@ class Assumptions:
             evaluation.forget(self._over.get(derivation, ()))
         return self._broken_number(waiting)
 
-    def _broken_number(self, waiting: Sequence[tuple[Assumption, torch.Tensor]]) -> str:
-        """The first of the numbers on a device that is another one, in words, or nothing; all are read at once."""
+    def _broken_number(self, waiting: Sequence[tuple[Assumption, torch.Tensor]]) -> Broken | None:
+        """The first of the numbers on a device that is another one, or None; all are read at once."""
         if not waiting:
-            return ""
+            return None
         numbers = numbers_of([tensor for _, tensor in waiting])
         others = (self._other(read, found) for (read, _), found in zip(waiting, numbers, strict=True))
-        return next(filter(None, others), "")
+        return next(filter(None, others), None)
 
-    def _other(self, read: Assumption, found: Any) -> str:
+    def _other(self, read: Assumption, found: Any) -> Broken | None:
         if _same(found, read.expected):
-            return ""
-        return (
+            return None
+        return Broken(
             f"{_read(found, read.kind)} is read out of {self._sources(read)} at {read.where()}, but the plan was made "
-            f"for {_read(read.expected, read.kind)}"
+            f"for {_read(read.expected, read.kind)}",
+            isinstance(found, bool) and isinstance(read.expected, bool),
         )
 
     def __str__(self) -> str:

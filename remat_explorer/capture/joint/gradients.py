@@ -1,11 +1,11 @@
-"""Gradients as autograd would leave them in ``.grad``: one for each parameter, in memory of its own."""
+"""Gradients as autograd would leave them: one for each parameter, in memory of its own; those of inputs as they are."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
-from torch._functorch._aot_autograd.descriptors import GradAOTOutput, ParamAOTInput
+from torch._functorch._aot_autograd.descriptors import GradAOTOutput, ParamAOTInput, TangentAOTInput
 from torch.fx import GraphModule, Node
 
 from remat_explorer.capture.joint.cleaning import output_node, results_of
@@ -20,19 +20,28 @@ def own_gradients(module: GraphModule, fakes: Fakes) -> None:
     The export returns such gradients as they come: of ``a + b`` one tensor for both, of ``x.sum()`` one number seen
     as many. Autograd's AccumulateGrad copies them, so that writing to one ``.grad`` changes no other.
 
+    The gradient of an input goes on to what the input comes from. It may have any layout, and may be that of an output
+    (a tangent), as in plain PyTorch; it is copied where it shares memory with anything else.
+
     Args:
         module: the joint graph, changed in place.
         fakes: its values; those of the copies are added.
     """
     output = output_node(module)
     placeholders = {node.meta["desc"]: node for node in module.graph.nodes if node.op == "placeholder"}
-    taken = {storage_key(fakes[node]) for node in module.graph.nodes if node.op in ("placeholder", "get_attr")}
+    given = [node for node in module.graph.nodes if node.op in ("placeholder", "get_attr")]
+    taken = {storage_key(fakes[node]) for node in given}
+    tangents = {storage_key(fakes[node]) for node in given if isinstance(node.meta.get("desc"), TangentAOTInput)}
     results = []
     for node, meaning in results_of(module):
         if node is not None and isinstance(meaning, GradAOTOutput) and isinstance(meaning.grad_of, ParamAOTInput):
             parameter = fakes[placeholders[meaning.grad_of]]
             if storage_key(fakes[node]) in taken or not _laid_out_as(fakes[node], parameter):
                 node = _copy_of(module, node, parameter, fakes)
+        elif node is not None and isinstance(meaning, GradAOTOutput):
+            if storage_key(fakes[node]) in taken - tangents:
+                node = _copy_of(module, node, fakes[node], fakes)
+            tangents.discard(storage_key(fakes[node]))  # of two inputs, one has the tangent's memory
         if node is not None:
             taken.add(storage_key(fakes[node]))
         results.append(node)

@@ -82,6 +82,8 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: C
     fake = _faker(knowledge, step, tensors, target)
     step.hold(lambda tensor: tensor if isinstance(tensor, nn.Parameter) and not _is_empty(tensor) else fake(tensor))
     fakes = tuple(fake(tensor) for tensor in tensors)
+    for place in step.differentiated:
+        fakes[place].requires_grad_()
     if target is not None:
         step.surroundings = as_on_cuda
     devices = sorted({t.device.index or 0 for t in step.parameters() if t.device.type == "cuda"})
@@ -185,7 +187,7 @@ def _use_names_of_the_model(graph: GraphModule, names: dict[str, str]) -> None:
     def renamed(meaning: Any) -> Any:
         if isinstance(meaning, ParamAOTInput | BufferAOTInput):
             return dataclasses.replace(meaning, target=names[meaning.target])
-        for field in ("grad_of", "mutated_input"):
+        for field in ("grad_of", "mutated_input", "output"):
             if hasattr(meaning, field):
                 return dataclasses.replace(meaning, **{field: renamed(getattr(meaning, field))})
         return meaning

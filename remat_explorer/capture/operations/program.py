@@ -121,12 +121,16 @@ class Result:
     """A tensor that the plan leaves behind, read through views of a value that stays.
 
     The outputs are the loss alone, or what the model returns for a loss that is computed elsewhere.
+
+    Attributes:
+        of: of a gradient, the parameter or plain input that it belongs to.
     """
 
     node: Node
     kind: ResultKind
     name: str
     views: Body
+    of: Input | None = None
 
 
 def bind_inputs(

@@ -13,7 +13,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils import _pytree as pytree
 
-from remat_explorer.capture.step.nesting import named_inputs
+from remat_explorer.capture.step.nesting import named_inputs, tensors_in
 from remat_explorer.capture.step.training_step import unwrapped
 from remat_explorer.errors import CaptureError
 
@@ -88,10 +88,10 @@ def _observers_have_seen_data(model: nn.Module, *_: Any) -> str | None:
     return None
 
 
-def _is_trainable(model: nn.Module, *_: Any) -> str | None:
-    if not any(parameter.requires_grad for parameter in model.parameters()):
+def _is_trainable(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    if not any(tensor.requires_grad for tensor in (*model.parameters(), *tensors_in((args, kwargs)))):
         return (
-            "it has no parameter that requires a gradient: nothing to train; "
+            "it has no parameter that requires a gradient, and no input does: nothing to train; "
             "use requires_grad_(True) on what shall be trained"
         )
     for name, parameter in model.named_parameters():
@@ -148,7 +148,10 @@ def _takes_these_inputs(model: nn.Module, args: tuple[Any, ...], kwargs: dict[st
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        return f"its forward takes {signature}, which does not fit the inputs: {error}; see args and kwargs"
+        advice = "see args and kwargs"
+        if hasattr(model, "training_step"):  # as models of Lightning have it
+            advice += ": give what training_step passes to self(...)"
+        return f"its forward takes {signature}, which does not fit the inputs: {error}; {advice}"
     return None
 
 

@@ -31,6 +31,7 @@ CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 LONG = 10_000  # entries from which on a container, and bytes from which on an array, is compared by identity
 NESTED = 3  # functions within functions that are compared
 DEEP = 2  # objects of a person's own classes within one another
+_NOTES = ("architectures", "dtype")  # what save_pretrained of transformers writes into a model's configuration
 _CONFIGS = (types.SimpleNamespace, argparse.Namespace)
 _FOREIGN = (sys.stdlib_module_names - {"__main__"}) | {"torch", "numpy"}
 
@@ -186,7 +187,8 @@ class Contents:
             self.guards.attributes += [(value, name, held) for name, held in attributes.items()]
         else:
             self.guards.add_mapping(attributes)
-        return self._with("object", value, list(attributes.items()), depth + 1)
+        notes = _NOTES if hasattr(value, "save_pretrained") else ()
+        return self._with("object", value, [item for item in attributes.items() if item[0] not in notes], depth + 1)
 
     def _with(self, kind: str, value: Any, items: list[tuple[Any, Any]], depth: int) -> Content:
         return Content(kind, type(value), tuple((key, self.of(held, depth)) for key, held in items))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 
-from remat_explorer.capture.step.nesting import tensors_in
+from remat_explorer.capture.step.nesting import map_leaves, tensors_in
 from remat_explorer.capture.step.returned import Returned, Slot
 from remat_explorer.errors import CaptureError
 
@@ -28,7 +29,8 @@ def results_of_output(
         given: tensors that outputs may share memory with: inputs, parameters and buffers.
 
     Raises:
-        CaptureError: if a loss is no scalar or is not real, or no parameter has a part in any result.
+        CaptureError: if a loss is no scalar or is not real, no parameter has a part in any result, or tensors are in
+            an object that is no container.
 
     >>> weight = torch.ones(3, requires_grad=True)
     >>> results_of_output({"logits": weight, "loss": weight.mean()}, None)
@@ -64,19 +66,20 @@ def _differentiable(value: torch.Tensor) -> torch.Tensor:
         raise CaptureError(f"the loss is {value.dtype}, which has no gradient; {advice}")
     if not value.requires_grad:
         raise CaptureError(
-            "the loss depends on no parameter that requires a gradient: its output is detached, computed under "
-            "torch.no_grad(), or made of whole numbers; train with a differentiable output"
+            "the loss depends on no parameter or input that requires a gradient: its output is detached, computed "
+            "under torch.no_grad(), or made of whole numbers; train with a differentiable output"
         )
     return value
 
 
 def _every_tensor(output: Any, given: Iterable[torch.Tensor]) -> tuple[tuple[torch.Tensor, ...], Returned]:
+    map_leaves(_require_no_tensors_in, output)
     tensors = list({id(tensor): tensor for tensor in tensors_in(output)}.values())
     if not any(tensor.is_floating_point() for tensor in tensors):
         raise CaptureError(f"the model gives {_describe(output)} without a floating-point tensor; pass loss=...")
     if not any(tensor.requires_grad for tensor in tensors):
         raise CaptureError(
-            "no output depends on a parameter that requires a gradient: they are detached, computed under "
+            "no output depends on a parameter or an input that requires a gradient: they are detached, computed under "
             "torch.no_grad(), or made of whole numbers; train with a differentiable output"
         )
     number = {id(tensor): place for place, tensor in enumerate(tensors)}
@@ -87,6 +90,21 @@ def _every_tensor(output: Any, given: Iterable[torch.Tensor]) -> tuple[tuple[tor
         results.append(tensor.clone() if tensor.requires_grad and _memory(tensor) in taken else tensor)
         taken.add(_memory(tensor))
     return tuple(results), Returned.of(output, lambda tensor: Slot(number[id(tensor)]), False)
+
+
+def _require_no_tensors_in(leaf: Any) -> None:
+    """Refuse an object that is no container and holds tensors, for which a step would give None.
+
+    Caches of transformers are let through: who trains does not ask for them.
+    """
+    if isinstance(leaf, torch.Tensor | torch.nn.Module | type) or type(leaf).__name__.endswith("Cache"):
+        return
+    held = list(leaf) if isinstance(leaf, set | frozenset) else list(getattr(leaf, "__dict__", {}).values())
+    if inspect.isgenerator(leaf) or any(tensor.requires_grad for tensor in tensors_in(held)):
+        raise CaptureError(
+            f"the model returns a {type(leaf).__name__}, in which a step would not find its tensors again; return them "
+            "in tuples, lists, dictionaries or dataclasses, or pass loss=... that makes the loss of it"
+        )
 
 
 def _memory(tensor: torch.Tensor) -> int:

@@ -58,7 +58,7 @@ def rehearse(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], lo
     own = dict((*step.named_parameters(), *step.named_buffers()))
     step.hold(lambda tensor: mode.from_tensor(tensor) if isinstance(tensor, nn.Parameter) else tensor.clone())
     held = dict((*step.named_parameters(), *step.named_buffers()))
-    tensors = tuple(mode.from_tensor(tensor) for tensor in step.tensors(args, kwargs))
+    tensors = step.leaves(tuple(mode.from_tensor(tensor) for tensor in step.tensors(args, kwargs)))
     inner = unwrapped(model)
     devices = sorted({tensor.device.index or 0 for tensor in held.values() if tensor.device.type == "cuda"})
     with (

@@ -41,13 +41,13 @@ class TrainingStep(nn.Module):
 
     Args:
         model: the model; its parameters and buffers are shared, not copied.
-        args: positional inputs of the model, tensors or containers of tensors. Inputs are data: they get no gradient,
-            even if they require one.
+        args: positional inputs of the model, tensors or containers of tensors. Those that require a gradient get one.
         kwargs: keyword inputs.
         loss: from the model's output to a scalar tensor; None as in `remat_explorer.capture`.
 
     Attributes:
         names: for each tensor that the step holds, the first name that the model has for it.
+        differentiated: the places of the input tensors that get a gradient.
         returned: how the results lie in what the model returns; known once the step has run.
         reads: which attributes the model was asked for, where that was recorded.
         changes: which attributes the model has changed in the last pass that was traced.
@@ -65,6 +65,7 @@ class TrainingStep(nn.Module):
         super().__init__()
         self._parts = (model, loss)  # in a tuple: neither may become a child with parameters
         self._inputs = (tuple(args), dict(kwargs or {}))
+        self.differentiated = frozenset(i for i, t in enumerate(tensors_in(self._inputs)) if t.requires_grad)
         self._autocast = Autocast.ambient()
         self.names: dict[str, str] = {}
         self._stands_for: dict[str, torch.Tensor] = {}
@@ -129,6 +130,13 @@ class TrainingStep(nn.Module):
                     f"captured with {mine.dtype} of shape {list(mine.shape)}; shapes are static: capture it again"
                 )
         return plain_inputs(args, kwargs)
+
+    def leaves(self, tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        """What `tensors` gave, or FakeTensors in place of it, as leaves of autograd that require a gradient if the
+        inputs do.
+        """
+        wanted = self.differentiated
+        return tuple(t.detach().requires_grad_() if place in wanted else t for place, t in enumerate(tensors))
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         with borrowed(self.model, {id(own): held for own, held in self.stand_ins()}):

@@ -64,6 +64,11 @@ def _advice(mine: Any, theirs: Any) -> str:
         if mine.dtype != theirs.dtype:
             dtype = str(mine.dtype)
             return f"Pass the input as it was, with .to({dtype}), or {ANEW} for others"
+        if theirs.gradient and not mine.gradient:
+            return (
+                "Give rematerialize an input that requires a gradient, so that the plan computes it, pass "
+                f".detach() where none is wanted, or {ANEW} for both"
+            )
         return f"Pass inputs with as many dimensions as those that it was made with, or {ANEW} for others"
     if isinstance(mine, int | float | complex) and isinstance(theirs, int | float | complex):
         return f"A number is a constant of the plan: pass it as a tensor, or {ANEW} for each number"

@@ -33,17 +33,24 @@ DataParallel(rematerialize(model, ...))
         raise ExecutionError("the plan replaces what torch.compile would run; rematerialize the model without it")
     for path, module in model.named_modules():
         if _is_sharded(module):
-            raise ExecutionError(
-                f"{repr(path) if path else 'the model'} is sharded (FSDP): its parameters are put together and taken "
-                "apart while the step runs, which no plan contains. Rematerialize the model without fully_shard, and "
-                "put DistributedDataParallel around what rematerialize returns"
-            )
+            raise sharded(repr(path) if path else "the model")
     for name, parameter in model.named_parameters():
+        if isinstance(parameter, _loaded("torch.distributed.fsdp", "FlatParameter")):
+            raise sharded("the model")
         if isinstance(parameter, _loaded("torch.distributed.tensor", "DTensor")):
             raise ExecutionError(
                 f"the parameter {name!r} is a DTensor, of which each process holds a part; a plan is for tensors of "
                 "one process. Rematerialize the model before it is distributed, and put DistributedDataParallel around"
             )
+
+
+def sharded(what: str) -> ExecutionError:
+    """The refusal of a model whose parameters are shared out among processes."""
+    return ExecutionError(
+        f"{what} is sharded (FSDP): its parameters are put together and taken apart while the step runs, which no plan "
+        "contains. Rematerialize the model without fully_shard, and put DistributedDataParallel around what "
+        "rematerialize returns"
+    )
 
 
 def require_registered(model: nn.Module, reads: Reads) -> None:

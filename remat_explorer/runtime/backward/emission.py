@@ -9,7 +9,7 @@ zeros in its place, as the formulas of autograd fill them in.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -17,8 +17,9 @@ from torch import fx
 from torch.fx.node import map_arg
 
 from remat_explorer.capture.operations.in_place import SWAPPED, Overwriting
-from remat_explorer.capture.operations.program import Body, Call, Program, Result
+from remat_explorer.capture.operations.program import Body, Call, Program
 from remat_explorer.plan import Compute, Plan
+from remat_explorer.runtime.backward.handing_over import Gradient, in_memory_of_their_own
 from remat_explorer.runtime.backward.overwriting import overwriting, overwritten
 from remat_explorer.runtime.backward.strides import FROM_SHAPES, RESHAPES, laid_out, may_alias, takes_any_strides
 from remat_explorer.runtime.emission import Emission, LookUp
@@ -61,10 +62,9 @@ class BackwardEmission(Emission):
         self._given |= self._tangents
         self._loose |= self._tangents
 
-    def output(self, results: Iterable[Result]) -> fx.Node:
+    def end(self, results: Iterable[Gradient], others: Iterable[fx.Node] = ()) -> fx.Node:
         """The end of the code; nothing is left that does not lead there."""
-        found = [(result, self.result(result)) for result in results]
-        made = self._end([(result, None if node in self.zeros else node) for result, node in found])
+        made = super().end([(result, None if node in self.zeros else node) for result, node in results], others)
         for node in reversed(self.graph.nodes):
             if node.op == "call_function" and not node.users and node not in self._kept:
                 self.graph.erase_node(node)
@@ -74,6 +74,9 @@ class BackwardEmission(Emission):
         for write, (over, swapped) in self._overwriting.items():
             self._guard(write, over, swapped, order)
         return made
+
+    def separate(self, gradients: Sequence[Gradient]) -> list[Gradient]:
+        return in_memory_of_their_own(self.graph, gradients, self._tangents)
 
     def call(self, function: Callable[..., Any], *args: Any) -> fx.Node:
         made = super().call(function, *args)

@@ -145,16 +145,13 @@ def share_memory(first: Any, second: Any) -> bool:
     return first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
 
 
-def in_memory_of_their_own(
-    results: Sequence[torch.Tensor | None], others: Sequence[torch.Tensor]
-) -> list[torch.Tensor | None]:
-    """Results with copies in place of those that share memory with ``others`` or with an earlier result."""
-    taken = {tensor.untyped_storage().data_ptr() for tensor in others}
-    own: list[torch.Tensor | None] = []
-    for result in results:
-        if result is not None and result.untyped_storage().data_ptr() in taken:
-            result = result.clone(memory_format=torch.contiguous_format)
-        if result is not None:
-            taken.add(result.untyped_storage().data_ptr())
-        own.append(result)
-    return own
+def in_memory_of_its_own(result: torch.Tensor, others: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The result, or a copy where it shares memory with one of ``others``.
+
+    >>> gradient = torch.ones(2, 2)
+    >>> share_memory(in_memory_of_its_own(gradient.t(), [gradient]), gradient)
+    False
+    """
+    if any(share_memory(result, other) for other in others):
+        return result.clone(memory_format=torch.contiguous_format)
+    return result

@@ -26,7 +26,7 @@ from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 _OTHERWISE = f"Pad the inputs to the planned size, or {ANEW}"
 _LARGEST_FIRST = "Rematerialize with the largest inputs that there will be, from which all smaller ones follow"
-_CALLER = 7  # from where a warning is given to the call of the model
+_CALLER = 9  # from where a warning is given to the call of the model
 
 
 def differ_in_sizes(planned: Signature, now: Signature) -> bool:
@@ -47,7 +47,7 @@ def differ_in_sizes(planned: Signature, now: Signature) -> bool:
 def _alike(first: Any, second: Any) -> bool:
     if not (isinstance(first, Layout) and isinstance(second, Layout)):
         return False
-    same = (first.dtype, first.device) == (second.dtype, second.device)
+    same = (first.dtype, first.device, first.gradient) == (second.dtype, second.device, second.gradient)
     return same and len(first.shape) == len(second.shape)
 
 
@@ -87,7 +87,7 @@ class Family:
         For smaller inputs the step is traced again, and the schedule of the larger ones is carried over. Where that is
         not possible, as some operators are others for a batch of one, the step is profiled, and nothing is recomputed
         if it fits so. For larger inputs it is planned anew, if there is a budget; bytes stay what they were. A warning
-        says how long that took.
+        says how long that took. So it is where forward reads other truth values out of the inputs than in every plan.
 
         Raises:
             ExecutionError: if a schedule cannot be carried over, and none shall be searched for; if none fits.
@@ -98,8 +98,12 @@ class Family:
         larger = [(planned, called, now) for planned, called, now in relatives if covers(planned.signature, now)]
         if not larger:
             return self._of_larger(*relatives[-1])
-        planned, called, now = min(larger, key=lambda one: _elements(one[0].signature))
+        larger.sort(key=lambda one: _elements(one[0].signature))
+        planned, called, now = larger[0]
         captured = self.recipe.capture(self.model, *called, like=planned.halves.program)
+        reading = captured.program.assumptions.truths
+        alike = [one for one, _, _ in larger if one.halves.program.assumptions.truths == reading]
+        planned = alike[0] if alike else planned
         try:
             made = captured.planned(self._carried_over(planned, captured), measured=False)
         except ExecutionError as error:
@@ -107,6 +111,10 @@ class Family:
             if (everything := self._keeping_everything(captured, budget)) is not None:
                 made = captured.planned(everything)
             elif self.resolve:
+                made = self.recipe.plan_of(captured, self._within())
+            elif not alike and self.recipe.budget is not None:
+                read = captured.program.assumptions
+                warnings.warn(f"for the first time, a step reads {read}. It is planned anew", stacklevel=_CALLER - 1)
                 made = self.recipe.plan_of(captured, self._within())
             else:
                 what, _ = difference_of_inputs(planned.signature, now, planned.paths, paths_of(*called))

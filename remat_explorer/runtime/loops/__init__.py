@@ -1,0 +1,1 @@
+"""What training loops of other libraries do with a model, beside calling it."""

@@ -1,0 +1,186 @@
+"""What a rematerialized model does in a training step: which plan runs, and when another is made."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch._compile import _disable_dynamo
+
+from remat_explorer.capture.joint.assumptions import Broken
+from remat_explorer.capture.step.nesting import tensors_in
+from remat_explorer.capture.step.training_step import plain_inputs
+from remat_explorer.documents import write_text
+from remat_explorer.errors import ExecutionError
+from remat_explorer.runtime.assumptions.differences import (
+    difference_of_inputs,
+    difference_of_models,
+    difference_of_surroundings,
+)
+from remat_explorer.runtime.assumptions.inputs import paths_of
+from remat_explorer.runtime.assumptions.plannable import require_plannable
+from remat_explorer.runtime.loops.beginning import Example, with_counts_as_tensors
+from remat_explorer.runtime.loops.hooks import no_hooks
+from remat_explorer.runtime.recipe import Planned, Recipe
+from remat_explorer.runtime.shapes.family import Family, differ_in_sizes
+from remat_explorer.runtime.signature import Signature
+from remat_explorer.runtime.training_run import train
+from remat_explorer.solution import Solution
+
+MOST_TURNS = 8  # plans that there are at most where truth values are read: more are made if ``resolve`` is set
+_CALLER = 7  # from where a warning is given to the call of the model
+_OTHER_CONTENT = "Such inputs need a plan of their own: rematerialize(..., resolve=True) makes one, and keeps both"
+
+
+class Rematerialization:
+    """What a rematerialized model does in a training step, found as its attribute ``rematerialization``.
+
+    Args:
+        model: the person's own; parameters, buffers and submodules are shared with it.
+        recipe: how to plan.
+        planned: the first plan.
+        resolve: whether to plan anew for inputs that no plan serves, or after the model was changed.
+        example: what the first plan was made for; kept until a plan has run.
+
+    Attributes:
+        plans: those that were made, in the order in which they last ran.
+        training: whether the model was in training mode when the first plan was made, or ran.
+        hooks: what was registered on the rematerialized model, which runs around a plan. Hooks of the model itself
+            are part of it.
+        assigned: what was assigned to ``forward`` of the rematerialized model, which is called in its place; or None.
+        calls: how many forward passes there were.
+        begun: whether a plan has run.
+    """
+
+    def __init__(
+        self, model: nn.Module, recipe: Recipe, planned: Planned, resolve: bool, example: Example | None = None
+    ) -> None:
+        self.example = example
+        self.model, self.recipe, self.resolve = model, recipe, resolve
+        self.first, self.plans = planned, [planned]
+        self.training = model.training
+        self.hooks: dict[str, Any] = no_hooks()
+        self.assigned: Callable[..., Any] | None = None
+        self.calls, self.begun = 0, False
+
+    @property
+    def solution(self) -> Solution:
+        """The solution that ran last, or will run first."""
+        return self.plans[-1].solution
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What a forward pass by the plan of `solution` leaves in memory, its outputs included, for its backward pass.
+
+        The budget is for one forward pass and its backward pass. Each other call of the model whose backward pass is
+        still to come takes so much more.
+        """
+        return self.plans[-1].halves.left_bytes
+
+    @property
+    def source(self) -> str:
+        """The Python that runs, forward and backward, with the plan's statements as comments."""
+        return self.plans[-1].halves.source
+
+    def save_source(self, path: str | Path) -> Path:
+        """Write `source` to a file, atomically."""
+        return write_text(path, self.source)
+
+    @_disable_dynamo  # inside of what torch.compile traces, a plan runs as it is
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A forward pass: by a plan where gradients are wanted, else as the model itself does it.
+
+        Raises:
+            ExecutionError: if there is no plan for the inputs or for the model as it is now, and none shall be made.
+        """
+        self.calls += 1
+        if (self.training and not self.model.training) or not torch.is_grad_enabled():
+            return self._plain(args, kwargs)
+        kwargs = with_counts_as_tensors(kwargs)
+        if not self.begun:
+            self._begin(args, kwargs)
+        planned = self._plan_for(args, kwargs)
+        if not self.begun:
+            self.begun, self.training = True, self.model.training
+        args, kwargs = planned.calling.same_way(args, kwargs)
+        outputs = train(planned.halves, self.model, plain_inputs(args, kwargs), tensors_in((args, kwargs)))
+        return planned.halves.program.returned.filled(outputs)
+
+    def _plan_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Planned:
+        broken: Broken | None = None
+        called, now, calling = (args, kwargs), None, None
+        for planned, exactly in self._candidates():
+            if now is None or planned.calling is not calling:  # plans of one family share it
+                calling, called = planned.calling, planned.calling.same_way(args, kwargs)
+                now = Signature.of(*called)
+            fits = planned.signature.matches if exactly else planned.signature.serves_with_fewer
+            if fits(now) and planned.state.holds():
+                broken = planned.broken(self.model, *called)
+                if not broken:
+                    self.plans.remove(planned)
+                    self.plans.append(planned)
+                    return planned
+        self.plans.append(self._new_plan(args, kwargs, broken))
+        return self.plans[-1]
+
+    def _new_plan(self, args: tuple[Any, ...], kwargs: dict[str, Any], broken: Broken | None) -> Planned:
+        last = self.plans[-1].state
+        if last.has_moved(last.now()):
+            return self.recipe.plan(self.model, args, kwargs)
+        if self.resolve or not broken:
+            family = Family(self.recipe, self.model, self.plans, self.first.solution.budget, self.resolve)
+            if (planned := family.plan(args, kwargs)) is not None:
+                return planned
+        limit = self.first.solution.budget
+        if broken is not None and self._may_turn(broken):
+            warnings.warn(f"{broken}. It is planned anew, once, and both plans are kept", stacklevel=_CALLER)
+            return self.recipe.plan(self.model, args, kwargs, within=limit)
+        if not self.resolve:
+            what, advice = (broken, _OTHER_CONTENT) if broken else self._difference(args, kwargs)
+            raise ExecutionError(f"{what}. {advice}")
+        return self.recipe.plan(self.model, args, kwargs, within=self.recipe.budget or limit)
+
+    def _may_turn(self, broken: Broken) -> bool:
+        """Whether it is planned for the other of two truth values without being asked to."""
+        return not self.resolve and broken.is_truth and self.recipe.budget is not None and len(self.plans) < MOST_TURNS
+
+    def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Before the first step: plan anew where the loop has set up something since, but for no other parameters."""
+        example, self.example = self.example, None
+        state, now = self.first.state, self.first.state.now()
+        if example is None or self.resolve or self.recipe.budget is None or state.has_moved(now):
+            return
+        called = self.first.calling.same_way(args, kwargs)
+        signature = Signature.of(*called)
+        alike = differ_in_sizes(self.first.signature, signature)
+        if alike and self.first.signature.surroundings == signature.surroundings and state.matches(now):
+            return
+        if state.shapes.keys() == now.shapes.keys() and (inputs := example.in_the_loop(*called)) is not None:
+            self.first = self.recipe.plan(self.model, *inputs)
+            self.plans = [self.first]
+
+    def _candidates(self) -> list[tuple[Planned, bool]]:
+        """Every plan, the last one first; where none is made anew, they also serve inputs that need fewer gradients."""
+        exactly = [(planned, True) for planned in reversed(self.plans)]
+        return exactly if self.resolve else [*exactly, *((planned, False) for planned, _ in exactly)]
+
+    def _difference(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str]:
+        """What the plan that ran last was not made for, and what to do."""
+        planned = self.plans[-1]
+        args, kwargs = planned.calling.same_way(args, kwargs)
+        now = Signature.of(args, kwargs)
+        if not differ_in_sizes(planned.signature, now):
+            return difference_of_inputs(planned.signature, now, planned.paths, paths_of(args, kwargs))
+        if planned.signature.surroundings != now.surroundings:
+            return difference_of_surroundings(planned.signature, now)
+        require_plannable(self.model)
+        return difference_of_models(planned.state, planned.state.now())
+
+    def _plain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """As the model itself does it, with its loss where there is one."""
+        output = self.model(*args, **kwargs)
+        return output if self.recipe.loss is None else self.recipe.loss(output)

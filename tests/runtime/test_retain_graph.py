@@ -1,0 +1,74 @@
+"""Several backward passes of one forward pass, where the plan was made for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import remat_explorer as rx
+from remat_explorer.capture.profiling.memory_meter import CpuMeter
+from remat_explorer.errors import ExecutionError, SolutionError
+from remat_explorer.runtime.backward.retaining import retaining_peak
+from tests.runtime.heads import NAMES, Heads, X, recomputing
+
+WIDE = torch.randn(512, 16)
+
+
+def layers() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(*(part for _ in range(10) for part in (nn.Linear(16, 16), nn.Tanh())))
+
+
+def test_gradients_of_each_loss_by_itself_are_those_of_plain_pytorch():
+    torch.manual_seed(0)
+    model = Heads()
+    solution = recomputing(model, X).rematerialization.solution
+    trained: Any = rx.rematerialize(model, (X,), solution=solution, retain_graph=True)
+    found, parameters = [], list(model.parameters())
+    for one in (model, trained):
+        torch.manual_seed(3)
+        output = one(X)
+        losses = [output[name].square().mean() for name in (*NAMES, *NAMES)]
+        options: dict[str, Any] = {"retain_graph": True, "allow_unused": True}
+        parts: list[Any] = [torch.autograd.grad(loss, parameters, **options) for loss in losses]
+        torch.stack([output[name].mean() for name in NAMES]).sum().backward()
+        parts.append([p.grad for p in parameters])
+        model.zero_grad()
+        found.append([gradient for part in parts for gradient in part])
+    assert all((a is b) if a is None or b is None else torch.equal(a, b) for a, b in zip(*found, strict=True))
+    with pytest.raises(ExecutionError, match="ran already"):
+        output["first"].sum().backward()
+
+
+def test_the_budget_includes_what_is_retained():
+    model = layers()
+    graph = rx.profile(rx.capture(model, (WIDE,)), model, (WIDE,), device="cpu", repeats=1)
+    plain = rx.solve(graph, "85%", time_limit=5)
+    assert plain.plan is not None
+    assert retaining_peak(plain.plan) > plain.budget
+    with pytest.raises(SolutionError, match="with retain_graph=True the solution needs"):
+        rx.rematerialize(model, (WIDE,), solution=plain, retain_graph=True)
+    trained: Any = rx.rematerialize(model, (WIDE,), budget="85%", time_limit=5, retain_graph=True)
+    plan, ones = trained.rematerialization.solution.plan, torch.ones_like(trained(WIDE))
+    expected = retaining_peak(plan)
+    assert plan.peak < expected <= plain.budget
+    for retained in (2, 0, 1):
+        for _ in range(2):
+            model.zero_grad()
+            with CpuMeter() as meter, meter.section():
+                output = trained(WIDE)
+                for _ in range(retained):
+                    output.backward(ones, retain_graph=True)
+                    model.zero_grad()
+                output.backward(ones)
+                del output
+        peak = graph.resident_bytes + meter.readings[0].highest
+        assert 0.99 * (expected if retained else plan.peak) <= peak <= (expected if retained else plan.peak)
+
+
+def test_where_nothing_fits_the_error_says_what_would():
+    with pytest.raises(ExecutionError, match=r"no schedule was found that keeps to .* with retain_graph=True, where"):
+        rx.rematerialize(layers(), (WIDE,), budget="smallest", time_limit=5, retain_graph=True)
