@@ -16,6 +16,7 @@ an embedding and a head.
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import os
 import statistics
@@ -68,7 +69,7 @@ def main() -> None:
     for case in options.cases:
         with tempfile.TemporaryDirectory() as folder:
             spawn(run, (case, options.budget, options.link, options.rounds, folder), nprocs=2)
-            found = [torch.load(Path(folder, f"found{rank}")) for rank in range(2)]
+            found = [json.loads(Path(folder, f"found{rank}.json").read_text()) for rank in range(2)]
         size = format_bytes(found[0]["gradients"])
         for name in found[0]["steps"]:
             ready = found[0]["ready"][name]
@@ -122,7 +123,8 @@ def run(rank: int, case: str, budget: str, link: float, rounds: int, folder: str
                     if number > 1:
                         steps[name].setdefault(wire, []).append((end - begin, end - last[0]))
     size = sum(parameter.nbytes for parameter in model.parameters())
-    torch.save({"ready": ready, "steps": steps, "handovers": counts, "gradients": size}, f"{folder}/found{rank}")
+    found = {"ready": ready, "steps": steps, "handovers": counts, "gradients": size}
+    Path(folder, f"found{rank}.json").write_text(json.dumps(found))
     dist.barrier()
     os._exit(0)  # not by the way of gloo's destructor, which may wait for a thread that waits for Python's lock
 

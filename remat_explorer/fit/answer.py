@@ -27,6 +27,11 @@ class Alternative:
     extra_bytes: int
     verdict: str
 
+    @property
+    def words(self) -> str:
+        """The verdict in words."""
+        return VERDICTS[self.verdict]
+
 
 @dataclass(frozen=True)
 class Fit:
@@ -111,8 +116,7 @@ class Fit:
         }
 
     def __str__(self) -> str:
-        lines = [f"{self.name}, {self.size}, {self.parameters:,} parameters in {self.dtype}, {self.recipe}"]
-        lines += ["", self.decided, "", "What takes the memory where everything is kept:"]
+        lines = [self.asked, "", self.decided, "", "What takes the memory where everything is kept:"]
         width = max(map(len, self.shares))
         lines += [f"  {what:{width}}  {format_bytes(count):>9}" for what, count in self.shares.items()]
         lines += [f"  {'together':{width}}  {format_bytes(self.keep_all):>9}"]
@@ -123,11 +127,16 @@ class Fit:
         lines += ["", f"Other optimizers, at {self.size}, within {format_bytes(self.memory)}:"]
         width = max(len(str(other.recipe)) for other in self.alternatives)
         lines += [
-            f"  {other.recipe!s:{width}}  {format_bytes(other.extra_bytes):>9}  {VERDICTS[other.verdict]}"
+            f"  {other.recipe!s:{width}}  {format_bytes(other.extra_bytes):>9}  {other.words}"
             f"  ({OPTIMIZERS[other.recipe.optimizer].states})"
             for other in self.alternatives
         ]
         return "\n".join(lines)
+
+    @property
+    def asked(self) -> str:
+        """The step and the recipe, in words."""
+        return f"{self.name}, {self.size}, {self.parameters:,} parameters in {self.dtype}, {self.recipe}"
 
     @property
     def decided(self) -> str:

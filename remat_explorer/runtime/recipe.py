@@ -13,11 +13,10 @@ from torch import nn
 from remat_explorer.allocator import reserved_of
 from remat_explorer.capture.joint.assumptions import Broken
 from remat_explorer.capture.operations.program import Program
-from remat_explorer.capture.profiling.profiling import profile_of
+from remat_explorer.capture.profiling.profiling import profile
 from remat_explorer.capture.step.attributes import Place
 from remat_explorer.capture.step.contents import Content
 from remat_explorer.capture.step.losses import Loss
-from remat_explorer.capture.step.placement import place
 from remat_explorer.capture.step.training_step import plain_inputs
 from remat_explorer.capture.tracing import trace
 from remat_explorer.capture_options import CaptureOptions
@@ -140,8 +139,8 @@ class Recipe:
 
     def profiled(self, captured: Captured) -> Graph:
         """The graph of a step with what its operations take where the model lies."""
-        placed = place(captured.model, captured.args, captured.kwargs, str(captured.device))
-        return profile_of(captured.program, captured.program.graph, placed, self.loss, exact=False)
+        program, given = captured.program, (captured.model, captured.args, captured.kwargs, self.loss)
+        return profile(program.graph, *given, device=str(captured.device), exact=False, program=program)
 
     def capture(
         self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], like: Program | None = None

@@ -12,6 +12,8 @@ from torch.utils import _pytree as pytree
 
 from remat_explorer.capture.step.autocast import Autocast
 
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -98,6 +100,19 @@ def same_leaf(first: Any, second: Any) -> bool:
         return type(first) is type(second) and bool(first == second)
     except Exception:  # whatever comparing a person's own objects does
         return first is second
+
+
+def alike_but_for_sizes(first: Any, second: Any) -> bool:
+    """Whether two inputs, or their layouts, are alike, or tensors that differ in sizes and strides alone.
+
+    >>> whole, part, flat = (Layout.of(torch.ones(*shape)) for shape in ((4, 3), (2, 3), (12,)))
+    >>> alike_but_for_sizes(whole, part), alike_but_for_sizes(whole, flat), alike_but_for_sizes(3, 4)
+    (True, False, False)
+    """
+    if not (isinstance(first, Layout) and isinstance(second, Layout)):
+        return same_leaf(first, second)
+    same = (first.dtype, first.device, first.gradient) == (second.dtype, second.device, second.gradient)
+    return same and len(first.shape) == len(second.shape)
 
 
 def settings_now() -> dict[str, Any]:

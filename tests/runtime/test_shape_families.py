@@ -45,7 +45,7 @@ def assert_like_plain(planned: Any, *args: Any, **kwargs: Any) -> None:
 def test_a_smaller_batch_takes_the_schedule_and_its_plan_is_kept(monkeypatch):
     planned = trained(layers())
     first = planned.rematerialization.solution
-    monkeypatch.setattr(recipe, "profile_of", None)
+    monkeypatch.setattr(recipe, "profile", None)
     monkeypatch.setattr(recipe, "solve", None)
     for x in (X[:62], X, X[:62], X[:3], X[::2]):  # one that is not contiguous, too
         assert_like_plain(planned, x)

@@ -43,6 +43,7 @@ def profile(
     cancelled: Callable[[], bool] = lambda: False,
     refresh: bool = False,
     exact: bool = True,
+    program: Program | None = None,
 ) -> Graph:
     """The same graph with measured seconds and workspace bytes of every implementation; the least of several times.
 
@@ -68,6 +69,7 @@ def profile(
         refresh: measure again, and replace what the cache has.
         exact: with cuDNN's kernels that `measure` compares with, deterministic and without autotuning; False takes
             what is set in `torch.backends.cudnn`, which training by a plan does.
+        program: of ``graph``, where the step is traced already; tracing takes longer than to read a kept profile.
 
     Raises:
         OutOfMemoryError: if memory holds not even the schedule that takes the least.
@@ -75,33 +77,9 @@ def profile(
             its FakeTensors saying so or holds on to memory, or profiling was cancelled.
     """
     placed = place(model, args, kwargs, device)
-    program = trace(placed.model, placed.args, placed.kwargs, loss, options=graph.options)
-    require_same_structure(graph, program.graph, placed.device, program.assumptions)
-    return profile_of(program, graph, placed, loss, repeats, on_progress, cancelled, refresh, exact)
-
-
-def profile_of(
-    program: Program,
-    graph: Graph,
-    placed: Placed,
-    loss: Loss | None = None,
-    repeats: int = 3,
-    on_progress: Callable[[int, int], None] | None = None,
-    cancelled: Callable[[], bool] = lambda: False,
-    refresh: bool = False,
-    exact: bool = True,
-) -> Graph:
-    """`profile` for who has traced the model already, which takes longer than to read a kept profile.
-
-    Args:
-        program: of the model and the inputs as they are placed.
-        graph: to put the numbers into: the program's own, or one of the same structure.
-        placed: the model and its inputs where they run.
-        loss, repeats, on_progress, cancelled, refresh, exact: as for `profile`.
-
-    Raises:
-        OutOfMemoryError, ExecutionError: as `profile`.
-    """
+    if program is None:
+        program = trace(placed.model, placed.args, placed.kwargs, loss, options=graph.options)
+        require_same_structure(graph, program.graph, placed.device, program.assumptions)
     repeats = max(1, repeats)
     count = sum(len(node.implementations) for node in graph.operations)
     with exact_kernels() if exact else contextlib.nullcontext():

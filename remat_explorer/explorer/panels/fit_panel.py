@@ -18,7 +18,6 @@ BEFORE = (
     "with which recomputation, and how large the step may be. It needs no weights and no GPU, and a few seconds to "
     "half a minute."
 )
-WORDS = {"yes": "fits", "recompute": "with recomputation", "unknown": "not known", "no": "does not fit"}
 GOOD = {"yes": "good", "recompute": "good", "unknown": "", "no": "bad"}
 COLOURED = {
     "parameters": "resident",
@@ -34,7 +33,7 @@ class FitPanel(SidePanel):
     """Memory, optimizer and precision; the verdict, what takes the memory, the largest step, other optimizers."""
 
     name, title = "fit", "Whether a training step fits into a memory"
-    traits = ("fit_asked", "fit_doing", "fit_refusal", "fitted", "fit_memory", "model", "budget")
+    traits = ("fit_asked", "fit_doing", "fit_refusal", "fitted", "fit_memory", "model")
 
     def __init__(self, state: State) -> None:
         super().__init__(state)
@@ -56,7 +55,6 @@ class FitPanel(SidePanel):
             "fit_full_gradients": self.full,
         }.items():
             w.link((state, trait), (widget, "value"))
-            state.observe(self._changed_question, trait)
         row = w.HBox([self.memory, self.optimizer, self.precision, self.master, self.full])
         row.add_class("remat-fit-fields")
         self.widget: Any = w.VBox([row, self.content], layout=w.Layout(height="100%"))
@@ -71,7 +69,7 @@ class FitPanel(SidePanel):
             state.fit_asked = True
         elif click.action == "stop":
             state.fit_asked = False
-        elif click.action.startswith("recipe-"):
+        elif click.action.startswith("recipe-") and state.fitted is not None:
             recipe = state.fitted.alternatives[int(click.action.removeprefix("recipe-"))].recipe
             with state.at_once():
                 state.fit_optimizer = recipe.optimizer
@@ -79,10 +77,6 @@ class FitPanel(SidePanel):
             state.fit_asked = True
         else:
             super().clicked(click)
-
-    def _changed_question(self, change: Any) -> None:
-        """What was answered or is being answered is another question's."""
-        self.state.fit_asked, self.state.fitted = False, None
 
 
 def fit_html(state: State) -> str:
@@ -106,12 +100,8 @@ def _answer_html(found: Any, asked: str) -> str:
     return (
         f'<p class="proof {GOOD[found.verdict]}">{text(head)}</p>'
         f"<p>{text(rest[:1].upper() + rest[1:])}</p>"
-        f'<p class="quiet">{text(_asked(found))}</p>{_bar(found)}{_shares(found)}{sizes}{_others(found)}'
+        f'<p class="quiet">{text(found.asked)}</p>{_bar(found)}{_shares(found)}{sizes}{_others(found)}'
     )
-
-
-def _asked(found: Any) -> str:
-    return f"{found.name}, {found.size}, {found.parameters:,} parameters in {found.dtype}, {found.recipe}"
 
 
 def _bar(found: Any) -> str:
@@ -150,7 +140,7 @@ def _others(found: Any) -> str:
         [
             button(str(other.recipe), f"recipe-{number}", "Ask for this one"),
             format_bytes(other.extra_bytes),
-            f'<span class="{GOOD[other.verdict]}">{WORDS[other.verdict]}</span>',
+            f'<span class="{GOOD[other.verdict]}">{other.words}</span>',
         ]
         for number, other in enumerate(found.alternatives)
     ]

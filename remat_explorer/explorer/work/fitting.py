@@ -19,7 +19,7 @@ NO_PARAMETERS = (
 
 
 class Fitter:
-    """Asks `remat_explorer.fit` while `State.fit_asked` is true, and forgets the answer of another model.
+    """Asks `remat_explorer.fit` while `State.fit_asked` is true, and forgets the answer to another question.
 
     It is not what the explorer's status line speaks of: schedules can be looked at and solved meanwhile.
     """
@@ -29,7 +29,7 @@ class Fitter:
         self._thread: threading.Thread | None = None
         self._cancelled = threading.Event()
         state.observe(self._ask, "fit_asked")
-        state.observe(self._forget, ["model", "batch", "image"])
+        state.observe(self._forget, ["model", "batch", "image", *(f"fit_{name}" for name in SETTINGS)])
 
     def offer(self) -> None:
         """Show the panel of a model that is too large to run here, unless another one is looked at."""

@@ -9,9 +9,8 @@ from typing import Any
 import torch
 
 from remat_explorer.runtime.assumptions.inputs import paths_of
-from remat_explorer.runtime.signature import Layout, Signature, same_leaf
+from remat_explorer.runtime.signature import Arguments, Layout, Signature, alike_but_for_sizes, same_leaf
 
-Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 COUNTS = ("num_items_in_batch",)
 
 
@@ -47,9 +46,7 @@ class Example:
         """The example of a call."""
         return Example(args, kwargs, Signature.of(args, kwargs), tuple(paths_of(args, kwargs)))
 
-    def in_the_loop(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    def in_the_loop(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
         """The inputs to plan for in a first step with these inputs: as large as the example's, as the loop has them.
 
         A loop may add inputs by name, leave some out, and pass a number in another type. None where the inputs differ
@@ -64,10 +61,11 @@ class Example:
         then, leaves = self._by_path(), dict(zip(paths_of(args, kwargs), now.leaves, strict=True))
         alone = set(map(_input, then)) ^ set(map(_input, leaves))
         whole = all(_input(path) in alone and "'" in _input(path) for path in then.keys() ^ leaves.keys())
-        both = then.keys() & leaves.keys()
-        if not (whole and both and all(_alike(then[path], leaves[path]) for path in both)):
+        pairs = [(then[path], leaves[path]) for path in then.keys() & leaves.keys()]
+        others = [pair for pair in pairs if not all(map(_is_number, pair))]
+        if not (whole and pairs and all(alike_but_for_sizes(*pair) for pair in others)):
             return None
-        if all(same_leaf(then[path], leaves[path]) or _is_number(leaves[path]) for path in both):
+        if all(same_leaf(*pair) for pair in others):
             return args, kwargs
         return self.args, {name: self._or(name, given) for name, given in kwargs.items()}
 
@@ -77,14 +75,6 @@ class Example:
 
     def _by_path(self) -> dict[str, Any]:
         return dict(zip(self.paths, self.signature.leaves, strict=True))
-
-
-def _alike(then: Any, now: Any) -> bool:
-    """Whether two inputs differ in nothing but sizes, or are numbers."""
-    if not (isinstance(then, Layout) and isinstance(now, Layout)):
-        return same_leaf(then, now)
-    same = (then.dtype, then.device) == (now.dtype, now.device) and len(then.shape) == len(now.shape)
-    return same or (_is_number(then) and _is_number(now))
 
 
 def _is_number(layout: Any) -> bool:

@@ -19,11 +19,10 @@ from remat_explorer.runtime.assumptions.differences import ANEW, difference_of_i
 from remat_explorer.runtime.assumptions.inputs import paths_of
 from remat_explorer.runtime.recipe import Captured, Planned, Recipe
 from remat_explorer.runtime.shapes.carrying import carried_over, keeping_everything
-from remat_explorer.runtime.signature import Layout, Signature, same_leaf
+from remat_explorer.runtime.signature import Arguments, Layout, Signature, alike_but_for_sizes
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
 
-Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 _OTHERWISE = f"Pad the inputs to the planned size, or {ANEW}"
 _LARGEST_FIRST = "Rematerialize with the largest inputs that there will be, from which all smaller ones follow"
 _CALLER = 9  # from where a warning is given to the call of the model
@@ -40,15 +39,8 @@ def differ_in_sizes(planned: Signature, now: Signature) -> bool:
     return (
         planned.nesting == now.nesting
         and len(planned.leaves) == len(now.leaves)
-        and all(same_leaf(a, b) or _alike(a, b) for a, b in zip(planned.leaves, now.leaves, strict=True))
+        and all(map(alike_but_for_sizes, planned.leaves, now.leaves))
     )
-
-
-def _alike(first: Any, second: Any) -> bool:
-    if not (isinstance(first, Layout) and isinstance(second, Layout)):
-        return False
-    same = (first.dtype, first.device, first.gradient) == (second.dtype, second.device, second.gradient)
-    return same and len(first.shape) == len(second.shape)
 
 
 def covers(planned: Signature, now: Signature) -> bool:

@@ -41,6 +41,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from remat_explorer.errors import SolverError
+from remat_explorer.once import once
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.heuristics.binomial import beta
 from remat_explorer.solvers.heuristics.chain import require_chain
@@ -62,8 +63,7 @@ def binomial_bound(condensed: Condensed, budget: int) -> float:
     [111.0, 87.0, 65.0]
     """
     once = condensed.graph.total_cost
-    path = _path(condensed)
-    visiting = _visits(condensed, path)
+    path, visiting = _visited_chain(condensed)
     if not visiting:
         return once
     stored = _most_stored(condensed, path, visiting, budget)
@@ -75,6 +75,13 @@ def binomial_bound(condensed: Condensed, budget: int) -> float:
         bound += float(costs[again - 1])
         r += 1
     return bound
+
+
+@once
+def _visited_chain(condensed: Condensed) -> tuple[list[int], dict[int, list[int]]]:
+    """The chain, and what visits its positions; the same at every budget."""
+    path = _path(condensed)
+    return path, _visits(condensed, path)
 
 
 def _path(condensed: Condensed) -> list[int]:
