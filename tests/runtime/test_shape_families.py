@@ -12,7 +12,7 @@ from torch import nn
 import remat_explorer as rx
 from remat_explorer.capture import trace
 from remat_explorer.errors import ExecutionError
-from remat_explorer.runtime import recipe
+from remat_explorer.runtime import recipe, rematerialization
 from remat_explorer.runtime.shapes.carrying import carried_over, require_same_operations
 from tests.runtime.kinds_of_models import Made, linear
 
@@ -55,6 +55,14 @@ def test_a_smaller_batch_takes_the_schedule_and_its_plan_is_kept(monkeypatch):
     assert plans[1].solution.schedule.sequence == first.schedule.sequence
     assert plans[2].solution.overhead == 1.0  # everything can be kept
     assert [plan.measured for plan in plans] == [True, False, False, False]
+
+
+def test_of_the_plans_for_other_sizes_the_last_used_are_kept(monkeypatch):
+    monkeypatch.setattr(rematerialization, "MOST_SIZES", 2)
+    planned = trained(layers())
+    for batch in (40, 30, 40, 20):
+        assert_like_plain(planned, X[:batch])
+    assert [plan.signature.leaves[0].shape[0] for plan in planned.rematerialization.plans] == [64, 40, 20]
 
 
 def test_a_copy_takes_smaller_batches_too():
