@@ -13,6 +13,7 @@ import remat_explorer as rx
 from remat_explorer.capture import trace
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime import recipe, rematerialization
+from remat_explorer.runtime.shapes import family
 from remat_explorer.runtime.shapes.carrying import carried_over, require_same_operations
 from tests.runtime.kinds_of_models import Made, linear
 
@@ -154,6 +155,15 @@ def test_where_fewer_examples_have_other_operations_everything_is_kept_or_it_is_
 
 def cut(model: Any, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     return model.layer(x[:, : int(lengths.max())]).tanh().sum(dim=1)
+
+
+def test_everything_is_kept_for_fewer_examples_only_where_what_is_retained_fits_too(monkeypatch):
+    planned = trained(Deeper(), budget="95%", retain_graph=True)
+    with monkeypatch.context() as larger:
+        larger.setattr(family, "retaining_peak", lambda plan: plan.peak + 10**9)
+        with pytest.raises(ExecutionError, match="keeping everything does not fit"):
+            planned(X[:9])
+    assert_like_plain(planned, X[:9])
 
 
 def test_what_is_read_out_of_smaller_inputs_is_what_their_plan_is_for():
