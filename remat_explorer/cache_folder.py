@@ -82,6 +82,21 @@ def remove(entry: CacheEntry) -> bool:
     return True
 
 
+def evict(kind: str, most: int) -> None:
+    """Remove the longest unused entries of a kind until the others take no more than `most` bytes."""
+    total = 0
+    for entry in entries(kind):
+        total += entry.bytes
+        if total > most:
+            remove(entry)
+
+
+def used_now(kind: str, key: Mapping[str, Any]) -> None:
+    """Note that an entry was read: what nobody asks for is evicted first."""
+    with contextlib.suppress(OSError):
+        os.utime(entry_path(kind, key))
+
+
 def clear(*kinds: str) -> list[CacheEntry]:
     """Remove everything of these kinds, or of all, and return what was removed.
 

@@ -32,6 +32,7 @@ from remat_explorer.runtime.training_run import train
 from remat_explorer.solution import Solution
 
 MOST_TURNS = 8  # plans that there are at most where truth values are read: more are made if ``resolve`` is set
+MOST_SIZES = 64  # plans carried over to other sizes that are kept; each takes some MiB of the host's memory
 _CALLER = 7  # from where a warning is given to the call of the model
 _OTHER_CONTENT = "Such inputs need a plan of their own: rematerialize(..., resolve=True) makes one, and keeps both"
 
@@ -125,7 +126,14 @@ class Rematerialization:
                     self.plans.append(planned)
                     return planned
         self.plans.append(self._new_plan(args, kwargs, broken))
+        self._forget_unused()
         return self.plans[-1]
+
+    def _forget_unused(self) -> None:
+        """Drop the longest unused of the plans that were carried over to other sizes, where these are many."""
+        carried_over = [planned for planned in self.plans if not planned.measured]
+        for planned in carried_over[: max(0, len(carried_over) - MOST_SIZES)]:
+            self.plans.remove(planned)
 
     def _new_plan(self, args: tuple[Any, ...], kwargs: dict[str, Any], broken: Broken | None) -> Planned:
         last = self.plans[-1].state

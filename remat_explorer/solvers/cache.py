@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import importlib
 import math
-import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from remat_explorer.allocator import AllocatorSettings, reserved_of
-from remat_explorer.cache_folder import cache_folder, entries, entry_path, remove
+from remat_explorer.cache_folder import cache_folder, entry_path, evict, used_now
 from remat_explorer.documents import read_json, require_format, require_keys, write_json
 from remat_explorer.entry_checks import require_bytes, require_number, require_text
 from remat_explorer.errors import SolutionError
@@ -115,8 +114,7 @@ def load_solution(question: Question) -> Solution | None:
     kept = _read(question)
     if kept is None or not (kept.conclusive or kept.had_as_much_as(question)):
         return None
-    with contextlib.suppress(OSError):
-        os.utime(entry_path("solution", question.key))  # used now: what nobody asks for is evicted first
+    used_now("solution", question.key)
     return kept.solution
 
 
@@ -141,7 +139,7 @@ def store_solution(question: Question, solution: Solution) -> str:
         }
         cache_folder().mkdir(parents=True, exist_ok=True)
         write_json(entry_path("solution", question.key), document)
-        _evict()
+        evict("solution", LARGEST)
     except OSError as error:
         return (
             f"the solution could not be kept in the cache folder {str(cache_folder())!r} "
@@ -210,12 +208,3 @@ def _read(question: Question) -> _Kept | None:
 def _read_time_limit(entry: Any) -> float:
     """Seconds; null stands for a search without a limit, since JSON has no infinity."""
     return math.inf if entry is None else require_number(entry, "the time limit of the kept solution", SolutionError)
-
-
-def _evict() -> None:
-    """Remove the longest unused solutions until the others take no more than `LARGEST`."""
-    total = 0
-    for entry in entries("solution"):
-        total += entry.bytes
-        if total > LARGEST:
-            remove(entry)

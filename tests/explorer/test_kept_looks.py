@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import remat_explorer as rx
-from remat_explorer.cache_folder import entries
+from remat_explorer.cache_folder import entries, entry_path
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.inputs import Inputs
-from remat_explorer.explorer.work.kept_looks import NOT_YET, keep_look, show_look, with_captured
+from remat_explorer.explorer.work.kept_looks import NOT_YET, keep_look, look_key, show_look, with_captured
 from remat_explorer.explorer.work.loading import find_marks, show_kept
 from remat_explorer.graph import Graph
 from remat_explorer.solvers import minimum_budget
@@ -44,6 +45,18 @@ def test_what_was_known_is_shown_before_the_model_is_captured(known: State) -> N
     assert (state.inputs, state.no_execution) == (None, NOT_YET)
     assert show_look(state, "100%")
     assert state.schedule.cost == 17
+
+
+def test_the_longest_unused_looks_go(known: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    for batch in (1, 2, 3):
+        known.batch = batch
+        assert keep_look(known)
+        os.utime(entry_path("look", look_key(known) or {}), (batch, batch))
+    assert show_look(State(model="chain", batch=1))  # and is thereby the last used
+    monkeypatch.setattr("remat_explorer.explorer.work.kept_looks.LARGEST", sum(e.bytes for e in entries("look")))
+    known.batch = 4
+    assert keep_look(known)
+    assert [show_look(State(model="chain", batch=batch)) for batch in (1, 2, 3, 4)] == [True, False, True, True]
 
 
 def test_the_captured_graph_takes_its_place_if_it_is_the_same(known: State) -> None:

@@ -12,7 +12,8 @@ from torch import nn
 import remat_explorer as rx
 from remat_explorer.capture import trace
 from remat_explorer.errors import ExecutionError
-from remat_explorer.runtime import recipe
+from remat_explorer.runtime import recipe, rematerialization
+from remat_explorer.runtime.shapes import family
 from remat_explorer.runtime.shapes.carrying import carried_over, require_same_operations
 from tests.runtime.kinds_of_models import Made, linear
 
@@ -55,6 +56,14 @@ def test_a_smaller_batch_takes_the_schedule_and_its_plan_is_kept(monkeypatch):
     assert plans[1].solution.schedule.sequence == first.schedule.sequence
     assert plans[2].solution.overhead == 1.0  # everything can be kept
     assert [plan.measured for plan in plans] == [True, False, False, False]
+
+
+def test_of_the_plans_for_other_sizes_the_last_used_are_kept(monkeypatch):
+    monkeypatch.setattr(rematerialization, "MOST_SIZES", 2)
+    planned = trained(layers())
+    for batch in (40, 30, 40, 20):
+        assert_like_plain(planned, X[:batch])
+    assert [plan.signature.leaves[0].shape[0] for plan in planned.rematerialization.plans] == [64, 40, 20]
 
 
 def test_a_copy_takes_smaller_batches_too():
@@ -146,6 +155,15 @@ def test_where_fewer_examples_have_other_operations_everything_is_kept_or_it_is_
 
 def cut(model: Any, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     return model.layer(x[:, : int(lengths.max())]).tanh().sum(dim=1)
+
+
+def test_everything_is_kept_for_fewer_examples_only_where_what_is_retained_fits_too(monkeypatch):
+    planned = trained(Deeper(), budget="95%", retain_graph=True)
+    with monkeypatch.context() as larger:
+        larger.setattr(family, "retaining_peak", lambda plan: plan.peak + 10**9)
+        with pytest.raises(ExecutionError, match="keeping everything does not fit"):
+            planned(X[:9])
+    assert_like_plain(planned, X[:9])
 
 
 def test_what_is_read_out_of_smaller_inputs_is_what_their_plan_is_for():

@@ -12,7 +12,7 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from remat_explorer.cache_folder import cache_folder, entry_path
+from remat_explorer.cache_folder import cache_folder, entry_path, evict, used_now
 from remat_explorer.documents import read_json, require_format, require_keys, write_json
 from remat_explorer.entry_checks import require_bytes
 from remat_explorer.errors import RematError, SolutionError
@@ -29,6 +29,7 @@ from remat_explorer.solvers.cache import PACKAGE
 
 FORMAT, VERSION = "remat-explorer/look", 1
 MANY = 400  # operations from which on one schedule is kept alone: each is checked before it is on the screen
+LARGEST = 32 * 2**20  # bytes of all kept looks together; above that the longest unused go
 NOT_YET = "The model has not been captured yet: load it again"
 
 
@@ -91,6 +92,7 @@ def keep_look(state: State) -> bool:
     with suppress(RematError, OSError):
         cache_folder().mkdir(parents=True, exist_ok=True)
         write_json(entry_path("look", key), document)
+        evict("look", LARGEST)
         return True
     return False
 
@@ -122,6 +124,7 @@ def show_look(state: State, budget: str | int | float | None = None) -> bool:
         state.frontier = frontier  # last: the matrices, which follow the schedule, are drawn before plotly is imported
         look_first(state)
         state.stale = False
+    used_now("look", key)
     return True
 
 

@@ -17,6 +17,7 @@ from remat_explorer.errors import ExecutionError
 from remat_explorer.quantities import SMALLEST, exact_bytes, format_seconds
 from remat_explorer.runtime.assumptions.differences import ANEW, difference_of_inputs
 from remat_explorer.runtime.assumptions.inputs import paths_of
+from remat_explorer.runtime.backward.retaining import retaining_peak
 from remat_explorer.runtime.recipe import Captured, Planned, Recipe
 from remat_explorer.runtime.shapes.carrying import carried_over, keeping_everything
 from remat_explorer.runtime.signature import Arguments, Layout, Signature, alike_but_for_sizes
@@ -138,7 +139,10 @@ class Family:
         """The solution that recomputes nothing, with measured workspace, if it fits into the budget."""
         if checkpoint_all_peak(captured.program.graph) > budget:
             return None
-        return keeping_everything(self.recipe.profiled(captured), budget, self.recipe.budget_means)
+        found = keeping_everything(self.recipe.profiled(captured), budget, self.recipe.budget_means)
+        if found and found.plan and self.recipe.retain_graph and retaining_peak(found.plan) > budget:
+            return None
+        return found
 
     def _of_larger(self, planned: Planned, called: Arguments, now: Signature) -> Planned:
         what, _ = difference_of_inputs(planned.signature, now, planned.paths, paths_of(*called))
