@@ -35,6 +35,7 @@ from remat_explorer.solvers.strategies.checkpoint_sequential import METHOD as ch
 from remat_explorer.solvers.strategies.pytorch_budget import METHOD as pytorch_budget
 from remat_explorer.solvers.strategies.dtr import METHOD as dtr
 from remat_explorer.solvers.strategies.rotor import METHOD as rotor
+from remat_explorer.solvers.strategies.moccasin import METHOD as moccasin
 from remat_explorer.solvers.strategies.typed_rules import FULL as checkpoint_full
 from remat_explorer.solvers.strategies.typed_rules import EVERY_N as checkpoint_every_n
 from remat_explorer.solvers.strategies.typed_rules import FIRST as megatron_block
