@@ -29,6 +29,7 @@ import numpy as np
 
 from remat_explorer.errors import SolverError, shown
 from remat_explorer.graph import Graph
+from remat_explorer.graph.operator_words import is_random
 from remat_explorer.runtime.strategies.module_tree import Module, ModuleMemory, modules_of
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
@@ -135,7 +136,7 @@ class SacProgram:
     def _region(self, module: Module, dropped: float) -> Region:
         """A checkpoint whose policy drops this share of a module's bytes."""
         operations, sizes, costs = self._rows(module)
-        random = tuple(i for i, k in enumerate(operations) if _is_random(self.graph.operations[k].name))
+        random = tuple(i for i, k in enumerate(operations) if is_random(self.graph.operations[k].name))
         key = (tuple(sizes), tuple(costs), random, dropped)
         if key not in self._policies:
             from torch.distributed._tools.sac_estimator import SACStats
@@ -213,10 +214,6 @@ def tradeoff(sizes: Sequence[float], costs: Sequence[float]) -> tuple[list[float
     intercepts = np.cumsum(time) - slopes * np.cumsum(bytes_)
     first = np.append(True, ~np.isclose(slopes[1:], slopes[:-1]))
     return slopes[first].tolist(), intercepts[first].tolist()
-
-
-def _is_random(name: str) -> bool:
-    return "dropout" in name or "bernoulli" in name
 
 
 @contextlib.contextmanager
