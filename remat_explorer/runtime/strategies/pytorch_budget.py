@@ -28,13 +28,14 @@ from torch.fx import Node
 
 from remat_explorer.errors import SolverError, UnknownNameError, shown
 from remat_explorer.graph import Graph
-from remat_explorer.runtime.strategies.joint_graph import OPERATION, JointGraph, backward_operations, joint_graph
+from remat_explorer.runtime.strategies.joint_graph import OPERATION, JointGraph, joint_graph
 from remat_explorer.runtime.strategies.partition import SOLVERS, partitioned
 from remat_explorer.schedule import Schedule
 from remat_explorer.schedule.runs import Computations
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.framework_rules.layers import backward_operations
 from remat_explorer.solvers.method import Candidate, cheapest_within
 
 BUDGETS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02, 0.0)
