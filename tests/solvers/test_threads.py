@@ -20,7 +20,7 @@ def machine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return request.param
 
 
-SEARCHES = ("optimal", "monet")
+SEARCHES = ("optimal", "monet", "moccasin")
 
 
 @pytest.mark.parametrize("strategy", SEARCHES)

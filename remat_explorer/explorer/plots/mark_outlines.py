@@ -27,8 +27,10 @@ REGULAR: dict[str, tuple[int, float | None, float]] = {
     "hexagram": (6, 0.58, 0),
     "star-triangle-up": (3, 0.3, 0),
     "star-triangle-down": (3, 0.3, 180),
+    "hexagon2": (6, None, 0),
 }
 ARM = 0.35  # half of the width of a cross's arm, as a share of the radius
+LEGS = ((-0.8, -0.8), (0.8, -0.8), (0.8, 0.8), (-0.8, 0.8))  # corners of a square, of which a triangle has three
 CROSS = ((-ARM, -1), (ARM, -1), (ARM, -ARM), (1, -ARM), (1, ARM), (ARM, ARM))
 OTHERS: dict[str, Sequence[tuple[float, float]]] = {
     "diamond-tall": ((0, -1), (0.6, 0), (0, 1), (-0.6, 0)),
@@ -36,6 +38,21 @@ OTHERS: dict[str, Sequence[tuple[float, float]]] = {
     "hourglass": ((-0.8, -0.8), (0.8, -0.8), (-0.8, 0.8), (0.8, 0.8)),
     "bowtie": ((-0.8, -0.8), (0.8, 0.8), (0.8, -0.8), (-0.8, 0.8)),
     "cross": (*CROSS, *((-x, -y) for x, y in CROSS)),
+    "triangle-nw": (LEGS[0], LEGS[1], LEGS[3]),
+    "triangle-ne": LEGS[:3],
+    "triangle-se": LEGS[1:],
+    "triangle-sw": (LEGS[0], LEGS[2], LEGS[3]),
+    "arrow-up": ((0, -1), (0.5, 1), (-0.5, 1)),
+    "arrow-down": ((0, 1), (0.5, -1), (-0.5, -1)),
+    "arrow-left": ((-1, 0), (1, 0.5), (1, -0.5)),
+    "arrow-right": ((1, 0), (-1, 0.5), (-1, -0.5)),
+    "arrow": ((0, -1), (0.5, 1), (0, 0.6), (-0.5, 1)),
+    "arrow-wide": ((0, -1), (0.9, 1), (0, 0.6), (-0.9, 1)),
+    "square-x": tuple(
+        point
+        for x, y in ((0, -1), (1, 0), (0, 1), (-1, 0))  # four triangles, whose sides leave an x
+        for point in ((0, 0), (x or -0.7, y or -0.7), (x or 0.7, y or 0.7))
+    ),
 }
 
 

@@ -31,6 +31,18 @@ SHAPES = (
     "octagon",
     "star-triangle-up",
     "star-triangle-down",
+    "hexagon2",
+    "triangle-ne",
+    "triangle-se",
+    "triangle-sw",
+    "triangle-nw",
+    "arrow-up",
+    "arrow-down",
+    "arrow-left",
+    "arrow-right",
+    "arrow",
+    "arrow-wide",
+    "square-x",
 )
 
 COLOURS_OF_THEIR_OWN = {"checkpoint-all": "predicted"}  # by their names in the palette

@@ -7,7 +7,6 @@ operator's own ("convolution_3") or the one for people ("features.3 conv2d + rel
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -19,6 +18,7 @@ from torch.fx import Graph as CallGraph
 
 from remat_explorer.capture.operations.naming import operator_name
 from remat_explorer.graph import Graph
+from remat_explorer.graph.operator_words import words
 
 Operator = Callable[..., Any]
 
@@ -43,16 +43,6 @@ def operators_of(graph: Graph) -> list[Operator]:
     operators = [_dearest([_listed().get(word) for word in words(node.name)]) for node in graph.operations]
     forward = (operator for operator, backward in zip(operators, graph.is_backward, strict=True) if not backward)
     return operators if any(operator in dear for operator in forward) else [COMPUTE_INTENSIVE] * graph.n
-
-
-def words(name: str) -> list[str]:
-    """The operators in an operation's name; convolutions of all kinds are one.
-
-    >>> words("features.3 conv2d + relu (2)"), words("native_dropout_1"), words("loss nll_loss_backward")
-    (['convolution', 'relu'], ['native_dropout'], ['nll_loss_backward'])
-    """
-    joined = re.sub(r"(_\d+| \(\d+\))$", "", name).split(" + ")
-    return [re.sub(r"^conv(olution|_transpose|\d).*", "convolution", part.split(" ")[-1]) for part in joined]
 
 
 def _dearest(operators: Sequence[Operator | None]) -> Operator:

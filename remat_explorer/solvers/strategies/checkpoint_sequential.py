@@ -17,14 +17,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from remat_explorer.errors import SolverError, shown
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
-from remat_explorer.schedule.runs import Computations
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.framework_rules.regions import Region, region_schedule
+from remat_explorer.solvers.framework_rules.single_values import single_value_stretches as blocks
 from remat_explorer.solvers.method import Candidate, Knob, Method, Support, cheapest_within
 
 
@@ -79,26 +78,6 @@ def segment_counts(graph: Graph) -> tuple[int, ...]:
     return tuple(range(1, len(blocks(graph)) + 1))
 
 
-def blocks(graph: Graph) -> list[list[int]]:
-    """The forward operations, ascending, as the longest chain of blocks that pass one value on to the next.
-
-    >>> from remat_explorer.instances import linear
-    >>> blocks(linear(3))
-    [[0], [1], [2]]
-    """
-    forward = np.flatnonzero(~graph.is_backward).tolist()
-    last_read = [max((k for k in readers if not graph.is_backward[k]), default=-1) for readers in graph.readers]
-    chain: list[list[int]] = [[]]
-    passing: set[int] = set()  # values that a later forward operation reads
-    for k in forward:
-        chain[-1].append(k)
-        passing |= set(graph.outputs(k))
-        passing = {v for v in passing if last_read[v] > k}
-        if len(passing) == 1 and k != forward[-1]:
-            chain.append([])
-    return [block for block in chain if block]
-
-
 def sequential_schedule(graph: Graph, chain: Sequence[Sequence[int]], segments: int) -> Schedule:
     """The schedule that keeps the inputs of segments and all of the last one.
 
@@ -108,22 +87,9 @@ def sequential_schedule(graph: Graph, chain: Sequence[Sequence[int]], segments: 
         segments: from 1 to the number of blocks.
     """
     size = len(chain) // segments
-    computed = [(k, k, 1) for k in range(graph.n)]
-    for first in range(0, size * (segments - 1), size):
-        members = [k for block in chain[first : first + size] for k in block]
-        handed_on = {v for k in members for v in graph.outputs(k) if _read_beyond(graph, v, members[-1])}
-        within = [v for k in members for v in graph.outputs(k) if v not in handed_on and not graph.persistent[v]]
-        reads = [k for v in within for k in graph.readers[v] if graph.is_backward[k]]
-        if reads:
-            needed = [v for v in within if any(graph.is_backward[k] for k in graph.readers[v])]
-            last = max(int(graph.producer[v]) for v in needed)
-            computed += [(min(reads), k, 1) for k in members if k <= last]
-    return Schedule.leanest(graph, graph.n, Computations.of(computed))
-
-
-def _read_beyond(graph: Graph, v: int, last: int) -> bool:
-    """Whether a forward operation after the segment's ``last`` reads a value: it is the next segment's input."""
-    return any(k > last and not graph.is_backward[k] for k in graph.readers[v])
+    firsts = range(0, size * (segments - 1), size)
+    parts = (tuple(k for block in chain[first : first + size] for k in block) for first in firsts)
+    return region_schedule(graph, map(Region, parts))
 
 
 def _different(graph: Graph, chain: list[list[int]], counts: Sequence[int]) -> Iterator[Candidate]:

@@ -35,6 +35,18 @@ from remat_explorer.solvers.strategies.checkpoint_sequential import METHOD as ch
 from remat_explorer.solvers.strategies.pytorch_budget import METHOD as pytorch_budget
 from remat_explorer.solvers.strategies.dtr import METHOD as dtr
 from remat_explorer.solvers.strategies.rotor import METHOD as rotor
+from remat_explorer.solvers.strategies.moccasin import METHOD as moccasin
+from remat_explorer.solvers.strategies.sac_milp import METHOD as sac_milp
+from remat_explorer.solvers.strategies.torchtitan import GREEDY as torchtitan_greedy
+from remat_explorer.solvers.strategies.torchtitan import TWO_LEVEL as torchtitan_two_level
+from remat_explorer.solvers.strategies.typed_rules import FULL as checkpoint_full
+from remat_explorer.solvers.strategies.typed_rules import EVERY_N as checkpoint_every_n
+from remat_explorer.solvers.strategies.typed_rules import FIRST as megatron_block
+from remat_explorer.solvers.strategies.typed_rules import SELECTIVE as megatron_selective
+from remat_explorer.solvers.strategies.typed_rules import ATTENTION as checkpoint_attention
+from remat_explorer.solvers.strategies.typed_rules import SECOND_MATMUL as save_second_matmul
+from remat_explorer.solvers.strategies.simple_rules import BYTES_PER_SECOND as bytes_per_second
+from remat_explorer.solvers.strategies.simple_rules import LAYER_KNAPSACK as layer_knapsack
 # isort: on
 
 STRATEGIES = {name.replace("_", "-"): method for name, method in list(globals().items()) if isinstance(method, Method)}

@@ -1,0 +1,67 @@
+"""Which operators an operation is, by its name alone."""
+
+from __future__ import annotations
+
+import re
+
+PRODUCTS = frozenset({"linear", "mm", "matmul", "addmm", "convolution"})
+"""Products with weights."""
+BATCHED_PRODUCTS = frozenset({"bmm", "baddbmm"})
+"""Products of two activations, as in attention that is written out."""
+_RANDOM = ("dropout", "bernoulli", "rand", "randn", "rand_like", "randn_like")
+_FUSED_ATTENTION = re.compile(r"scaled_dot_product|flash_attention|efficient_attention|flex_attention|cudnn_attention")
+
+
+def words(name: str) -> list[str]:
+    """The operators in an operation's name; convolutions of all kinds are one.
+
+    >>> words("features.3 conv2d + relu (2)"), words("native_dropout_1"), words("loss nll_loss_backward")
+    (['convolution', 'relu'], ['native_dropout'], ['nll_loss_backward'])
+    """
+    joined = re.sub(r"(_\d+| \(\d+\))$", "", name).split(" + ")
+    return [re.sub(r"^conv(olution|_transpose|\d).*", "convolution", part.split(" ")[-1]) for part in joined]
+
+
+def is_product(name: str) -> bool:
+    """Whether an operation multiplies by weights: a linear layer or a convolution.
+
+    >>> is_product("head linear + gelu"), is_product("attention bmm")
+    (True, False)
+    """
+    return not PRODUCTS.isdisjoint(words(name))
+
+
+def is_any_product(name: str) -> bool:
+    """Whether an operation multiplies matrices, by weights or by each other.
+
+    >>> is_any_product("attention bmm + add"), is_any_product("attention safe_softmax")
+    (True, False)
+    """
+    return not (PRODUCTS | BATCHED_PRODUCTS).isdisjoint(words(name))
+
+
+def is_fused_attention(name: str) -> bool:
+    """Whether an operation is attention in one kernel.
+
+    >>> is_fused_attention("blocks.0.attention scaled_dot_product_flash_attention_for_cpu (2)")
+    True
+    """
+    return any(_FUSED_ATTENTION.search(word) for word in words(name))
+
+
+def is_softmax(name: str) -> bool:
+    """Whether an operation is a softmax, with or without the logarithm's exclusion of masked rows.
+
+    >>> is_softmax("attention safe_softmax"), is_softmax("log_softmax")
+    (True, False)
+    """
+    return any(word.endswith("softmax") and "log" not in word for word in words(name))
+
+
+def is_random(name: str) -> bool:
+    """Whether an operation draws random numbers.
+
+    >>> is_random("blocks.0.dropout dropout (2)"), is_random("native_dropout_backward")
+    (True, False)
+    """
+    return any(word.endswith(_RANDOM) for word in words(name))

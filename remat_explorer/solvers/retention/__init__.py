@@ -1,0 +1,1 @@
+"""MOCCASIN: when each value is retained, as intervals of a constraint program."""
