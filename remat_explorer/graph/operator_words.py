@@ -8,6 +8,7 @@ PRODUCTS = frozenset({"linear", "mm", "matmul", "addmm", "convolution"})
 """Products with weights."""
 BATCHED_PRODUCTS = frozenset({"bmm", "baddbmm"})
 """Products of two activations, as in attention that is written out."""
+_RANDOM = ("dropout", "bernoulli", "rand", "randn", "rand_like", "randn_like")
 _FUSED_ATTENTION = re.compile(r"scaled_dot_product|flash_attention|efficient_attention|flex_attention|cudnn_attention")
 
 
@@ -55,3 +56,12 @@ def is_softmax(name: str) -> bool:
     (True, False)
     """
     return any(word.endswith("softmax") and "log" not in word for word in words(name))
+
+
+def is_random(name: str) -> bool:
+    """Whether an operation draws random numbers.
+
+    >>> is_random("blocks.0.dropout dropout (2)"), is_random("native_dropout_backward")
+    (True, False)
+    """
+    return any(word.endswith(_RANDOM) for word in words(name))

@@ -11,7 +11,7 @@ from remat_explorer.solvers.heuristics.chain import require_chain
 from remat_explorer.solvers.method import Candidate
 
 ON_CHAINS = ("griewank", "chen-sqrt-n", "chen-greedy")
-OF_PYTORCH = ("checkpoint-sequential", "pytorch-budget")  # they have tests of their own
+OF_PYTORCH = ("checkpoint-sequential", "pytorch-budget", "sac-milp")  # they have tests of their own
 WITHOUT_BUDGET = tuple(
     name for name, method in STRATEGIES.items() if method.candidates is not None and name not in OF_PYTORCH
 )

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 
 from remat_explorer.schedule import Schedule
-from remat_explorer.schedule.runs import Computations
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.bounds.common_divisors import cost_step
 from remat_explorer.solvers.condensed import Condensed
@@ -210,16 +209,16 @@ class RetentionProgram:
                     self.model.add_hint(end, ends.get((v, stages[k][i]), n * stages[k][i] + k))
         return True
 
-    def schedule(self, value: Any) -> Schedule:
-        """The schedule of a solution.
+    def computed(self, value: Any) -> list[tuple[int, int]]:
+        """What a solution computes: pairs of a stage and an operation.
 
         Args:
             value: from a variable to its number.
         """
-        computed = [
-            (int(value(run.stage)) if i else k, k, 1)
+        found = {
+            (int(value(run.stage)) if i else k, k)
             for k, runs in enumerate(self.runs)
             for i, run in enumerate(runs)
             if not i or value(run.active)
-        ]
-        return self.condensed.schedule(Computations.of(set(computed)))
+        }
+        return sorted(found)

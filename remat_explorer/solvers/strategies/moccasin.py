@@ -2,7 +2,7 @@
 
 Bartan, Li, Teague, Lott and Dilkina, "Moccasin: Efficient Tensor Rematerialization for Neural Networks", ICML 2023,
 written anew from the paper (`remat_explorer.solvers.retention.program` names the differences). PyPI's package of that
-name is another thing. It needs ortools: the extra ``moccasin``.
+name is another thing. It needs ortools, the extra ``moccasin``, and runs it in a process of its own.
 
 It is optimal of its problem: at most C runs of each operation, in a fixed topological order. A schedule outside of it
 runs some operation C more times at least, so that the lower bound on all schedules is the smaller one of the program's
@@ -20,8 +20,7 @@ from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.heuristics.settings import whole_number
 from remat_explorer.solvers.incumbent import Incumbent
 from remat_explorer.solvers.method import Method, Support, cheapest_within
-from remat_explorer.solvers.retention.program import RetentionProgram
-from remat_explorer.solvers.retention.solving import cp_sat, solve_program
+from remat_explorer.solvers.retention.solving import CpSatProcess, require_ortools
 from remat_explorer.solvers.strategies.greedy import LINEARIZED
 
 MOST_RUNS = 2  # C of the paper's experiments
@@ -52,26 +51,24 @@ def solve_moccasin(graph: Graph, budget: int, limits: Limits, most_runs: int = M
     """
     most_runs = whole_number("most_runs", most_runs, 1, "runs of an operation")
     condensed, least = Condensed.of(graph), graph.total_cost
+    require_ortools()
     incumbent = Incumbent(limits, bound=least)
     if checkpoint_all_peak(graph) <= budget:
         incumbent.keep(checkpoint_all(graph))
         return incumbent.answer()
     assert LINEARIZED.candidates is not None
     incumbent.keep(cheapest_within(LINEARIZED.candidates(graph), budget, limits.share(FIRST)).schedule)
-    program = RetentionProgram(cp_sat(), condensed, budget, most_runs)
-    incumbent.tell("building the program of retention intervals")
-    if not program.build(limits):
+    if limits.over:
         return Answer(incumbent.schedule, least)
-    if incumbent.schedule is not None:
-        program.hint(incumbent.schedule)
-    incumbent.tell(f"solving a program of {program.integers} integers and {program.booleans} Booleans")
-    bound, ended = solve_program(program, limits, incumbent)
-    repeated = min((condensed.costs[k] for k, runs in enumerate(program.runs) if len(runs) > 1), default=math.inf)
-    beyond = least + most_runs * float(repeated)
-    if program.exact and most_runs > 1:
-        incumbent.raise_bound(max(least, min(bound, beyond)) if math.isfinite(beyond) else bound)
+    incumbent.tell("starting CP-SAT")
+    with CpSatProcess() as process:
+        outcome = process.solve(condensed, budget, most_runs, limits, incumbent)
+    again = [condensed.costs[k] for k in range(graph.n - 1) if condensed.outputs[k]]
+    beyond = least + most_runs * float(min(again)) if again else math.inf
+    if outcome.bound is not None:
+        incumbent.raise_bound(max(least, min(outcome.bound, beyond)))
     incumbent.tell("done")
-    limit = _ended(bound, most_runs) if ended else ""
+    limit = _ended(outcome.bound, most_runs) if outcome.ended and outcome.bound is not None else ""
     known = None if math.isinf(incumbent.bound) else incumbent.bound
     return Answer(incumbent.schedule, known, infeasible=known is None, limit=limit)
 
@@ -94,6 +91,6 @@ METHOD = Method(
     memory_aware=Support.YES,
     options=("most_runs",),
     threads=2,
-    load=cp_sat,
+    load=require_ortools,
     symbol="arrow-wide",
 )

@@ -36,6 +36,9 @@ from remat_explorer.solvers.strategies.pytorch_budget import METHOD as pytorch_b
 from remat_explorer.solvers.strategies.dtr import METHOD as dtr
 from remat_explorer.solvers.strategies.rotor import METHOD as rotor
 from remat_explorer.solvers.strategies.moccasin import METHOD as moccasin
+from remat_explorer.solvers.strategies.sac_milp import METHOD as sac_milp
+from remat_explorer.solvers.strategies.torchtitan import GREEDY as torchtitan_greedy
+from remat_explorer.solvers.strategies.torchtitan import TWO_LEVEL as torchtitan_two_level
 from remat_explorer.solvers.strategies.typed_rules import FULL as checkpoint_full
 from remat_explorer.solvers.strategies.typed_rules import EVERY_N as checkpoint_every_n
 from remat_explorer.solvers.strategies.typed_rules import FIRST as megatron_block
