@@ -54,7 +54,7 @@ def distance_heat_map(verdicts: Sequence[Verdict], theme: Theme = "light") -> Fi
         rows = [[v for v in verdicts if (v.graph, v.method) == (graph, method)] for graph in graphs]
         far = [worst(row) for row in rows]
         shades.append([None if v is None else min(FAR, v.at_least or 0.0) for v in far])
-        texts.append([_cell(v, row) for v, row in zip(far, rows, strict=True)])
+        texts.append([heat_cell(row) for row in rows])
         tips.append([_tip(v, row) for v, row in zip(far, rows, strict=True)])
     colours = palette(theme)
     scale = [(i / (len(colours.scale) - 1), shade) for i, shade in enumerate(colours.scale)]
@@ -138,7 +138,13 @@ def judged_curves(verdicts: Sequence[Verdict], theme: Theme = "light") -> Figure
     return figure
 
 
-def _cell(far: Verdict | None, row: Sequence[Verdict]) -> str:
+def heat_cell(row: Sequence[Verdict]) -> str:
+    """A method on a graph, as the heat map says it.
+
+    >>> heat_cell([Verdict("g", "m", 8, 1.0, 1.5, 8, bound=1.0, ours=1.2), Verdict("g", "m", 6, 1.0)])
+    '25*'
+    """
+    far = worst(row)
     if far is None or far.at_least is None:
         return "×"
     missed = any(not v.kept for v in row)
