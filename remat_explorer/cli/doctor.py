@@ -28,6 +28,8 @@ from remat_explorer.solvers.threads import cores
 PACKAGES = ("torch", "numba", "numpy", "mip", "highspy", "networkx", "plotly", "jupyterlab", "ipywidgets", "anywidget")
 OTHER_PACKAGES = (
     "cbcbox",
+    "ortools",
+    "pulp",
     "transformers",
     "accelerate",
     "lightning",

@@ -27,7 +27,7 @@ def pytorch_budget_plan(program: Program, budget: float, solver: str = "dp") -> 
             call, just as the partitioner sees it. Of another graph, an operation of several calls runs where the
             last of them runs.
         budget: share of the bytes kept from forward to backward, from 0 to 1; it bounds no peak.
-        solver: of the partitioner's knapsack: "dp", "greedy" or "ilp".
+        solver: of the partitioner's knapsack, one of `remat_explorer.runtime.strategies.partition.SOLVERS`.
 
     Raises:
         ExecutionError: if the budget is out of range.

@@ -17,6 +17,7 @@ from torch.fx import GraphModule, Node
 from remat_explorer.capture.generated_sources import with_its_source
 from remat_explorer.graph import Graph
 from remat_explorer.runtime.strategies.operators import operators_of
+from remat_explorer.solvers.framework_rules.layers import backward_operations
 
 OPERATION = "remat_explorer.operation"  # the key in a call's meta of the operation that it is
 
@@ -76,19 +77,6 @@ def joint_graph(graph: Graph) -> JointGraph:
         results[backward[k]].extend([written[v] for v in ends] if outputs else [call])
     calls.output(tuple(results[0] + results[1]))
     return JointGraph(with_its_source(GraphModule({}, calls)), len(results[0]))
-
-
-def backward_operations(graph: Graph) -> list[bool]:
-    """Which operations are of the backward pass, or read what it writes.
-
-    >>> from remat_explorer.instances import linear
-    >>> backward_operations(linear(2))
-    [False, False, True, True, True]
-    """
-    backward: list[bool] = []
-    for k in range(graph.n):
-        backward.append(bool(graph.is_backward[k]) or any(backward[graph.producer[v]] for v in graph.inputs(k)))
-    return backward
 
 
 def _is_result(graph: Graph, v: int, backward: list[bool]) -> bool:

@@ -23,7 +23,8 @@ from remat_explorer.capture.generated_sources import sources_dropped, with_its_s
 from remat_explorer.capture.joint.cleaning import results_of
 from remat_explorer.errors import ExecutionError, UnknownNameError
 
-SOLVERS = ("dp", "greedy", "ilp")  # of the knapsack, in the words of torch's settings
+HIRSCHBERG = "dp_knapsack_sliding_hirschberg"  # as "dp", in less memory
+SOLVERS = ("dp", "greedy", "ilp", HIRSCHBERG)  # of the knapsack, in the words of torch's settings
 
 
 def partition(module: GraphModule, budget: float, solver: str = "dp") -> tuple[tuple[str, ...], tuple[str, ...]]:

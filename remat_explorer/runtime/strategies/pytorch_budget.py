@@ -28,13 +28,14 @@ from torch.fx import Node
 
 from remat_explorer.errors import SolverError, UnknownNameError, shown
 from remat_explorer.graph import Graph
-from remat_explorer.runtime.strategies.joint_graph import OPERATION, JointGraph, backward_operations, joint_graph
-from remat_explorer.runtime.strategies.partition import SOLVERS, partitioned
+from remat_explorer.runtime.strategies.joint_graph import OPERATION, JointGraph, joint_graph
+from remat_explorer.runtime.strategies.partition import HIRSCHBERG, SOLVERS, partitioned
 from remat_explorer.schedule import Schedule
 from remat_explorer.schedule.runs import Computations
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.framework_rules.layers import backward_operations
 from remat_explorer.solvers.method import Candidate, cheapest_within
 
 BUDGETS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02, 0.0)
@@ -63,7 +64,8 @@ def pytorch_budget_candidates(
     Args:
         graph: of operations with a single implementation.
         activation_memory_budget: share of the kept bytes, from 0 to 1; None for all of `BUDGETS`.
-        knapsack: "dp", "greedy" or "ilp"; None for all, "ilp" where scipy is installed.
+        knapsack: one of `SOLVERS`; None for "dp", "greedy" and, where scipy is installed, "ilp". The fourth,
+            "dp_knapsack_sliding_hirschberg", gives what "dp" gives, but for ties, in less memory.
 
     Raises:
         SolverError: if the budget is no such share, or scipy is missing for "ilp", or the graph has operations with
@@ -145,4 +147,5 @@ def _knapsacks(name: str | None) -> tuple[str, ...]:
     has_scipy = importlib.util.find_spec("scipy") is not None
     if name == "ilp" and not has_scipy:
         raise SolverError("PyTorch solves the knapsack 'ilp' with scipy, which is not installed: pip install scipy")
-    return (name,) if name else tuple(solver for solver in SOLVERS if solver != "ilp" or has_scipy)
+    left_out = {HIRSCHBERG} if has_scipy else {HIRSCHBERG, "ilp"}
+    return (name,) if name else tuple(solver for solver in SOLVERS if solver not in left_out)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import time
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -38,6 +39,7 @@ from remat_explorer.solvers.method import Candidate, cheapest_within
 
 SHARES = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)
 SECONDS = 5.0  # of each program where a sweep tries them all
+ENOUGH = 0.25  # of the time that the last program took, writing included, is needed for another one
 SCALED_PEAK = 2.0**33  # bytes
 SCALED_COST = 1000.0  # ms of the whole step
 
@@ -95,9 +97,13 @@ def _candidates(graph: Graph, shares: Sequence[float], seconds: Callable[[], flo
     sac_ilp()
 
     def settings() -> Iterator[tuple[str, list[Region]]]:
-        program = SacProgram(graph)
+        program, took = SacProgram(graph), 0.0
         for share in shares:
+            if seconds() < ENOUGH * took:
+                return
+            begin = time.monotonic()
             regions = program.regions(share, seconds())
+            took = time.monotonic() - begin
             if regions is not None:
                 yield f"memory_budget={share:.3g}", regions
 
@@ -170,7 +176,7 @@ class SacProgram:
     def _statistics(self, module: Module) -> dict[str, Any]:
         graph, memory = self.graph, self._memory
         _, sizes, costs = self._rows(module)
-        total, time = sum(sizes), sum(costs)
+        total, milliseconds = sum(sizes), sum(costs)
         saved = sum(float(graph.value_bytes[v] * self._bytes) for v in needed_values(graph, Region(module.operations)))
         backward = memory.backward(module)
         is_leaf = module.is_leaf or not total
@@ -186,10 +192,10 @@ class SacProgram:
             "act_total": float(memory.saved[module.operations[-1]] * self._bytes),
             "input_per_module": 0,
             "output_per_module": 0,
-            "fw_runtime_per_module": time,
+            "fw_runtime_per_module": milliseconds,
             "bw_runtime_per_module": 0.0,
             "is_leaf": is_leaf,
-            "sac_runtime": 0.0 if is_leaf else time,
+            "sac_runtime": 0.0 if is_leaf else milliseconds,
             "sac_memory": 0.0 if is_leaf else max(total, saved),
             "n_segments": len(slopes),
             "slopes": slopes,
@@ -205,13 +211,13 @@ def tradeoff(sizes: Sequence[float], costs: Sequence[float]) -> tuple[list[float
     >>> tradeoff([1.0, 3.0], [1.0, 1.0])
     ([0.6666666666666666, 2.0], [0.0, -1.0])
     """
-    bytes_, time = np.array(sizes), np.array(costs)
-    if not time.sum():
+    bytes_, spent = np.array(sizes), np.array(costs)
+    if not spent.sum():
         return [0.0], [0.0]
-    order = np.argsort(time / bytes_, kind="stable")
-    bytes_, time = bytes_[order] / bytes_.sum(), time[order] / time.sum()
-    slopes = time / bytes_
-    intercepts = np.cumsum(time) - slopes * np.cumsum(bytes_)
+    order = np.argsort(spent / bytes_, kind="stable")
+    bytes_, spent = bytes_[order] / bytes_.sum(), spent[order] / spent.sum()
+    slopes = spent / bytes_
+    intercepts = np.cumsum(spent) - slopes * np.cumsum(bytes_)
     first = np.append(True, ~np.isclose(slopes[1:], slopes[:-1]))
     return slopes[first].tolist(), intercepts[first].tolist()
 

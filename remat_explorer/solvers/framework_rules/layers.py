@@ -56,10 +56,20 @@ def layers_of(graph: Graph) -> tuple[Layer, ...]:
 
 def forward_operations(graph: Graph) -> list[int]:
     """Operations of the forward pass, ascending, that read nothing of the backward pass."""
+    return [k for k, backward in enumerate(backward_operations(graph)) if not backward]
+
+
+def backward_operations(graph: Graph) -> list[bool]:
+    """Which operations are of the backward pass, or read what it writes.
+
+    >>> from remat_explorer.instances import linear
+    >>> backward_operations(linear(2))
+    [False, False, True, True, True]
+    """
     backward: list[bool] = []
     for k in range(graph.n):
         backward.append(bool(graph.is_backward[k]) or any(backward[graph.producer[v]] for v in graph.inputs(k)))
-    return [k for k in range(graph.n) if not backward[k]]
+    return backward
 
 
 def _by_modules(graph: Graph) -> tuple[Layer, ...]:

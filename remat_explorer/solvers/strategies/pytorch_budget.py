@@ -37,7 +37,7 @@ def _shares(graph: Graph) -> Sequence[float]:
 METHOD = Method(
     _solve,
     "PyTorch's min-cut partitioner under activation_memory_budget, which is no bound of the peak; knapsack=dp, "
-    "greedy or ilp",
+    "greedy, ilp or dp_knapsack_sliding_hirschberg",
     "torch._functorch.partitioners",
     general_graphs=Support.YES,
     cost_aware=Support.YES,

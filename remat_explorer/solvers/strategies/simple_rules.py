@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from remat_explorer.solvers.framework_rules import simple_rules
 from remat_explorer.solvers.heuristics.settings import within_budget
-from remat_explorer.solvers.method import Candidate, Knob, Method, Support
+from remat_explorer.solvers.method import BackgroundSweep, Candidate, Knob, Method, Support
 
 
 def _method(candidates: Callable[..., Iterator[Candidate]], summary: str, of: str, symbol: str) -> Method:
@@ -24,6 +24,7 @@ def _method(candidates: Callable[..., Iterator[Candidate]], summary: str, of: st
         knob=Knob("kept_share", f"share of the bytes {of} that may stay, from 0 to 1", simple_rules.kept_shares),
         candidates=candidates,
         symbol=symbol,
+        background_sweep=BackgroundSweep.NEVER,
     )
 
 

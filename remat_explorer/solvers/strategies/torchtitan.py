@@ -18,7 +18,7 @@ from remat_explorer.solvers.framework_rules.two_level import (
     memory_shares,
     two_level_candidates,
 )
-from remat_explorer.solvers.method import Candidate, Knob, Method, Support, cheapest_within
+from remat_explorer.solvers.method import BackgroundSweep, Candidate, Knob, Method, Support, cheapest_within
 
 
 def _method(choose: Choose, summary: str, source: str, symbol: str) -> Method:
@@ -39,6 +39,7 @@ def _method(choose: Choose, summary: str, source: str, symbol: str) -> Method:
         knob=Knob("memory_budget", "what it is told, as a share of what keeping everything takes", memory_shares),
         candidates=candidates,
         symbol=symbol,
+        background_sweep=BackgroundSweep.NEVER,
     )
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 
 from remat_explorer.solvers.framework_rules import typed_rules
 from remat_explorer.solvers.heuristics.settings import within_budget
-from remat_explorer.solvers.method import Candidate, Knob, Method, Support
+from remat_explorer.solvers.method import BackgroundSweep, Candidate, Knob, Method, Support
 
 
 def _method(
@@ -33,6 +33,7 @@ def _method(
         knob=knob,
         candidates=candidates,
         symbol=symbol,
+        background_sweep=BackgroundSweep.NEVER,
     )
 
 

@@ -26,7 +26,7 @@ FILES = sorted([*DATA.glob("captured/*.json"), *DATA.glob("graphs/*.json")])
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_schedules_of_the_zoo_pass_or_the_method_says_why_not(path):
     graph = Graph.load(str(path))
-    takes_it = suited(graph)
+    takes_it, checked = suited(graph), set()  # many begin with what keeps everything
     assert {*WITHOUT_BUDGET} - {*takes_it} <= {*ON_CHAINS}
     for name in WITHOUT_BUDGET:
         candidates = STRATEGIES[name].candidates
@@ -38,6 +38,9 @@ def test_schedules_of_the_zoo_pass_or_the_method_says_why_not(path):
         found = [candidate.schedule for candidate in islice(candidates(graph), 3)]
         assert found
         for schedule in found:
+            if schedule.sequence in checked:
+                continue
+            checked.add(schedule.sequence)
             assert schedule.is_frontier_advancing
             check(graph, schedule.R, schedule.S)
 
