@@ -53,7 +53,7 @@ GRAPHS: dict[str, Callable[[], Graph]] = {
     "bert": partial(zoo, "bert"),
     "vit": partial(zoo, "vit"),
     "llama, 8 layers": partial(zoo, "llama3.2_1b", sequence=4096, layers=8),
-    "mixtral, 2 layers": partial(zoo, "mixtral_8x7b", sequence=4096, layers=2),
+    "mixtral, 2 layers": partial(zoo, "mixtral_8x7b", sequence=16384, layers=2),
     "diffusion U-Net": diffusion,
 }
 QUICK: dict[str, Callable[[], Graph]] = {
