@@ -13,6 +13,7 @@ from remat_explorer.figures.activation_budget import activation_budget
 from remat_explorer.figures.beside_pytorch import beside_pytorch
 from remat_explorer.figures.compare import compare
 from remat_explorer.figures.convolution_algorithms import convolution_algorithms
+from remat_explorer.figures.judged import distance_heat_map, judged_curves
 from remat_explorer.figures.memory.features_against_parameters import features_against_parameters
 from remat_explorer.figures.memory.memory_breakdown import memory_breakdown
 from remat_explorer.figures.memory.memory_map import memory_map
@@ -37,7 +38,9 @@ __all__ = [
     "computation_matrices",
     "convolution_algorithms",
     "difference",
+    "distance_heat_map",
     "features_against_parameters",
+    "judged_curves",
     "memory_breakdown",
     "memory_heatmap",
     "memory_map",

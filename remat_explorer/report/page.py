@@ -90,7 +90,7 @@ def page(contents: ReportContents) -> str:
         heading,
         _read("report.css"),
         f"<header><h1>{escape(heading)}</h1><nav>{contents_list}</nav></header><main>{sections}</main>",
-        [get_plotlyjs(), _read("report.js") + _read("unpacking.js")],
+        [get_plotlyjs(), _read("drawing.js") + _read("report.js") + _read("unpacking.js")],
     )
 
 

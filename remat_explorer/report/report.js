@@ -1,41 +1,6 @@
-"use strict";
-// Draws the figures, fills the plan, says what is under the pointer, and offers the files inside of the page.
+// Fills the plan, says what is under the pointer, and offers the files inside of the page.
 
 const SHOWN = 500; // statements at a time
-const CONFIG = { responsive: true, displaylogo: false, modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]] };
-const darkness = matchMedia("(prefers-color-scheme: dark)");
-const narrow = matchMedia("(max-width: 720px)");
-const parsed = (id) => JSON.parse(document.getElementById(id).textContent);
-
-function themed({ light, dark }, isDark) {
-  const figure = structuredClone(light);
-  for (const [path, value] of isDark ? dark : []) {
-    const last = path.at(-1);
-    const holder = path.slice(0, -1).reduce((at, key) => at[key], figure);
-    holder[last] = value;
-  }
-  return figure;
-}
-
-// Where there is no room for a legend beside a figure it stands below, and the title breaks.
-const BELOW = { orientation: "h", x: 0, xanchor: "left", yref: "container", y: 0, yanchor: "bottom" };
-function narrowed({ title = "", legend = {}, margin = {}, height = 400, ...layout }) {
-  const { text, ...look } = title.text === undefined ? { text: title } : title;
-  return {
-    ...layout,
-    height: height + 70,
-    margin: { ...margin, l: 56, r: 8, b: 130 },
-    legend: { ...legend, ...BELOW, font: { ...legend.font, size: 11 }, title: { ...legend.title, side: "top" } },
-    title: { ...look, text: String(text).replace(": ", ":<br>"), font: { ...look.font, size: 13 } },
-  };
-}
-
-function drawAll(isDark) {
-  for (const place of document.querySelectorAll(".figure")) {
-    const { data, layout } = themed(parsed(`${place.id}-data`), isDark);
-    Plotly.react(place, data, narrow.matches && !place.closest(".broad") ? narrowed(layout) : layout, CONFIG);
-  }
-}
 
 function offerFiles() {
   for (const link of document.querySelectorAll("a[data-file]")) {
@@ -142,10 +107,7 @@ function explainCells(id, lineId, graph, solution) {
 }
 
 async function begin() {
-  drawAll(darkness.matches);
-  for (const changing of [darkness, narrow]) changing.addEventListener("change", () => drawAll(darkness.matches));
-  addEventListener("beforeprint", () => darkness.matches && drawAll(false));
-  addEventListener("afterprint", () => darkness.matches && drawAll(true));
+  keepDrawn();
   offerFiles();
   ["matrices", "ways"].forEach(sharpenZoomed);
   const graph = JSON.parse(await unpacked("graph-file"));

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 import remat_explorer as rx
+from remat_explorer.judging import Contender, judge
+from remat_explorer.report.arena import write_arena
 from tests.figures.choices import chain_with_choices
 from tests.hostile_names import hostile
 
@@ -170,4 +172,27 @@ def test_names_do_nothing_and_no_script_runs_that_is_not_the_reports(page: Any, 
     page.wait_for_timeout(300)
     assert page.evaluate("window.ran") is None
     assert page.leaks == []
+    assert page.failures == []
+
+
+def test_the_page_of_the_arena_is_drawn_without_any_request_in_both_themes(page: Any, tmp_path: Path) -> None:
+    verdicts = judge(rx.linear(4), [Contender("chen-sqrt-n", "chen-sqrt-n")], [4, 5])
+    path = write_arena(verdicts, tmp_path / "arena.html")
+    requests: list[str] = []
+    page.context.on("request", lambda request: requests.append(request.url))
+    open_report(page, path)
+    drawn = page.evaluate(DRAWN)
+    assert sorted(drawn) == ["curves-0", "heat-map"]
+    assert min(drawn.values()) > 0
+    grounds = []
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme)
+        page.wait_for_function(
+            """theme => document.getElementById('heat-map')._fullLayout.paper_bgcolor
+            === {light: '#FFFFFF', dark: '#111111'}[theme]""",
+            arg=theme,
+        )
+        grounds.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+    assert grounds == ["rgb(255, 255, 255)", "rgb(17, 17, 17)"]
+    assert [address for address in requests if not address.startswith(("data:", "blob:"))] == [path.as_uri()]
     assert page.failures == []

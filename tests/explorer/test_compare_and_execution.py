@@ -35,6 +35,10 @@ def test_two_solutions_are_compared_swapped_and_parted(panels: Panels, state: St
     shown = plain(panels.views["compare"].content.html)
     assert "4 B of 4 B" in shown
     assert "5 B of 5 B" in shown
+    assert "A costs" not in shown
+    assert "B costs" in shown
+    assert "What it computes more often: v" in shown
+    assert "A needs 1 B more memory: what that buys is not in vain." in shown
     message(panels, "compare", action="swap")
     assert (state.solution, state.other) == (first, second)
     assert first is not None

@@ -32,6 +32,17 @@ def test_the_curve_of_a_chain_is_filled_with_optima_and_with_other_methods() -> 
         assert frontier.best(budget).cost == rx.solve(rx.linear(8), budget).cost
 
 
+def test_other_methods_are_swept_once_a_person_asks_for_them(monkeypatch) -> None:
+    few = {name: sweeping.STRATEGIES[name] for name in ("optimal", "rotor", "checkpoint-last")}
+    monkeypatch.setattr(sweeping, "STRATEGIES", few)
+    driver = driver_of(rx.linear(3), sweep=True)
+    assert driver.wait_for_sweep(120)
+    assert "rotor" not in driver.state.frontier.strategies
+    driver.state.methods = True
+    assert driver.wait_for_sweep(120)
+    assert {"rotor", "checkpoint-last"} <= {s.strategy for s in driver.state.frontier.points}
+
+
 def test_a_sweep_is_no_work_that_one_waits_for(vgg16: rx.Graph) -> None:
     driver = driver_of(vgg16, sweep=True)
     heard: list[str] = []

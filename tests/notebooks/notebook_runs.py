@@ -63,6 +63,7 @@ SHOWS: dict[str, tuple[str, ...]] = {
         r"rematerialized: gradients differ by 0\.0\n",
         "optimal  .*optimal",
     ),
+    "11_is_the_optimum_worth_it.ipynb": (PLOTLY, r"pytorch-budget \(budget 0, dp\): peak", "checkpoint-full  .* %"),
 }
 
 

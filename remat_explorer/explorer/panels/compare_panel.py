@@ -6,6 +6,7 @@ from typing import Any
 
 import ipywidgets as w
 
+from remat_explorer.explanations.in_vain import in_vain_text
 from remat_explorer.explorer.panels.clickable import Click
 from remat_explorer.explorer.panels.markup import button, note, table, text
 from remat_explorer.explorer.panels.side_panel import SidePanel
@@ -99,7 +100,10 @@ def comparison_html(shown: Solution | None, other: Solution | None) -> str:
     mine = dict(figures_of(shown)) if shown is not None else {}
     rows = [[text(label), text(mine.get(label, "…")), text(figure)] for label, figure in theirs]
     rows += [[text(label), *map(text, counts)] for label, counts in _cells(shown, other)]
-    return f"<p>{buttons}</p>" + table(rows, ("", "A, on the screen", "B, pinned"), "compared")
+    whole = f"<p>{buttons}</p>" + table(rows, ("", "A, on the screen", "B, pinned"), "compared")
+    if shown is None or shown.schedule is None or other.schedule is None:
+        return whole
+    return whole + f"<p>{text(in_vain_text(shown.schedule, other.schedule))}</p>"
 
 
 def _cells(shown: Solution | None, other: Solution) -> list[tuple[str, tuple[str, str]]]:

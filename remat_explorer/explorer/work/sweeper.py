@@ -48,7 +48,8 @@ class Sweeper:
         self._stop = threading.Event()
         self._run: Sweep | None = None
         self._done: Graph | None = None  # the graph whose sweep has ended
-        state.observe(self._decide, ["busy", "improving", "graph", "sweep"])
+        self._every = False  # whether that one had every method
+        state.observe(self._decide, ["busy", "improving", "graph", "sweep", "methods"])
         self._decide()
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -58,8 +59,12 @@ class Sweeper:
 
     def _is_settled(self) -> bool:
         state = self._state
-        left = state.graph is not None and state.sweep and self._done is not state.graph
+        left = state.graph is not None and state.sweep and not self._has(state.graph)
         return self._thread is None and not left and not state.improving
+
+    def _has(self, graph: Graph) -> bool:
+        """Whether the sweep of a graph has ended, with every method where they are shown."""
+        return self._done is graph and (self._every or not self._state.methods)
 
     def _decide(self, change: Any = None) -> None:
         """Begin, or give way."""
@@ -67,22 +72,22 @@ class Sweeper:
         with self._condition:
             graph = state.graph
             idle = state.sweep and not state.busy and not state.improving
-            wanted = idle and graph is not None and self._done is not graph
+            wanted = idle and graph is not None and not self._has(graph)
             if not wanted:
                 self._stop.set()
                 if self._run is not None:
                     self._run.cancel()
             elif self._thread is None:
                 self._stop = threading.Event()
-                arguments = (graph, self._stop)
+                arguments = (graph, self._stop, state.methods)
                 self._thread = threading.Thread(target=self._work, args=arguments, name="remat-sweeping", daemon=True)
                 self._thread.start()
             self._condition.notify_all()
 
-    def _work(self, graph: Graph, stop: threading.Event) -> None:
+    def _work(self, graph: Graph, stop: threading.Event, every: bool) -> None:
         state, done = self._state, True
         try:
-            self._sweep(graph, stop)
+            self._sweep(graph, stop, every)
             done = not stop.is_set()
         except Exception as error:  # the curve is no work that anyone waits for
             if not (state.busy or state.improving or stop.is_set()):
@@ -94,21 +99,21 @@ class Sweeper:
             with self._condition:
                 self._thread = None
                 if done:
-                    self._done = graph
+                    self._done, self._every = graph, every
                 self._condition.notify_all()
             self._decide()  # what was wanted may have changed meanwhile
 
-    def _sweep(self, graph: Graph, stop: threading.Event) -> None:
+    def _sweep(self, graph: Graph, stop: threading.Event, every: bool) -> None:
         """The curve; on a graph with choices first that of its default implementations, then with all of them."""
         plain = plain_selection(graph) if graph.has_choices else None
-        methods = self._methods(graph, choices=False)
+        methods = self._methods(graph, False, every)
         budgets = self._budgets(graph, BUDGETS)
         if plain is None:
             self._fill(graph, graph, budgets, methods, stop)
             return
         self._fill(graph, plain.graph, budgets, methods, stop, plain)
         if not stop.is_set():
-            self._fill(graph, graph, self._budgets(graph, WITH_CHOICES), self._methods(graph, choices=True), stop)
+            self._fill(graph, graph, self._budgets(graph, WITH_CHOICES), self._methods(graph, True, every), stop)
 
     def _fill(
         self,
@@ -154,9 +159,10 @@ class Sweeper:
             least = smallest.lower_bound
         return spaced_budgets(least, most, count)
 
-    def _methods(self, graph: Graph, choices: bool) -> list[str]:
+    def _methods(self, graph: Graph, choices: bool, every: bool) -> list[str]:
         """Those that choose implementations, or those that do not, and run in the background; less what is known.
 
+        With ``every``, when a person has asked for other methods, all run that there are, but on a large graph.
         Anytime strategies come first: their first answers are there before the others' curves, their better ones after.
         """
         frontier = self._state.frontier
@@ -165,6 +171,7 @@ class Sweeper:
         chosen = [
             name
             for name, method in methods.items()
-            if (method.choices is Support.YES) == choices and method.runs_in_background(graph.n >= LARGE)
+            if (method.choices is Support.YES) == choices
+            and (method.runs_in_background(graph.n >= LARGE) or (every and graph.n < LARGE))
         ]
         return sorted(chosen, key=lambda name: methods[name].improve is None)
