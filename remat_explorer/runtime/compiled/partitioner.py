@@ -25,37 +25,20 @@ class PlannedGraph:
     Attributes:
         solution: its schedule, for the graph as the partitioner saw it.
         budget: bytes that were asked for; the solution's own budget is smaller where it was planned again.
-        measured_forward, measured_backward: highest bytes in the first run of each half, resident bytes included;
-            None until it has run.
-        left: bytes that the forward half left in its first run.
+        measured_peak: highest bytes of a trial step of the compiled code, resident bytes included; None where none ran.
+        turns: how often it was planned, each time for less, until the measured peak kept to the budget.
     """
 
     solution: Solution
     budget: int
-    measured_forward: int | None = None
-    measured_backward: int | None = None
-    left: int = 0
-
-    def take(self, backward: bool, highest: int, grown: int) -> None:
-        """What the first run of a half took: the most bytes beside those before it, and those that stayed after it."""
-        resident = self.solution.graph.resident_bytes
-        if backward:
-            self.measured_backward = resident + self.left + highest
-        else:
-            self.measured_forward, self.left = resident + highest, grown
+    measured_peak: int | None = None
+    turns: int = 1
 
     @property
     def predicted_peak(self) -> int:
         """Bytes of the plan, resident bytes included."""
         assert self.solution.peak is not None  # nothing is compiled without a schedule
         return self.solution.peak
-
-    @property
-    def measured_peak(self) -> int | None:
-        """The larger of both halves in bytes; None until both have run."""
-        if self.measured_forward is None or self.measured_backward is None:
-            return None
-        return max(self.measured_forward, self.measured_backward)
 
     @property
     def moved(self) -> float | None:
