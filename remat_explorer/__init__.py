@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from remat_explorer.report import report as report
     from remat_explorer.runtime import measure as measure
     from remat_explorer.runtime import rematerialize as rematerialize
+    from remat_explorer.runtime.compiled import compile as compile
+    from remat_explorer.runtime.compiled import partitioner as partitioner
     from remat_explorer.runtime.peers import compare_peers as compare_peers
     from remat_explorer.schedule import Schedule as Schedule
     from remat_explorer.solution import Solution as Solution
@@ -67,6 +69,7 @@ _HOMES = {
     "capture": "remat_explorer.capture",
     "check": "remat_explorer.checker",
     "compare_peers": "remat_explorer.runtime.peers",
+    "compile": "remat_explorer.runtime.compiled",
     "fit": "remat_explorer.fit",
     "linear": "remat_explorer.instances",
     "measure": "remat_explorer.runtime",
@@ -75,6 +78,7 @@ _HOMES = {
     "memory_at_overhead": "remat_explorer.solvers",
     "minimum_budget": "remat_explorer.solvers",
     "models": "remat_explorer.models",
+    "partitioner": "remat_explorer.runtime.compiled",
     "profile": "remat_explorer.capture",
     "rematerialize": "remat_explorer.runtime",
     "relax": "remat_explorer.solvers",
@@ -97,6 +101,7 @@ __all__ = [
     "capture",
     "check",
     "compare_peers",
+    "compile",
     "fit",
     "linear",
     "max_batch",
@@ -105,6 +110,7 @@ __all__ = [
     "memory_at_overhead",
     "minimum_budget",
     "models",
+    "partitioner",
     "profile",
     "relax",
     "rematerialize",

@@ -1,0 +1,141 @@
+"""The one line that brings a budget into torch.compile."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.backends.debugging import boxed_nop
+from torch._functorch import config
+from torch._inductor.compile_fx import compile_fx
+from torch.fx import GraphModule
+
+from remat_explorer.errors import ExecutionError, UnknownNameError
+from remat_explorer.quantities import exact_bytes
+from remat_explorer.runtime.compiled.partitioner import Partitioner, PlannedGraph, partitioner
+from remat_explorer.runtime.compiled.trial import trial_peak
+from remat_explorer.solvers.memory.smallest_known import Budget
+
+BACKENDS = ("aot_eager", "inductor")
+REPLANS = 3  # at most, where the measured peak exceeds the budget
+
+
+class BudgetedBackend:
+    """A back end of torch.compile that keeps to a budget.
+
+    Attributes:
+        budget, strategy, time_limit: as for `compile`.
+        graphs: what was compiled for training, in order: one for each combination of sizes and modes that came.
+    """
+
+    def __init__(self, budget: Budget, strategy: str, time_limit: float, backend: str) -> None:
+        self.budget, self.strategy, self.time_limit, self.backend = budget, strategy, time_limit, backend
+        self.graphs: list[PlannedGraph] = []
+
+    def __call__(self, module: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        """Compile one graph, as torch.compile asks for it; again for less while a trial step exceeds the budget."""
+        budget, best = self.budget, None
+        for turn in range(1, REPLANS + 2):
+            parts = partitioner(budget, self.strategy, time_limit=self.time_limit, in_place=self.backend == "aot_eager")
+            try:
+                run = self._compiled(parts, module, inputs)
+            except ExecutionError:
+                if best is None:
+                    raise
+                break  # nothing fits into less
+            if not parts.planned:
+                return run  # no gradients are wanted
+            graph = parts.planned[-1]
+            asked = graph.budget if best is None else best[1].budget
+            graph.measured_peak = trial_peak(run, inputs) + graph.solution.graph.resident_bytes
+            graph.budget, graph.turns = asked, turn
+            if best is None or graph.measured_peak < (best[1].measured_peak or 0):
+                best = run, graph
+            if graph.within_budget:
+                break
+            budget = min(graph.solution.budget, graph.predicted_peak) - (graph.measured_peak - asked)
+            if budget <= 0:
+                break
+        assert best is not None  # the first turn has made one, or raised
+        run, graph = best
+        if not graph.within_budget:
+            warnings.warn(
+                f"compiled code takes {exact_bytes(graph.measured_peak or 0)}, above the budget of "
+                f"{exact_bytes(graph.budget)}, after planning {graph.turns} times; give a larger budget",
+                stacklevel=2,
+            )
+        self.graphs.append(graph)
+        return run
+
+    @config.patch(force_non_lazy_backward_lowering=True)
+    def _compiled(self, parts: Partitioner, module: GraphModule, inputs: Sequence[Any]) -> Any:
+        if self.backend == "inductor":
+            settings = {
+                "custom_partitioner_fn": parts,
+                "reorder_for_peak_memory": False,
+                "reorder_for_locality": False,
+                "fx_graph_cache": False,
+            }
+            return compile_fx(module, inputs, config_patches=settings)
+        aot = aot_autograd(
+            fw_compiler=boxed_nop, bw_compiler=boxed_nop, partition_fn=parts, keep_inference_input_mutations=True
+        )
+        return aot(module, inputs)
+
+
+def compile(
+    model: nn.Module,
+    budget: Budget,
+    strategy: str = "optimal",
+    *,
+    backend: str = "aot_eager",
+    time_limit: float = 60.0,
+) -> Any:
+    """`torch.compile` of a model whose training steps keep to a memory budget.
+
+    The joint graph that AOTAutograd traces is solved, and its forward and backward graph follow the schedule: our
+    order, with what is recomputed in the backward graph. With "aot_eager" gradients are bit for bit those of the model,
+    dropout included: what draws random numbers and is repeated saves the generator's state and repeats from it.
+
+    Costs are predicted, and so is the peak: of operations as they are, without the workspace of kernels and without
+    what Inductor fuses. So a trial step of the compiled code is measured, with zeros for inputs, and where it exceeds
+    the budget, it is planned and compiled again for as much less, at most three times. A warning says if that was not
+    enough. Inductor's passes that order for memory and locality are off; within a fused kernel, and where it sorts
+    what is independent, its order remains its own.
+
+    The attribute ``backend`` of what is returned has a `PlannedGraph` for each graph in ``graphs``: its solution with
+    the lower bound, the predicted and the measured peak, and how far apart they are. The bound is for
+    the solution's own budget, of operations that are not fused.
+
+    The model is compiled with ``fullgraph=True`` and ``dynamic=False``: a graph break is an error, since each graph
+    would have the whole budget while it waits for the others, and inputs of other sizes are solved anew, with
+    percentages of what they take. In evaluation, and where gradients are switched off, nothing is planned.
+
+    Args:
+        model: what to train.
+        budget: bytes, "2 GiB", "60%" of what keeping everything takes, or "smallest"; parameters, inputs, gradients and
+            gradients of the outputs are included, an optimizer's state is not.
+        strategy, time_limit: as for `remat_explorer.solve`; the search runs in the first step.
+        backend: "aot_eager", which runs the operations as they are, or "inductor".
+
+    Raises:
+        UnknownNameError: if there is no such back end. In the first step torch.compile raises an error of its own
+            with ours in its text: if no schedule fits, or the graph has no plan.
+
+    >>> layers = [layer for _ in range(6) for layer in (nn.Linear(32, 32), nn.Tanh())]
+    >>> compiled = compile(nn.Sequential(*layers), budget="80%")
+    >>> compiled(torch.ones(256, 32)).sum().backward()
+    >>> (graph,) = compiled.backend.graphs
+    >>> graph.measured_peak <= graph.budget
+    True
+    """
+    if backend not in BACKENDS:
+        raise UnknownNameError("back end", str(backend), BACKENDS)
+    made = BudgetedBackend(budget, strategy, time_limit, backend)
+    compiled = torch.compile(model, backend=made, fullgraph=True, dynamic=False)
+    vars(compiled)["backend"] = made  # an assignment would go to the model
+    return compiled

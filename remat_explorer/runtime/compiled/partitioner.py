@@ -1,0 +1,128 @@
+"""A partitioner for AOTAutograd and Inductor that keeps to a memory budget by the optimal schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch._inductor.custom_graph_pass import CustomPartitionerFn
+from torch.fx import GraphModule
+
+from remat_explorer.errors import ExecutionError
+from remat_explorer.quantities import format_bytes
+from remat_explorer.runtime.compiled.halves import halves_of
+from remat_explorer.runtime.compiled.joint_program import joint_program
+from remat_explorer.solution import Solution
+from remat_explorer.solvers import minimum_budget, solve
+from remat_explorer.solvers.memory.smallest_known import Budget, budget_of
+
+
+@dataclass(eq=False)
+class PlannedGraph:
+    """One graph that was compiled for training.
+
+    Attributes:
+        solution: its schedule, for the graph as the partitioner saw it.
+        budget: bytes that were asked for; the solution's own budget is smaller where it was planned again.
+        measured_peak: highest bytes of a trial step of the compiled code, resident bytes included; None where none ran.
+        turns: how often it was planned, each time for less, until the measured peak kept to the budget.
+    """
+
+    solution: Solution
+    budget: int
+    measured_peak: int | None = None
+    turns: int = 1
+
+    @property
+    def predicted_peak(self) -> int:
+        """Bytes of the plan, resident bytes included."""
+        assert self.solution.peak is not None  # nothing is compiled without a schedule
+        return self.solution.peak
+
+    @property
+    def moved(self) -> float | None:
+        """(measured - predicted) / predicted: how far workspace, fusion and the compiler's order moved the peak."""
+        return None if self.measured_peak is None else self.measured_peak / self.predicted_peak - 1
+
+    @property
+    def within_budget(self) -> bool | None:
+        """Whether the measured peak keeps to the budget; None until it is measured."""
+        return None if self.measured_peak is None else self.measured_peak <= self.budget
+
+    def __str__(self) -> str:
+        measured = "not measured yet"
+        if self.measured_peak is not None:
+            measured = f"measured {format_bytes(self.measured_peak)} ({self.moved:+.2%})"
+        return f"{self.solution}; budget {format_bytes(self.budget)}, {measured}"
+
+
+class Partitioner(CustomPartitionerFn):
+    """Parts a joint graph by a schedule; `partitioner` makes one.
+
+    Attributes:
+        planned: the graphs that it has parted, in order.
+    """
+
+    def __init__(self, budget: Budget, strategy: str, time_limit: float, in_place: bool) -> None:
+        self.budget, self.strategy, self.time_limit, self.in_place = budget, strategy, time_limit, in_place
+        self.planned: list[PlannedGraph] = []
+
+    def __call__(
+        self, gm: GraphModule, joint_inputs: Sequence[object], *, num_fwd_outputs: int, **kwargs: Any
+    ) -> tuple[GraphModule, GraphModule]:
+        """The forward and the backward graph.
+
+        Args:
+            gm: the joint graph; it is changed.
+            joint_inputs: not looked at; the graph has their FakeTensors.
+            num_fwd_outputs: how many results are of the forward pass.
+            kwargs: other settings of PyTorch's partitioners, which a plan does not need.
+
+        Raises:
+            ExecutionError: if no schedule fits, with the smallest budget worth trying, or the graph has no plan.
+        """
+        joint = joint_program(gm, num_fwd_outputs, self.in_place)
+        graph = joint.program.graph
+        asked = budget_of(graph, self.budget)
+        solution = solve(graph, asked, self.strategy, self.time_limit)
+        if solution.schedule is None or solution.plan is None:
+            smallest = minimum_budget(graph)
+            if solution.status == "infeasible":
+                raise ExecutionError(smallest.explain_infeasible(self.strategy, asked))
+            raise ExecutionError(smallest.explain_unknown(self.strategy, asked, solution.limit))
+        self.planned.append(PlannedGraph(solution, asked))
+        return halves_of(solution.plan, joint)
+
+    def uuid(self) -> None:
+        """None: a compiled graph is not kept, since it depends on what a search found in time."""
+
+
+def partitioner(
+    budget: Budget, strategy: str = "optimal", *, time_limit: float = 60.0, in_place: bool = False
+) -> Partitioner:
+    """A partitioner of joint graphs, for ``partition_fn`` of AOTAutograd and for Inductor's ``custom_partitioner_fn``.
+
+    Each graph that it parts is a problem of its own, with the whole budget; a model that breaks into several graphs
+    keeps what one graph saves while the next one runs, which no budget here counts. `remat_explorer.compile` therefore
+    refuses graph breaks.
+
+    Args:
+        budget: bytes, "2 GiB", "60%" of what keeping everything takes, or "smallest"; parameters, inputs, gradients and
+            the gradients of the outputs are included.
+        strategy, time_limit: as for `remat_explorer.solve`.
+        in_place: whether operations may write over tensors that die, as plans of `remat_explorer.rematerialize` do;
+            for back ends that run the graphs as they are, never for Inductor.
+
+    >>> from torch._dynamo.backends.common import aot_autograd
+    >>> from torch._dynamo.backends.debugging import boxed_nop
+    >>> import torch
+    >>> parts = partitioner("80%", in_place=True)
+    >>> backend = aot_autograd(fw_compiler=boxed_nop, bw_compiler=boxed_nop, partition_fn=parts)
+    >>> layers = [layer for _ in range(4) for layer in (torch.nn.Linear(32, 32), torch.nn.Tanh())]
+    >>> model = torch.compile(torch.nn.Sequential(*layers), backend=backend, fullgraph=True)
+    >>> model(torch.ones(256, 32)).sum().backward()
+    >>> parts.planned[0].predicted_peak <= parts.planned[0].budget
+    True
+    """
+    return Partitioner(budget, strategy, time_limit, in_place)
