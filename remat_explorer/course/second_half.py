@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from remat_explorer.course.exercise import Exercise
+from remat_explorer.course.exercise import Exercise, least_cost
 from remat_explorer.errors import RematError
 from remat_explorer.instances import linear
 from remat_explorer.quantities import format_bytes
-from remat_explorer.solvers import solve
 
 
 def _bytes_for_a_quarter_more() -> int:
     chain = linear(8)
-    return min(budget for budget in range(3, 11) if solve(chain, budget).cost <= 1.25 * chain.total_cost)
+    return min(budget for budget in range(3, 11) if least_cost(chain, budget) <= 1.25 * chain.total_cost)
 
 
 def _resident_bytes(name: str, batch: int) -> int:

@@ -13,7 +13,7 @@ from remat_explorer.course.picture import attempt, faulty_cell
 from remat_explorer.errors import UnknownNameError
 from remat_explorer.exercises import UNANSWERED
 from remat_explorer.instances import linear
-from remat_explorer.solvers import solve
+from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from tests.notebooks.notebook_runs import NOTEBOOKS
 
 ALONE = [name for name, exercise in EXERCISES.items() if not exercise.judged and name not in ("02.2", "02.3")]
@@ -57,13 +57,17 @@ def test_hints_say_more_each_time(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_an_attempt_is_drawn_with_the_faulty_cell_in_red() -> None:
     chain = linear(2)
-    found = solve(chain, "100%", "checkpoint-all").schedule
+    found = checkpoint_all(chain)
     R, S = found.R.astype(int), found.S.astype(int)
+
+    def title(R: np.ndarray, S: np.ndarray) -> str:
+        return attempt(chain, R, S, 3).to_dict()["layout"]["title"]["text"]
+
     assert faulty_cell(chain, R, S) is None
-    assert "above the budget of 3 bytes: 3 (4)" in attempt(chain, R, S, 3).layout.title.text
+    assert "above the budget of 3 bytes: 3 (4)" in title(R, S)
     S[3, 1] = 0
     assert faulty_cell(chain, R, S) == ("R", 3, 3)
-    assert "breaks a rule" in attempt(chain, R, S, 3).layout.title.text
+    assert "breaks a rule" in title(R, S)
 
 
 def test_an_attempt_by_hand_is_judged_and_drawn(capsys: pytest.CaptureFixture[str]) -> None:
