@@ -12,9 +12,11 @@ from remat_explorer.course import EXERCISES, check, hint
 from remat_explorer.course.picture import attempt, faulty_cell
 from remat_explorer.errors import UnknownNameError
 from remat_explorer.exercises import UNANSWERED
+from remat_explorer.explorer.panels.help import TERMS
 from remat_explorer.instances import linear
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from tests.notebooks.notebook_runs import NOTEBOOKS
+from tests.project.pages import page
 
 ALONE = [name for name, exercise in EXERCISES.items() if not exercise.judged and name not in ("02.2", "02.3")]
 
@@ -76,3 +78,19 @@ def test_an_attempt_by_hand_is_judged_and_drawn(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out.startswith("Not yet: stage 1 computes 'v1'")
     with pytest.raises(UnknownNameError, match=r"03\.9"):
         check("03.9", 1)
+
+
+def test_the_glossary_has_the_terms_of_the_explorer() -> None:
+    words = {
+        word.strip()
+        for line in re.findall(r"^\| ([^|]+) \|", page("docs/glossary.md"), re.MULTILINE)
+        for word in line.split(",")
+    }
+    assert {term.removesuffix(" t") for term in TERMS} <= words
+
+
+def test_every_notebook_states_its_minutes_and_ends_with_a_question() -> None:
+    for path in NOTEBOOKS:
+        cells = nbformat.read(path, as_version=4).cells
+        assert re.search(r"\*\*It takes\*\* about \d+ minutes", cells[0].source), path.name
+        assert "**The next question:**" in cells[-1].source, path.name
