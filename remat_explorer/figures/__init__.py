@@ -18,6 +18,7 @@ from remat_explorer.figures.memory.features_against_parameters import features_a
 from remat_explorer.figures.memory.memory_breakdown import memory_breakdown
 from remat_explorer.figures.memory.memory_map import memory_map
 from remat_explorer.figures.memory.memory_timeline import memory_timeline
+from remat_explorer.figures.memory.plan_stepper import plan_stepper
 from remat_explorer.figures.networks.case_study import case_study
 from remat_explorer.figures.networks.model_graph import model_graph
 from remat_explorer.figures.rounding_scatter import rounding_scatter
@@ -46,6 +47,7 @@ __all__ = [
     "memory_map",
     "memory_timeline",
     "model_graph",
+    "plan_stepper",
     "rounding_scatter",
     "schedule_heatmap",
     "solver_progress",

@@ -47,7 +47,7 @@ def beside_pytorch(
 
     Every marker of something that ran stands at its measured peak. Its height is the predicted overhead where there is
     a plan, whose cost is a sum over its operations; checkpoints have no plan, and stand at their measured time over
-    eager's, which wavers on a busy machine. The legend says which it is.
+    eager's, which is noisy on a busy machine. The legend says which it is.
 
     Args:
         frontier: a sweep of the same model; a profiled graph, so that its costs are seconds of this machine.

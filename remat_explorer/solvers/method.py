@@ -92,7 +92,7 @@ class Method:
         run: the function; it takes the options below as keyword arguments.
         summary: what it does, in one sentence.
         source: authors, year and section.
-        general_graphs: whether it takes graphs that are no chains.
+        general_graphs: whether it takes graphs that are not chains.
         cost_aware: whether it tells cheap operations from expensive ones.
         memory_aware: whether it looks at sizes and at the budget.
         knob: what it can be turned by, or None.

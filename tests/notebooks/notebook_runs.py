@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import sys
@@ -13,6 +12,8 @@ from jupyter_client.kernelspec import KernelSpec
 from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 from nbformat.notebooknode import NotebookNode
+
+from remat_explorer.course import EXERCISES
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -27,7 +28,14 @@ SHOWS: dict[str, tuple[str, ...]] = {
     "01_explorer.ipynb": (WIDGET, "gradients equal"),
     "02_why_memory_runs_out.ipynb": (PLOTLY, r"checkpoint-all needs 28\.1 GiB", "optimal: optimal, overhead"),
     "03_a_schedule_by_hand.ipynb": (PLOTLY, WIDGET, "the same U .*: True", "the same as the plan .*: True"),
-    "04_the_integer_program.ipynb": (PLOTLY, r"gap 1\.18\b", r"gap 21\.56\b", "the same memory .*: True"),
+    "04_the_integer_program.ipynb": (
+        PLOTLY,
+        r"gap 1\.18\b",
+        r"gap 21\.56\b",
+        "optimal - cost 26",
+        "the checker says: cost 26",
+    ),
+    "04b_faster_formulations.ipynb": (PLOTLY, "the same memory .*: True", "with cuts"),
     "05_heuristics_and_rounding.ipynb": (PLOTLY, "0 of 1000 draws fit", r"\| optimal \|", "at 8 of 8 budgets"),
     "06_trade_off_curves.ipynb": (PLOTLY, "proven optimal at 6 of 6 budgets", "with implementations"),
     "07_larger_inputs.ipynb": (
@@ -77,16 +85,16 @@ class SamePython(AsyncKernelManager):
 
 
 def answered(cells: list[NotebookNode]) -> list[NotebookNode]:
-    """The exercises once more, each with the answer that the notebook gives: a block of code in folded details.
+    """The exercises once more, each with its solution.
 
-    An exercise is the code cell before its answer, and ends with the statement that prints the verdict.
+    An exercise is a code cell that ends with its check by name.
     """
     exercises = []
-    for before, cell in itertools.pairwise(cells):
-        answer = re.search(r"<details>.*?```python\n(.*?)```.*?</details>", cell.source, re.DOTALL)
-        if cell.cell_type == "markdown" and answer:
-            setting, verdict = before.source.rsplit("\nprint(", 1)
-            source = f"{setting}\n{answer.group(1)}\nprint({verdict}"
+    for cell in cells:
+        named = re.search(r'\ncheck\("([\d.]+)"', cell.source)
+        if cell.cell_type == "code" and named:
+            setting, check = cell.source[: named.start()], cell.source[named.start() + 1 :]
+            source = f"{setting}\n{EXERCISES[named.group(1)].solution}\n{check}"
             exercises.append(nbformat.v4.new_code_cell(source, metadata={"exercise": True}))
     return exercises
 

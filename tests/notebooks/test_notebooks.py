@@ -28,11 +28,10 @@ def test_a_notebook_has_small_settings_in_its_first_code_and_no_long_cells(path:
     assert max(len(source.splitlines()) for source in sources) <= 16
 
 
-def test_the_answer_of_an_exercise_stands_before_its_verdict() -> None:
-    exercise = nbformat.v4.new_code_cell("mine = None\nprint(mine)")
-    details = "<details><summary>An answer</summary>\n\n```python\nmine = 3\n```\n\n</details>"
-    (cell,) = answered([exercise, nbformat.v4.new_markdown_cell(details), nbformat.v4.new_markdown_cell("text")])
-    assert cell.source == "mine = None\nmine = 3\n\nprint(mine)"
+def test_the_solution_of_an_exercise_stands_before_its_check() -> None:
+    exercise = nbformat.v4.new_code_cell('mine = None\ncheck("03.5", mine)')
+    (cell,) = answered([exercise, nbformat.v4.new_markdown_cell("text")])
+    assert cell.source == 'mine = None\nmine = 3\ncheck("03.5", mine)'
 
 
 def test_what_is_missing_and_a_wrong_answer_are_found() -> None:

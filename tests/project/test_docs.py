@@ -34,6 +34,7 @@ PAGES = (
     "findings",
     "equations",
     "citing",
+    "glossary",
 )
 SUBPARSERS = next(a for a in make_parser()._actions if isinstance(a, argparse._SubParsersAction))
 COMMANDS: dict[str, argparse.ArgumentParser] = dict(SUBPARSERS.choices)

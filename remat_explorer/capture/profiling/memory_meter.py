@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import gc
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -65,9 +67,8 @@ class CpuMeter:
 
     def __enter__(self) -> CpuMeter:
         gc.collect()  # garbage of the caller must not be freed while the meter runs
-        _enable_profiler_legacy(
-            ProfilerConfig(ProfilerState.CPU, False, True, False, False, False, _ExperimentalConfig())
-        )
+        _pass_first_warning()
+        _start_profiler()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -77,6 +78,30 @@ class CpuMeter:
     def section(self) -> contextlib.AbstractContextManager[Any]:
         """A section of the readings."""
         return record_function(_SECTION)
+
+
+def _start_profiler() -> None:
+    _enable_profiler_legacy(ProfilerConfig(ProfilerState.CPU, False, True, False, False, False, _ExperimentalConfig()))
+
+
+@functools.cache
+def _pass_first_warning() -> None:
+    """Let PyTorch warn where nobody reads it, once in a process.
+
+    Of every thousand frees of memory that is older than the profiler it warns of the first, on stderr. Readings count
+    only what was allocated since the meter started, so nothing is lost to them.
+    """
+    block = torch.empty(1)
+    kept, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(null, 2)
+        _start_profiler()
+        del block
+        _disable_profiler_legacy()
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(null)
 
 
 def _sections(events: list[Any]) -> list[Reading]:

@@ -67,7 +67,7 @@ class Background:
             work(cancelled)
         except RematError as error:
             state.say(str(error), "error")
-        except Exception as error:  # whatever a person's own model raises belongs into the status line
+        except Exception as error:  # whatever a person's own model raises belongs in the status line
             state.say(f"{busy.capitalize()} failed: {type(error).__name__}: {error}", "error")
         finally:
             finished.set()

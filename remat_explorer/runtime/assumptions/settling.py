@@ -15,7 +15,7 @@ from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.assumptions.differences import innermost, words
 
 _INSTEAD = (
-    "return it from forward, or keep it in a buffer (register_buffer), which plans update; a count belongs into the "
+    "return it from forward, or keep it in a buffer (register_buffer), which plans update; a count belongs in the "
     "training loop"
 )
 

@@ -1,0 +1,72 @@
+"""The exercises of the notebooks by name: `check` judges an answer, `hint` helps, `solution` shows one on request.
+
+>>> check("03.5", "3 bytes")
+Right: 3.
+>>> hint("03.5")
+A gradient reads two values: which?
+>>> solution("03.5")
+mine = 3
+A gradient reads two values and writes a third, and all three are in memory at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from remat_explorer.course.exercise import Exercise, unanswered
+from remat_explorer.course.first_half import FIRST_HALF
+from remat_explorer.course.second_half import SECOND_HALF
+from remat_explorer.errors import UnknownNameError
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+EXERCISES: dict[str, Exercise] = {exercise.name: exercise for exercise in (*FIRST_HALF, *SECOND_HALF)}
+_hints_given: Counter[str] = Counter()
+
+
+def check(name: str, mine: Any, *given: Any) -> Figure | None:
+    """Print whether an answer is right; for a schedule made by hand, return its picture, too.
+
+    Args:
+        name: of the exercise, such as "03.4".
+        mine: the answer; None as long as there is none.
+        given: what the notebook has computed and the check needs.
+
+    Raises:
+        UnknownNameError: if there is no such exercise.
+    """
+    exercise = _find(name)
+    print(exercise.verdict(mine, *given))
+    made = isinstance(mine, tuple) and len(mine) == 2 and all(isinstance(table, np.ndarray) for table in mine)
+    if not made or unanswered(mine):
+        return None
+    from remat_explorer.course.first_half import BY_HAND
+    from remat_explorer.course.picture import attempt
+
+    graph, budget, _ = BY_HAND[name]()
+    fits = mine[0].shape == mine[1].shape == (graph.n, graph.n)
+    return attempt(graph, mine[0], mine[1], budget) if fits else None
+
+
+def hint(name: str) -> None:
+    """Print the next hint; after the last one, that one again."""
+    exercise = _find(name)
+    said = exercise.hints[min(_hints_given[name], len(exercise.hints) - 1)]
+    _hints_given[name] += 1
+    print(said if said.endswith("?") else said + ".")
+
+
+def solution(name: str) -> None:
+    """Print an answer, as the code that gives it, and the reason."""
+    exercise = _find(name)
+    print(exercise.solution, exercise.why, sep="\n")
+
+
+def _find(name: str) -> Exercise:
+    if name not in EXERCISES:
+        raise UnknownNameError("exercise", name, EXERCISES)
+    return EXERCISES[name]

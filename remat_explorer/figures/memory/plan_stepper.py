@@ -1,0 +1,72 @@
+"""A plan as an animation: every value a square, filled while it is in memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from remat_explorer.figures.palette import Theme, palette
+from remat_explorer.plain_text import in_figure
+from remat_explorer.plan import Compute, Plan
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+
+def plan_stepper(plan: Plan, theme: Theme = "light") -> Figure:
+    """Each statement of a plan as a frame, with a button that plays and a slider; it needs no kernel.
+
+    Args:
+        plan: of a small graph, since every value has a square.
+        theme: ground of the figure, "light" or "dark".
+
+    >>> import numpy as np
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.schedule import Schedule
+    >>> figure = plan_stepper(Plan.of(Schedule(linear(1), np.eye(3), np.tril(np.ones((3, 3)), -1))))
+    >>> figure.frames[0].layout.title.text
+    'compute v0: 1 byte in memory'
+    """
+    from plotly import graph_objects as go
+
+    colours, graph = palette(theme), plan.graph
+    names = [in_figure(value.name) for value in graph.values]
+
+    def squares(held: set[int], again: set[int]):
+        shades = [
+            colours.recompute if v in again else colours.kept if v in held else colours.ground
+            for v in range(len(names))
+        ]
+        marker = {"symbol": "square", "size": 30, "color": shades, "line": {"color": colours.ink, "width": 1}}
+        across = list(range(len(names)))
+        return go.Scatter(x=across, y=[0] * len(names), text=names, mode="markers", marker=marker, hoverinfo="text")
+
+    frames, held, done = [], set(), set()
+    for number, statement in enumerate(plan.statements):
+        again: set[int] = set()
+        if isinstance(statement, Compute):
+            made = set(graph.outputs(statement.operation))
+            held |= made
+            again = made if statement.operation in done else set()
+            done.add(statement.operation)
+        else:
+            held.discard(statement.value)
+        total = graph.resident_bytes + sum(graph.values[v].bytes for v in held)
+        title = f"{in_figure(plan.text(statement))}: {total:,} byte{'' if total == 1 else 's'} in memory"
+        frames.append(go.Frame(data=[squares(held, again)], name=str(number), layout={"title": {"text": title}}))
+    jump = {"mode": "immediate", "frame": {"duration": 0, "redraw": True}, "transition": {"duration": 0}}
+    play = {"frame": {"duration": 600, "redraw": True}, "fromcurrent": True, "transition": {"duration": 0}}
+    steps = [{"method": "animate", "label": str(i), "args": [[frame.name], jump]} for i, frame in enumerate(frames)]
+    figure = go.Figure(data=frames[0].data, layout=frames[0].layout, frames=frames)
+    figure.update_xaxes(tickvals=list(range(len(names))), ticktext=names, showgrid=False, zeroline=False)
+    figure.update_yaxes(visible=False)
+    buttons = [
+        {"method": "animate", "label": "Play", "args": [None, play]},
+        {"method": "animate", "label": "Pause", "args": [[None], jump]},
+    ]
+    figure.update_layout(
+        height=260,
+        sliders=[{"steps": steps, "currentvalue": {"prefix": "statement "}}],
+        updatemenus=[{"type": "buttons", "buttons": buttons, "direction": "left", "x": 0, "y": 1.5}],
+        **colours.look,
+    )
+    return figure
