@@ -141,7 +141,7 @@ SECOND_HALF = (
     Exercise(
         "11.1",
         lambda there: max(there, key=lambda verdict: verdict.at_least).method,
-        ("Look at the rows of the largest budget", "It is the largest number of the column \"above ours\" among them"),
+        ("Look at the rows of the largest budget", 'It is the largest number of the column "above ours" among them'),
         "mine = max(there, key=lambda verdict: verdict.at_least).method",
         "A checkpoint around every layer has no setting: it computes everything again, however much memory there is.",
     ),

@@ -18,7 +18,8 @@ from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from tests.notebooks.notebook_runs import NOTEBOOKS
 from tests.project.pages import page
 
-ALONE = [name for name, exercise in EXERCISES.items() if not exercise.judged and name not in ("02.2", "02.3", "11.1", "11.2")]
+GIVEN = ("02.2", "02.3", "11.1", "11.2")  # what is right depends on what their notebook has computed
+ALONE = [name for name, exercise in EXERCISES.items() if not exercise.judged and name not in GIVEN]
 
 
 @pytest.mark.parametrize("name", ALONE)
