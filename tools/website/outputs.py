@@ -50,6 +50,7 @@ def _drawn(output: NotebookNode, live: Mapping[str, str]) -> NotebookNode:
     if WIDGET in data:
         place = live[data[WIDGET]["model_id"]]
         html = f'<iframe class="live-page" title="The explorer" loading="lazy" src="{place}"></iframe>'
+        html += f'<p><a href="{place}">The explorer on a page of its own</a>: it needs no kernel.</p>'
     elif PLOTLY in data:
         html = figure_html(data[PLOTLY])
     else:

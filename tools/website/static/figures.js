@@ -5,7 +5,8 @@
     const script = figure.querySelector("script");
     const { data, layout } = JSON.parse(script.textContent);
     script.remove();
-    window.Plotly.newPlot(figure, data, layout, { responsive: !layout.width, displaylogo: false });
+    const drawing = figure.appendChild(document.createElement("div"));
+    window.Plotly.newPlot(drawing, data, layout, { responsive: !layout.width, displaylogo: false });
   };
   document.addEventListener("DOMContentLoaded", () => {
     const figures = [...document.querySelectorAll(".site-figure")];
