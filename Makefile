@@ -1,5 +1,7 @@
 # make explore   set up and open the explorer in JupyterLab      (PORT=8890, NO_BROWSER=1)
 # make test      set up and run every test and check            (WORKERS=2)
+# make site      build the site into build/site/html: docs, API, every notebook executed; opens every page once
+# make pictures  renew the pictures of figures in the notebooks
 # make audit     ask whether weaknesses of the packages are known  (needs a network)
 # make quick     every check, and the part of the tests that QUICK lists, in about a minute
 # make test TORCH=2.15.0 PYTHON=python3.13    the same tests with another PyTorch and Python, in a .venv of their own
@@ -22,7 +24,7 @@ QUICK := $(addprefix tests/, core explanations figures capture/test_costs.py cap
 	solvers/rounding solvers/test_milp_handle.py solvers/test_overwriting.py solvers/test_threads.py \
 	solvers/test_wrong_schedules.py)
 
-.PHONY: explore test quick quick-tests check setup audit lock clean
+.PHONY: explore test quick quick-tests check setup site pictures audit lock clean
 
 explore: setup
 	$(BIN)/remat-explorer lab notebooks/01_explorer.ipynb --port $(PORT) $(if $(NO_BROWSER),--no-browser)
@@ -47,6 +49,13 @@ check: $(VENV)/installed
 # The search is compiled ahead, once: no solve and no test with a time limit need wait for it.
 setup: $(VENV)/installed
 	$(BIN)/python -P -m remat_explorer.solvers.search.compilation
+
+# Notebooks run again where their code, the package or a version has changed; what they gave is kept in build/site/executed.
+site: setup
+	$(BIN)/python -m tools.website build/site
+
+pictures: setup
+	$(BIN)/python -m tools.website.pictures build/site
 
 # pip resolves nothing on a second run: the stamp is newer than what decides the packages. It compiles nothing ahead:
 # Python does that with what is imported.

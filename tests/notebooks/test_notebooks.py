@@ -9,6 +9,7 @@ import nbformat
 import pytest
 
 from tests.notebooks.notebook_runs import FIGURE, NOTEBOOKS, SHOWS, answered, lacking
+from tools.website.pictures import digest_of, picture_cell, stale
 
 
 def test_every_notebook_says_what_it_must_show() -> None:
@@ -19,6 +20,23 @@ def test_every_notebook_says_what_it_must_show() -> None:
 def test_a_notebook_is_committed_without_outputs(path: Path) -> None:
     cells = nbformat.read(path, as_version=4).cells
     assert not any(cell.get("outputs") or cell.get("execution_count") for cell in cells)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_no_picture_of_a_notebook_is_stale(path: Path) -> None:
+    assert stale(nbformat.read(path, as_version=4)) == [], "make pictures renews them"
+
+
+def test_a_picture_is_stale_where_code_above_it_changed_or_its_file_is_gone(tmp_path: Path) -> None:
+    first, second = nbformat.v4.new_code_cell("draw(1)"), nbformat.v4.new_code_cell("draw(2)")
+    picture = picture_cell(first, digest_of([first, second], 0), {"a.png": "A figure"})
+    notebook = nbformat.v4.new_notebook(cells=[first, picture, second])
+    assert stale(notebook, tmp_path) == ["a.png"]
+    (tmp_path / "a.png").touch()
+    second.source = "draw(3)"
+    assert stale(notebook, tmp_path) == []
+    first.source = "draw(4)"
+    assert stale(notebook, tmp_path) == ["a.png"]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS[1:], ids=lambda path: path.name)

@@ -1,0 +1,96 @@
+"""The site, built with no notebook executed: strict, whole, drawn without a network, and searchable from a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import plotly.graph_objects as go
+import pytest
+from nbformat.notebooknode import NotebookNode
+
+from tools.website.check import faults
+from tools.website.execution import ROOT, WIDGET
+from tools.website.outputs import PLOTLY
+from tools.website.pages import write_pages
+from tools.website.sphinx_site import make_html
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::PendingDeprecationWarning"),  # within Sphinx
+]
+OPENED = (
+    "index.html",
+    "api.html",
+    "papers/drawn.html",
+    "docs/equations.html",
+    "docs/papers.html",
+    "docs/limits.html",
+    "docs/command-line.html",
+    "notebooks/01_explorer.html",
+    "notebooks/04_the_integer_program.html",
+    "search.html",
+)
+
+
+def drawn(notebook: NotebookNode) -> tuple[NotebookNode, dict[str, str]]:
+    """As if it had been executed: every notebook is without outputs but the one that draws."""
+    if notebook.metadata.get("draws"):
+        figure = go.Figure(go.Scatter(y=[1, 3, 2])).to_plotly_json()
+        explorer = nbformat.v4.new_output("display_data", {WIDGET: {"model_id": "explorer"}})
+        progress = nbformat.v4.new_output("stream", name="stderr", text="Warning: 99 %")
+        outputs = [nbformat.v4.new_output("display_data", {PLOTLY: figure}), explorer, progress]
+        cell = nbformat.v4.new_code_cell("show()", outputs=outputs)
+        cells = [nbformat.v4.new_markdown_cell("# Drawn\n\nWith $x \\le \\sum_i y_i$."), cell]
+        notebook.cells = cells
+        return notebook, {"explorer": "<p>the live page</p>"}
+    return notebook, {}
+
+
+@pytest.fixture(scope="module")
+def site(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    metadata = {"draws": True, "language_info": {"name": "python"}}
+    write_pages(folder / "source", drawn, {"drawn": nbformat.v4.new_notebook(metadata=metadata)})
+    make_html(folder / "source", folder / "html")  # a link that leads nowhere is an error
+    return folder / "html"
+
+
+def test_every_page_of_docs_and_every_notebook_is_on_the_site(site: Path) -> None:
+    pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "notebooks").glob("*.ipynb")]
+    wanted = [path.relative_to(ROOT).with_suffix(".html") for path in pages]
+    assert [page for page in wanted if not (site / page).exists()] == []
+    start = (site / "index.html").read_text("utf-8")
+    assert [page for page in wanted if f'href="{page.as_posix()}"' not in start] == []
+
+
+def test_ten_pages_open_without_a_network_drawn_and_no_wider_than_a_phone(site: Path) -> None:
+    assert faults(site, [site / page for page in OPENED]) == []
+
+
+def test_a_page_has_its_figure_its_formula_and_its_explorer_and_no_warnings(site: Path) -> None:
+    text = (site / "papers" / "drawn.html").read_text("utf-8")
+    assert text.count('class="site-figure"') == 1
+    assert "<math" in text
+    assert 'src="../_static/live/drawn-1.html"' in text
+    assert "the live page" in (site / "_static" / "live" / "drawn-1.html").read_text("utf-8")
+    assert "99 %" not in text
+
+
+def test_what_is_wrong_with_a_page_is_found(site: Path, tmp_path: Path) -> None:
+    page = tmp_path / "bad.html"
+    page.write_text(
+        '<div class="site-figure" style="width:900px">x</div><script src="https://localhost:1/x.js"></script>'
+        "<script>throw new Error('broken')</script>",
+        "utf-8",
+    )
+    found = "\n".join(faults(tmp_path, [page], wait=500))
+    for fault in ("broken", "request https://localhost:1/x.js", "1 figures are not drawn", "wider than a phone"):
+        assert fault in found
+
+
+def test_words_are_found_from_a_file(site: Path, page: Any) -> None:
+    page.goto((site / "search.html").as_uri() + "?q=fragmentation")
+    page.wait_for_selector("#search-results li a", timeout=30_000)
+    assert "allocator" in page.inner_text("#search-results").lower()
