@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,10 +19,10 @@ from remat_explorer.errors import ExecutionError, UnknownNameError
 from remat_explorer.quantities import exact_bytes
 from remat_explorer.runtime.compiled.partitioner import Partitioner, PlannedGraph, partitioner
 from remat_explorer.runtime.compiled.trial import trial_peak
-from remat_explorer.solvers.memory.smallest_known import Budget
+from remat_explorer.solvers.memory.smallest_known import Budget, smallest_known
 
 BACKENDS = ("aot_eager", "inductor")
-REPLANS = 3  # at most, where the measured peak exceeds the budget
+REPLANS = 3  # for less, before the smallest plan, where the measured peak exceeds the budget
 
 
 class BudgetedBackend:
@@ -39,33 +40,33 @@ class BudgetedBackend:
     def __call__(self, module: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile one graph, as torch.compile asks for it; again for less while a trial step exceeds the budget."""
         budget, best = self.budget, None
-        for turn in range(1, REPLANS + 2):
+        first: PlannedGraph | None = None
+        for turn in itertools.count(1):
             parts = partitioner(budget, self.strategy, time_limit=self.time_limit, in_place=self.backend == "aot_eager")
             try:
                 run = self._compiled(parts, module, inputs)
             except ExecutionError:
                 if best is None:
                     raise
-                break  # nothing fits into less
+                break  # this strategy has no schedule for less
             if not parts.planned:
                 return run  # no gradients are wanted
             graph = parts.planned[-1]
-            asked = graph.budget if best is None else best[1].budget
+            first = first or graph
             graph.measured_peak = trial_peak(run, inputs) + graph.solution.graph.resident_bytes
-            graph.budget, graph.turns = asked, turn
+            graph.budget, graph.turns, graph.first = first.budget, turn, first.solution
             if best is None or graph.measured_peak < (best[1].measured_peak or 0):
                 best = run, graph
-            if graph.within_budget:
+            less = _less(graph, first)
+            if less is None:
                 break
-            budget = min(graph.solution.budget, graph.predicted_peak) - (graph.measured_peak - asked)
-            if budget <= 0:
-                break
+            budget = less
         assert best is not None  # the first turn has made one, or raised
         run, graph = best
         if not graph.within_budget:
             warnings.warn(
                 f"compiled code takes {exact_bytes(graph.measured_peak or 0)}, above the budget of "
-                f"{exact_bytes(graph.budget)}, after planning {graph.turns} times; give a larger budget",
+                f"{exact_bytes(graph.budget)}, planned for {exact_bytes(graph.solution.budget)}; give a larger budget",
                 stacklevel=2,
             )
         self.graphs.append(graph)
@@ -87,6 +88,18 @@ class BudgetedBackend:
         return aot(module, inputs)
 
 
+def _less(graph: PlannedGraph, first: PlannedGraph) -> int | None:
+    """Bytes to plan for next: less by the excess, and after `REPLANS` of these the least; None where that was it."""
+    excess = (graph.measured_peak or 0) - graph.budget
+    if excess <= 0:
+        return None
+    smallest = smallest_known(first.solution.graph)
+    planned = min(graph.solution.budget, graph.predicted_peak)
+    if planned <= smallest:
+        return None
+    return max(planned - excess, smallest) if graph.turns <= REPLANS else smallest
+
+
 def compile(
     model: nn.Module,
     budget: Budget,
@@ -103,13 +116,14 @@ def compile(
 
     Costs are predicted, and so is the peak: of operations as they are, without the workspace of kernels and without
     what Inductor fuses. So a trial step of the compiled code is measured, with zeros for inputs, and where it exceeds
-    the budget, it is planned and compiled again for as much less, at most three times. A warning says if that was not
-    enough. Inductor's passes that order for memory and locality are off; within a fused kernel, and where it sorts
-    what is independent, its order remains its own.
+    the budget, it is planned and compiled again for as much less, at most three times, and then with the smallest plan
+    that is known. A warning says if that was not enough. Inductor's passes that order for memory and locality are off;
+    within a fused kernel, and where it sorts what is independent, its order remains its own.
 
-    The attribute ``backend`` of what is returned has a `PlannedGraph` for each graph in ``graphs``: its solution with
-    the lower bound, the predicted and the measured peak, and how far apart they are. The bound is for
-    the solution's own budget, of operations that are not fused.
+    The attribute ``backend`` of what is returned has a `PlannedGraph` for each graph in ``graphs``: its solution, the
+    predicted and the measured peak, and how far apart they are. Its ``lower_bound`` and ``gap`` are for the budget that
+    was asked for; those of its solution for the bytes that it was planned for. Both are of operations without
+    workspace that are not fused.
 
     The model is compiled with ``fullgraph=True`` and ``dynamic=False``: a graph break is an error, since each graph
     would have the whole budget while it waits for the others, and inputs of other sizes are solved anew, with

@@ -9,8 +9,9 @@ from typing import Any
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
 from torch.fx import GraphModule
 
+from remat_explorer.claims import relative_gap
 from remat_explorer.errors import ExecutionError
-from remat_explorer.quantities import format_bytes
+from remat_explorer.quantities import format_bytes, format_share
 from remat_explorer.runtime.compiled.halves import halves_of
 from remat_explorer.runtime.compiled.joint_program import joint_program
 from remat_explorer.solution import Solution
@@ -24,15 +25,28 @@ class PlannedGraph:
 
     Attributes:
         solution: its schedule, for the graph as the partitioner saw it.
-        budget: bytes that were asked for; the solution's own budget is smaller where it was planned again.
+        budget: bytes that were asked for. Where it was planned again, the solution's own budget is smaller, and its
+            status, lower bound and gap are for that.
         measured_peak: highest bytes of a trial step of the compiled code, resident bytes included; None where none ran.
         turns: how often it was planned, each time for less, until the measured peak kept to the budget.
+        first: the solution for the budget that was asked for, where this is not it.
     """
 
     solution: Solution
     budget: int
     measured_peak: int | None = None
     turns: int = 1
+    first: Solution | None = None
+
+    @property
+    def lower_bound(self) -> float | None:
+        """No schedule within the budget that was asked for costs less, of operations without workspace."""
+        return (self.first or self.solution).lower_bound
+
+    @property
+    def gap(self) -> float | None:
+        """(cost - lower bound) / cost, with the bound for the budget that was asked for; None when it is unknown."""
+        return relative_gap(self.solution.cost, self.lower_bound)
 
     @property
     def predicted_peak(self) -> int:
@@ -54,7 +68,11 @@ class PlannedGraph:
         measured = "not measured yet"
         if self.measured_peak is not None:
             measured = f"measured {format_bytes(self.measured_peak)} ({self.moved:+.2%})"
-        return f"{self.solution}; budget {format_bytes(self.budget)}, {measured}"
+        text = f"{self.solution}; budget {format_bytes(self.budget)}, {measured}"
+        if self.first is None or self.first is self.solution:
+            return text
+        proven = "no bound proven" if self.gap is None else f"gap {format_share(self.gap)}"
+        return f"{text}, planned for {format_bytes(self.solution.budget)}; for the budget asked for, {proven}"
 
 
 class Partitioner(CustomPartitionerFn):

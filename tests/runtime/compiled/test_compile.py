@@ -116,13 +116,19 @@ def test_what_kernels_take_beside_the_plan_is_measured_and_planned_for() -> None
     assert graph.moved
     assert graph.solution.budget < graph.budget
     assert graph.within_budget, str(graph)
+    bound = rx.solve(graph.solution.graph, graph.budget, time_limit=2).cost
+    assert graph.lower_bound <= bound <= graph.solution.cost  # of the budget asked for, not of the smaller one
+    assert graph.gap == pytest.approx(1 - graph.lower_bound / graph.solution.cost)
+    assert "; for the budget asked for, gap" in str(graph)
 
 
-def test_a_budget_that_the_code_cannot_keep_to_is_said() -> None:
-    compiled = rx.compile(convolutions(), "smallest", time_limit=0.5)
+def test_where_less_by_the_excess_is_too_little_the_smallest_plan_is_tried() -> None:
+    compiled = rx.compile(convolutions(), "80%", time_limit=0.5)  # less by the excess would be below the least
     with pytest.warns(UserWarning, match="above the budget of"):
         compiled(torch.randn(4, 4, 16, 16))
-    assert compiled.backend.graphs[0].within_budget is False
+    (graph,) = compiled.backend.graphs
+    assert graph.within_budget is False
+    assert graph.solution.budget == rx.minimum_budget(graph.solution.graph).known_feasible < graph.budget
 
 
 @pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++", "cl"))), reason="Inductor needs a C++ compiler")
