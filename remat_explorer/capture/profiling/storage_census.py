@@ -85,6 +85,7 @@ class StorageCensus:
         taken, size = (None, 0) if operand is None else (storage_key(operand), operand.untyped_storage().nbytes())
         del operand  # nothing here may hold what the body frees
         owners = {storage_key(registers[node]): node for node in _sources(body) if node in registers}
+        there = {body.outputs[value]: registers.pop(body.outputs[value], None) for value in drops}
         with section():
             body.run(registers)
         entry = Run(choice, body, {}, size)
@@ -103,8 +104,10 @@ class StorageCensus:
         entry.apart = isinstance(registers, Scratch)
         self.runs.append(entry)
         self._waiting.append(entry)
-        for value in drops:
-            del registers[body.outputs[value]]
+        for node, before in there.items():  # what is dropped does not take the place of what an earlier run has made
+            del registers[node]
+            if before is not None:
+                registers[node] = before
 
     def free(self, value: int, registers: Registers, section: Section) -> None:
         """Take a value out of the registers within a section of the meter."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,12 +17,13 @@ from torch.fx import GraphModule
 
 from remat_explorer.errors import ExecutionError, UnknownNameError
 from remat_explorer.quantities import exact_bytes
-from remat_explorer.runtime.compiled.partitioner import Partitioner, PlannedGraph, partitioner
+from remat_explorer.runtime.compiled.partitioner import Partitioner, PlannedGraph
 from remat_explorer.runtime.compiled.trial import trial_peak
+from remat_explorer.runtime.compiled.workspace import measured_workspace
 from remat_explorer.solvers.memory.smallest_known import Budget
 
 BACKENDS = ("aot_eager", "inductor")
-REPLANS = 3  # at most, where the measured peak exceeds the budget
+REPLANS = 3  # before the smallest plan, where the measured peak exceeds the budget
 
 
 class BudgetedBackend:
@@ -39,33 +41,42 @@ class BudgetedBackend:
     def __call__(self, module: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile one graph, as torch.compile asks for it; again for less while a trial step exceeds the budget."""
         budget, best = self.budget, None
-        for turn in range(1, REPLANS + 2):
-            parts = partitioner(budget, self.strategy, time_limit=self.time_limit, in_place=self.backend == "aot_eager")
+        asked, at_budget, measured = 0, None, None
+        in_place = self.backend == "aot_eager"
+        for turn in itertools.count(1):
+            parts = Partitioner(budget, self.strategy, self.time_limit, in_place, turn > 1, measured)
             try:
                 run = self._compiled(parts, module, inputs)
             except ExecutionError:
                 if best is None:
                     raise
-                break  # nothing fits into less
+                break  # this strategy has no schedule for less
             if not parts.planned:
                 return run  # no gradients are wanted
             graph = parts.planned[-1]
-            asked = graph.budget if best is None else best[1].budget
+            asked = asked or graph.budget
+            if graph.solution.budget == asked:
+                at_budget = graph.solution
             graph.measured_peak = trial_peak(run, inputs) + graph.solution.graph.resident_bytes
             graph.budget, graph.turns = asked, turn
             if best is None or graph.measured_peak < (best[1].measured_peak or 0):
                 best = run, graph
-            if graph.within_budget:
-                break
-            budget = min(graph.solution.budget, graph.predicted_peak) - (graph.measured_peak - asked)
-            if budget <= 0:
-                break
+            excess = graph.measured_peak - asked
+            if excess <= 0 or (isinstance(budget, int) and graph.solution.budget > budget) or turn > REPLANS + 1:
+                break  # it keeps to the budget, or there is no smaller plan
+            if turn == 1 and in_place and parts.program is not None and graph.solution.plan is not None:
+                budget, measured = asked, measured_workspace(graph.solution.plan, parts.program)
+            elif turn <= REPLANS:
+                budget = max(1, min(graph.solution.budget, graph.predicted_peak) - excess)
+            else:
+                budget = 1  # the smallest plan
         assert best is not None  # the first turn has made one, or raised
         run, graph = best
+        graph.at_budget = at_budget
         if not graph.within_budget:
             warnings.warn(
                 f"compiled code takes {exact_bytes(graph.measured_peak or 0)}, above the budget of "
-                f"{exact_bytes(graph.budget)}, after planning {graph.turns} times; give a larger budget",
+                f"{exact_bytes(graph.budget)}, planned for {exact_bytes(graph.solution.budget)}; give a larger budget",
                 stacklevel=2,
             )
         self.graphs.append(graph)
@@ -102,14 +113,17 @@ def compile(
     dropout included: what draws random numbers and is repeated saves the generator's state and repeats from it.
 
     Costs are predicted, and so is the peak: of operations as they are, without the workspace of kernels and without
-    what Inductor fuses. So a trial step of the compiled code is measured, with zeros for inputs, and where it exceeds
-    the budget, it is planned and compiled again for as much less, at most three times. A warning says if that was not
-    enough. Inductor's passes that order for memory and locality are off; within a fused kernel, and where it sorts
-    what is independent, its order remains its own.
+    what Inductor fuses. So a trial step of the compiled code is measured, with zeros for inputs. Where it exceeds
+    the budget with "aot_eager", the workspace of each operation is measured, and it is planned again with that. Where
+    that is not enough, and with Inductor, it is planned again for less by the excess: three times in all at most, and
+    then with the smallest plan that is known. A warning says if that was not enough. Inductor's passes that order for
+    memory and locality are off; within a fused kernel, and where it sorts what is independent, its order remains its
+    own.
 
-    The attribute ``backend`` of what is returned has a `PlannedGraph` for each graph in ``graphs``: its solution with
-    the lower bound, the predicted and the measured peak, and how far apart they are. The bound is for
-    the solution's own budget, of operations that are not fused.
+    The attribute ``backend`` of what is returned has a `PlannedGraph` for each graph in ``graphs``: its solution, the
+    predicted and the measured peak, and how far apart they are. Its ``lower_bound`` and ``gap`` are for the budget that
+    was asked for; those of its solution for the bytes that it was planned for. Both are of operations that are not
+    fused.
 
     The model is compiled with ``fullgraph=True`` and ``dynamic=False``: a graph break is an error, since each graph
     would have the whole budget while it waits for the others, and inputs of other sizes are solved anew, with

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
 from torch.fx import GraphModule
 
+from remat_explorer.capture.operations.program import Program
+from remat_explorer.capture.profiling.profile_cache import Profile
+from remat_explorer.claims import relative_gap
 from remat_explorer.errors import ExecutionError
-from remat_explorer.quantities import format_bytes
+from remat_explorer.quantities import format_bytes, format_share
 from remat_explorer.runtime.compiled.halves import halves_of
 from remat_explorer.runtime.compiled.joint_program import joint_program
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import minimum_budget, solve
-from remat_explorer.solvers.memory.smallest_known import Budget, budget_of
+from remat_explorer.solvers.memory.smallest_known import Budget, budget_of, smallest_known
 
 
 @dataclass(eq=False)
@@ -24,15 +27,28 @@ class PlannedGraph:
 
     Attributes:
         solution: its schedule, for the graph as the partitioner saw it.
-        budget: bytes that were asked for; the solution's own budget is smaller where it was planned again.
+        budget: bytes that were asked for. Where it was planned again, the solution's own budget is smaller, and its
+            status, lower bound and gap are for that.
         measured_peak: highest bytes of a trial step of the compiled code, resident bytes included; None where none ran.
         turns: how often it was planned, each time for less, until the measured peak kept to the budget.
+        at_budget: the last solution for the budget that was asked for, where it was planned again.
     """
 
     solution: Solution
     budget: int
     measured_peak: int | None = None
     turns: int = 1
+    at_budget: Solution | None = None
+
+    @property
+    def lower_bound(self) -> float | None:
+        """No schedule within the budget that was asked for costs less, of operations that are not fused."""
+        return (self.at_budget or self.solution).lower_bound
+
+    @property
+    def gap(self) -> float | None:
+        """(cost - lower bound) / cost for the budget asked for; None when unknown, or where it was planned for more."""
+        return None if self.solution.budget > self.budget else relative_gap(self.solution.cost, self.lower_bound)
 
     @property
     def predicted_peak(self) -> int:
@@ -54,18 +70,38 @@ class PlannedGraph:
         measured = "not measured yet"
         if self.measured_peak is not None:
             measured = f"measured {format_bytes(self.measured_peak)} ({self.moved:+.2%})"
-        return f"{self.solution}; budget {format_bytes(self.budget)}, {measured}"
+        text = f"{self.solution}; budget {format_bytes(self.budget)}, {measured}"
+        if self.at_budget is None or self.at_budget is self.solution:
+            return text
+        proven = "no bound proven" if self.gap is None else f"gap {format_share(self.gap)}"
+        return f"{text}, planned for {format_bytes(self.solution.budget)}; for the budget asked for, {proven}"
 
 
 class Partitioner(CustomPartitionerFn):
     """Parts a joint graph by a schedule; `partitioner` makes one.
 
+    Args:
+        again: it was planned before; a budget below the smallest with a known schedule then means that one.
+        measured: workspace and storages of the operations, in place of those predicted.
+
     Attributes:
         planned: the graphs that it has parted, in order.
+        program: of the last one, before what was measured; None unless it is ``in_place``: Inductor copies a
+            partitioner with its settings, which FakeTensors do not bear.
     """
 
-    def __init__(self, budget: Budget, strategy: str, time_limit: float, in_place: bool) -> None:
+    def __init__(
+        self,
+        budget: Budget,
+        strategy: str,
+        time_limit: float,
+        in_place: bool,
+        again: bool = False,
+        measured: Profile | None = None,
+    ) -> None:
         self.budget, self.strategy, self.time_limit, self.in_place = budget, strategy, time_limit, in_place
+        self.again, self.measured = again, measured
+        self.program: Program | None = None
         self.planned: list[PlannedGraph] = []
 
     def __call__(
@@ -83,8 +119,15 @@ class Partitioner(CustomPartitionerFn):
             ExecutionError: if no schedule fits, with the smallest budget worth trying, or the graph has no plan.
         """
         joint = joint_program(gm, num_fwd_outputs, self.in_place)
+        if self.in_place:
+            self.program = joint.program
+        if self.measured is not None:
+            graph = self.measured.of(joint.program.graph)
+            joint = replace(joint, program=replace(joint.program, graph=graph))
         graph = joint.program.graph
         asked = budget_of(graph, self.budget)
+        if self.again:
+            asked = max(asked, smallest_known(graph))
         solution = solve(graph, asked, self.strategy, self.time_limit)
         if solution.schedule is None or solution.plan is None:
             smallest = minimum_budget(graph)

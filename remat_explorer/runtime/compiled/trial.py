@@ -26,13 +26,14 @@ def trial_peak(compiled: Callable[..., Any], inputs: Sequence[Any]) -> int:
         inputs: as torch.compile gives them to a back end.
     """
     with tracing(None), _disable_current_modes(), torch.random.fork_rng(), torch.enable_grad():
-        given = [_stand_in(value) if isinstance(value, torch.Tensor) else value for value in inputs]
+        given = [stand_in(value) if isinstance(value, torch.Tensor) else value for value in inputs]
         device = next((value.device for value in given if isinstance(value, torch.Tensor)), torch.device("cpu"))
         _step(compiled, given, None)
         return _step(compiled, given, memory_meter(device))
 
 
-def _stand_in(value: torch.Tensor) -> torch.Tensor:
+def stand_in(value: torch.Tensor) -> torch.Tensor:
+    """The parameter itself, or zeros of the size and strides of another tensor, or of a FakeTensor."""
     if isinstance(value, nn.Parameter) and not isinstance(value, FakeTensor):
         return value
     made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device).zero_()
