@@ -161,6 +161,31 @@ class Solution:
         """
         return self.page(measurement=measurement, source=source).save(path)
 
+    def policy(self, time_limit: float = 10.0) -> Any:
+        """The best policy of PyTorch's own checkpoints that is found within the budget, and its price.
+
+        Modules are recomputed as a whole, once, but for the operators that are saved, so a policy costs more than a
+        schedule may; `Policy.price` says how much more than this solution.
+
+        Args:
+            time_limit: seconds of the search.
+
+        Returns:
+            A `remat_explorer.solvers.framework_rules.policy.Policy`.
+
+        Raises:
+            SolverError: if none fits, the graph was not captured in this process, or no module can have one.
+        """
+        search = importlib.import_module("remat_explorer.solvers.framework_rules.policy")  # a layer above this one
+        return search.find_policy(self, time_limit)
+
+    def save_policy(self, path: str | Path, time_limit: float = 10.0) -> Path:
+        """Write `policy` into a file, which other people's training code reads by what `policy --loader` prints.
+
+        Args, raises: as `policy`, and FileError if the file cannot be written.
+        """
+        return self.policy(time_limit).save(path)
+
     @staticmethod
     def load(path: str | Path, graph: Graph) -> Solution:
         """Read a solution file of ``graph``.

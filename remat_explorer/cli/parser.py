@@ -9,7 +9,6 @@ from typing import Any, NoReturn
 import remat_explorer as rx
 from remat_explorer.cli.ablation import ablation
 from remat_explorer.cli.app import app
-from remat_explorer.cli.argument_types import count, few, minutes, overhead, port, seconds
 from remat_explorer.cli.cache import CACHED, cache
 from remat_explorer.cli.capture import capture
 from remat_explorer.cli.doctor import doctor
@@ -20,8 +19,10 @@ from remat_explorer.cli.minimum_budget import minimum_budget
 from remat_explorer.cli.models import models
 from remat_explorer.cli.output import BAD_INPUT
 from remat_explorer.cli.papers import papers
+from remat_explorer.cli.policy import policy
 from remat_explorer.cli.report import report
 from remat_explorer.cli.run import run
+from remat_explorer.cli.shell.argument_types import count, few, minutes, overhead, port, seconds
 from remat_explorer.cli.shell.streams import tell
 from remat_explorer.cli.show import show
 from remat_explorer.cli.solve import solve
@@ -48,6 +49,8 @@ EXAMPLES = """examples:
   remat-explorer fit llama3_8b --memory "80 GB" --optimizer adamw --costs A100 -o plan.json
   remat-explorer minimum-budget vgg16.json
   remat-explorer minimum-budget residual_net --overhead 10% --implementations all
+  remat-explorer policy gpt2 --layers 2 --batch 2 --sequence 64 --budget 80% -o policy.json
+  remat-explorer policy --loader -o policy_loader.py
   remat-explorer run residual_net --batch 32 --budget 60% --device cpu
   remat-explorer report residual_net --batch 32 --budget 60% --execute --sweep -o report.html
   remat-explorer papers
@@ -109,6 +112,7 @@ def make_parser() -> argparse.ArgumentParser:
     to_enlarge = command("max-batch", max_batch, "Find the largest batch, or image, that fits into a memory.")
     to_fit = command("fit", fit, "Say whether a training step fits into a memory, and how large it may be.")
     to_bound = command("minimum-budget", minimum_budget, "Find the smallest budget with a schedule, and what needs it.")
+    to_advise = command("policy", policy, "Find the best checkpoints of PyTorch's own, for code that does not use us.")
     to_run = command("run", run, "Profile, solve, execute on the device, and compare with the prediction.")
     to_report = command("report", report, "Solve, and write one HTML file that shows everything about the answer.")
     of_papers = command("papers", papers, "List the papers' figures, tables and numbers, or regenerate one.")
@@ -116,16 +120,21 @@ def make_parser() -> argparse.ArgumentParser:
     to_examine = command("doctor", doctor, "Say what is installed here and works: versions, devices, solvers, cache.")
     _app_options(command("app", app, "Serve the explorer alone, as a page of this machine, without code."))
     _lab_options(command("lab", lab, "Open JupyterLab on the explorer."))
-    _model_options(to_capture, to_show, to_solve, to_sweep, to_ablate, to_enlarge, to_bound, to_run, to_report)
+    _model_options(
+        to_capture, to_show, to_solve, to_sweep, to_ablate, to_enlarge, to_bound, to_advise, to_run, to_report
+    )
     to_capture.add_argument("-o", "--output", required=True, metavar="GRAPH.json")
     whose = "whose kernels: cpu (default), cuda (a device need not be there), or auto"
     to_capture.add_argument("--device", default="cpu", help=whose)
     to_show.add_argument("--top", type=count, default=10, metavar="N", help="rows of each list (default: 10)")
-    _cost_options(to_capture, to_show, to_solve, to_sweep, to_ablate, to_enlarge, to_bound, to_report)
-    _capture_options(to_capture, to_show, to_solve, to_sweep, to_ablate, to_enlarge, to_bound, to_run, to_report)
+    _cost_options(to_capture, to_show, to_solve, to_sweep, to_ablate, to_enlarge, to_bound, to_advise, to_report)
+    _capture_options(
+        to_capture, to_show, to_solve, to_sweep, to_ablate, to_enlarge, to_bound, to_advise, to_run, to_report
+    )
     _implementation_options(to_capture, to_show, to_solve, to_sweep, to_bound, to_run, to_report)
-    to_enlarge.set_defaults(implementations=None)
-    _solver_options(to_solve, to_run, to_report)
+    for child in (to_enlarge, to_advise):
+        child.set_defaults(implementations=None)
+    _solver_options(to_solve, to_advise, to_run, to_report)
     _sweep_options(to_sweep)
     _ablation_options(to_ablate)
     _max_batch_options(to_enlarge)
@@ -133,12 +142,26 @@ def make_parser() -> argparse.ArgumentParser:
     _model_options(to_fit)
     _cost_options(to_fit)
     _fit_options(to_fit)
+    loader = "print, or write, the program that reads a policy, which needs torch alone, and do nothing else"
+    to_advise.add_argument("--loader", action="store_true", help=loader)
     _run_options(to_run)
     _report_options(to_report)
     _papers_options(of_papers)
     to_cache.add_argument("action", choices=("list", "clear"))
     to_cache.add_argument("kind", nargs="?", choices=tuple(CACHED), help="default: all")
-    working = (to_capture, to_show, to_solve, to_sweep, to_ablate, to_enlarge, to_fit, to_bound, to_run, to_report)
+    working = (
+        to_capture,
+        to_show,
+        to_solve,
+        to_sweep,
+        to_ablate,
+        to_enlarge,
+        to_fit,
+        to_bound,
+        to_advise,
+        to_run,
+        to_report,
+    )
     for child in (list_models, list_strategies, of_papers, *working, to_cache, to_examine):
         child.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
@@ -147,7 +170,10 @@ def make_parser() -> argparse.ArgumentParser:
 def _model_options(*children: argparse.ArgumentParser) -> None:
     for child in children:
         graph_too = child.prog.endswith(("show", "solve", "sweep", "ablation", "max-batch", "minimum-budget", "report"))
-        child.add_argument("model", metavar="MODEL|GRAPH.json" if graph_too else "MODEL")
+        advises = child.prog.endswith("policy")  # which may be asked for its loader alone
+        child.add_argument(
+            "model", metavar="MODEL|GRAPH.json" if graph_too else "MODEL", nargs="?" if advises else None
+        )
         child.add_argument("--batch", type=count, help="batch size (default: the model's own)")
         child.add_argument("--image", type=count, help="side of the square input image in pixels")
         child.add_argument("--sequence", type=count, help="tokens of an example (default: as many as were published)")
@@ -167,7 +193,8 @@ def _capture_options(*children: argparse.ArgumentParser) -> None:
     either = argparse.BooleanOptionalAction
     for child in children:
         child.add_argument("--optimizer", metavar="NAME", help="count the state of sgd, momentum or adam as resident")
-        child.add_argument("--contract", action=either, help="join operations where nothing is lost (default)")
+        default = "" if child.prog.endswith("policy") else " (default)"
+        child.add_argument("--contract", action=either, help=f"join operations where nothing is lost{default}")
         child.add_argument(
             "--split-convolution-backward", action=either, help="separate a convolution's input gradient (default)"
         )
@@ -187,8 +214,11 @@ def _solver_options(*children: argparse.ArgumentParser) -> None:
         if child.prog.endswith("report"):
             child.add_argument("-o", "--output", required=True, metavar="REPORT.html")
         else:
-            child.add_argument("-o", "--output", metavar="SOLUTION.json", help="write the schedule")
-        child.add_argument("--budget", required=True, help='bytes, "1.5 GiB", "60%%" or "smallest"')
+            written = ("POLICY.json", "policy") if child.prog.endswith("policy") else ("SOLUTION.json", "schedule")
+            child.add_argument("-o", "--output", metavar=written[0], help=f"write the {written[1]}")
+        child.add_argument(
+            "--budget", required=not child.prog.endswith("policy"), help='bytes, "1.5 GiB", "60%%" or "smallest"'
+        )
         child.add_argument(
             "--budget-means",
             choices=("requested", "reserved"),

@@ -126,7 +126,7 @@ def test_the_exit_codes_are_those_of_the_commands() -> None:
 
 
 def test_the_example_files_load_and_are_what_is_written() -> None:
-    graph, solution, sweep = map(json.loads, blocks(page("docs/file-formats.md"), "json"))
+    graph, solution, sweep, _ = map(json.loads, blocks(page("docs/file-formats.md"), "json"))
     chain = Graph.from_document(graph)
     assert chain.sha256 == rx.linear(1).sha256
     assert rx.Solution.from_document(solution, chain).to_document() == solution
@@ -200,6 +200,7 @@ def test_every_loop_of_training_runs(
     assert "optimal: " in printed
     assert len(re.findall(r"^\d\.\d+$", printed, re.MULTILINE)) == 2  # the losses of Trainer, without peft and with it
     assert (tmp_path / "runs" / "adapters" / "adapter_config.json").is_file()
+    assert "policy: " in printed
     assert printed.endswith("torch.float32")
 
 

@@ -1,0 +1,135 @@
+"""Modules of a captured model that a checkpoint may be put around, and what a selective policy may save in them.
+
+A module is one if its operations follow each other in the forward pass, if it is not the whole model, and if it has no
+batch normalization, which would update its statistics again in the second run.
+
+Of an operation that is several calls of PyTorch nothing can be saved: PyTorch saves calls, not operations.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+
+from remat_explorer.graph import Graph
+from remat_explorer.graph.operator_words import BATCHED_PRODUCTS, PRODUCTS, is_fused_attention, is_random
+from remat_explorer.once import once
+from remat_explorer.solvers.framework_rules.layers import forward_operations
+from remat_explorer.solvers.framework_rules.regions import Region, needed_values, second_run
+
+_PRODUCTS = PRODUCTS | BATCHED_PRODUCTS
+_CALL = re.compile(r"= torch\.ops\.([\w.]+)\(")
+
+
+@dataclass(frozen=True)
+class ModuleRegion:
+    """A module that a checkpoint may be put around.
+
+    Attributes:
+        module: its path.
+        operations: of its forward pass, ascending.
+        free: operations whose values stay in any case, since others read them, and that its backward pass reads, too.
+    """
+
+    module: str
+    operations: tuple[int, ...]
+    free: frozenset[int]
+
+
+@once
+def module_regions(graph: Graph) -> tuple[ModuleRegion, ...]:
+    """All of them, outer modules before inner ones; none where a graph does not know its modules and calls.
+
+    >>> from remat_explorer.instances import linear
+    >>> module_regions(linear(4))
+    ()
+    """
+    forward = forward_operations(graph)
+    inside: dict[str, list[int]] = {}
+    for place, k in enumerate(forward):
+        details = graph.operations[k].details
+        parts = details.module.split(".") if details and details.module else []
+        for i in range(len(parts)):
+            inside.setdefault(".".join(parts[: i + 1]), []).append(place)
+    found: dict[tuple[int, ...], ModuleRegion] = {}
+    for module, places in sorted(inside.items(), key=lambda item: (item[0].count("."), item[1])):
+        operations = tuple(forward[place] for place in places)
+        follow = places[-1] - places[0] + 1 == len(places)
+        known = all(calls_of(graph, k) for k in operations)
+        if follow and known and not any("batch_norm" in graph.operations[k].name for k in operations):
+            free = _free(graph, module, operations)
+            if all(is_savable(graph, k) for k in free) and needed_values(graph, Region(operations, free)):
+                found.setdefault(operations, ModuleRegion(module, operations, free))
+    return tuple(found.values())
+
+
+def calls_of(graph: Graph, k: int) -> list[str]:
+    """The operators that an operation calls, as PyTorch prints them; none where they are not known."""
+    details = graph.operations[k].details
+    names = [_CALL.search(call) for call in details.calls] if details else []
+    return [name.group(1) for name in names if name is not None]
+
+
+def is_savable(graph: Graph, k: int) -> bool:
+    """Whether a policy can save what an operation writes: it is one call, which is the same in every run."""
+    return len(calls_of(graph, k)) == 1 and not is_random(graph.operations[k].name)
+
+
+def is_random_region(graph: Graph, operations: tuple[int, ...]) -> bool:
+    """Whether a second run needs the state of the random number generators as the first one found it."""
+    return any(is_random(graph.operations[k].name) for k in operations)
+
+
+def region_of(graph: Graph, module: ModuleRegion, saved: Set[int]) -> Region:
+    """The region with those of its operations saved whose values something reads in the backward pass."""
+    kept = module.free | saved
+    while True:
+        region = Region(module.operations, frozenset(kept))
+        again = second_run(graph, region)
+        runs = set(again[1]) if again else set[int]()
+        useful = {
+            k
+            for k in kept
+            if k in module.free
+            or any(r in runs or graph.is_backward[r] for v in graph.outputs(k) for r in graph.readers[v])
+        }
+        if useful == kept:
+            return region
+        kept = useful
+
+
+def operator_list(graph: Graph, region: Region) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """What tells a region's operators apart: calls in their order, and the places among them of those that are saved.
+
+    Listed are products and attention, which a second look at the model finds again whatever surrounds them, and all
+    calls of the operators of which one is saved.
+    """
+    listed = listed_calls(graph, region.operations, {calls_of(graph, k)[0] for k in region.saved})
+    return tuple(call for call, _ in listed), tuple(i for i, (_, k) in enumerate(listed) if k in region.saved)
+
+
+def listed_calls(graph: Graph, operations: Sequence[int], names: Set[str]) -> list[tuple[str, int]]:
+    """Calls that a policy lists of a module, with their operations, where operators with these names are saved."""
+    return [
+        (call, k)
+        for k in operations
+        for call in calls_of(graph, k)
+        if call in names or call.split(".")[1] in _PRODUCTS or is_fused_attention(call.split(".")[1])
+    ]
+
+
+def _free(graph: Graph, module: str, operations: tuple[int, ...]) -> frozenset[int]:
+    inside = set(operations)
+
+    def own(k: int) -> bool:
+        details = graph.operations[k].details
+        return details is not None and f"{details.module}.".startswith(f"{module}.")
+
+    free = set[int]()
+    for k in operations:
+        for v in graph.outputs(k):
+            on = any(r not in inside and not graph.is_backward[r] for r in graph.readers[v])
+            if on and any(graph.is_backward[r] and own(r) for r in graph.readers[v]):
+                free.add(k)
+    return frozenset(free)

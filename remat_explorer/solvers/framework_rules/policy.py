@@ -1,0 +1,194 @@
+"""A policy: what other people's training code does of rematerialization, with `torch.utils.checkpoint` alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from remat_explorer.checker import replay
+from remat_explorer.documents import quote, read_json, require_format, require_keys, write_json
+from remat_explorer.entry_checks import require_text
+from remat_explorer.errors import SolutionError
+from remat_explorer.plan import Plan
+from remat_explorer.quantities import format_bytes, format_overhead, format_share
+from remat_explorer.solvers.framework_rules.autograd_order import region_plan
+from remat_explorer.solvers.framework_rules.module_regions import (
+    ModuleRegion,
+    is_random_region,
+    listed_calls,
+    module_regions,
+    operator_list,
+)
+from remat_explorer.solvers.framework_rules.policy_search import RANDOM_STATE_BYTES, PolicySearch
+from remat_explorer.solvers.framework_rules.regions import Region
+
+if TYPE_CHECKING:
+    from remat_explorer.graph import Graph
+    from remat_explorer.solution import Solution
+
+FORMAT, VERSION = "remat-explorer/policy", 1
+_KEYS = ("format", "version", "graph", "budget", "cost", "peak", "all_once", "optimum", "lower_bound", "regions")
+_REGION = ("module", "operators", "saved", "random")
+
+
+@dataclass(frozen=True, eq=False)
+class Policy:
+    """Modules that are recomputed as a whole, once, but for the operators that are saved.
+
+    Attributes:
+        graph: the graph that it was searched on.
+        budget: bytes, resident bytes included.
+        modules: path and region of each module with a checkpoint, in the order of the forward pass.
+        optimum: cost of the solution that it is compared with, or None.
+        lower_bound: no schedule of the graph within the budget costs less; None when nothing is proven.
+    """
+
+    graph: Graph
+    budget: int
+    modules: tuple[tuple[str, Region], ...]
+    optimum: float | None = None
+    lower_bound: float | None = None
+
+    @cached_property
+    def plan(self) -> Plan:
+        """What PyTorch runs, in its own order."""
+        return region_plan(self.graph, [region for _, region in self.modules])
+
+    @property
+    def cost(self) -> float:
+        """Cost of a step, by the checker, in the unit of the graph's costs."""
+        return self._replayed[0]
+
+    @property
+    def peak(self) -> int:
+        """Predicted peak in bytes, by the checker, with the states of random number generators that regions keep."""
+        states = sum(is_random_region(self.graph, region.operations) for _, region in self.modules)
+        return self._replayed[1] + RANDOM_STATE_BYTES * states
+
+    @cached_property
+    def _replayed(self) -> tuple[float, int]:
+        return replay(self.plan)
+
+    @property
+    def overhead(self) -> float:
+        """Cost as a ratio to computing everything once."""
+        return self.cost / self.graph.total_cost
+
+    @property
+    def price(self) -> float | None:
+        """Cost beyond that of the solution, as a share of it."""
+        return None if self.optimum is None else self.cost / self.optimum - 1
+
+    def __str__(self) -> str:
+        saved = sum(len(region.saved) for _, region in self.modules)
+        price = "" if self.price is None else f", {format_share(self.price)} above the solution"
+        return (
+            f"policy: {len(self.modules)} checkpoints, {saved} operators saved, overhead "
+            f"{format_overhead(self.overhead)}, predicted peak {format_bytes(self.peak)} of "
+            f"{format_bytes(self.budget)}{price}"
+        )
+
+    def to_document(self) -> dict[str, Any]:
+        """The policy file as a JSON object, version 1."""
+        regions: list[dict[str, Any]] = []
+        for module, region in self.modules:
+            operators, saved = operator_list(self.graph, region)
+            random = is_random_region(self.graph, region.operations)
+            regions.append({"module": module, "operators": [*operators], "saved": [*saved], "random": random})
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "graph": {"name": self.graph.name, "sha256": self.graph.sha256},
+            "budget": self.budget,
+            "cost": self.cost,
+            "peak": self.peak,
+            "all_once": self.graph.total_cost,
+            "optimum": self.optimum,
+            "lower_bound": self.lower_bound,
+            "regions": regions,
+        }
+
+    def save(self, path: str | Path) -> Path:
+        """Write the policy file atomically."""
+        return write_json(path, self.to_document())
+
+    @staticmethod
+    def load(path: str | Path, graph: Graph) -> Policy:
+        """Read a policy file of ``graph``, which was captured in this process.
+
+        Raises:
+            SolutionError: if the file is no policy, belongs to another graph, has a module or an operator that the
+                graph does not have, or its cost and peak are not those of its regions.
+        """
+        document = read_json(path, SolutionError)
+        try:
+            return _read(document, graph)
+        except SolutionError as error:
+            raise SolutionError(f"{path}: {error}") from None
+
+
+def find_policy(
+    solution: Solution,
+    time_limit: float = 10.0,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Policy:
+    """The best policy that is found within the budget of a solution.
+
+    Args:
+        solution: whose graph was captured in this process, best with ``contract=False``, so that each call of PyTorch
+            is an operation that may be saved.
+        time_limit: seconds.
+        cancelled: asked every few milliseconds.
+
+    Raises:
+        SolverError: if no policy fits, no module can have a checkpoint, or it was cancelled.
+    """
+    search = PolicySearch(solution.graph, solution.budget, cancelled)
+    choice = search.run(time_limit)
+    names = {module.operations: module.module for module in choice}
+    modules = tuple((names[region.operations], region) for region in search.regions(choice))
+    return Policy(solution.graph, solution.budget, modules, solution.cost, solution.lower_bound)
+
+
+def _read(document: Any, graph: Graph) -> Policy:
+    require_format(document, FORMAT, VERSION, SolutionError)
+    require_keys(document, _KEYS, "the policy file", SolutionError)
+    entry = require_keys(document["graph"], ("name", "sha256"), "the entry 'graph'", SolutionError)
+    if entry["sha256"] != graph.sha256:
+        raise SolutionError(
+            f"this policy is for another graph, {quote(entry['name'])}, than the one given, {graph.name!r}"
+        )
+    known = {module.module: module for module in module_regions(graph)}
+    modules: list[tuple[str, Region]] = []
+    if not isinstance(document["regions"], list):
+        raise SolutionError(f"the regions are no list: {quote(document['regions'])}")
+    for region in document["regions"]:
+        require_keys(region, _REGION, "a region", SolutionError)
+        require_text(region["module"], "the module of a region", SolutionError)
+        if region["module"] not in known:
+            raise SolutionError(f"no checkpoint can be put around a module {quote(region['module'])} of {graph.name!r}")
+        modules.append((region["module"], _region(region, graph, known[region["module"]])))
+    policy = Policy(graph, document["budget"], tuple(modules), document["optimum"], document["lower_bound"])
+    if document != policy.to_document():
+        wrong = next(key for key, claim in policy.to_document().items() if document[key] != claim)
+        raise SolutionError(
+            f"the {wrong} of the file is not that of its regions on this graph: {quote(document[wrong])}"
+        )
+    return policy
+
+
+def _region(entry: dict[str, Any], graph: Graph, module: ModuleRegion) -> Region:
+    operators, saved = entry["operators"], entry["saved"]
+    if not isinstance(operators, list) or not all(isinstance(name, str) for name in operators):
+        raise SolutionError(f"the operators of {module.module!r} are no list of names: {quote(operators)}")
+    if not isinstance(saved, list) or not all(type(i) is int and 0 <= i < len(operators) for i in saved):
+        raise SolutionError(f"what is saved of {module.module!r} are no places among its operators: {quote(saved)}")
+    listed = listed_calls(graph, module.operations, {operators[i] for i in saved})
+    if [call for call, _ in listed] != operators:
+        raise SolutionError(
+            f"the operators of {module.module!r} on this graph are not those of the file: {quote(operators)}"
+        )
+    return Region(module.operations, frozenset(listed[i][1] for i in saved))
