@@ -78,6 +78,19 @@ def test_a_page_has_its_figure_its_formula_and_its_explorer_and_no_warnings(site
     assert "99 %" not in text
 
 
+def test_keys_turn_the_slides_and_each_fills_the_screen(site: Path, page: Any) -> None:
+    address = site / "docs" / "teaching-slides.html"
+    assert faults(site, [address]) == []
+    page.goto(address.as_uri())
+    heights = page.eval_on_selector_all(".slide", "all => all.map(slide => slide.offsetHeight)")
+    assert len(heights) == 10
+    assert min(heights) >= page.evaluate("innerHeight")
+    shown = "() => [...document.querySelectorAll('.slide')].findIndex(s => Math.abs(s.getBoundingClientRect().top) < 2)"
+    for key, number in (("ArrowRight", 1), ("PageDown", 2), ("ArrowLeft", 1), ("End", 9), ("Home", 0)):
+        page.keyboard.press(key)
+        page.wait_for_function(f"() => ({shown})() === {number}")
+
+
 def test_what_is_wrong_with_a_page_is_found(site: Path, tmp_path: Path) -> None:
     page = tmp_path / "bad.html"
     page.write_text(

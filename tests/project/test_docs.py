@@ -35,6 +35,8 @@ PAGES = (
     "equations",
     "citing",
     "glossary",
+    "teaching",
+    "teaching-slides",
 )
 SUBPARSERS = next(a for a in make_parser()._actions if isinstance(a, argparse._SubParsersAction))
 COMMANDS: dict[str, argparse.ArgumentParser] = dict(SUBPARSERS.choices)

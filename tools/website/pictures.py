@@ -20,6 +20,7 @@ from nbformat.notebooknode import NotebookNode
 
 from tools.website.execution import ROOT, WIDGET, executed, sources_digest
 from tools.website.outputs import PICTURE, PLOTLY
+from tools.website.slide_pictures import draw_slides
 
 FOLDER = ROOT / "notebooks" / "pictures"
 SIZE = {"width": 760, "height": 440}
@@ -140,6 +141,7 @@ def main() -> int:
         for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
             nbformat.write(with_pictures(path, cache, sources, page), path)
             print(path.name, flush=True)
+        draw_slides(page)
         browser.close()
     print(f"{sum(file.stat().st_size for file in FOLDER.glob('*.png'))} bytes in {FOLDER.relative_to(ROOT)}")
     return 0
