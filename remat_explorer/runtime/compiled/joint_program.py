@@ -85,6 +85,7 @@ def joint_program(module: GraphModule, forward_results: int, in_place: bool = Tr
     written = _without_writes(module)
     options = CaptureOptions(contract=in_place)
     clean(module, options)
+    _mark_backward(module, forward_results)
     storages = find_storages(module, propagate(module))
     weight_gradients_first(storages)
     if in_place:
@@ -147,6 +148,23 @@ def _require_plannable(module: GraphModule, placeholders: Sequence[Node]) -> Non
                 f"the compiled graph has a graph in itself, {node.name!r}, as control flow, activation checkpointing "
                 "and flex_attention make one; a plan takes models without"
             )
+
+
+def _mark_backward(module: GraphModule, forward_results: int) -> None:
+    """Mark constants that a decomposed backward operation makes: they depend on no gradient, but stand behind one."""
+    results = [node for node, _ in _results(module)]
+    forward, waiting = set(), [node for node in results[:forward_results] if node is not None]
+    while waiting:
+        node = waiting.pop()
+        if node not in forward:
+            forward.add(node)
+            waiting += node.all_input_nodes
+    begun, gradients = False, {node for node in module.graph.nodes if node.op == "placeholder" and _is_tangent(node)}
+    for node in module.graph.nodes:
+        if node.op == "call_function" and node not in forward:
+            begun = begun or not gradients.isdisjoint(node.all_input_nodes)
+            if begun:
+                node.meta["partitioner_tag"] = "is_backward"
 
 
 def _without_writes(module: GraphModule) -> list[tuple[Node, Node]]:

@@ -1,0 +1,223 @@
+"""`rx.compile` beside the activation memory budget of torch.compile: peaks and the time of a step, with Inductor.
+
+    python benchmarks/compiled.py
+    python benchmarks/compiled.py reported:2:512 residual_net:8:32 --shares 0.25 0.5 0.75
+    python benchmarks/compiled.py --again        # not only what the file of results does not have
+
+A case is reported:BLOCKS:TOKENS, the model of pytorch issue 197838, or MODEL:BATCH:PIXELS of the zoo. A share is
+PyTorch's setting; our budget is as far between the smallest one with a known schedule and keeping everything, of
+operations that are not fused. The two numbers do not mean the same: PyTorch's bounds what is kept from forward to
+backward, by its own estimate; ours is bytes of the whole step, parameters, inputs and gradients included.
+
+Peaks are those of one step after a step that warms up, by one meter for all, and do not depend on what else the
+machine does. Plain torch.compile, PyTorch's budget and ours are timed in turn; the median is given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from arena_executed import wrong
+from report import RESULTS, machine, publish, write
+from torch import nn
+from torch._dynamo.exc import BackendCompilerFailed
+from torch._functorch import config
+from torch._inductor.compile_fx import compile_fx
+
+import remat_explorer as rx
+from remat_explorer.capture.profiling.memory_meter import memory_meter
+from remat_explorer.models.large.reported import reported_llama
+from remat_explorer.quantities import format_bytes, format_overhead
+from remat_explorer.runtime.compiled.partitioner import PlannedGraph
+from remat_explorer.solvers import checkpoint_all_peak
+
+CASES = ["reported:2:512", "residual_net:8:32", "mobilenet_v1:4:64", "resnet18:4:64", "vgg16:4:32", "unet:1:64"]
+SHARES = [round(i / 12, 3) for i in range(1, 13)]
+COLUMNS = (
+    "model", "share", "PyTorch: peak", "time", "budget", "ours: peak", "time", "predicted cost", "planned", "gradients"
+)  # fmt: skip
+Step = Callable[[], None]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="*", default=CASES, metavar="MODEL:BATCH:SIZE")
+    parser.add_argument("--shares", nargs="+", type=float, default=SHARES)
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--time-limit", type=float, default=10.0)
+    parser.add_argument("--again", action="store_true", help="measure again what the file of results has")
+    parser.add_argument("--remark", default="", help="of the machine, such as that it was busy; kept with the results")
+    options = parser.parse_args()
+    known = {} if options.again else kept()
+    where = {"threads": torch.get_num_threads(), "device": "CPU", "back end": "inductor", "remark": options.remark}
+    for case in options.cases:
+        for row in measured(case, [s for s in options.shares if (case, s) not in known], options):
+            known[case, row["share"]] = row
+            print(" | ".join(cells(row)), flush=True)
+            write("compiled", COLUMNS, [cells(known[key]) for key in sorted(known)], in_order(known), **where)
+    publish("compiled", COLUMNS, [cells(row) for row in in_order(known)], in_order(known), **where)
+    cases = dict.fromkeys(case for case, _ in known)
+    said = [f"{case}: {what}" for case in cases for what in wrong([r for r in in_order(known) if r["case"] == case])]
+    sys.exit("\n".join(said) or 0)
+
+
+def kept() -> dict[tuple[str, float], dict[str, Any]]:
+    """The rows of the file of results, if it was made with this version of PyTorch."""
+    path = RESULTS / "compiled.json"
+    document = json.loads(path.read_text()) if path.exists() else None
+    if document is None or document["machine"]["torch"] != machine()["torch"]:
+        return {}
+    return {(row["case"], row["share"]): row for row in document["details"]}
+
+
+def in_order(known: dict[tuple[str, float], dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows by case and ascending share."""
+    return [known[key] for key in sorted(known)]
+
+
+def measured(case: str, shares: list[float], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """A row for each share."""
+    if not shares:
+        return
+    module, args = load(case)
+    graph = rx.capture(module, args, contract=False)
+    smallest, largest = rx.minimum_budget(graph).known_feasible, checkpoint_all_peak(graph)
+    tensors = [*module.parameters(), *module.buffers(), *args]
+    resident = sum(tensor.nbytes for tensor in tensors)
+    expected = gradients_of(module, lambda: module(*args).backward())
+    for share in shares:
+        budget = int(smallest + share * (largest - smallest))
+        torch._dynamo.reset()
+        found: dict[str, Any] = {"case": case, "share": share, "budget": budget, "resident": resident}
+        runs: dict[str, Step] = {}
+        peaks, equal = {}, {}
+        ours = rx.compile(module, budget, backend="inductor", time_limit=options.time_limit)
+        models = {"plain": by_inductor(module), "torch": by_inductor(module), "ours": ours}
+        for name, model in models.items():
+            step = step_of(model, args)
+            with config.patch(activation_memory_budget=share if name == "torch" else 1.0), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a budget that is not kept is in the row
+                try:
+                    equal[name] = close(gradients_of(module, step), expected)
+                except BackendCompilerFailed as error:  # no schedule for the graph that Inductor makes
+                    if name != "ours":
+                        raise
+                    found["problem"] = str(error).splitlines()[1]
+                    continue
+            runs[name] = step
+            peaks[name] = resident + peak_of(module, step)
+        found["seconds"] = seconds_in_turn(module, runs, options.repeats)
+        found |= {"plain": peaks["plain"], "torch": peaks["torch"], "torch_equal": equal["torch"]}
+        yield found | of_ours(ours.backend.graphs, peaks.get("ours"), budget) | {"equal": equal.get("ours")}
+
+
+def of_ours(graphs: list[PlannedGraph], peak: int | None, budget: int) -> dict[str, Any]:
+    """What a row says of our plan."""
+    if peak is None:
+        return {"ours": None}
+    (planned,) = graphs
+    return {
+        "ours": peak,
+        "within_budget": peak <= budget,
+        "ours_overhead": planned.solution.overhead,
+        "ours_gap": planned.gap,
+        "status": str(planned.solution.status),
+        "planned_for": planned.solution.budget,
+        "predicted_peak": planned.predicted_peak,
+        "trial_peak": planned.measured_peak,
+        "turns": planned.turns,
+    }
+
+
+def load(case: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """Module and inputs of a case; the module returns a loss."""
+    name, first, second = case.split(":")
+    if name == "reported":
+        return reported_llama(int(first), int(second))
+    loaded = rx.models.load(name, int(first), int(second))
+    return loaded.module, loaded.args
+
+
+def by_inductor(module: nn.Module) -> Any:
+    """The module compiled by a back end of its own, so that no other one's code is taken for it."""
+
+    def backend(graph: torch.fx.GraphModule, inputs: Any) -> Any:
+        return compile_fx(graph, inputs, config_patches={"fx_graph_cache": False})
+
+    return torch.compile(module, backend=backend, fullgraph=True, dynamic=False)
+
+
+def step_of(model: Any, args: tuple[torch.Tensor, ...]) -> Step:
+    """A step from the same random state every time."""
+
+    def step() -> None:
+        torch.manual_seed(1)
+        model(*args).backward()
+
+    return step
+
+
+def gradients_of(module: nn.Module, step: Step) -> list[torch.Tensor]:
+    """Gradients that a step leaves, from the same buffers every time."""
+    buffers = copy.deepcopy(dict(module.named_buffers()))
+    module.zero_grad()
+    torch.manual_seed(1)
+    step()
+    for name, buffer in module.named_buffers():
+        buffer.data.copy_(buffers[name])
+    return [parameter.grad.clone() for parameter in module.parameters() if parameter.grad is not None]
+
+
+def close(found: list[torch.Tensor], expected: list[torch.Tensor]) -> bool:
+    """Whether gradients are those of eager PyTorch up to rounding: by a thousandth of the largest entry of each."""
+    pairs = zip(found, expected, strict=True)
+    return all((a - b).abs().max() <= 1e-3 * b.abs().max() + 1e-7 for a, b in pairs)
+
+
+def peak_of(module: nn.Module, step: Step) -> int:
+    """The most bytes that a step takes beside what is there before it."""
+    module.zero_grad()
+    with memory_meter(torch.device("cpu")) as meter, meter.section():
+        step()
+    return meter.readings[-1].highest - meter.readings[-1].before
+
+
+def seconds_in_turn(module: nn.Module, runs: dict[str, Step], repeats: int) -> dict[str, float]:
+    """Median seconds of each step."""
+    taken: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(repeats):
+        for name, step in runs.items():
+            module.zero_grad()
+            start = time.perf_counter()
+            step()
+            taken[name].append(time.perf_counter() - start)
+    return {name: statistics.median(times) for name, times in taken.items()}
+
+
+def cells(row: dict[str, Any]) -> list[str]:
+    """What the table shows; times are over those of plain torch.compile in the same row."""
+    times = {name: format_overhead(row["seconds"][name] / row["seconds"]["plain"]) for name in row["seconds"]}
+    theirs = [row["case"], f"{row['share']:g}", format_bytes(row["torch"]), times["torch"], format_bytes(row["budget"])]
+    if row["ours"] is None:
+        return [*theirs, "no schedule", "", "", "", ""]
+    return [
+        *theirs,
+        format_bytes(row["ours"]) + ("" if row["within_budget"] else " ABOVE"),
+        times["ours"],
+        format_overhead(row["ours_overhead"]),
+        f"{row['turns']} times",
+        "equal" if row["equal"] else "DIFFER",
+    ]
+
+
+if __name__ == "__main__":
+    main()
