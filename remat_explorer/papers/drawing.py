@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,31 +17,49 @@ HEIGHT = 420
 def bars(
     rows: Sequence[Mapping[str, Any]], x: str, columns: Mapping[str, str], y_title: str, logarithmic: bool = False
 ) -> Figure:
-    """A group of bars for each row.
+    """A group of bars for each row; on a logarithmic axis, which has no zero for a bar to begin at, a group of points.
 
     Args:
         rows: the data; None leaves a bar out.
         x: the column that names a row.
         columns: names of bars by the column that has their heights.
         y_title: what the heights are, with the unit.
-        logarithmic: whether the axis is.
+        logarithmic: whether the axis is; it then covers whole powers of ten.
 
-    >>> [bar.name for bar in bars([{"n": "a", "c": 2}], "n", {"c": "cost"}, "cost").data]
-    ['cost']
+    >>> [bar.name for bar in bars([{"n": "a", "c": 2}], "n", {"c": "cost", "d": "time"}, "cost").data]
+    ['cost', 'time (none)']
+    >>> tuple(bars([{"n": "a", "c": 0.012}], "n", {"c": "cost"}, "cost", logarithmic=True).layout.yaxis.range)
+    (-2, -1)
     """
     from plotly import graph_objects as go
 
     colours = palette("light")
     names = [str(row[x]) for row in rows]
     figure = go.Figure()
+    all_known: list[float] = []
     for i, (column, name) in enumerate(columns.items()):
         heights = [row.get(column) for row in rows]
-        text = ["" if height is None else f"{height:.4g}" for height in heights]
-        colour = colours.hues[i % len(colours.hues)]
-        figure.add_bar(x=names, y=heights, text=text, textposition="outside", name=name, marker_color=colour)
+        known = [height for height in heights if height is not None]
+        shared: dict[str, Any] = {
+            "x": names,
+            "y": heights,
+            "text": ["" if height is None else f"{height:.3g}" for height in heights],
+            "name": name if known else f"{name} (none)",
+            "marker": {"color": colours.hues[i % len(colours.hues)]},
+        }
+        if logarithmic:
+            all_known += [height for height in known if height > 0]
+            figure.add_scatter(**shared, mode="markers+text", textposition="middle right", offsetgroup=column)
+            figure.update_traces(marker_size=12, selector={"offsetgroup": column})
+        else:
+            figure.add_bar(**shared, textposition="outside")
     figure.update_xaxes(type="category")
     figure.update_yaxes(title_text=y_title, type="log" if logarithmic else "linear")
-    figure.update_layout(barmode="group")
+    figure.update_layout(barmode="group", scattermode="group")
+    if all_known:
+        lowest = math.floor(math.log10(min(all_known)))
+        highest = math.ceil(math.log10(max(all_known)))
+        figure.update_yaxes(range=[lowest, max(highest, lowest + 1)], dtick=1)
     return dressed(figure)
 
 

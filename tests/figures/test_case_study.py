@@ -69,8 +69,23 @@ def test_schedules_of_different_graphs_are_refused(two: tuple[rx.Schedule, rx.Sc
 
 
 def test_names_of_many_layers_are_told_by_hovering_and_of_few_on_the_axis(two) -> None:
-    keep: Any = rx.solve(rx.linear(60), "100%", "checkpoint-all").schedule
-    many: Any = case_study("all", keep, {"eager": keep})
+    large = rx.linear(60)
+    small, keep = (
+        rx.solve(large, budget, way).schedule for budget, way in (("40%", "chen-sqrt-n"), ("100%", "checkpoint-all"))
+    )
+    assert small is not None
+    assert keep is not None
+    many: Any = case_study("small", small, {"eager": keep})
     few: Any = case_study("small", two[0], {"eager": two[1]})
-    assert (many.layout.xaxis2.showticklabels, few.layout.xaxis2.showticklabels) == (False, None)
+    assert (many.layout.yaxis2.showticklabels, few.layout.yaxis2.showticklabels) == (False, True)
     assert [bar.marker.line.width for bar in few.data if bar.type == "bar"] == [0, 0]
+
+
+def test_the_schedule_looked_at_is_a_thin_line_on_broad_ones_and_layers_without_a_bar_are_left_out(two) -> None:
+    figure: Any = case_study("small", two[0], {"same": two[0], "eager": two[1]})
+    widths = {trace.name: trace.line.width for trace in figure.data if trace.type == "scatter"}
+    assert list(widths) == ["same", "eager", "small"]
+    assert widths["small"] < min(widths["same"], widths["eager"])
+    bars = [trace for trace in figure.data if trace.type == "bar"]
+    assert 0 < len(bars[0].y) < len(case_study_of("small", two[0], {"eager": two[1]}).layers)
+    assert all(any(bar.x[i] for bar in bars) for i in range(len(bars[0].y)))

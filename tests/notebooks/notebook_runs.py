@@ -32,6 +32,7 @@ SHOWS: dict[str, tuple[str, ...]] = {
         PLOTLY,
         r"gap 1\.18\b",
         r"gap 21\.56\b",
+        r"linear programs for .* cost 10\.0 proven 10\.0",
         "optimal - cost 26",
         "the checker says: cost 26",
     ),

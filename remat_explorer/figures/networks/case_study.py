@@ -23,7 +23,9 @@ from remat_explorer.schedule import Schedule
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-MOST_NAMES = 100  # of layers on an axis; of more the names are told by hovering
+MOST_NAMES = 40  # of layers on an axis; of more the names are told by hovering
+HEIGHT_OF_MEMORY, HEIGHT_OF_A_NAME, HEIGHT_BETWEEN, HEIGHT_OUTSIDE = 220, 22, 90, 130  # pixels
+UNSEEN = 1e-9  # of the largest bar: what is smaller is an error of rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +109,9 @@ def case_study(
     budget: int | None = None,
     theme: Theme = "light",
 ) -> Figure:
-    """Memory along the execution, memory saved by each layer, and overhead of each layer.
+    """Memory along the execution, and below it, for each layer that differs, memory saved and overhead.
+
+    Lines that coincide stay visible, since the schedule looked at is a thin line on broad ones.
 
     Args:
         name, schedule, others: as for `case_study_of`; a schedule called "eager" is drawn in grey.
@@ -119,7 +123,7 @@ def case_study(
     >>> keep = solve(linear(8), "100%", "checkpoint-all").schedule
     >>> figure = case_study("optimal", solve(linear(8), 4).schedule, {"eager": keep}, budget=4)
     >>> [(trace.type, trace.name) for trace in figure.data]
-    [('scatter', 'optimal'), ('scatter', 'eager'), ('bar', 'against eager'), ('bar', 'against eager')]
+    [('scatter', 'eager'), ('scatter', 'optimal'), ('bar', 'against eager'), ('bar', 'against eager')]
     """
     from plotly import graph_objects as go
     from plotly.subplots import make_subplots
@@ -127,33 +131,66 @@ def case_study(
     study, colours = case_study_of(name, schedule, others), palette(theme)
     hues = colours_of(list(study.memory), theme)
     axis = ByteAxis.up_to(max(budget or 0, *(int(line.max()) for line in study.memory.values())))
-    titles = ("memory along the execution", "memory saved by layer", "overhead by layer")
-    figure: Any = make_subplots(rows=1, cols=3, subplot_titles=titles, column_widths=[0.4, 0.3, 0.3])
-    for key, line in study.memory.items():
+    shown = differing(study)
+    named = len(shown) <= MOST_NAMES
+    heights = [
+        HEIGHT_OF_MEMORY,
+        max(HEIGHT_OF_MEMORY // 2, HEIGHT_OF_A_NAME * len(shown)) if named else 2 * HEIGHT_OF_MEMORY,
+    ]
+    layers = f"the {len(shown)} of {len(study.layers)} layers that differ"
+    figure: Any = make_subplots(
+        rows=2,
+        cols=2,
+        specs=[[{"colspan": 2}, None], [{}, {}]],
+        row_heights=[height / sum(heights) for height in heights],
+        vertical_spacing=HEIGHT_BETWEEN / (sum(heights) + HEIGHT_BETWEEN),
+        horizontal_spacing=0.04,
+        shared_yaxes=True,
+        subplot_titles=("", f"memory saved by {layers}", "overhead of each"),
+    )
+    for key in [*others, name]:
+        line = study.memory[key]
+        look = {"color": hues[key], "shape": "hv", "width": 2 if key == name else 5}
         trace = go.Scatter(x=np.arange(len(line)), y=line / axis.bytes, name=key, mode="lines", legendgroup=key)
-        figure.add_trace(trace.update(line={"color": hues[key], "shape": "hv"}), 1, 1)
+        figure.add_trace(trace.update(line=look), 1, 1)
     if budget:
         figure.add_hline(budget / axis.bytes, line={"color": colours.budget, "dash": "dash"}, row=1, col=1)
-    for column, amounts, scale in ((2, study.saved, 1 / axis.bytes), (3, study.overhead, 100.0)):
+    for column, amounts, scale in ((1, study.saved, 1 / axis.bytes), (2, study.overhead, 100.0)):
         for key, bars in amounts.items():
             bar = go.Bar(
-                x=[in_figure(layer) for layer in study.layers],
-                y=scale * bars,
+                x=scale * bars[shown],
+                y=[in_figure(study.layers[i]) for i in shown],
+                orientation="h",
                 name=f"against {key}",
                 marker={"color": hues[key], "line": {"width": 0}},  # lines would cover thin bars
             )
-            figure.add_trace(bar.update(legendgroup=key, showlegend=False), 1, column)
-    for column, title in ((1, f"highest in the stage ({axis.unit})"), (2, axis.unit), (3, "% of one pass")):
-        figure.update_yaxes(title_text=title, gridcolor=colours.grid, zeroline=column > 1, row=1, col=column)
-        figure.update_xaxes(title_text="stage" if column == 1 else "layer", gridcolor=colours.grid, row=1, col=column)
-    if len(study.layers) > MOST_NAMES:
-        for column in (2, 3):
-            figure.update_xaxes(showticklabels=False, row=1, col=column)
-        figure.update_layout(bargap=0)
+            figure.add_trace(bar.update(legendgroup=key, showlegend=False), 2, column)
+    figure.update_xaxes(gridcolor=colours.grid, zeroline=False).update_yaxes(gridcolor=colours.grid, zeroline=False)
+    figure.update_xaxes(title_text="stage", row=1, col=1)
+    figure.update_yaxes(title_text=f"highest in the stage ({axis.unit})", rangemode="tozero", row=1, col=1)
+    for column, title in ((1, axis.unit), (2, "% of one pass")):
+        figure.update_xaxes(title_text=title, zeroline=True, row=2, col=column)
+        figure.update_yaxes(autorange="reversed", showticklabels=named and column == 1, row=2, col=column)
     figure.update_layout(
         title=in_figure(schedule.graph.name),
-        height=380,
+        height=sum(heights) + HEIGHT_BETWEEN + HEIGHT_OUTSIDE,
+        margin={"t": 80, "b": HEIGHT_OUTSIDE - 80},
+        bargap=0.2 if named else 0,
         **colours.look,
-        legend={"orientation": "h", "y": -0.3},
+        legend={"orientation": "h", "y": 1.0, "yanchor": "bottom"},
     )
     return figure
+
+
+def differing(study: CaseStudy) -> list[int]:
+    """Numbers of the layers with a bar: something is saved or paid there.
+
+    >>> import numpy as np
+    >>> study = CaseStudy(("a", "b"), {}, {"eager": np.array([0, 4])}, {"eager": np.array([0.0, 0.1])})
+    >>> differing(study)
+    [1]
+    """
+    differs = np.zeros(len(study.layers), dtype=bool)
+    for bars in (*study.saved.values(), *study.overhead.values()):
+        differs |= np.abs(bars) > UNSEEN * np.abs(bars).max(initial=0.0)
+    return np.flatnonzero(differs).tolist()

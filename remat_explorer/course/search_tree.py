@@ -1,0 +1,156 @@
+"""The tree of branch and bound as an animation, beside the two lines that meet when the optimum is proven."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from remat_explorer.course.branch_and_bound import Fate, Node
+from remat_explorer.figures.palette import Palette, Theme, palette
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+
+def search_tree(nodes: Sequence[Node], theme: Theme = "light") -> Figure:
+    """Every linear program as a frame: the tree so far, each node with its bound, and both lines so far.
+
+    Args:
+        nodes: of `branch_and_bound`, at least one.
+        theme: ground of the figure, "light" or "dark".
+
+    >>> node = Node(0, None, "", 26.0, "schedule", 26.0, 26.0)
+    >>> search_tree([node]).frames[0].layout.title.text
+    'The linear program: a schedule of cost 26. Best known 26, proven 26.'
+    """
+    from plotly import graph_objects as go
+    from plotly.subplots import make_subplots
+
+    colours, places = palette(theme), _places(nodes)
+    drawn = [_drawn(nodes[: last + 1], places, colours) for last in range(len(nodes))]
+    frames = [
+        go.Frame(data=traces, name=str(node.number + 1), layout={"title": {"text": told(node)}})
+        for traces, node in zip(drawn, nodes, strict=True)
+    ]
+    figure: Any = make_subplots(1, 2, column_widths=[0.65, 0.35], subplot_titles=("the tree", "cost"))
+    for place, trace in enumerate(drawn[-1]):
+        figure.add_trace(trace, 1, 1 if place < 2 else 2)
+    figure.frames = frames
+    figure.update_xaxes(visible=False, range=[-0.7, max(x for x, _ in places) + 0.7], row=1, col=1)
+    figure.update_yaxes(visible=False, range=[min(y for _, y in places) - 0.6, 0.6], row=1, col=1)
+    figure.update_xaxes(title_text="linear programs solved", range=[0.5, len(nodes) + 0.5], row=1, col=2)
+    known = [cost for node in nodes for cost in (node.incumbent, node.proven) if math.isfinite(cost)]
+    figure.update_yaxes(
+        range=[min(known) - 0.5, max(known) + 0.5],
+        dtick=max(1, round((max(known) - min(known)) / 6)),
+        gridcolor=colours.grid,
+        row=1,
+        col=2,
+    )
+    jump = {"mode": "immediate", "frame": {"duration": 0, "redraw": True}, "transition": {"duration": 0}}
+    play = {"frame": {"duration": 900, "redraw": True}, "transition": {"duration": 0}}
+    names = [str(node.number + 1) for node in nodes]
+    steps = [{"method": "animate", "label": name, "args": [[name], jump]} for name in names]
+    buttons = [
+        {"method": "animate", "label": "Play", "args": [None, play]},
+        {"method": "animate", "label": "Pause", "args": [[None], jump]},
+    ]
+    figure.update_layout(
+        title={"text": told(nodes[-1]), "y": 0.98, "yanchor": "top"},
+        height=560,
+        **colours.look,
+        legend={"x": 1, "xanchor": "right", "y": 1.06, "yanchor": "bottom", "orientation": "h"},
+        margin={"t": 120},
+        sliders=[{"steps": steps, "active": len(steps) - 1, "currentvalue": {"prefix": "linear program "}}],
+        updatemenus=[
+            {"type": "buttons", "buttons": buttons, "direction": "left", "x": 0, "xanchor": "left", "y": 1.21}
+        ],
+    )
+    return figure
+
+
+def told(node: Node) -> str:
+    """What happened at a node, as a sentence, and what is known after it.
+
+    >>> told(Node(3, 1, "R[5,2] = 1", 27.0, "no better", 26.0, 24.0))
+    'R[5,2] = 1: at least 27, no better than what is known. Best known 26, proven 24.'
+    """
+    ends = {
+        "branched": f"at least {node.bound:g}, with fractions: branch",
+        "left open": f"at least {node.bound:g}, with fractions: left open",
+        "schedule": f"a schedule of cost {node.bound:g}",
+        "no better": f"at least {node.bound:g}, no better than what is known",
+        "infeasible": "infeasible",
+    }
+    known = f"{node.incumbent:g}" if math.isfinite(node.incumbent) else "none"
+    return f"{node.fixed or 'The linear program'}: {ends[node.fate]}. Best known {known}, proven {node.proven:g}."
+
+
+def _drawn(nodes: Sequence[Node], places: Sequence[tuple[float, float]], colours: Palette) -> list[dict[str, Any]]:
+    fills: dict[Fate, str] = {
+        "branched": colours.ground,
+        "left open": colours.ground,
+        "schedule": colours.kept,
+        "no better": colours.resident,
+        "infeasible": colours.recompute,
+    }
+    edges_x: list[float | None] = []
+    edges_y: list[float | None] = []
+    for node in nodes:
+        if node.parent is not None:
+            (x, y), (above_x, above_y) = places[node.number], places[node.parent]
+            edges_x += [above_x, x, None]
+            edges_y += [above_y, y, None]
+    edges = {"type": "scatter", "x": edges_x, "y": edges_y, "mode": "lines", "line": {"color": colours.ink, "width": 1}}
+    circles = {
+        "type": "scatter",
+        "x": [places[node.number][0] for node in nodes],
+        "y": [places[node.number][1] for node in nodes],
+        "text": [f"{node.bound:g}" if math.isfinite(node.bound) else "\u00d7" for node in nodes],
+        "textfont": {"size": 10, "color": ["#FFFFFF" if node.fate == "schedule" else colours.ink for node in nodes]},
+        "hovertext": [told(node) for node in nodes],
+        "hoverinfo": "text",
+        "mode": "markers+text",
+        "marker": {
+            "size": 22,
+            "color": [fills[node.fate] for node in nodes],
+            "line": {"color": colours.ink, "width": [3 if node is nodes[-1] else 1 for node in nodes]},
+        },
+    }
+    numbers = [node.number + 1 for node in nodes]
+    best = [node.incumbent if math.isfinite(node.incumbent) else None for node in nodes]
+    step = {"type": "scatter", "x": numbers, "mode": "lines+markers", "xaxis": "x2", "yaxis": "y2"}
+    return [
+        {**edges, "hoverinfo": "skip", "showlegend": False},
+        {**circles, "showlegend": False},
+        {**step, "y": best, "name": "best schedule", "line": {"color": colours.kept, "shape": "hv"}},
+        {
+            **step,
+            "y": [node.proven for node in nodes],
+            "name": "proven",
+            "line": {"color": colours.budget, "shape": "hv"},
+        },
+    ]
+
+
+def _places(nodes: Sequence[Node]) -> list[tuple[float, float]]:
+    """Leaves side by side, a node in the middle above its own, a row for each depth."""
+    below: dict[int, list[int]] = {node.number: [] for node in nodes}
+    depth = [0.0] * len(nodes)
+    for node in nodes:
+        if node.parent is not None:
+            below[node.parent].append(node.number)
+            depth[node.number] = depth[node.parent] - 1
+    across = [0.0] * len(nodes)
+    leaves = 0
+    walk = [0]
+    while walk:
+        number = walk.pop()
+        walk += sorted(below[number], reverse=True)
+        if not below[number]:
+            across[number], leaves = float(leaves), leaves + 1
+    for number in reversed(range(len(nodes))):  # a node is solved after the one above it
+        if below[number]:
+            across[number] = sum(across[one] for one in below[number]) / len(below[number])
+    return list(zip(across, depth, strict=True))
