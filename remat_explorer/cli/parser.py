@@ -49,7 +49,7 @@ EXAMPLES = """examples:
   remat-explorer fit llama3_8b --memory "80 GB" --optimizer adamw --costs A100 -o plan.json
   remat-explorer minimum-budget vgg16.json
   remat-explorer minimum-budget residual_net --overhead 10% --implementations all
-  remat-explorer policy gpt2 --layers 2 --batch 2 --sequence 64 --budget 80% -o policy.json
+  remat-explorer policy gpt2 --batch 2 --sequence 64 --budget 80% -o policy.json
   remat-explorer policy --loader -o policy_loader.py
   remat-explorer run residual_net --batch 32 --budget 60% --device cpu
   remat-explorer report residual_net --batch 32 --budget 60% --execute --sweep -o report.html
