@@ -12,14 +12,14 @@ from torch import nn
 from torch.fx import GraphModule, Node
 
 from remat_explorer.capture.generated_sources import with_its_source
-from remat_explorer.capture.operations.program import Body, Program, Registers, Result
-from remat_explorer.plan import Compute, Plan
-from remat_explorer.runtime.backward.cut import cut_of
+from remat_explorer.capture.operations.program import Program, Registers, Result
+from remat_explorer.plan import Plan
+from remat_explorer.runtime.backward.cut import cut_of, needed_after
 from remat_explorer.runtime.backward.emission import BackwardEmission
 from remat_explorer.runtime.backward.half import BackwardHalf, Saved
 from remat_explorer.runtime.backward.handovers import handovers_of
 from remat_explorer.runtime.backward.outputs import OutputReads
-from remat_explorer.runtime.emission import Emission, reads, sources_of
+from remat_explorer.runtime.emission import Emission, sources_of
 from remat_explorer.runtime.generated_step import annotated_source, residents_of
 from remat_explorer.runtime.shortage import held_before
 
@@ -73,7 +73,7 @@ class Halves:
         forward.bodies(program.epilogue)
         early = tuple(r for r in program.results if sources_of(r) <= forward.nodes.keys())
         late = tuple(r for r in program.results if r not in early)
-        needed = _needed(plan, program, cut, late)
+        needed = needed_after(plan, cut, program.body, map(sources_of, late))
         later = tuple(node for node in residents_of(program) if node in needed)
         saved = Saved(tuple(n for n in needed if n not in {*residents, *tangents}), tuple(forward.states))
         forward.output(early, [*(forward.nodes[node] for node in saved.nodes), *forward.states.values()])
@@ -132,21 +132,3 @@ class Halves:
         modules = self.forward_module, self.planned_backward.module
         forward, backward = (annotated_source(module, self.plan) for module in modules)
         return f"{forward}\n\n{backward.replace('def forward(', 'def backward(', 1)}"
-
-
-def _needed(plan: Plan, program: Program, cut: int, late: tuple[Result, ...]) -> list[Node]:
-    """What the backward half reads without having made it, in order of first use."""
-    made: set[Node] = set()
-    needed: dict[Node, None] = {}
-
-    def read(nodes: set[Node]) -> None:
-        needed.update(dict.fromkeys(sorted(nodes - made, key=lambda node: node.name)))
-
-    for statement in plan.statements[cut:]:
-        if isinstance(statement, Compute):
-            body: Body = program.body(statement)
-            read(reads(body))
-            made |= {node for value, node in body.outputs.items() if value not in statement.drops}
-    for result in late:
-        read(sources_of(result))
-    return list(needed)

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
+from torch.fx import Node
+
+from remat_explorer.capture.operations.program import Body
 from remat_explorer.errors import ExecutionError
 from remat_explorer.plan import Compute, Plan
+from remat_explorer.runtime.emission import reads
 
 
 def cut_of(plan: Plan) -> int:
@@ -29,3 +35,30 @@ def cut_of(plan: Plan) -> int:
     while cut < len(plan.statements) and not isinstance(plan.statements[cut], Compute):
         cut += 1
     return cut
+
+
+def needed_after(
+    plan: Plan, cut: int, body_of: Callable[[Compute], Body], read_last: Iterable[set[Node]]
+) -> list[Node]:
+    """What the backward half reads without having made it, in order of first use.
+
+    Args:
+        plan: the whole plan.
+        cut: `cut_of` it.
+        body_of: the calls of a statement.
+        read_last: what the results of the backward half are made from, each a set of nodes.
+    """
+    made: set[Node] = set()
+    needed: dict[Node, None] = {}
+
+    def read(nodes: set[Node]) -> None:
+        needed.update(dict.fromkeys(sorted(nodes - made, key=lambda node: node.name)))
+
+    for statement in plan.statements[cut:]:
+        if isinstance(statement, Compute):
+            body = body_of(statement)
+            read(reads(body))
+            made |= {node for value, node in body.outputs.items() if value not in statement.drops}
+    for nodes in read_last:
+        read(nodes)
+    return list(needed)

@@ -17,7 +17,7 @@ from remat_explorer.capture.joint.randomness import is_random
 from remat_explorer.capture.operations.in_place import Overwriting
 from remat_explorer.capture.operations.program import Call
 from remat_explorer.plan import Compute, Plan
-from remat_explorer.runtime.backward.cut import cut_of
+from remat_explorer.runtime.backward.cut import cut_of, needed_after
 from remat_explorer.runtime.compiled.joint_program import Ending, JointProgram
 from remat_explorer.runtime.emission import Emission, LookUp, reads
 
@@ -42,7 +42,8 @@ def halves_of(plan: Plan, joint: JointProgram) -> tuple[GraphModule, GraphModule
     forward.constants()
     forward.statements(0, cut)
     results = [forward.ending(ending) for ending in joint.forward]
-    needed = _needed(plan, joint, cut)
+    read_last = (reads(ending.views) or {ending.node} for ending in joint.backward if ending.node is not None)
+    needed = needed_after(plan, cut, lambda statement: joint.program.bodies[statement.operation], read_last)
     tangents = set(joint.tangents)
     saved = [node for node in needed if node not in tangents and node.op != "get_attr"]
     outputs = [*results, *(forward.nodes[node] for node in saved), *forward.random.values()]
@@ -138,25 +139,6 @@ class _Half(Emission):
             made = self.graph.call_function(operator.getitem, (both, 1))
         made.meta = {**_meta(call.node), "val": value}
         return self._marked(made)
-
-
-def _needed(plan: Plan, joint: JointProgram, cut: int) -> list[Node]:
-    """What the backward graph reads without having made it, in order of first use."""
-    made: set[Node] = set()
-    needed: dict[Node, None] = {}
-
-    def read(nodes: set[Node]) -> None:
-        needed.update(dict.fromkeys(sorted(nodes - made, key=lambda node: node.name)))
-
-    for statement in plan.statements[cut:]:
-        if isinstance(statement, Compute):
-            body = joint.program.bodies[statement.operation]
-            read(reads(body))
-            made |= {node for value, node in body.outputs.items() if value not in statement.drops}
-    for ending in joint.backward:
-        if ending.node is not None:
-            read(reads(ending.views) or {ending.node})
-    return list(needed)
 
 
 def _meta(node: Node) -> dict[str, Any]:
