@@ -164,6 +164,16 @@ FIRST_HALF = (
         "S[t, p1] cancels, and R[t, p1] <= S[t, p0] + R[t, p0] is (1b).",
     ),
     Exercise(
+        "04.4",
+        lambda: 0.3,
+        (
+            "Add up the left side, and then the right side",
+            "The left side is 0.9; the right side is what is retained along the path, and 0.3",
+        ),
+        "mine = 0.9 - (0.1 + 0.2 + 0.3)",
+        "The left side is 0.9 and the right side 0.1 + 0.2 + 0.3 = 0.6: the row cuts these fractions off by 0.3.",
+    ),
+    Exercise(
         "05.1",
         _aware_of_everything,
         (

@@ -60,6 +60,29 @@ def _takes_two_batches(mine: Any, images: Any, labels: Any) -> str:
     return f"Right: {', '.join(said)}."
 
 
+def _cured(mine: Any, takes_turns: Any, width: int, images: Any) -> str:
+    import torch
+
+    from remat_explorer.capture import capture
+
+    if not isinstance(mine, type):
+        return "Not yet: hand over the class."
+    try:
+        theirs, cured = takes_turns(width, 1).eval(), mine(width, 1).eval()
+        cured.load_state_dict(theirs.state_dict())
+        with torch.no_grad():
+            for sign in (1.0, -1.0):  # the last layer turned round takes the other branch
+                for model in (theirs, cured):
+                    model.head.weight.mul_(sign)
+                    model.head.bias.mul_(sign)
+                if not torch.equal(theirs(images), cured(images)):
+                    return "Not yet: it computes something else than TakesTurns."
+        graph = capture(mine(width, 1), (images,))
+    except (RuntimeError, TypeError, ValueError, AttributeError, RematError) as error:
+        return f"Not yet: {error}"
+    return f"Right: {graph.n} operations, and the same results."
+
+
 def _points_saved(mine: Any, curve: Any, checkpoints: Any) -> str:
     ours = curve.best(checkpoints.peak)
     saved = 100 * (checkpoints.overhead - ours.overhead)
@@ -128,6 +151,22 @@ SECOND_HALF = (
         judged=_takes_two_batches,
     ),
     Exercise(
+        "09.2",
+        lambda: None,
+        (
+            "Compute both results, and choose between them without an if",
+            "torch.where(condition, first, second) chooses by a tensor",
+        ),
+        "class Cured(Net):\n"
+        "    def forward(self, x):\n"
+        "        y = super().forward(x)\n"
+        "        return torch.where(y.mean() > 0, y, -y)\n"
+        "\n\n"
+        "mine = Cured",
+        "Which operations run no longer depends on a number that is known only during the step.",
+        judged=_cured,
+    ),
+    Exercise(
         "10.1",
         lambda: None,
         (
@@ -137,6 +176,16 @@ SECOND_HALF = (
         "mine = 100 * (checkpoints.overhead - curve.best(checkpoints.peak).overhead)",
         "The first number is a time and varies from run to run; the second is a sum of costs that were measured once.",
         judged=_points_saved,
+    ),
+    Exercise(
+        "10.2",
+        lambda: 12 * 10 + 100,
+        (
+            "What is kept of each block, when the forward pass has ended?",
+            "Twelve inputs are kept; the backward pass then fills one block at a time",
+        ),
+        "mine = 12 * 10 + 100",
+        "Twelve inputs of 10 MB and the inside of one block make 220 MB; without checkpoints it is 1,320 MB.",
     ),
     Exercise(
         "11.1",

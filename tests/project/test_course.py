@@ -84,10 +84,20 @@ def test_an_attempt_by_hand_is_judged_and_drawn(capsys: pytest.CaptureFixture[st
 def test_the_glossary_has_the_terms_of_the_explorer() -> None:
     words = {
         word.strip()
-        for line in re.findall(r"^\| ([^|]+) \|", page("docs/glossary.md"), re.MULTILINE)
+        for line in re.findall(r"^\| <a id=.*?></a>([^|]+) \|", page("docs/glossary.md"), re.MULTILINE)
         for word in line.split(",")
     }
     assert {term.removesuffix(" t") for term in TERMS} <= words
+
+
+def test_every_notebook_links_its_words_once_each_to_an_anchor_of_the_glossary() -> None:
+    anchors = re.findall(r'<a id="([^"]+)">', page("docs/glossary.md"))
+    assert len(anchors) == len(set(anchors))
+    for path in NOTEBOOKS:
+        sources = "\n".join(c.source for c in nbformat.read(path, as_version=4).cells if c.cell_type == "markdown")
+        linked = re.findall(r"\(\.\./docs/glossary\.md#([^)]+)\)", sources)
+        assert {"schedule"} < set(linked) <= set(anchors), path.name
+        assert len(linked) == len(set(linked)), path.name
 
 
 def test_every_notebook_states_its_minutes_and_ends_with_a_question() -> None:

@@ -11,9 +11,15 @@ TABS: dict[str, tuple[str, str]] = {
         "Fit",
         "Whether a training step fits into a memory, with which optimizer, and how large it may be",
     ),
-    "explain": ("Explain", "Why the selected value is in memory in the selected stage or is not, and what writes it"),
+    "explain": (
+        "Explain",
+        "Why the selected value is or is not in memory in the selected stage, and which operation produces it",
+    ),
     "plan": ("Plan", "What is computed and freed around the selected stage, statement by statement"),
-    "peak": ("At the peak", "What is in memory where it is highest, largest first, and for whom each value is kept"),
+    "peak": (
+        "At the peak",
+        "What is in memory where it is highest, largest first, and which operations each value is kept for",
+    ),
     "ways": ("Ways", "The implementations of the selected operation: time, workspace, and which of them run"),
     "solver": ("Solver", "Best schedule, lower bound and gap of the last solve, over time"),
     "compare": ("Compare", "The schedule on the screen beside another one: cost, peak, and the cells that differ"),
@@ -48,7 +54,7 @@ COLOURS: dict[str, tuple[str, str]] = {
     "pink": ("cursor", "the selected stage and value"),
 }
 CONTROLS: dict[str, str] = {
-    "Model; More: Batch, Image": "What to train, and on inputs of which size; the graph is captured anew.",
+    "Model; More: Batch, Image": "The model to train and the size of its inputs; a change captures the graph again.",
     "Device": "Where costs are measured and schedules executed.",
     "Costs": "Measured on the device, or estimated from operations and bytes.",
     "Strategy": "The method that makes the schedule; see the table below.",
