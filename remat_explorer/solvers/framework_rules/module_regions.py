@@ -18,6 +18,7 @@ from remat_explorer.once import once
 from remat_explorer.solvers.framework_rules.layers import forward_operations
 from remat_explorer.solvers.framework_rules.regions import Region, needed_values, second_run
 
+_OF_DROPOUT = {"bernoulli", "div", "dropout", "empty_like", "mul", "native_dropout"}  # its calls, or one on a CPU
 _PRODUCTS = PRODUCTS | BATCHED_PRODUCTS
 _CALL = re.compile(r"= torch\.ops\.([\w.]+)\(")
 
@@ -72,8 +73,18 @@ def calls_of(graph: Graph, k: int) -> list[str]:
 
 
 def is_savable(graph: Graph, k: int) -> bool:
-    """Whether a policy can save what an operation writes: it is one call, which is the same in every run."""
-    return len(calls_of(graph, k)) == 1 and not is_random(graph.operations[k].name)
+    """Whether a policy can save what an operation writes: it is one call, and told apart from those of dropout."""
+    calls = calls_of(graph, k)
+    return (
+        len(calls) == 1
+        and not is_random(graph.operations[k].name)
+        and not (_has_random(graph) and calls[0].split(".")[1] in _OF_DROPOUT)
+    )
+
+
+@once
+def _has_random(graph: Graph) -> bool:
+    return any(is_random(node.name) for node in graph.operations)
 
 
 def is_random_region(graph: Graph, operations: tuple[int, ...]) -> bool:
