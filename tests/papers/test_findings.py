@@ -194,11 +194,10 @@ def test_the_seconds_of_rounding_and_of_the_integer_program_are_those_of_the_tal
     known = {(row["network"], row["method"]): row for row in rows("checkmate-talk")}
     seconds = {key: row["processor seconds"] for key, row in known.items()}
     rounding, program = seconds["MobileNet", "checkmate-approx"], seconds["MobileNet", "checkmate-ilp"]
-    assert known["MobileNet", "checkmate-ilp"]["status"] == "feasible"
-    assert known["MobileNet", "optimal"]["status"] == "optimal"
+    assert known["MobileNet", "checkmate-ilp"]["status"] == known["MobileNet", "optimal"]["status"] == "optimal"
     assert known["ResNet50", "checkmate-ilp"]["cost"] is None
-    assert f"rounded MobileNet in {rounding:.1f} s, and not proven (9) after {program:.1f} s" in text
-    assert f"more than {program / rounding:.0f} times as long" in text
+    assert f"rounded MobileNet in {rounding:.1f} s, and proven (9) after {program:.1f} s" in text
+    assert f"{program / rounding:.0f} times as long" in text
     assert f"optimum in {1000 * seconds['MobileNet', 'optimal']:.0f} ms" in text
     resnet = seconds["ResNet50", "checkmate-approx"], seconds["ResNet50", "checkmate-ilp"]
     assert f"rounding takes {resnet[0]:.1f} s, and (9) had no schedule after {resnet[1]:.1f} s" in text
