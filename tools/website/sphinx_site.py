@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +56,20 @@ def make_html(source: Path, target: Path) -> None:
 
 
 def setup(app: Any) -> dict[str, Any]:
-    """Sphinx's entry: formulas as MathML, which browsers draw by themselves."""
+    """Sphinx's entry: formulas as MathML, which browsers draw by themselves, and anchors written as HTML."""
     app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
+    app.connect("doctree-read", _know_anchors)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def _know_anchors(app: Any, document: Any) -> None:
+    """Let links lead to anchors that a page has as HTML, as the glossary's table does, not to headings alone."""
+    from docutils import nodes
+
+    known = app.env.metadata[app.env.docname].setdefault("myst_slugs", {})
+    for node in document.findall(nodes.raw):
+        for name in re.findall(r'<a id="([\w-]+)">', node.astext()):
+            known.setdefault(name, (node.line or 0, name, ""))
 
 
 def _inline(writer: Any, node: Any) -> None:
