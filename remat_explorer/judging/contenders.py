@@ -10,8 +10,13 @@ from remat_explorer.errors import UnknownNameError
 from remat_explorer.solvers import STRATEGIES
 
 OURS = "optimal"
-NOT_JUDGED = (OURS, "monet", "monet-paper")  # on graphs with one implementation of each operation these are ours
-SEVERAL: Mapping[str, tuple[str, tuple[str, ...]]] = {"pytorch-budget": ("knapsack", ("dp", "greedy", "ilp"))}
+WAYS: Mapping[str, tuple[dict[str, Any], ...]] = {
+    OURS: (),
+    "monet": (),  # on graphs with one implementation of each operation this and the next are ours
+    "monet-paper": (),
+    "pytorch-budget": ({"knapsack": "dp"}, {"knapsack": "greedy"}, {"knapsack": "ilp"}),
+}
+"""The options with which a strategy is judged, each by itself; without an entry it is judged as it is."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +43,9 @@ def contenders() -> tuple[Contender, ...]:
     """
     found: list[Contender] = []
     for strategy in STRATEGIES:
-        if strategy in NOT_JUDGED:
-            continue
-        option, values = SEVERAL.get(strategy, ("", ()))
-        found += [Contender(f"{strategy} ({value})", strategy, {option: value}) for value in values]
-        found += [] if values else [Contender(strategy, strategy)]
+        for options in WAYS.get(strategy, ({},)):
+            name = f"{strategy} ({', '.join(map(str, options.values()))})" if options else strategy
+            found.append(Contender(name, strategy, options))
     return tuple(found)
 
 

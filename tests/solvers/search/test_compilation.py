@@ -106,7 +106,7 @@ def test_the_clock_of_a_solve_begins_once_the_search_is_compiled(monkeypatch, sl
     monkeypatch.setitem(STRATEGIES, "optimal", dataclasses.replace(STRATEGIES["optimal"], run=keeping_time))
     begun = time.monotonic()
     solution = solve(linear(8), 4, on_progress=told.append)
-    assert started[0] >= slow[0]
+    assert started[0] >= slow[0] - 0.05  # the two clocks are read one after the other; compiling takes 0.2 s and more
     assert solution.seconds <= time.monotonic() - begun - 0.2
     assert (told[0].doing, told[0].seconds) == (COMPILING, 0.0)
 
