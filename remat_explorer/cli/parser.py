@@ -9,6 +9,18 @@ from typing import Any, NoReturn
 import remat_explorer as rx
 from remat_explorer.cli.ablation import ablation
 from remat_explorer.cli.app import app
+from remat_explorer.cli.arguments.of_executions import papers_options, report_options, run_options
+from remat_explorer.cli.arguments.of_models import capture_options, cost_options, implementation_options, model_options
+from remat_explorer.cli.arguments.of_pages import app_options, lab_options
+from remat_explorer.cli.arguments.of_searches import (
+    ablation_options,
+    fit_options,
+    max_batch_options,
+    minimum_budget_options,
+    solver_options,
+    sweep_options,
+)
+from remat_explorer.cli.arguments.types import count
 from remat_explorer.cli.cache import CACHED, cache
 from remat_explorer.cli.capture import capture
 from remat_explorer.cli.doctor import doctor
@@ -19,15 +31,13 @@ from remat_explorer.cli.minimum_budget import minimum_budget
 from remat_explorer.cli.models import models
 from remat_explorer.cli.output import BAD_INPUT
 from remat_explorer.cli.papers import papers
-from remat_explorer.cli.policy import policy
+from remat_explorer.cli.policy import PrintLoader, policy
 from remat_explorer.cli.report import report
 from remat_explorer.cli.run import run
-from remat_explorer.cli.shell.argument_types import count, few, minutes, overhead, port, seconds
 from remat_explorer.cli.shell.streams import tell
 from remat_explorer.cli.show import show
 from remat_explorer.cli.solve import solve
 from remat_explorer.cli.strategies import strategies
-from remat_explorer.cli.strategy_options import named_value
 from remat_explorer.cli.sweep import sweep
 
 EXAMPLES = """examples:
@@ -50,7 +60,7 @@ EXAMPLES = """examples:
   remat-explorer minimum-budget vgg16.json
   remat-explorer minimum-budget residual_net --overhead 10% --implementations all
   remat-explorer policy gpt2 --batch 2 --sequence 64 --budget 80% -o policy.json
-  remat-explorer policy --loader -o policy_loader.py
+  remat-explorer policy --loader
   remat-explorer run residual_net --batch 32 --budget 60% --device cpu
   remat-explorer report residual_net --batch 32 --budget 60% --execute --sweep -o report.html
   remat-explorer papers
@@ -118,35 +128,39 @@ def make_parser() -> argparse.ArgumentParser:
     of_papers = command("papers", papers, "List the papers' figures, tables and numbers, or regenerate one.")
     to_cache = command("cache", cache, "List or clear what is kept from earlier solves and profiles.")
     to_examine = command("doctor", doctor, "Say what is installed here and works: versions, devices, solvers, cache.")
-    _app_options(command("app", app, "Serve the explorer alone, as a page of this machine, without code."))
-    _lab_options(command("lab", lab, "Open JupyterLab on the explorer."))
-    _model_options(
+    app_options(command("app", app, "Serve the explorer alone, as a page of this machine, without code."))
+    lab_options(command("lab", lab, "Open JupyterLab on the explorer."))
+    model_options(
         to_capture, to_show, to_solve, to_sweep, to_ablate, to_enlarge, to_bound, to_advise, to_run, to_report
     )
     to_capture.add_argument("-o", "--output", required=True, metavar="GRAPH.json")
     whose = "whose kernels: cpu (default), cuda (a device need not be there), or auto"
     to_capture.add_argument("--device", default="cpu", help=whose)
     to_show.add_argument("--top", type=count, default=10, metavar="N", help="rows of each list (default: 10)")
-    _cost_options(to_capture, to_show, to_solve, to_sweep, to_ablate, to_enlarge, to_bound, to_advise, to_report)
-    _capture_options(
+    cost_options(to_capture, to_show, to_solve, to_sweep, to_ablate, to_enlarge, to_bound, to_advise, to_report)
+    capture_options(
         to_capture, to_show, to_solve, to_sweep, to_ablate, to_enlarge, to_bound, to_advise, to_run, to_report
     )
-    _implementation_options(to_capture, to_show, to_solve, to_sweep, to_bound, to_run, to_report)
+    implementation_options(to_capture, to_show, to_solve, to_sweep, to_bound, to_run, to_report)
     for child in (to_enlarge, to_advise):
         child.set_defaults(implementations=None)
-    _solver_options(to_solve, to_advise, to_run, to_report)
-    _sweep_options(to_sweep)
-    _ablation_options(to_ablate)
-    _max_batch_options(to_enlarge)
-    _minimum_budget_options(to_bound)
-    _model_options(to_fit)
-    _cost_options(to_fit)
-    _fit_options(to_fit)
-    loader = "print, or write, the program that reads a policy, which needs torch alone, and do nothing else"
-    to_advise.add_argument("--loader", action="store_true", help=loader)
-    _run_options(to_run)
-    _report_options(to_report)
-    _papers_options(of_papers)
+    to_advise.set_defaults(contract=False)  # each call of PyTorch is an operation, which may be saved
+    solver_options(to_solve, to_advise, to_run, to_report)
+    for child in (to_solve, to_run):
+        child.add_argument("-o", "--output", metavar="SOLUTION.json", help="write the schedule")
+    to_advise.add_argument("-o", "--output", metavar="POLICY.json", help="write the policy")
+    sweep_options(to_sweep)
+    ablation_options(to_ablate)
+    max_batch_options(to_enlarge)
+    minimum_budget_options(to_bound)
+    model_options(to_fit)
+    cost_options(to_fit)
+    fit_options(to_fit)
+    loader = "print the program that reads a policy, which needs torch alone, and do nothing else"
+    to_advise.add_argument("--loader", action=PrintLoader, nargs=0, help=loader)
+    run_options(to_run)
+    report_options(to_report)
+    papers_options(of_papers)
     to_cache.add_argument("action", choices=("list", "clear"))
     to_cache.add_argument("kind", nargs="?", choices=tuple(CACHED), help="default: all")
     working = (
@@ -165,198 +179,3 @@ def make_parser() -> argparse.ArgumentParser:
     for child in (list_models, list_strategies, of_papers, *working, to_cache, to_examine):
         child.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
-
-
-def _model_options(*children: argparse.ArgumentParser) -> None:
-    for child in children:
-        graph_too = child.prog.endswith(("show", "solve", "sweep", "ablation", "max-batch", "minimum-budget", "report"))
-        advises = child.prog.endswith("policy")  # which may be asked for its loader alone
-        child.add_argument(
-            "model", metavar="MODEL|GRAPH.json" if graph_too else "MODEL", nargs="?" if advises else None
-        )
-        child.add_argument("--batch", type=count, help="batch size (default: the model's own)")
-        child.add_argument("--image", type=count, help="side of the square input image in pixels")
-        child.add_argument("--sequence", type=count, help="tokens of an example (default: as many as were published)")
-        child.add_argument("--layers", type=count, help="blocks of the model (default: as many as were published)")
-        either = argparse.BooleanOptionalAction
-        child.add_argument("--tied", action=either, help="the embedding is the head's weight (default: as published)")
-        child.add_argument("--precision", metavar="NAME", help="float32 (default), bfloat16 or autocast")
-
-
-def _cost_options(*children: argparse.ArgumentParser) -> None:
-    for child in children:
-        of_costs = "whose published rates give costs: cpu, A100, A100-roofline, … (cpu)"
-        child.add_argument("--costs", metavar="DEVICE", help=of_costs)
-
-
-def _capture_options(*children: argparse.ArgumentParser) -> None:
-    either = argparse.BooleanOptionalAction
-    for child in children:
-        child.add_argument("--optimizer", metavar="NAME", help="count the state of sgd, momentum or adam as resident")
-        default = "" if child.prog.endswith("policy") else " (default)"
-        child.add_argument("--contract", action=either, help=f"join operations where nothing is lost{default}")
-        child.add_argument(
-            "--split-convolution-backward", action=either, help="separate a convolution's input gradient (default)"
-        )
-
-
-def _implementation_options(*children: argparse.ArgumentParser) -> None:
-    for child in children:
-        child.add_argument(
-            "--implementations",
-            metavar="KINDS",
-            help="alternatives to choose among: exact (bit-equal), all, or kinds with commas (default: none)",
-        )
-
-
-def _solver_options(*children: argparse.ArgumentParser) -> None:
-    for child in children:
-        if child.prog.endswith("report"):
-            child.add_argument("-o", "--output", required=True, metavar="REPORT.html")
-        else:
-            written = ("POLICY.json", "policy") if child.prog.endswith("policy") else ("SOLUTION.json", "schedule")
-            child.add_argument("-o", "--output", metavar=written[0], help=f"write the {written[1]}")
-        child.add_argument(
-            "--budget", required=not child.prog.endswith("policy"), help='bytes, "1.5 GiB", "60%%" or "smallest"'
-        )
-        child.add_argument(
-            "--budget-means",
-            choices=("requested", "reserved"),
-            default="requested",
-            help="bytes of tensors and workspace (default), or what PyTorch's allocator on a GPU takes for them",
-        )
-        child.add_argument(
-            "--strategy", help="a name that `strategies` lists (default: optimal, or monet to choose implementations)"
-        )
-        child.add_argument(
-            "--option",
-            dest="strategy_options",
-            type=named_value,
-            action="append",
-            default=[],
-            metavar="NAME=VALUE",
-            help="of the strategy, as `strategies` lists them; may be repeated",
-        )
-        child.add_argument("--time-limit", type=seconds, default=60.0, metavar="SECONDS", help="default: 60")
-        child.add_argument("--solver", default="highs", help="highs, cbc or gurobi (default: highs)")
-        child.add_argument("--threads", type=few, help="of the solver (default: 2 for optimal on two cores, else 1)")
-        child.add_argument("--no-cache", action="store_true", help="solve anew, and keep no answer for the next time")
-
-
-def _sweep_options(child: argparse.ArgumentParser) -> None:
-    child.add_argument("-o", "--output", metavar="SWEEP.json", help="write the points with their schedules")
-    child.add_argument("--budgets", default="12", help='how many, or a list: "60%%,70%%,8 GiB" (default: 12)')
-    child.add_argument(
-        "--strategies", help="with commas (default: optimal, or monet where there are implementations to choose)"
-    )
-    child.add_argument("--time-limit", type=seconds, metavar="SECONDS", help="of each point (default: seconds in all)")
-    child.add_argument("--workers", type=few, metavar="N", help="processes (default: as many as there are cores)")
-    child.add_argument("--solver", default="highs", help="highs, cbc or gurobi (default: highs)")
-    child.add_argument("--threads", type=few, default=1, help="threads of each worker's solver (default: 1)")
-    child.add_argument("--no-cache", action="store_true", help="search anew, and keep no point for the next time")
-
-
-def _ablation_options(child: argparse.ArgumentParser) -> None:
-    child.add_argument("-o", "--output", metavar="ABLATION.json", help="write the points with their schedules")
-    child.add_argument("--figure", metavar="FIGURE.html", help="write the curves as a page")
-    child.add_argument("--budgets", default="5", help='how many, or a list: "80%%,65%%,8 GiB" (default: 5)')
-    child.add_argument("--kinds", dest="implementations", metavar="KINDS", help="exact, all (default), or with commas")
-    child.add_argument(
-        "--time-limit", type=seconds, default=10.0, metavar="SECONDS", help="of each point (default: 10)"
-    )
-    child.add_argument("--solver", default="highs", help="highs, cbc or gurobi (default: highs)")
-    child.add_argument("--threads", type=few, help="of the solver (default: 2 where there are two cores)")
-    child.add_argument("--no-cache", action="store_true", help="search anew, and keep no point for the next time")
-
-
-def _max_batch_options(child: argparse.ArgumentParser) -> None:
-    limit = 'cost beyond keeping everything: "one extra forward" (default), "10%%", a ratio such as 1.3, or none'
-    child.add_argument("--memory", required=True, help='bytes, "16 GB" (10 ** 9 bytes each) or "16 GiB"')
-    child.add_argument("--overhead-limit", default="one extra forward", metavar="LIMIT", help=limit)
-    child.add_argument("--vary", choices=("batch", "image"), default="batch", help="what to enlarge (default: batch)")
-    child.add_argument("--step", type=count, help="image sides are multiples of this (default: 32)")
-    child.add_argument("--larger", metavar="GRAPH.json", help="the graph file at a larger batch, to measure what grows")
-    child.add_argument("--batches", type=count, nargs=2, metavar="N", help="of the two graph files (default: 1 2)")
-    child.add_argument("--time-limit", type=seconds, default=60.0, metavar="SECONDS", help="default: 60")
-    child.add_argument("--solver", default="highs", help="highs or cbc (default: highs)")
-    child.add_argument("-o", "--output", metavar="SOLUTION.json", help="write the schedule")
-
-
-def _fit_options(child: argparse.ArgumentParser) -> None:
-    child.add_argument("--memory", required=True, help='of the device: bytes, "24 GB" or "24 GiB"')
-    child.add_argument("--optimizer", default="adamw", metavar="NAME", help="sgd, adam, adamw, adam8bit, … (adamw)")
-    copies = "keep a float32 copy of parameters in half precision, and states in float32"
-    child.add_argument("--master-weights", action="store_true", help=copies)
-    child.add_argument("--full-gradients", action="store_true", help="keep gradients in float32")
-    child.add_argument("--time-limit", type=seconds, default=12.0, metavar="SECONDS", help="after the capture (12)")
-    child.add_argument("-o", "--output", metavar="SOLUTION.json", help="write the schedule")
-    child.add_argument(
-        "--graph", metavar="GRAPH.json", help="write the graph of the step, with what the optimizer keeps"
-    )
-
-
-def _report_options(child: argparse.ArgumentParser) -> None:
-    points = "add a trade-off curve of N budgets (default: 12)"
-    child.add_argument("--execute", action="store_true", help="measure costs, execute the schedule, and validate it")
-    _execution_options(child)
-    child.add_argument("--sweep", nargs="?", type=count, const=12, default=0, metavar="N", help=points)
-    alive = "a page in which the curve of --sweep is explored without Python, in place of the report"
-    child.add_argument("--interactive", action="store_true", help=alive)
-    child.add_argument("--no-source", action="store_true", help="leave the lines of the model's code out of that page")
-    child.add_argument("--open", action="store_true", help="open it in a browser")
-
-
-def _execution_options(child: argparse.ArgumentParser) -> None:
-    child.add_argument("--device", default="auto", help="where to execute: auto, cpu or cuda (default: auto)")
-    child.add_argument("--repeats", type=few, default=3, help="timed repeats, median shown (default: 3)")
-    child.add_argument("--refresh", action="store_true", help="measure costs again instead of taking cached ones")
-
-
-def _minimum_budget_options(child: argparse.ArgumentParser) -> None:
-    limit = "the least memory at a cost of at most so much beyond keeping everything, such as 10%%, instead of any cost"
-    child.add_argument("--overhead", type=overhead, metavar="SHARE", help=limit)
-    child.add_argument("-o", "--output", metavar="SOLUTION.json", help="write the schedule")
-    child.add_argument(
-        "--time-limit", type=seconds, metavar="SECONDS", help="default: 10, or 60 where the overhead is limited"
-    )
-
-
-def _run_options(child: argparse.ArgumentParser) -> None:
-    _execution_options(child)
-    child.add_argument("--hard-cap", action="store_true", help="refuse more memory than the budget (CUDA: enforced)")
-    child.add_argument("--trace", metavar="TRACE.json", help="write the run as a trace for ui.perfetto.dev")
-    child.add_argument("--snapshot", metavar="FILE", help="write PyTorch's memory snapshot of the run (CUDA)")
-
-
-def _papers_options(child: argparse.ArgumentParser) -> None:
-    child.add_argument("item", nargs="?", metavar="ITEM", help="such as checkmate-figure-6 (default: list them)")
-    child.add_argument(
-        "--full", action="store_true", help="the papers' settings, for minutes to hours (default: seconds)"
-    )
-    child.add_argument("-o", "--output", metavar="FIGURE.html|.json", help="write figure and data")
-
-
-def _app_options(child: argparse.ArgumentParser) -> None:
-    files = "model files that may be chosen, besides the models by name; they are run when they are chosen"
-    child.add_argument("files", nargs="*", metavar="FILE.py:FUNCTION", help=files)
-    child.add_argument("--port", type=port, default=8866, help="or the next free one (default: 8866)")
-    child.add_argument("--theme", choices=("light", "dark"), default="light", help="default: light")
-    child.add_argument("--no-browser", action="store_true", help="print the URL only")
-    child.add_argument("--without-token", action="store_true", help="let everybody on this machine open the page")
-    names = "serve under this name, too, such as that of a proxy; may be repeated (default: this machine's own)"
-    child.add_argument("--allow-host", action="append", default=[], metavar="NAME", help=names)
-    anything = "let who is at the page run every model file below and above this folder"
-    child.add_argument("--allow-model-files", action="store_true", help=anything)
-    child.add_argument("--allow-saving", action="store_true", help="let who is at the page save files in this folder")
-    paths = "let who is at the page open solution files by their path"
-    child.add_argument("--allow-paths", action="store_true", help=paths)
-    pages = "pages that may be open at a time; each takes 370 to 600 MB (default: 4)"
-    child.add_argument("--max-kernels", type=count, default=4, metavar="N", help=pages)
-    idle = "end what nobody uses after this time; 0 for never (default: 120)"
-    child.add_argument("--idle-minutes", type=minutes, default=120.0, metavar="MINUTES", help=idle)
-
-
-def _lab_options(child: argparse.ArgumentParser) -> None:
-    child.add_argument("notebook", nargs="?", help="default: notebooks/01_explorer.ipynb, or a new one")
-    child.add_argument("--port", type=port, default=8888)
-    child.add_argument("--no-browser", action="store_true", help="print the URL only")

@@ -4,36 +4,25 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any, NoReturn
 
 import remat_explorer as rx
 from remat_explorer.cli.finding import find_graph
 from remat_explorer.cli.output import DONE, put, say
 from remat_explorer.cli.solve import remarks, report_interrupted, report_without_schedule, require_outputs
 from remat_explorer.cli.watching import watch
-from remat_explorer.documents import write_text
-from remat_explorer.errors import ModelError
 
 LOADER = Path(rx.__file__).parent / "runtime" / "peers" / "policy_loader.py"
 
 
 def policy(options: argparse.Namespace) -> int:
-    """Solve, search for a policy, print what it costs, and write it; or print the program that reads policies.
+    """Solve, search for a policy, print what it costs, and write it.
 
     Raises:
         RematError: if the model cannot be found, captured or solved, or no policy fits.
         OSError: if the file cannot be written.
     """
-    if options.loader:
-        loader = LOADER.read_text(encoding="utf-8")
-        if options.output:
-            write_text(options.output, loader)
-        put(options, {"loader": loader}, f"written to {options.output}" if options.output else loader.rstrip("\n"))
-        return DONE
-    if options.model is None or options.budget is None:
-        raise ModelError('policy needs a MODEL and a --budget, as in "policy gpt2 --budget 60%", or --loader')
     require_outputs(options)
-    if options.contract is None:
-        options.contract = False  # each call of PyTorch is an operation, which may be saved
     watched = watch(options, find_graph(options))
     if watched.solution.schedule is None:
         return report_interrupted() if watched.interrupted else report_without_schedule(options, watched)
@@ -46,3 +35,11 @@ def policy(options: argparse.Namespace) -> int:
         lines.append(f"written to {options.output}")
     put(options, found.to_document() | {"price": found.price, "interrupted": watched.interrupted}, "\n".join(lines))
     return DONE
+
+
+class PrintLoader(argparse.Action):
+    """Prints the program that reads policies, and ends there, as ``--version`` does."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *parsed: Any) -> NoReturn:
+        print(LOADER.read_text(encoding="utf-8"), end="")
+        parser.exit(DONE)

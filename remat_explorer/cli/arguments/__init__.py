@@ -1,0 +1,1 @@
+"""Options of the commands, and what their words are read as."""
