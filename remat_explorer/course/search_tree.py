@@ -93,7 +93,7 @@ def _drawn(nodes: Sequence[Node], places: Sequence[tuple[float, float]], colours
         "left open": colours.ground,
         "schedule": colours.kept,
         "no better": colours.resident,
-        "infeasible": colours.recompute,
+        "infeasible": colours.over,
     }
     edges_x: list[float | None] = []
     edges_y: list[float | None] = []
