@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from remat_explorer.course.branch_and_bound import Fate, Node
 from remat_explorer.figures.palette import Palette, Theme, palette
+from remat_explorer.figures.playing import player
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -39,7 +40,9 @@ def search_tree(nodes: Sequence[Node], theme: Theme = "light") -> Figure:
     figure.frames = frames
     figure.update_xaxes(visible=False, range=[-0.7, max(x for x, _ in places) + 0.7], row=1, col=1)
     figure.update_yaxes(visible=False, range=[min(y for _, y in places) - 0.6, 0.6], row=1, col=1)
-    figure.update_xaxes(title_text="linear programs solved", range=[0.5, len(nodes) + 0.5], row=1, col=2)
+    figure.update_xaxes(
+        title_text="linear programs solved", range=[0.5, len(nodes) + 0.5], gridcolor=colours.grid, row=1, col=2
+    )
     known = [cost for node in nodes for cost in (node.incumbent, node.proven) if math.isfinite(cost)]
     figure.update_yaxes(
         range=[min(known) - 0.5, max(known) + 0.5],
@@ -48,24 +51,15 @@ def search_tree(nodes: Sequence[Node], theme: Theme = "light") -> Figure:
         row=1,
         col=2,
     )
-    jump = {"mode": "immediate", "frame": {"duration": 0, "redraw": True}, "transition": {"duration": 0}}
-    play = {"frame": {"duration": 900, "redraw": True}, "transition": {"duration": 0}}
-    names = [str(node.number + 1) for node in nodes]
-    steps = [{"method": "animate", "label": name, "args": [[name], jump]} for name in names]
-    buttons = [
-        {"method": "animate", "label": "Play", "args": [None, play]},
-        {"method": "animate", "label": "Pause", "args": [[None], jump]},
-    ]
+    controls = player([str(node.number + 1) for node in nodes], "linear program ", 900, 1.21, colours)
+    controls["sliders"][0]["active"] = len(nodes) - 1
     figure.update_layout(
         title={"text": told(nodes[-1]), "y": 0.98, "yanchor": "top"},
         height=560,
         **colours.look,
         legend={"x": 1, "xanchor": "right", "y": 1.06, "yanchor": "bottom", "orientation": "h"},
         margin={"t": 120},
-        sliders=[{"steps": steps, "active": len(steps) - 1, "currentvalue": {"prefix": "linear program "}}],
-        updatemenus=[
-            {"type": "buttons", "buttons": buttons, "direction": "left", "x": 0, "xanchor": "left", "y": 1.21}
-        ],
+        **controls,
     )
     return figure
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from remat_explorer.figures.palette import Theme, palette
+from remat_explorer.figures.playing import player
 from remat_explorer.plain_text import in_figure
 from remat_explorer.plan import Compute, Plan
 
@@ -53,20 +54,9 @@ def plan_stepper(plan: Plan, theme: Theme = "light") -> Figure:
         total = graph.resident_bytes + sum(graph.values[v].bytes for v in held)
         title = f"{in_figure(plan.text(statement))}: {total:,} byte{'' if total == 1 else 's'} in memory"
         frames.append(go.Frame(data=[squares(held, again)], name=str(number), layout={"title": {"text": title}}))
-    jump = {"mode": "immediate", "frame": {"duration": 0, "redraw": True}, "transition": {"duration": 0}}
-    play = {"frame": {"duration": 600, "redraw": True}, "fromcurrent": True, "transition": {"duration": 0}}
-    steps = [{"method": "animate", "label": str(i), "args": [[frame.name], jump]} for i, frame in enumerate(frames)]
     figure = go.Figure(data=frames[0].data, layout=frames[0].layout, frames=frames)
     figure.update_xaxes(tickvals=list(range(len(names))), ticktext=names, showgrid=False, zeroline=False)
     figure.update_yaxes(visible=False)
-    buttons = [
-        {"method": "animate", "label": "Play", "args": [None, play]},
-        {"method": "animate", "label": "Pause", "args": [[None], jump]},
-    ]
-    figure.update_layout(
-        height=260,
-        sliders=[{"steps": steps, "currentvalue": {"prefix": "statement "}}],
-        updatemenus=[{"type": "buttons", "buttons": buttons, "direction": "left", "x": 0, "y": 1.5}],
-        **colours.look,
-    )
+    controls = player([frame.name for frame in frames], "statement ", 600, 1.5, colours)
+    figure.update_layout(height=260, **controls, **colours.look)
     return figure
