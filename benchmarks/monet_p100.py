@@ -2,6 +2,7 @@
 
     python benchmarks/monet_p100.py
     python benchmarks/monet_p100.py --quick
+    python benchmarks/monet_p100.py --table       # docs/papers.md alone, from the results that are there
     python benchmarks/monet_p100.py --networks vgg16 unet --modes icmn --seconds 30 --subset
 
 Modes are MONeT's: what runs in place (i), convolution algorithms (c), backward from input or output (m), masks and
@@ -22,11 +23,13 @@ import json
 import os
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from report import RESULTS, publish, write
+from report import RESULTS, publish, table, write
 
 import remat_explorer as rx
+from remat_explorer.documents import write_text
 from remat_explorer.papers.p100 import GIB, has_graph, p100_graph, published_runs
 from remat_explorer.solvers.monet.selections import default_selection
 from remat_explorer.solvers.search.compilation import warm_up
@@ -34,6 +37,8 @@ from remat_explorer.solvers.search.compilation import warm_up
 UNIT = 1e-5  # seconds: their objectives and bounds are whole numbers of 1/100 ms
 QUICK = ("vgg16_icmn", "unet_icmn", "vgg16_checkmate")
 COLUMNS = ("problem", "ours, ms", "bound", "gap", "s", "theirs, ms", "their bound", "their s", "ours/theirs")
+PAGE = Path(__file__).parents[1] / "docs" / "papers.md"
+BEGINS, ENDS = "<!-- runs: python benchmarks/monet_p100.py --table -->", "<!-- end of the runs -->"
 SOURCE = "Shah et al., ICLR 2021; https://github.com/utsaslab/monet-schedules"
 
 
@@ -90,7 +95,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="three graphs, 10 s each, and nothing is written")
     parser.add_argument("--subset", action="store_true", help="default implementations alone as well")
     parser.add_argument("--again", action="store_true", help="also what was done before")
+    parser.add_argument("--table", action="store_true", help="write the table of docs/papers.md, solve nothing")
     options = parser.parse_args()
+    if options.table:
+        write_page(read())
+        return
     seconds = min(options.seconds, 10.0) if options.quick else options.seconds
     known = {} if options.quick else read()
     warm_up()
@@ -109,7 +118,24 @@ def main() -> None:
     rows = [row(name, known[name]) for name in sorted(known)]
     if not options.quick and rows:
         publish("monet_p100", COLUMNS, rows, known, source=SOURCE)
+        write_page(known)
     print(summary(known))
+
+
+def write_page(known: dict[str, Any]) -> None:
+    """The table of docs/papers.md, between its marks."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGINS)
+    after = rest.partition(ENDS)[2]
+    write_text(PAGE, f"{before}{BEGINS}\n{page_text(known)}\n{ENDS}{after}")
+
+
+def page_text(known: dict[str, Any]) -> str:
+    """What docs/papers.md shows of the results: how often ours costs less or more, and every run."""
+    if not known:
+        return "Not run yet."
+    told = summary(known)
+    rows = [row(name, known[name]) for name in sorted(known)]
+    return f"{told[0].upper()}{told[1:]}.\n\n{table(COLUMNS, rows)}"
 
 
 def read() -> dict[str, Any]:

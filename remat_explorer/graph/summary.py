@@ -21,7 +21,7 @@ class Summary:
         resident_bytes: parameters, inputs and buffers, there before the first operation. A graph does not tell them
             apart.
         feature_bytes: forward values of default implementations that may be freed and computed again, Checkmate's
-            features (Jain et al., MLSys 2020, figure 3).
+            features (Jain et al., MLSys 2020, Figure 3).
         gradient_bytes: backward values that stay to the end, the gradients of the parameters.
         kept_bytes: forward values that stay to the end: the loss, and new contents of buffers.
         workspace_bytes: the largest workspace of an operation's default implementation.

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -90,7 +91,8 @@ def has_graph(network: str, mode: str) -> bool:
 def published_runs() -> dict[tuple[str, str, float], dict[str, Any]]:
     """The best that any run found, by network, mode and budget in GiB: "ms" of the schedule, "bound ms", "seconds".
 
-    "status" is how that run ended. Without its log there are no "seconds", and without a schedule no "ms".
+    "status" is how that run ended, "first seconds" when it had a schedule, "hour ms" the best after an hour. Without
+    its log there is none of these, and without a schedule no "ms".
 
     >>> published_runs()["vgg16", "icmn", 8.0]["ms"]
     1383.33
@@ -117,8 +119,21 @@ def memory_at(network: str, overhead: float) -> float | None:
     >>> round(memory_at("resnet50", 0.1), 2), memory_at("vgg16", 0.1)
     (5.74, None)
     """
-    runs = sorted((run["overhead_percent"] / 100, run["memory_gb"]) for run in pytorch(network)["measured"])
-    for (cheaper, more), (dearer, less) in pairwise(runs):
+    runs = ((run["overhead_percent"] / 100, run["memory_gb"]) for run in pytorch(network)["measured"])
+    return interpolated(runs, overhead)
+
+
+def interpolated(runs: Iterable[tuple[float, float]], overhead: float) -> float | None:
+    """Memory at an overhead by linear interpolation between runs, or None where all are cheaper or all dearer.
+
+    Args:
+        runs: overhead and memory of each, the overhead as a share on top.
+        overhead: such as 0.1.
+
+    >>> interpolated([(0.2, 5.0), (0.0, 9.0)], 0.1)
+    7.0
+    """
+    for (cheaper, more), (dearer, less) in pairwise(sorted(runs, key=lambda run: (run[0], -run[1]))):
         if cheaper <= overhead <= dearer:
             return more + (less - more) * (overhead - cheaper) / (dearer - cheaper)
     return None

@@ -1,4 +1,4 @@
-"""Memory in use along a schedule, equations (2) and (3) of Checkmate (Jain et al., MLSys 2020), section 4.5."""
+"""Memory in use along a schedule, equations (2) and (3) of Checkmate (Jain et al., MLSys 2020), section 4.4."""
 
 from __future__ import annotations
 

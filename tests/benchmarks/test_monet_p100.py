@@ -49,6 +49,19 @@ def test_a_row_that_costs_more_is_marked():
     assert "more in 1; a choice costs more than the defaults in 1" in monet_p100.summary({"unet_i@5": entry})
 
 
+def test_the_page_of_the_papers_shows_what_the_results_file_holds():
+    shown = monet_p100.PAGE.read_text().partition(monet_p100.BEGINS)[2].partition(monet_p100.ENDS)[0].strip()
+    assert shown == monet_p100.page_text(monet_p100.read()), "run: python benchmarks/monet_p100.py --table"
+
+
+def test_the_page_counts_the_rows_and_has_each_of_them():
+    ours = {"cost": 0.9, "bound": 0.9, "gap": 0.0, "wall": 2.0, "status": "optimal"}
+    theirs = {"cost": 1.0, "bound": 1.0, "wall": 10.0, "status": "optimal"}
+    told = monet_p100.page_text({"unet_i@5": {"ours": ours, "theirs": theirs, "worse": False}}).splitlines()
+    assert told[0].startswith("Of 1 problems with a published schedule, ours costs less in 1, as much in 0, more in 0")
+    assert [cell.strip() for cell in told[-1].strip("|").split("|")][:2] == ["unet_i@5", "900.00"]
+
+
 def test_monet_finds_within_the_authors_rule_what_gurobi_found_on_vgg16():
     problem = KNOWN["vgg16_icmn@6"]
     graph = p100_graph("vgg16", "icmn", ruled=True)

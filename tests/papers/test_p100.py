@@ -84,6 +84,28 @@ def test_memory_at_ten_per_cent_between_the_measured_runs_is_near_what_table_1_p
     assert smallest_run("mobilenet_v2")[0] > 4.8
 
 
+def test_memory_at_a_tenth_is_interpolated_between_what_fits_into_each_budget():
+    def at(gib: float, overhead: float | None, way: str = figure_3.JOINT) -> dict:
+        return {"network": "vgg16", "way": way, "budget GiB": gib, "overhead": overhead, "gap": None}
+
+    rows = [
+        at(6.0, 1.3),
+        at(5.5, 1.05),
+        at(5.0, 1.15),
+        at(9.0, 1.2, figure_3.CHECKMATE),
+        at(8.0, None, figure_3.CHECKMATE),
+    ]
+    told = figure_3.words(rows).partition("At 10 % overhead, interpolated between budgets: ")[2]
+    assert told == "vgg16: with implementations 5.2 GiB; Checkmate-O more than 9 GiB."
+
+
+def test_the_logs_say_how_long_a_run_had_nothing_and_what_it_had_after_an_hour():
+    run = published_runs()["resnet50", "icmn", 5.0]
+    assert run["first seconds"] < 3600 < run["seconds"]
+    assert run["ms"] < run["hour ms"] < 1.04 * run["ms"]
+    assert published_runs()["googlenet", "checkmate", 5.0]["first seconds"] is None
+
+
 def two_convolutions(costs_and_workspaces: list[tuple[float, int]], name: str) -> Graph:
     """A convolution that others read, and one after it, each with these implementations; values of 10 bytes."""
     values = (Value("a", 10), Value("b", 10))

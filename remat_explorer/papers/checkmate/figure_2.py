@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 NETWORK, BATCH = "U-Net", 32
 GB = 10**9
-BUDGET = 11 * GB  # half of what keeping everything takes
+BUDGET = 11 * GB  # about half of what keeping everything takes
 SECONDS: dict[Settings, float] = {"small": 5.0, "full": 60.0}
 FORWARD, AGAIN, BACKWARD = "forward", "computed again", "backward"
 HEIGHTS = {FORWARD: 2.0, AGAIN: 1.0, BACKWARD: 0.0}
@@ -36,7 +36,7 @@ BEND = 0.5  # of a line over the points between its ends
 
 
 def figure_2(settings: Settings, progress: Tell, cancelled: Cancelled) -> Outcome:
-    """U-Net within half of its memory: graph, schedule, plan, and the graph that is trained."""
+    """U-Net within about half of its memory: graph, schedule, plan, and the graph that is trained."""
     graph = layer_graph(NETWORK, BATCH)
     hear = heard(progress, f"{NETWORK} at {BUDGET // GB} GB")
     best = solve(graph, BUDGET, time_limit=SECONDS[settings], on_progress=hear, cancelled=cancelled)
@@ -188,8 +188,8 @@ ITEM = Item(
     published="the training graph is extracted, problem (9) solved, and the plan made a new static training graph "
     "(Figure 2, section 6.2)",
     remark="The paper's figure is a diagram without a network. This is U-Net's layer graph, with FLOPs in place of a "
-    "profile, within half of what keeping everything takes. Here a plan runs as generated Python or is interpreted, so "
-    "the new graph is drawn, not built.",
+    "profile, within about half of what keeping everything takes. Here a plan runs as generated Python or is "
+    "interpreted, so the new graph is drawn, not built.",
     compute=figure_2,
     words=words,
 )

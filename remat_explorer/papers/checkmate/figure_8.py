@@ -34,6 +34,7 @@ BATCHES: dict[Settings, dict[str, int]] = {
 }
 FRACTIONS = {"VGG16": 0.6, "MobileNet": 0.6, "U-Net": 0.9}  # of `budget_at`: large enough for some rounding to fit
 SAMPLES = {"small": 200, "full": 1000}
+GB = 10**9
 SECONDS = {"small": 10.0, "full": 300.0}
 
 
@@ -122,9 +123,10 @@ def _sentence(row: Mapping[str, Any]) -> str:
     fits = "fits" if row["deterministic peak"] <= row["budget"] else "does not fit"
     cheapest = row["cheapest that fits"]
     random = "none of them fits" if cheapest is None else f"the cheapest that fits costs {format_overhead(cheapest)}"
+    fixed, drawn = (format_overhead(row[column]) for column in ("deterministic", "mean"))
     return (
-        f"{row['network']}: rounding at one half costs {format_overhead(row['deterministic'])} and {fits}; "
-        f"{row['draws']} random draws cost {format_overhead(row['mean'])} in the mean, {random}."
+        f"{row['network']} at {row['budget'] / GB:.1f} GB: rounding at one half costs {fixed} and {fits}; "
+        f"{row['draws']} random draws cost {drawn} in the mean, {random}."
     )
 
 
@@ -137,8 +139,9 @@ ITEM = Item(
     function="remat_explorer.figures.rounding_scatter",
     test="tests/papers/test_items.py",
     published="deterministic rounding is cheaper than the mean of randomized rounding (Figure 8, appendix D)",
-    remark="FLOP costs in place of profiled milliseconds. The paper does not print its budgets; these are chosen so "
-    "that some rounding fits, with its allowance of a tenth.",
+    remark="FLOP costs in place of profiled milliseconds. The paper names a budget of 16 GB (appendix D), and no "
+    "batches; these are 256, 512 and 32, and the budgets are chosen so that some rounding fits, with the paper's "
+    "allowance of a tenth.",
     compute=figure_8,
     words=words,
 )

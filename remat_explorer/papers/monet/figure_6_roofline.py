@@ -109,12 +109,12 @@ ITEM = Item(
     function="rx.ablation",
     test="tests/papers/test_items.py",
     published="without any choice it is generally slower than with one kind (appendix D); algorithms of convolutions "
-    "and output-activated ones both matter, but MobileNet-V2 gains little from algorithms (appendix D); for networks "
-    "of large layers intermediate-activated ones matter more (section 5); all together cost least at every memory "
-    "(appendix D)",
-    remark="By the kinds of implementations here, which are not the paper's groups; published rates cannot tell "
-    "'algorithms' of convolutions apart, which are one of those. The memory is the one at which all kinds "
-    "bring most; of single kinds the best is named. Alone, most kinds bring next to nothing.",
+    "and output-activated ones both matter, but MobileNet-V2 gains little from algorithms (appendix D); for "
+    "memory-intensive networks intermediate-activated ones matter more (section 5); all together cost least at every "
+    "memory (appendix D)",
+    remark="By the kinds of implementations here, which are not the paper's groups. One of its groups is missing, "
+    "algorithms of convolutions, since published rates cannot tell them apart. The memory is the one at which all "
+    "kinds bring most; of single kinds the best is named.",
     compute=figure_6_roofline,
     words=words,
 )

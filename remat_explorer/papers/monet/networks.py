@@ -1,10 +1,10 @@
 """The networks of MONeT's evaluation, with all implementations of their operations, and what their items share.
 
-Full sizes are the paper's: batches that fill about 15 GB in PyTorch on a P100; a roofline of its published
+Full sizes are the paper's: batches that fill about 15 GiB in PyTorch on a P100; a roofline of its published
 rates gives the costs. Nothing of them is allocated. The small one is a residual network for
 images of 32 pixels.
 
-Source: Shah et al., Memory Optimization for Deep Networks (ICLR 2021), section 5 and table 1.
+Source: Shah et al., Memory Optimization for Deep Networks (ICLR 2021), section 5 and Table 1.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ NETWORKS: dict[Settings, dict[str, int]] = {  # by the zoo's name, with the batc
     "full": {"resnet50": 184, "googlenet": 320, "unet_monet": 11, "vgg16": 176, "mobilenet_v2": 272},
 }
 KINDS_OF_ROOFLINE = tuple(kind for kind in KINDS if kind != "algorithms")  # rates cannot tell one library from another
-PUBLISHED = {  # memory at 10 % overhead relative to PyTorch's, from table 1's 5.7 of 15.1, 6.9 of 14.9 and so on
+PUBLISHED = {  # memory at 10 % overhead relative to PyTorch's, from Table 1's 5.7 of 15.1, 6.9 of 14.9 and so on
     "resnet50": 0.377,
     "googlenet": 0.463,
     "unet_monet": 0.364,
     "vgg16": 0.39,
     "mobilenet_v2": 0.331,
 }
+ON_P100 = {name: name.removesuffix("_monet") for name in PUBLISHED}  # what was measured, by the zoo's name
 
 
 def choice_graph(name: str, settings: Settings) -> Graph:

@@ -9,7 +9,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.papers.drawing import bars
 from remat_explorer.papers.hearing import heard
 from remat_explorer.papers.item import Cancelled, Item, Outcome, Settings, Tell
-from remat_explorer.papers.monet.networks import NETWORKS, PUBLISHED, choice_graph
+from remat_explorer.papers.monet.networks import NETWORKS, ON_P100, PUBLISHED, choice_graph
 from remat_explorer.papers.p100 import memory_at, pytorch, smallest_run
 from remat_explorer.quantities import format_bytes, format_overhead
 from remat_explorer.solvers import checkpoint_all_peak, memory_at_overhead
@@ -22,7 +22,6 @@ OVERHEAD = 0.10
 SECONDS = {"small": 4.0, "full": 240.0}  # of each search
 PLAIN, JOINT = "Checkmate", "with implementations"
 THEIRS = "measured by the authors, interpolated"
-ON_P100 = {name: name.removesuffix("_monet") for name in PUBLISHED}  # by the zoo's name
 WAYS = {"checkmate-d": PLAIN, "monet": JOINT}  # names in the benchmark's file
 
 
@@ -157,9 +156,10 @@ ITEM = Item(
     "U-Net 5.2, 14.3, 0.364, VGG-16 5.5, 14.1, 0.390, MobileNet-V2 4.8, 14.5, 0.331 (Table 1); Checkmate's GiB, in "
     "the same order, 8.2, 10.5, 9.1, 9.9, 5.8 (Table 1)",
     remark="First, linear interpolation between the runs that the README of the authors' utsaslab/MONeT lists; of "
-    "VGG-16 and MobileNet-V2 none costs 10 %, and MobileNet-V2's published 4.8 GiB lie below every run there. Then "
-    "predictions by a P100's published rates, without workspace: not like for like. By these rates MobileNet-V2 spends "
-    "its time on moving bytes, and so do recomputations: a tenth more buys few of them.",
+    "VGG-16 and MobileNet-V2 none costs 10 %, and MobileNet-V2's published 4.8 GiB lie below every run there. What is "
+    "found here on the same costs is in Figure 3. Then predictions by a P100's published rates, without workspace: not "
+    "like for like. By these rates MobileNet-V2 spends its time on moving bytes, and so do recomputations: a tenth "
+    "more buys few of them.",
     compute=table_1,
     words=words,
 )
