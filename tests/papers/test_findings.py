@@ -17,7 +17,7 @@ from remat_explorer.papers.checkmate.accounting import (
 )
 from remat_explorer.papers.checkmate.figure_6 import best_rule
 from remat_explorer.papers.networks import layer_graph, published_batches
-from remat_explorer.papers.p100 import GIB, p100_graph, published_runs
+from remat_explorer.papers.p100 import GIB, p100_graph, published_runs, pytorch, smallest_run
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_overhead, format_share
 from remat_explorer.solvers import checkpoint_all_peak
@@ -269,9 +269,31 @@ def test_the_bytes_of_resnet50_are_those_of_its_captured_graph() -> None:
 def test_the_smallest_runs_of_the_readme_are_the_ratios_that_are_named() -> None:
     text = finding("A third of the memory for all models")
     runs = re.findall(r"(\d\.\d\d) of (\d\d\.\d\d)", text)
-    assert len(runs) == 5
-    ratios = [f"{float(memory) / float(everything):.2f}" for memory, everything in runs]
+    networks = ("resnet50", "googlenet", "mobilenet_v2", "unet", "vgg16")
+    known = [(smallest_run(network)[0], pytorch(network)["GiB"]) for network in networks]
+    assert [(float(memory), float(everything)) for memory, everything in runs] == known
+    ratios = [f"{memory / everything:.2f}" for memory, everything in known]
     assert f"which are {', '.join(ratios[:-1])} and {ratios[-1]}," in text
+    overheads = [f"{100 * smallest_run(network)[1]:.2f}" for network in networks]
+    assert f"at {', '.join(overheads[:-1])} and {overheads[-1]} %" in text
+
+
+def test_an_hour_and_a_day_are_those_of_the_logs() -> None:
+    text, logs = finding("An hour and a day"), [row for row in rows("monet-section-5") if "budget GiB" in row]
+    excess = {
+        (row["network"], row["budget GiB"]): 100 * (row["hour ms"] / row["ms"] - 1)
+        for row in logs
+        if row["way"].startswith("MONeT") and row["hour ms"]
+    }
+    above = [f"{excess[place]:.2f}" for place in sorted(excess, key=lambda place: -excess[place]) if excess[place] > 2]
+    assert f"{len(excess) - len(above)} of {len(excess)} runs" in text
+    assert f"ResNet-50 at 5 and 6, with {above[0]} and {above[1]} %, and GoogLeNet at 6, with {above[2]} %" in text
+    for network, name in (("resnet50", "ResNet-50"), ("googlenet", "GoogLeNet")):
+        mine = [row for row in logs if row["network"] == network and row["way"].startswith("Checkmate")]
+        first = [row["first seconds"] for row in mine if row["first seconds"]]
+        assert re.search(f"the first of {name} (comes )?after {min(first):,} s or later", text)
+        assert min(first) > 3600
+        assert [row["budget GiB"] for row in mine if not row["first seconds"]] == [5.0] * (network == "googlenet")
 
 
 def test_the_files_that_the_page_names_are_there() -> None:
