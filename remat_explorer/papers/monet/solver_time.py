@@ -34,7 +34,11 @@ WAYS = {"monet": "with implementations", "monet-paper": "MONeT's problem", "chec
 WAYS |= {"checkmate-ilp": "Checkmate's problem (9)"}  # names in the benchmark's file
 
 
-LOGGED = {"icmn": "MONeT, published run", "checkmate": "Checkmate, published run"}  # by the mode of their program
+LOGGED = {  # by the mode of their program; in "i" ReLU may run in place, and nothing else is chosen
+    "icmn": "MONeT, published run",
+    "i": "MONeT without implementations, published run",
+    "checkmate": "Checkmate, published run",
+}
 CLAIMED = 0.02  # that an hour costs more than a day
 
 
@@ -156,13 +160,18 @@ def _told_of_logs(rows: Sequence[Mapping[str, Any]]) -> str:
         f"last one in {within} of {len(excess)} runs, and at most {format_share(most)} ({network} at {gib:g} GiB)."
     ]
     for network in dict.fromkeys(row["network"] for row in rows):
-        mine = [row for row in rows if (row["network"], row["way"]) == (network, LOGGED["checkmate"])]
+        plain, mine = (
+            [row for row in rows if (row["network"], row["way"]) == (network, LOGGED[mode])]
+            for mode in ("i", "checkmate")
+        )
         late = [row["first seconds"] for row in mine if (row["first seconds"] or math.inf) > HOUR and row["ms"]]
         never = [f"{row['budget GiB']:g}" for row in mine if not row["ms"]]
         if late and len(late) + len(never) == len(mine):
             none = f", and none at {', '.join(never)} GiB" if never else ""
+            soonest = max(row["first seconds"] for row in plain)
             parts.append(
-                f"Checkmate's first of {network} comes after {min(late):,} to {max(late):,} s by budget{none}."
+                f"Checkmate's first of {network} comes after {min(late):,} to {max(late):,} s by budget{none}; MONeT's "
+                f"without implementations after at most {soonest} s."
             )
     return " ".join(parts) + " "
 
