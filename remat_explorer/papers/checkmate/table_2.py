@@ -142,7 +142,7 @@ ITEM = Item(
     "1.44, 1.01, VGG19 1.54, 1.39, 1.75, 1.00, U-Net 1.27, 1.23, none, 1.03, ResNet-50 1.20, 1.25, none, 1.05 (Table "
     "2); two-phase rounding at most 1.06 (section 6.5)",
     remark="The paper's ratios are in FLOPs, too, as section 6.5 says; by the authors' program they may be in a V100's "
-    "milliseconds. It does not print its budgets, so no mean can agree to the digit. The order is another where "
+    "milliseconds. The paper does not print its budgets, so no mean can agree to the digit. The order is another where "
     "Griewank is close to the optimum (VGG16, VGG19), and on U-Net and ResNet-50. Here pooling and concatenation cost "
     "nothing. On U-Net the linear program then keeps small fractions of many values, rounding drops them, and what is "
     "computed again needs more memory than there is: few roundings fit. A mean is over the budgets that a method "

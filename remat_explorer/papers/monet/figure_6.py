@@ -91,7 +91,7 @@ ITEM = Item(
     "intermediate-activated ones reach memory on VGG-16 that no others reach (appendix D); all together cost least at "
     "every memory (appendix D)",
     remark="As Figure 4, at 10, 8 and 6 GiB, beside the published runs at all their budgets, with 12 s for each "
-    "search in place of a day. The problem here is wider than theirs: gradients may run again, and what a "
+    "search in place of up to a day. The problem here is wider than theirs: gradients may run again, and what a "
     "recomputation holds is not bounded from above. MobileNet-V2 has no intermediate-activated ones "
     "(appendix D).",
     compute=figure_6,
