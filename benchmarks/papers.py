@@ -12,8 +12,8 @@ monet.py.
 The words of a result are made from its rows again each time, so that results can be told in other words without running
 anything.
 
-Costs are FLOPs on Checkmate's own graphs, else a roofline of a V100 or a P100: no profile of these is to be
-had. MONeT's Figure 7 is measured on this machine.
+Costs are FLOPs on Checkmate's layer graphs, what MONeT's authors measured on a P100 on theirs, else a roofline of a
+V100 or a P100. The second part of MONeT's Figure 7 is measured on this machine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How the published program counts the memory of its baselines, and what counting parameters twice does to it.
+"""How the published program counts the memory of its baselines, and what its counting parameters twice does to it.
 
 There a checkpoint stays to the end of the backward pass, and with it everything of the segment that is being computed.
 What neither the present stage reads nor the next one begins with is dropped at the start of the stage. A plan frees
@@ -119,7 +119,7 @@ def largest_batch(memory: int, fixed: int, peak: int, times: int = 1) -> int:
         memory: bytes of the device.
         fixed: bytes that do not grow with the batch: parameters and their gradients.
         peak: bytes of one example.
-        times: 1 is the paper's formula; 2 gives VGG19's published batches.
+        times: 1 is the paper's formula; 2 gives VGG19's published batches, and is what the published program does.
 
     >>> largest_batch(16 * 10**9, 1149337920, 81723296), largest_batch(16 * 10**9, 1149337920, 81723296, times=2)
     (181, 167)
