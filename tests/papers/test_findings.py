@@ -11,6 +11,7 @@ import pytest
 from remat_explorer.instances import linear
 from remat_explorer.papers import ITEMS
 from remat_explorer.papers.checkmate.accounting import (
+    kept_for_good_peak,
     peak_of_stages,
     published_sqrt_n_checkpoints,
     segment_stages,
@@ -155,6 +156,16 @@ def test_five_slots_cost_less_by_revolve_than_in_the_authors_notebook() -> None:
     cost = binomial_schedule(graph, 5).cost
     assert f"costs 108.27 · 10^9 FLOPs, {108.266881024e9 / graph.total_cost:.2f} times keeping everything" in text
     assert f"REVOLVE it costs {cost / 1e9:.2f} · 10^9, {cost / graph.total_cost:.2f} times" in text
+
+
+def test_what_one_operation_of_vgg16_needs_is_what_the_remark_of_figure_5_says() -> None:
+    graph = layer_graph("VGG16", 256)
+    alone = largest_operation(graph)[1]
+    freed, kept = checkpoint_all_peak(graph), graph.resident_bytes + kept_for_good_peak(graph)
+    remark = ITEMS["checkmate-figure-5"].remark
+    assert f"needs {alone / freed:.0%} of what keeping everything takes, {alone / kept:.0%} where" in remark.replace(
+        " %", "%"
+    )
 
 
 def test_quotients_of_batches_are_right() -> None:
