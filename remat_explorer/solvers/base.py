@@ -13,6 +13,7 @@ from remat_explorer.quantities import format_bytes, format_overhead, format_seco
 from remat_explorer.schedule import Schedule
 
 INTERRUPTION = "an interruption"
+MOST_COMPUTATIONS = 300_000  # of a schedule that a search makes: its plan takes seconds and some 100 MB
 NEARLY = 0.7  # share of its time after which a search that has ended was ended by the time limit
 
 

@@ -12,7 +12,8 @@ import numpy as np
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.heuristics.binomial import stored_states
+from remat_explorer.solvers.base import MOST_COMPUTATIONS
+from remat_explorer.solvers.heuristics.binomial import forward_steps, stored_states
 from remat_explorer.solvers.heuristics.chain import forward_positions
 from remat_explorer.solvers.heuristics.split_points import kept_values
 from remat_explorer.solvers.heuristics.static_policy import schedule_of
@@ -59,7 +60,8 @@ def binomial_within(graph: Graph, budget: int, over: Callable[[], bool] = lambda
     """The schedule with the most slots whose plan fits: more slots recompute less and hold more.
 
     From about log2 of the steps on, with which no step is run often, numbers are doubled until one does not fit; then
-    it is bisected. The smallest numbers, whose schedules are very long, are looked at only where nothing else fits.
+    it is bisected. The smallest numbers, whose schedules are very long, are looked at only where nothing else fits, and
+    those with more than `MOST_COMPUTATIONS` steps not at all.
 
     Args:
         graph: a chain.
@@ -72,7 +74,8 @@ def binomial_within(graph: Graph, budget: int, over: Callable[[], bool] = lambda
     """
     best: Schedule | None = None
     most = int((~graph.is_backward).sum())
-    fits, exceeds, slots = 0, most + 1, min(most.bit_length(), most)
+    fits = fewest_slots(most) - 1
+    exceeds, slots = most + 1, min(max(most.bit_length(), fits + 1), most)
     while exceeds - fits > 1 and not over():
         schedule = binomial_schedule(graph, slots)
         if Plan.of(schedule).peak <= budget:
@@ -81,3 +84,13 @@ def binomial_within(graph: Graph, budget: int, over: Callable[[], bool] = lambda
             exceeds = slots
         slots = (fits + exceeds) // 2 if exceeds <= most else min(2 * fits, most)
     return best
+
+
+def fewest_slots(layers: int) -> int:
+    """How many slots a schedule of at most `MOST_COMPUTATIONS` forward steps must have.
+
+    >>> fewest_slots(8), fewest_slots(5_000)
+    (1, 3)
+    """
+    every = range(1, layers + 1)
+    return next((slots for slots in every if forward_steps(layers + 1, slots) <= MOST_COMPUTATIONS), layers + 1)

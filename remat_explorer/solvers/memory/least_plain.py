@@ -12,14 +12,18 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Answer, Limits, Progress
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.heuristics.binomial_schedule import binomial_schedule, fewest_slots
+from remat_explorer.solvers.heuristics.chain import require_chain
 from remat_explorer.solvers.memory.working_sets import WorkingSet, least_working_set
 from remat_explorer.solvers.search.planner import PLANNER, first_within, plan_schedule
 from remat_explorer.solvers.strategies.optimal import solve_optimal
@@ -165,6 +169,8 @@ def smallest_schedule(
 ) -> Schedule:
     """Descent with the planner from checkpoint-all, by a share of what is above the lower bound at a time.
 
+    Of a chain it begins with REVOLVE's schedule of the fewest states, which no walk through a long chain comes near.
+
     A budget that the planner fits costs a few walks, one that it does not fit costs all repairs. So the way leads from
     above, by smaller steps after each failure; first with few repairs, then from there with all.
 
@@ -179,6 +185,9 @@ def smallest_schedule(
     work = _Work(round(seconds * settings.pace), condensed.n, cancelled)
     best = checkpoint_all(condensed.graph)
     width = min(settings.fine, settings.finest * (1 - lower_bound / Plan.of(best).peak))
+    with suppress(SolverError):  # no chain
+        forward = len(require_chain(condensed.graph, ""))
+        best = min(best, binomial_schedule(condensed.graph, fewest_slots(forward)), key=Plan.peak_of)
     few = replace(PLANNER, repair_tries=settings.few_repairs)
 
     def by_walks(budget: int) -> Schedule | None:

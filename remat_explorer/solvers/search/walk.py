@@ -41,7 +41,8 @@ def walk(graph, state, around, budget, exponents, keep, rows, allowed, forward_s
         allowed: which operations may run again, bool of shape (n,).
         forward_stages: how many stages recompute for later stages alone, not for each other.
         most_cost: the walk ends once its recomputations must cost more than this.
-        ran: space for n * n int32; set to what is computed, as t * n + k.
+        ran: space for int32; set to what is computed, as t * n + k. A stage begins only if n more entries fit:
+            otherwise the walk ends as one that is too dear. With n * n entries all stages fit.
 
     Returns:
         How it ended, the stage and operation where it did, and how many entries ``ran`` has.
@@ -51,6 +52,8 @@ def walk(graph, state, around, budget, exponents, keep, rows, allowed, forward_s
     clear(around)
     held, again_cost = 0, 0.0
     for t in range(n):
+        if entries > len(ran) - n:
+            return DEARER, t, t, entries
         count = missing(graph, state, allowed, t)
         if count < 0:
             ran[entries] = t * n + t

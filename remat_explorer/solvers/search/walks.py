@@ -12,6 +12,7 @@ import numpy as np
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.schedule.runs import Computations
+from remat_explorer.solvers.base import MOST_COMPUTATIONS
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.search.compiled_state import Neighbourhoods, WalkState
 from remat_explorer.solvers.search.flat_graph import FlatGraph
@@ -50,7 +51,7 @@ class Walks:
         self.backward = np.array(condensed.graph.is_backward, dtype=np.bool_)
         self._state = WalkState.empty(n, groups, len(self.flat.inputs))
         self._around = Neighbourhoods.empty(n, groups)
-        self._ran = np.empty(n * n, dtype=np.int32)  # the system gives memory only where something is written
+        self._ran = np.empty(min(n * n, MOST_COMPUTATIONS + n), dtype=np.int32)
 
     def walk(
         self,

@@ -10,13 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import remat_explorer.solvers.heuristics.binomial_schedule as binomial_schedule_module
+import remat_explorer.solvers.search.walks as walks_module
 from remat_explorer.checker import check
 from remat_explorer.errors import SolverError
 from remat_explorer.instances import linear
 from remat_explorer.plan import Plan
 from remat_explorer.solvers import solve
+from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.heuristics.binomial import forward_steps, stored_states
-from remat_explorer.solvers.heuristics.binomial_schedule import binomial_schedule, binomial_within
+from remat_explorer.solvers.heuristics.binomial_schedule import binomial_schedule, binomial_within, fewest_slots
+from remat_explorer.solvers.search.planner import first_within
 from remat_explorer.solvers.strategies.griewank import griewank, slot_numbers
 from tests.solvers.drawn_chains import chains
 from tests.solvers.drawn_settings import DRAWN
@@ -89,6 +93,21 @@ def test_of_equal_states_bisection_takes_the_most_slots_that_fit(graph):
         assert found is not None
         assert found.cost == min(cost for peak, cost in every if peak <= budget)
     assert binomial_within(equal, min(peak for peak, _ in every) - 1) is None
+
+
+def test_schedules_of_too_many_computations_are_not_made(monkeypatch):
+    chain, steps = linear(60), 61
+    found = binomial_within(chain, 3)
+    assert found is not None
+    assert 1_000 < found.recomputations <= forward_steps(steps, 1)
+    for module in (binomial_schedule_module, walks_module):
+        monkeypatch.setattr(module, "MOST_COMPUTATIONS", 1_000)
+    least = fewest_slots(60)
+    assert forward_steps(steps, least) <= 1_000 < forward_steps(steps, least - 1)
+    assert binomial_within(chain, 3) is None
+    condensed = Condensed.of(chain)
+    assert first_within(condensed, 3, lambda: False) is None
+    assert first_within(condensed, least + 2, lambda: False) is not None
 
 
 def test_with_as_many_slots_as_operations_nothing_is_recomputed():
