@@ -4,7 +4,8 @@
     python benchmarks/papers.py checkmate-figure-6 --again       # one item anew
     python benchmarks/papers.py --table                          # the tables alone, from the results that are there
 
-Each outcome is written to results/papers.json when it is there, so an interrupted run goes on where it was. Items that
+Each outcome is written to results/papers.json when it is there, so an interrupted run goes on where it was; what the
+notebooks draw of it comes with the package (`remat_explorer.papers.full_results`). Items that
 another benchmark measures are taken from its results where those are complete (`--anew` runs them here): Table 2 from
 approximation.py, Figure 6 from max_batch.py, MONeT's Table 1, Figures 3 and 6 by a roofline and its solver times from
 monet.py.
@@ -32,10 +33,12 @@ from remat_explorer.errors import RematError
 from remat_explorer.papers import ITEMS, Outcome
 from remat_explorer.papers.checkmate import figure_6 as checkmate_figure_6
 from remat_explorer.papers.checkmate import table_2 as checkmate_table_2
+from remat_explorer.papers.full_results import FILE, kept_rows
 from remat_explorer.papers.monet import figure_3_roofline as monet_figure_3
 from remat_explorer.papers.monet import figure_6_roofline as monet_figure_6
 from remat_explorer.papers.monet import solver_time as monet_solver_time
 from remat_explorer.papers.monet import table_1 as monet_table_1
+from remat_explorer.papers.networks import REPOSITORY
 from remat_explorer.papers.summary import TABLE_BEGINS, TABLE_ENDS, items_tables
 from remat_explorer.solvers.search.compilation import warm_up
 
@@ -123,8 +126,10 @@ def read() -> dict[str, Any]:
 
 
 def write(known: Mapping[str, Any]) -> None:
-    """Write the results, in the items' order."""
+    """Write the results, in the items' order, and what comes with the package of those at full size."""
     write_text(RESULT, json.dumps({key: known[key] for key in ITEMS if key in known}, indent=1) + "\n")
+    full = {key: entry for key, entry in known.items() if entry["settings"] == "full" and entry["complete"]}
+    write_text(REPOSITORY / FILE, kept_rows(full))
 
 
 def write_tables(known: dict[str, Any]) -> None:

@@ -43,13 +43,13 @@ def bars(
         shared: dict[str, Any] = {
             "x": names,
             "y": heights,
-            "text": ["" if height is None else f"{height:.3g}" for height in heights],
+            "text": ["" if height is None else _label(height) for height in heights],
             "name": name if known else f"{name} (none)",
             "marker": {"color": colours.hues[i % len(colours.hues)]},
         }
         if logarithmic:
             all_known += [height for height in known if height > 0]
-            figure.add_scatter(**shared, mode="markers+text", textposition="middle right", offsetgroup=column)
+            figure.add_scatter(**shared, mode="markers+text", textposition="top center", offsetgroup=column)
             figure.update_traces(marker_size=12, selector={"offsetgroup": column})
         else:
             figure.add_bar(**shared, textposition="outside")
@@ -61,6 +61,15 @@ def bars(
         highest = math.ceil(math.log10(max(all_known)))
         figure.update_yaxes(range=[lowest, max(highest, lowest + 1)], dtick=1)
     return dressed(figure)
+
+
+def _label(height: float) -> str:
+    """A number beside its bar: three digits, or all of them before the point.
+
+    >>> _label(0.0136), _label(1231)
+    ('0.0136', '1,231')
+    """
+    return f"{height:,.0f}" if abs(height) >= 1000 else f"{height:.3g}"
 
 
 def dressed(figure: Figure, title: str = "", height: int = HEIGHT) -> Figure:
@@ -79,7 +88,7 @@ def dressed(figure: Figure, title: str = "", height: int = HEIGHT) -> Figure:
 
 
 def side_by_side(figures: Sequence[Figure], titles: Sequence[str]) -> Figure:
-    """Figures of the same kind in one row, each with its own axes; a legend entry stands once.
+    """Figures of the same kind in one row, each with its own axes; a legend entry or a title of all axes stands once.
 
     Args:
         figures: at least one; a single one is returned as it is.
@@ -101,8 +110,20 @@ def side_by_side(figures: Sequence[Figure], titles: Sequence[str]) -> Figure:
             joined.add_trace(trace, row=1, col=column)
         joined.update_xaxes(_axis(figure.layout.xaxis), row=1, col=column)
         joined.update_yaxes(_axis(figure.layout.yaxis), row=1, col=column)
+    _say_once(joined, len(figures))
     joined.update_layout(barmode=figures[0].layout.barmode)
     return dressed(joined).update_layout(legend={"y": -0.2, "yanchor": "top"})
+
+
+def _say_once(joined: Figure, panels: int) -> None:
+    """Where the axes of all panels have the same title, the first keeps that upwards, the middle one that across."""
+    columns = set(range(1, panels + 1))
+    if len({axis.title.text for axis in joined.select_yaxes()}) == 1:
+        for column in columns - {1}:
+            joined.update_yaxes(title_text=None, row=1, col=column)
+    if panels > 2 and len({axis.title.text for axis in joined.select_xaxes()}) == 1:
+        for column in columns - {panels // 2 + 1}:
+            joined.update_xaxes(title_text=None, row=1, col=column)
 
 
 def text_table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> Figure:

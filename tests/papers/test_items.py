@@ -55,12 +55,7 @@ ALL = {
 ELSEWHERE = {"checkmate-figure-1", "checkmate-figure-6", "checkmate-figure-7", "checkmate-section-4-6"}  # exact items
 ELSEWHERE |= {"checkmate-table-1", "checkmate-appendix-a"}
 
-ELSEWHERE |= {
-    "monet-table-1",
-    "monet-figure-3-by-a-roofline",
-    "monet-section-5",
-    "monet-figure-5",
-}  # notebook 08 runs them
+ELSEWHERE |= {"monet-figure-5"}  # notebook 08 runs it
 ELSEWHERE |= {"monet-figure-3", "monet-figure-4"}  # with what was measured on a P100
 
 

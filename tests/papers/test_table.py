@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from remat_explorer.papers import ITEMS
+from remat_explorer.errors import UnknownNameError
+from remat_explorer.papers import ITEMS, full_result
 from remat_explorer.papers.checkmate import table_2 as checkmate_table_2
+from remat_explorer.papers.full_results import FILE, OUTCOMES, kept_rows
 from remat_explorer.papers.monet import figure_3_roofline as monet_figure_3
 from remat_explorer.papers.monet import figure_6_roofline as monet_figure_6
 from remat_explorer.papers.monet import solver_time as monet_solver_time
 from remat_explorer.papers.monet import table_1 as monet_table_1
+from remat_explorer.papers.networks import data_file
 from remat_explorer.papers.summary import COLUMNS, NOTHING, TABLE_BEGINS, TABLE_ENDS, items_table, items_tables
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +40,19 @@ def results() -> dict:
 def test_the_table_is_made_from_the_results_file():
     shown = PAGE.partition(TABLE_BEGINS)[2].partition(TABLE_ENDS)[0].strip()
     assert shown == items_tables(results()), "run: python benchmarks/papers.py --table"
+
+
+def test_the_results_that_come_with_the_package_are_those_of_the_results_file():
+    known = results()
+    assert data_file(FILE).read_text() == kept_rows(known), "run: python benchmarks/papers.py --table"
+    for key in OUTCOMES:
+        outcome = full_result(key)
+        assert known[key]["settings"] == "full"
+        assert outcome.result == known[key]["result"]
+        assert outcome.complete
+        assert outcome.figure.to_dict()["data"]
+    with pytest.raises(UnknownNameError, match="monet-figure-5"):
+        full_result("monet-figure-5")
 
 
 def rows_of_the_page() -> list[dict[str, str]]:

@@ -170,8 +170,8 @@ def _draw(rows: Sequence[Mapping[str, Any]]) -> Figure:
             )
         figure.update_xaxes(title_text="time (ms)").update_yaxes(title_text="workspace (MiB)")
         figures.append(dressed(figure))
-        titles.append(f"{mine[0]['convolution']}<br>{source}")
-    return side_by_side(figures, titles).update_layout(margin={"t": 70})
+        titles.append(f"{mine[0]['convolution'].replace(' at ', '<br>at ')}<br>{source}")
+    return side_by_side(figures, titles).update_layout(margin={"t": 90})
 
 
 ITEM = Item(

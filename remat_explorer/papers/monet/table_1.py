@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 OVERHEAD = 0.10
-SECONDS = {"small": 4.0, "full": 240.0}  # of each search
+SECONDS = {"small": 2.0, "full": 240.0}  # of each search
 PLAIN, JOINT = "Checkmate", "with implementations"
 THEIRS = "measured by the authors, interpolated"
 WAYS = {"checkmate-d": PLAIN, "monet": JOINT}  # names in the benchmark's file
