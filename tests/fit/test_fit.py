@@ -145,7 +145,7 @@ def test_the_command_prints_one_object_and_writes_the_schedule(capsys, tmp_path)
     assert main(["fit", "mlp", "--memory", "1 MB"]) == 2
     assert "Does not fit into 977 KiB" in capsys.readouterr().out
     assert main(["fit", "graph.json", "--memory", "1 GB"]) == 64
-    assert "does not tell parameters from inputs" in capsys.readouterr().err
+    assert "parameters and inputs are not told apart" in capsys.readouterr().err
 
 
 def test_what_is_known_to_fit_is_never_more_than_the_largest_step():

@@ -15,7 +15,7 @@ def solver_options(*children: argparse.ArgumentParser) -> None:
             "--budget-means",
             choices=("requested", "reserved"),
             default="requested",
-            help="bytes of tensors and workspace (default), or what PyTorch's allocator on a GPU takes for them",
+            help="bytes of tensors and workspace (default), or what PyTorch's allocator takes for them on a GPU",
         )
         child.add_argument(
             "--strategy", help="a name that `strategies` lists (default: optimal, or monet to choose implementations)"
@@ -39,7 +39,7 @@ def sweep_options(child: argparse.ArgumentParser) -> None:
     child.add_argument("-o", "--output", metavar="SWEEP.json", help="write the points with their schedules")
     child.add_argument("--budgets", default="12", help='how many, or a list: "60%%,70%%,8 GiB" (default: 12)')
     child.add_argument(
-        "--strategies", help="with commas (default: optimal, or monet where there are implementations to choose)"
+        "--strategies", help="names with commas (default: optimal, or monet where there are implementations to choose)"
     )
     child.add_argument("--time-limit", type=seconds, metavar="SECONDS", help="of each point (default: seconds in all)")
     child.add_argument("--workers", type=few, metavar="N", help="processes (default: as many as there are cores)")
@@ -52,7 +52,9 @@ def ablation_options(child: argparse.ArgumentParser) -> None:
     child.add_argument("-o", "--output", metavar="ABLATION.json", help="write the points with their schedules")
     child.add_argument("--figure", metavar="FIGURE.html", help="write the curves as a page")
     child.add_argument("--budgets", default="5", help='how many, or a list: "80%%,65%%,8 GiB" (default: 5)')
-    child.add_argument("--kinds", dest="implementations", metavar="KINDS", help="exact, all (default), or with commas")
+    child.add_argument(
+        "--kinds", dest="implementations", metavar="KINDS", help="exact, all (default), or names with commas"
+    )
     child.add_argument(
         "--time-limit", type=seconds, default=10.0, metavar="SECONDS", help="of each point (default: 10)"
     )
@@ -76,11 +78,13 @@ def max_batch_options(child: argparse.ArgumentParser) -> None:
 
 def fit_options(child: argparse.ArgumentParser) -> None:
     child.add_argument("--memory", required=True, help='of the device: bytes, "24 GB" or "24 GiB"')
-    child.add_argument("--optimizer", default="adamw", metavar="NAME", help="sgd, adam, adamw, adam8bit, … (adamw)")
+    child.add_argument("--optimizer", default="adamw", metavar="NAME", help="sgd, adam, adam8bit, … (default: adamw)")
     copies = "keep a float32 copy of parameters in half precision, and states in float32"
     child.add_argument("--master-weights", action="store_true", help=copies)
     child.add_argument("--full-gradients", action="store_true", help="keep gradients in float32")
-    child.add_argument("--time-limit", type=seconds, default=12.0, metavar="SECONDS", help="after the capture (12)")
+    child.add_argument(
+        "--time-limit", type=seconds, default=12.0, metavar="SECONDS", help="after the capture (default: 12)"
+    )
     child.add_argument("-o", "--output", metavar="SOLUTION.json", help="write the schedule")
     child.add_argument(
         "--graph", metavar="GRAPH.json", help="write the graph of the step, with what the optimizer keeps"
@@ -88,7 +92,7 @@ def fit_options(child: argparse.ArgumentParser) -> None:
 
 
 def minimum_budget_options(child: argparse.ArgumentParser) -> None:
-    limit = "the least memory at a cost of at most so much beyond keeping everything, such as 10%%, instead of any cost"
+    limit = "find the least memory for at most this cost beyond keeping everything, such as 10%% (default: any)"
     child.add_argument("--overhead", type=overhead, metavar="SHARE", help=limit)
     child.add_argument("-o", "--output", metavar="SOLUTION.json", help="write the schedule")
     child.add_argument(
