@@ -76,8 +76,11 @@ A MODEL is a name that `models` lists, or path/to/file.py:function. The function
 A budget counts everything on the device, parameters included: bytes, "1.5 GiB", or a share of the checkpoint-all
 peak such as 60%. Ctrl-C ends a solve with the best schedule so far. Exit codes: 0 done, 1 the execution contradicted
 the prediction, 2 infeasible, 3 not solved to proven optimality in time or interrupted (the best schedule is still
-written), 64 bad input, 69 something that is needed is missing (doctor), 130 interrupted before a schedule was
+written), 64 bad input, 69 something necessary is missing (doctor), 130 interrupted before a schedule was
 found."""
+
+
+WHAT = "Optimal tensor rematerialization: capture a model, solve for a schedule, see it, execute it."
 
 
 class _Parser(argparse.ArgumentParser):
@@ -103,7 +106,7 @@ def make_parser() -> argparse.ArgumentParser:
     '60%'
     """
     layout = argparse.RawDescriptionHelpFormatter
-    parser = _Parser(prog="remat-explorer", description=rx.__doc__, epilog=EXAMPLES, formatter_class=layout)
+    parser = _Parser(prog="remat-explorer", description=WHAT, epilog=EXAMPLES, formatter_class=layout)
     parser.add_argument("--version", action="version", version=f"remat-explorer {rx.__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 

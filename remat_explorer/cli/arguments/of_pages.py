@@ -16,7 +16,7 @@ def app_options(child: argparse.ArgumentParser) -> None:
     child.add_argument("--without-token", action="store_true", help="let everybody on this machine open the page")
     names = "serve under this name, too, such as that of a proxy; may be repeated (default: this machine's own)"
     child.add_argument("--allow-host", action="append", default=[], metavar="NAME", help=names)
-    anything = "let people at the page run every model file below and above this folder"
+    anything = "let people at the page run any model file of this machine"
     child.add_argument("--allow-model-files", action="store_true", help=anything)
     child.add_argument("--allow-saving", action="store_true", help="let people at the page save files in this folder")
     paths = "let people at the page open solution files by their path"

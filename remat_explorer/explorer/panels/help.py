@@ -34,14 +34,14 @@ TERMS: dict[str, str] = {
     "S": "S[t, v] is set where value v is kept in memory from stage t − 1 into stage t: a checkpoint.",
     "U": "U[t, k] is the memory in use while stage t computes operation k, with parameters, inputs and workspace.",
     "value": "One tensor's storage; views of it are the same value.",
-    "statement": "A step of the plan: compute an operation, or free a value as soon as it is not needed any more.",
+    "statement": "A step of the plan: compute an operation, or free a value as soon as nothing needs it any more.",
     "resident": "Bytes that are always there: parameters, inputs and buffers.",
     "workspace": "Memory that an operation needs only while it runs.",
     "budget": "Bytes that memory may never exceed, resident bytes included.",
     "peak": "The highest memory along the plan; predicted until it is executed, then also measured.",
     "overhead": "Extra cost of recomputing, as a share of computing everything once.",
     "lower bound": "No schedule within the budget costs less than this; it is proven.",
-    "gap": "How much of the best schedule's cost the proof leaves open: (cost − lower bound) / cost; 0 is optimal.",
+    "gap": "Share of the best cost that the proof leaves open: (cost − lower bound) / cost; 0 means optimal.",
     "keep everything": "Checkpoint-all: the schedule that keeps every value and recomputes nothing, as PyTorch does.",
 }
 COLOURS: dict[str, tuple[str, str]] = {
