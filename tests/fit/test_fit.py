@@ -117,7 +117,7 @@ def test_what_cannot_be_answered_is_quoted():
         fit("much")
     with pytest.raises(ModelError, match="Sequential comes without inputs; give them"):
         rx.fit(deep(), "1 GB")
-    with pytest.raises(ModelError, match="layers cannot be chosen of a model that comes with its inputs"):
+    with pytest.raises(ModelError, match="layers cannot be chosen for a model that comes with its inputs"):
         fit("1 GB", layers=3)
 
 
