@@ -136,7 +136,7 @@ def make_parser() -> argparse.ArgumentParser:
     model_options(
         to_capture, to_show, to_solve, to_sweep, to_ablate, to_enlarge, to_bound, to_advise, to_run, to_report
     )
-    to_capture.add_argument("-o", "--output", required=True, metavar="GRAPH.json")
+    to_capture.add_argument("-o", "--output", required=True, metavar="GRAPH.json", help="file to write")
     whose = "whose kernels: cpu (default), cuda (no device is needed), or auto"
     to_capture.add_argument("--device", default="cpu", help=whose)
     to_show.add_argument("--top", type=count, default=10, metavar="N", help="rows of each list (default: 10)")

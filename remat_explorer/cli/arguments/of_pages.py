@@ -10,9 +10,11 @@ from remat_explorer.cli.arguments.types import count, minutes, port
 def app_options(child: argparse.ArgumentParser) -> None:
     files = "model files to choose from, besides the models by name; choosing one runs it"
     child.add_argument("files", nargs="*", metavar="FILE.py:FUNCTION", help=files)
-    child.add_argument("--port", type=port, default=8866, help="or the next free one (default: 8866)")
-    child.add_argument("--theme", choices=("light", "dark"), default="light", help="default: light")
-    child.add_argument("--no-browser", action="store_true", help="print the URL only")
+    child.add_argument("--port", type=port, default=8866, help="port, or the next free one (default: 8866)")
+    child.add_argument(
+        "--theme", choices=("light", "dark"), default="light", help="colours of the page (default: light)"
+    )
+    child.add_argument("--no-browser", action="store_true", help="only print the address")
     child.add_argument("--without-token", action="store_true", help="let everybody on this machine open the page")
     names = "serve under this name, too, such as that of a proxy; may be repeated (default: this machine's own)"
     child.add_argument("--allow-host", action="append", default=[], metavar="NAME", help=names)
@@ -30,4 +32,4 @@ def app_options(child: argparse.ArgumentParser) -> None:
 def lab_options(child: argparse.ArgumentParser) -> None:
     child.add_argument("notebook", nargs="?", help="default: notebooks/01_explorer.ipynb, or a new one")
     child.add_argument("--port", type=port, default=8888)
-    child.add_argument("--no-browser", action="store_true", help="print the URL only")
+    child.add_argument("--no-browser", action="store_true", help="only print the address")
