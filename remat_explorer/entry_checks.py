@@ -27,7 +27,7 @@ def require_bytes(entry: Any, where: str, error: type[RematError]) -> int:
         raise error(f"{where} is not a number of bytes: {quote(entry)}; expected a whole number of at least 0")
     if entry > MOST_BYTES:
         raise error(
-            f"{where} is {quote(entry)} bytes, more than {format_bytes(MOST_BYTES)}, the most that is calculated with"
+            f"{where} is {quote(entry)} bytes, more than {format_bytes(MOST_BYTES)}, the largest supported number"
         )
     return entry
 

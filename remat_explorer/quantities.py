@@ -79,7 +79,7 @@ def _whole_bytes(number: int | float, given: object) -> int:
     """``number`` rounded down, unless it is so large that it can only be a mistake."""
     if number > MOST_BYTES:
         raise QuantityError(
-            f"{shown(given)} is more than {format_bytes(MOST_BYTES)}, the most that is calculated with; give less"
+            f"{shown(given)} is more than {format_bytes(MOST_BYTES)}, the largest supported number; give less"
         )
     return int(number)
 

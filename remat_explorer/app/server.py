@@ -49,7 +49,7 @@ class ExplorerPage(TornadoVoilaHandler):
                 "All explorers are in use",
                 f"{manager.most} may be open at a time on this machine, since each takes some hundred megabytes.",
                 f"Close a page that is not needed any more{wait}. Then load this page again.",
-                f"Who started the app can allow more: remat-explorer app --max-kernels {2 * manager.most}",
+                f"The person who started the app can allow more: remat-explorer app --max-kernels {2 * manager.most}",
             )
         )
 

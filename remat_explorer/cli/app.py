@@ -29,5 +29,5 @@ def app(options: argparse.Namespace) -> NoReturn:
 
 def _function_of(name: str) -> str:
     if not is_model_file(name):
-        raise ModelError(f"{name!r} is no model file: write path/to/file.py:function; the zoo is there without that")
+        raise ModelError(f"{name!r} is no model file: write path/to/file.py:function; models of the zoo need no file")
     return f"{name}:make_model" if name.endswith(".py") else name

@@ -32,6 +32,6 @@ def capture(options: argparse.Namespace) -> int:
     )
     if kernels:
         which = kernels if options.costs else f"{kernels} (Ampere; --costs names another GPU)"
-        text += f"\nno CUDA device is here: operations and bytes are those of {which}, by PyTorch's rules"
+        text += f"\nthere is no CUDA device here: operations and bytes are those of {which}, by PyTorch's rules"
     put(options, document, text)
     return DONE

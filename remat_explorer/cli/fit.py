@@ -19,7 +19,7 @@ def fit(options: argparse.Namespace) -> int:
     require_outputs(options)
     if is_graph_file(options.model):
         raise ModelError(
-            f"{options.model!r} is a graph file, which does not tell parameters from inputs, as optimizers need it; "
+            f"{options.model!r} is a graph file, in which parameters and inputs are not told apart; "
             "give a model's name or path/to/file.py:function"
         )
     sizes = {name: getattr(options, name) for name in SIZES if getattr(options, name) is not None}

@@ -111,7 +111,7 @@ def _report(options: argparse.Namespace, item: Item, outcome: Outcome, interrupt
         lines.append(f"written to {outcome.save(options.output, f'{item.name}: {item.title}')}")
     if not outcome.complete:
         lines.append(
-            "interrupted: this is what there was by then" if interrupted else "not everything was found in time"
+            "interrupted: this is what was found by then" if interrupted else "not everything was found in time"
         )
     put(options, _described(item) | outcome.to_document() | {"interrupted": interrupted}, "\n".join(lines))
     if interrupted and not outcome.rows:

@@ -76,8 +76,11 @@ A MODEL is a name that `models` lists, or path/to/file.py:function. The function
 A budget counts everything on the device, parameters included: bytes, "1.5 GiB", or a share of the checkpoint-all
 peak such as 60%. Ctrl-C ends a solve with the best schedule so far. Exit codes: 0 done, 1 the execution contradicted
 the prediction, 2 infeasible, 3 not solved to proven optimality in time or interrupted (the best schedule is still
-written), 64 bad input, 69 something that is needed is missing (doctor), 130 interrupted before a schedule was
+written), 64 bad input, 69 something necessary is missing (doctor), 130 interrupted before a schedule was
 found."""
+
+
+WHAT = "Optimal tensor rematerialization: capture a model, solve for a schedule, see it, execute it."
 
 
 class _Parser(argparse.ArgumentParser):
@@ -103,7 +106,7 @@ def make_parser() -> argparse.ArgumentParser:
     '60%'
     """
     layout = argparse.RawDescriptionHelpFormatter
-    parser = _Parser(prog="remat-explorer", description=rx.__doc__, epilog=EXAMPLES, formatter_class=layout)
+    parser = _Parser(prog="remat-explorer", description=WHAT, epilog=EXAMPLES, formatter_class=layout)
     parser.add_argument("--version", action="version", version=f"remat-explorer {rx.__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
@@ -122,19 +125,19 @@ def make_parser() -> argparse.ArgumentParser:
     to_enlarge = command("max-batch", max_batch, "Find the largest batch, or image, that fits into a memory.")
     to_fit = command("fit", fit, "Say whether a training step fits into a memory, and how large it may be.")
     to_bound = command("minimum-budget", minimum_budget, "Find the smallest budget with a schedule, and what needs it.")
-    to_advise = command("policy", policy, "Find the best checkpoints of PyTorch's own, for code that does not use us.")
+    to_advise = command("policy", policy, "Find the best of PyTorch's own checkpoints, for code without this package.")
     to_run = command("run", run, "Profile, solve, execute on the device, and compare with the prediction.")
     to_report = command("report", report, "Solve, and write one HTML file that shows everything about the answer.")
     of_papers = command("papers", papers, "List the papers' figures, tables and numbers, or regenerate one.")
     to_cache = command("cache", cache, "List or clear what is kept from earlier solves and profiles.")
-    to_examine = command("doctor", doctor, "Say what is installed here and works: versions, devices, solvers, cache.")
-    app_options(command("app", app, "Serve the explorer alone, as a page of this machine, without code."))
+    to_examine = command("doctor", doctor, "Say what is installed and works here: versions, devices, solvers, cache.")
+    app_options(command("app", app, "Serve the explorer alone, as a page without code, on this machine."))
     lab_options(command("lab", lab, "Open JupyterLab on the explorer."))
     model_options(
         to_capture, to_show, to_solve, to_sweep, to_ablate, to_enlarge, to_bound, to_advise, to_run, to_report
     )
-    to_capture.add_argument("-o", "--output", required=True, metavar="GRAPH.json")
-    whose = "whose kernels: cpu (default), cuda (a device need not be there), or auto"
+    to_capture.add_argument("-o", "--output", required=True, metavar="GRAPH.json", help="file to write")
+    whose = "whose kernels: cpu (default), cuda (no device is needed), or auto"
     to_capture.add_argument("--device", default="cpu", help=whose)
     to_show.add_argument("--top", type=count, default=10, metavar="N", help="rows of each list (default: 10)")
     cost_options(to_capture, to_show, to_solve, to_sweep, to_ablate, to_enlarge, to_bound, to_advise, to_report)
@@ -156,7 +159,7 @@ def make_parser() -> argparse.ArgumentParser:
     model_options(to_fit)
     cost_options(to_fit)
     fit_options(to_fit)
-    loader = "print the program that reads a policy, which needs torch alone, and do nothing else"
+    loader = "only print the program that reads a policy; it needs nothing but torch"
     to_advise.add_argument("--loader", action=PrintLoader, nargs=0, help=loader)
     run_options(to_run)
     report_options(to_report)

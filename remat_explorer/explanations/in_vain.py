@@ -87,7 +87,7 @@ this is in vain.
     less = Plan.peak_of(cheaper) - Plan.peak_of(dearer)
     if less <= 0:
         return f"{said} {names[1]} needs no more memory, so {'the difference' if saved else 'all of this'} is in vain."
-    return f"{said} {names[1]} needs {format_bytes(less)} more memory: what that buys is not in vain."
+    return f"{said} {names[1]} needs {format_bytes(less)} more memory, so not all of this is in vain."
 
 
 def _runs(schedule: Schedule) -> Counter[int]:

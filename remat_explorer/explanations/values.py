@@ -29,7 +29,7 @@ class Standing(StrEnum):
     RECOMPUTED = "recomputed"
     KEPT = "kept"
     PERSISTENT = "stays"
-    IDLE = "held, not needed"
+    IDLE = "kept, not needed"
     BETWEEN = "not in memory now"
     DONE = "not needed any more"
     LATER = "not computed yet"
@@ -217,12 +217,14 @@ class _Question:
     def _idle_words(self, lives: tuple[Life, ...]) -> Words:
         before = [life for life in lives if life.first_stage < self.stage]
         following = next((life for life in lives if life.first_stage > self.stage), None)
-        words: Words = ("Held, but not needed again",)
-        if following is not None:
-            words = (*words, " before it is computed anew in ", mention_stage(following.first_stage))
+        words: Words = ("S keeps it, but nothing reads it",)
+        if following is None:
+            words = (*words, " any more")
+        else:
+            words = (*words, " before it is computed again in ", mention_stage(following.first_stage))
         if before:
             words = (*words, ": the plan has freed it in ", mention_stage(before[-1].last_stage, self.stage))
-        return (*words, ", so that it takes no memory when the plan runs.")
+        return (*words, ", so it takes no memory.")
 
     def _absent(self, lives: tuple[Life, ...], begin: int) -> Explanation:
         first = int(first_stages(self.schedule)[self.value]) if not lives else lives[0].first_stage

@@ -36,12 +36,10 @@ CHECKMATE_FIGURE_1 = Presentation(
             "model",
             at=PEAK,
         ),
+        Scene("Drag to 40 %: a schedule of {peak}, for {overhead} time", "40%", "matrices", "explain", RECOMPUTATION),
+        Scene("Where memory is highest: {peak} instead of {keep_all}", picture="model", panel="peak", at=PEAK),
         Scene(
-            "Drag to 40 %: a schedule of {peak}, for {overhead} of time", "40%", "matrices", "explain", RECOMPUTATION
-        ),
-        Scene("Where memory is highest: {peak}, in place of {keep_all}", picture="model", panel="peak", at=PEAK),
-        Scene(
-            "This is freed, and computed again when the backward pass comes to it",
+            "This is freed, and computed again when the backward pass needs it",
             None,
             "model",
             "explain",
@@ -66,7 +64,7 @@ UNET = Presentation(
             at=PEAK,
         ),
         Scene(
-            "Drag to 75 %: {recomputations} operations run again, {overhead} of time",
+            "Drag to 75 %: {recomputations} operations run again, {overhead} time",
             "75%",
             "matrices",
             "explain",
@@ -79,7 +77,7 @@ UNET = Presentation(
             panel="explain",
             at=RECOMPUTATION,
         ),
-        Scene("One training step, beside plain PyTorch", picture="model", panel="explain", play=True),
+        Scene("One training step, compared with plain PyTorch", picture="model", panel="explain", play=True),
         Scene("Prove it: {proof}", picture="matrices", panel="execution", execute=True),
     ),
 )
@@ -88,7 +86,7 @@ GPT2 = Presentation(
     {"batch": 32, "measured_costs": False},  # so that its values take more than its parameters
     (
         Scene("GPT-2: twelve blocks, each of which keeps its values. Together {keep_all}", "100%", "model", at=PEAK),
-        Scene("Drag to 60 %: {peak}, for {overhead} of time", "60%", "matrices", "explain", RECOMPUTATION),
+        Scene("Drag to 60 %: {peak}, for {overhead} time", "60%", "matrices", "explain", RECOMPUTATION),
         Scene("Where memory is highest: {peak}", picture="matrices", panel="peak", at=PEAK),
         Scene(
             "This is freed, and computed again when the backward pass needs it",

@@ -59,7 +59,7 @@ def standing_html(state: State) -> str:
     if schedule is None:
         return _framed(f"<p><b>{html.escape(state.model)}</b>: nothing has been loaded yet. {LIVE}</p>")
     said = "a schedule that was not finished" if solution is None else describe_known(solution)
-    line = f"<p><b>{html.escape(state.model)}</b>: {html.escape(said)}. This is a picture of how it stood. {LIVE}</p>"
+    line = f"<p><b>{html.escape(state.model)}</b>: {html.escape(said)}. This is a picture of its last state. {LIVE}</p>"
     matrices = "".join(
         f'<figure style="flex:1 1 0;min-width:0;margin:0"><figcaption style="font-size:12px">{title}</figcaption>'
         f'<img alt="{title}" style="width:100%;height:230px;image-rendering:pixelated" '

@@ -166,7 +166,7 @@ def _asked(model: Any, args: Any, kwargs: Any, loss: Any, costs: str, sizes: dic
 
         return _Asked(source, size, chosen["precision"] == "autocast", twice)
     if sizes:
-        raise ModelError(f"{', '.join(sizes)} cannot be chosen of a model that comes with its inputs; leave it out")
+        raise ModelError(f"{', '.join(sizes)} cannot be chosen for a model that comes with its inputs; leave it out")
     if isinstance(model, nn.Module):
         if args is None:
             raise ModelError(f"{type(model).__name__} comes without inputs; give them, as args=(x,)")

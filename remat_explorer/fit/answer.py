@@ -116,13 +116,11 @@ class Fit:
         }
 
     def __str__(self) -> str:
-        lines = [self.asked, "", self.decided, "", "What takes the memory where everything is kept:"]
+        lines = [self.asked, "", self.decided, "", "What takes the memory if everything is kept:"]
         width = max(map(len, self.shares))
         lines += [f"  {what:{width}}  {format_bytes(count):>9}" for what, count in self.shares.items()]
         lines += [f"  {'together':{width}}  {format_bytes(self.keep_all):>9}"]
-        lines += [
-            f"Most for itself needs {self.largest[0]!r}, with what must be there: {format_bytes(self.largest[1])}."
-        ]
+        lines += [f"The largest operation, {self.largest[0]!r}, needs {format_bytes(self.largest[1])} by itself."]
         lines += ["", *self.sizes] if self.sizes else []
         lines += ["", f"Other optimizers, at {self.size}, within {format_bytes(self.memory)}:"]
         width = max(len(str(other.recipe)) for other in self.alternatives)
@@ -161,8 +159,8 @@ class Fit:
         least = schedule.overhead * (1 - (self.solution.gap or 0.0))
         better = "" if not least < schedule.overhead else f" (no schedule costs less than {format_overhead(least)})"
         return (
-            f"Fits into {memory} with recomputation, for {format_overhead(schedule.overhead)} of time{better}: it "
-            f"{needs}. A step takes about {seconds}, {once} where everything is kept "
+            f"Fits into {memory} with recomputation, for {format_overhead(schedule.overhead)} time{better}: it "
+            f"{needs}. A step takes about {seconds}, {once} if everything is kept "
             f"({format_bytes(self.keep_all)}), at the rates of {self.costs}."
         )
 
@@ -174,7 +172,7 @@ class Fit:
         """Up to how much PyTorch's allocator makes of the bytes that tensors ask for."""
         if self.reserved is None:
             return ""
-        beyond = ", more than there is" if self.reserved > self.memory else ""
+        beyond = ", more than the device has" if self.reserved > self.memory else ""
         return f", or up to {format_bytes(self.reserved)} as PyTorch's allocator lays tensors out{beyond}"
 
     @property
@@ -192,7 +190,7 @@ class Fit:
                     f"{title}: {kept} without recomputation, {known} with it{dear}; no schedule fits more than {bound}."
                 )
         if self.reach is not None and not self.reach.measured:
-            lines.append("(Values and costs are taken to grow in proportion.)")
+            lines.append("(Values and costs are assumed to grow in proportion.)")
         return lines
 
 

@@ -133,7 +133,7 @@ def _check_totals(graph: Contents) -> None:
         raise GraphError(
             f"graph {graph.name!r} has values of {format_bytes(size)} in all{name}, besides "
             f"{format_bytes(graph.resident_bytes)} resident and {format_bytes(workspace)} of workspace; together that "
-            f"is more than {format_bytes(MOST_BYTES)}, the most that is calculated with; give bytes, not bits or such"
+            f"is more than {format_bytes(MOST_BYTES)}, the largest supported number; give bytes, not bits or such"
         )
     costs = [max(float(way.cost) for way in node.implementations) for node in graph.operations]
     runs = len(costs)  # a stage runs an operation once, and there are no more stages than operations

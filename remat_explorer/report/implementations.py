@@ -20,8 +20,8 @@ def implementations(contents: ReportContents) -> str:
         return ""
     used = implementations_used(schedule)
     if not used:
-        return paragraph("Every operation runs in PyTorch's own implementation, though others could be chosen.")
-    words = "Besides when to compute, the solver chose how: what is not grey runs in another way than PyTorch's own."
+        return paragraph("Every operation runs with PyTorch's own implementation, though others could be chosen.")
+    words = "The solver also chose how to compute: what is not grey is not PyTorch's own implementation."
     picture = drawing(
         "ways", partial(implementation_images, schedule), "R in the colours of implementations", broad=True
     )

@@ -18,8 +18,8 @@ def peak(contents: ReportContents) -> str:
     memory = alive_at(plan)
     values = sum(row.kind == "value" for row in memory.rows)
     words = (
-        f"The plan needs the most, {format_bytes(memory.total)}, at statement {memory.statement}, {memory.text!r} in "
-        f"stage {memory.stage}, with {values} value{'' if values == 1 else 's'} in memory."
+        f"The plan needs most memory, {format_bytes(memory.total)}, at statement {memory.statement}, {memory.text!r} "
+        f"in stage {memory.stage}, with {values} value{'' if values == 1 else 's'} in memory."
     )
     rows = [
         (row.name, format_bytes(row.bytes), format_share(row.bytes / max(memory.total, 1)), row.reason)

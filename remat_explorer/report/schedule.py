@@ -36,7 +36,7 @@ def timeline(contents: ReportContents) -> str:
     plan, solution = contents.solution.plan, contents.solution
     if plan is None:
         return ""
-    words = "What is in memory while each computation of the plan runs. Resident are parameters, inputs and buffers."
+    words = "What is in memory while each computation of the plan runs. Parameters, inputs and buffers are resident."
 
     def draw(theme):
         return memory_timeline(plan, solution.budget, contents.measurement, theme=theme)
@@ -61,9 +61,9 @@ def model(contents: ReportContents) -> str:
     """The operations of the model, and what its memory is made of."""
     graph, schedule, plan = contents.graph, contents.solution.schedule, contents.solution.plan
     stage = None if plan is None else int(plan.timeline.stage[plan.timeline.peak_statement])
-    words = "The forward pass runs along one rail and the backward pass along the other; boxes grow with their bytes."
+    words = "The forward pass runs along one rail and the backward pass along the other; larger boxes have more bytes."
     if stage is not None:
-        words += f" Coloured is what stage {stage}, where the peak lies, computes and keeps."
+        words += f" Colours show what stage {stage}, which has the peak, computes and keeps."
     picture = drawing(
         "network", lambda theme: model_graph(graph, schedule, stage, theme), "The graph of the model", broad=True
     )

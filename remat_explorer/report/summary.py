@@ -24,7 +24,7 @@ def sentences(contents: ReportContents) -> list[str]:
     >>> from remat_explorer.solvers import solve
     >>> for sentence in sentences(ReportContents(solve(linear(8), 4))):
     ...     print(sentence)
-    A training step of linear8 fits into 4 B: its predicted peak is 4 B, where keeping everything needs 10 B (-60.0 %).
+    A training step of linear8 fits into 4 B: its predicted peak is 4 B instead of 10 B with everything kept (-60.0 %).
     That costs +52.9 % over computing everything once: 6 of 17 operations run again, 9 recomputations in all.
     The schedule is proven optimal: no schedule of this graph within the budget costs less.
     """
@@ -36,7 +36,7 @@ def sentences(contents: ReportContents) -> list[str]:
     count = schedule.recomputations
     words = [
         f"A training step of {contents.name} fits into {format_bytes(solution.budget)}: its predicted peak is "
-        f"{format_bytes(solution.peak)}, where keeping everything needs {format_bytes(contents.keep_all)} ({saved}).",
+        f"{format_bytes(solution.peak)} instead of {format_bytes(contents.keep_all)} with everything kept ({saved}).",
         f"That costs {format_overhead(schedule.overhead)} over computing everything once: {again} of "
         f"{contents.graph.n} operations run again, {count} recomputation{'' if count == 1 else 's'} in all.",
         _quality(contents),

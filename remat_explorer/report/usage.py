@@ -15,7 +15,7 @@ def usage(contents: ReportContents) -> str:
     graph, solution = contents.file_name("graph"), contents.file_name("solution")
     words = (
         "This page holds both files: the training graph, and the solution with its matrices. Save them with these "
-        "links, beside the program below."
+        "links, next to the program below."
     )
     links = "".join(
         f'<a class="file" href="#" data-file="{identity}" download="{name}">{name}</a> '

@@ -144,7 +144,7 @@ class Method:
         if answer.limit or answer.infeasible:
             return answer
         if self.complete:
-            otherwise = "the end of its search, which has no more steps"
+            otherwise = "its search, which has no more steps"
         else:
             otherwise = "the method, which proves no bound"
             if answer.schedule is None:

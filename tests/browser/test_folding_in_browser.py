@@ -184,7 +184,7 @@ def test_the_live_page_folds_and_unfolds_by_itself(page: Any, tmp_path: Path) ->
     page.click("#show-memory")
     page.wait_for_selector('.remat-map[data-folded="0"]', timeout=20_000)
     described = page.locator(".remat-map .remat-canvas").get_attribute("aria-label")
-    assert "not folded, for each copy of a block has bytes of its own" in described
+    assert "not folded, because each copy of a block has its own bytes" in described
     page.evaluate(AXE_FILE_PATH.read_text())
     assert page.evaluate(VIOLATIONS, "body") == []
     assert page.failures == []

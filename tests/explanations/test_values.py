@@ -98,7 +98,7 @@ def test_what_is_kept_for_nobody_is_called_so(schedule):
     found = explain_value(idle, Plan.of(idle), 6, 3)
     assert found.kind == Standing.IDLE
     assert found.sentence == (
-        "Held, but not needed again: the plan has freed it in stage 5, so that it takes no memory when the plan runs."
+        "S keeps it, but nothing reads it any more: the plan has freed it in stage 5, so it takes no memory."
     )
 
 
@@ -106,7 +106,7 @@ def test_a_checkpoint_that_is_computed_anew_before_anyone_reads_it_is_not_needed
     S = schedule.S.copy()
     S[2:7, 0] = 1  # kept until stage 7, which computes v0 again
     idle = Schedule(schedule.graph, schedule.R, S)
-    assert "before it is computed anew in stage 7" in why(idle, 4, 0)
+    assert "before it is computed again in stage 7" in why(idle, 4, 0)
 
 
 def test_a_value_that_is_never_computed_is_called_so():

@@ -38,7 +38,7 @@ def test_two_solutions_are_compared_swapped_and_parted(panels: Panels, state: St
     assert "A costs" not in shown
     assert "B costs" in shown
     assert "What it computes more often: v" in shown
-    assert "A needs 1 B more memory: what that buys is not in vain." in shown
+    assert "A needs 1 B more memory, so not all of this is in vain." in shown
     message(panels, "compare", action="swap")
     assert (state.solution, state.other) == (first, second)
     assert first is not None

@@ -223,7 +223,7 @@ def test_a_choice_that_is_hidden_and_not_the_usual_one_marks_more(chain: Any) ->
     assert controls.more.description == "More"
     chain.state.strategy, chain.state.time_limit = "dtr", 5
     assert controls.more.description == "More •"
-    assert controls.more.tooltip.endswith("Not as usual: strategy dtr, limit 5 s")
+    assert controls.more.tooltip.endswith("Changed: strategy dtr, limit 5 s")
     chain.state.more = True
     assert controls.more.description == "More"
 

@@ -87,7 +87,7 @@ def test_a_solution_is_compared_from_what_the_browser_hands_over_and_not_from_a_
     open_other(explorer.state, str(path))
     state: Any = explorer.state
     assert state.other is None
-    assert "not opened by their path" in explorer.state.status
+    assert "opens no files by their path" in explorer.state.status
     panel = explorer._views[6].views["compare"]
     assert not hasattr(panel, "path")
     panel.upload.value = [

@@ -106,7 +106,7 @@ def test_a_graph_of_a_file_has_the_line_and_says_that_its_source_is_not_known(gr
     assert loaded == graph
     said = plain(explained(rx.solve(loaded, "100%"), 0))
     assert "test_source_block.py:" in said
-    assert "is not known: a graph from a file says the line alone." in said
+    assert "is not known: a graph file has only the number of the line." in said
 
 
 def test_a_graph_without_lines_says_nothing_of_them(state: Any) -> None:

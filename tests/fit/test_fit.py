@@ -117,7 +117,7 @@ def test_what_cannot_be_answered_is_quoted():
         fit("much")
     with pytest.raises(ModelError, match="Sequential comes without inputs; give them"):
         rx.fit(deep(), "1 GB")
-    with pytest.raises(ModelError, match="layers cannot be chosen of a model that comes with its inputs"):
+    with pytest.raises(ModelError, match="layers cannot be chosen for a model that comes with its inputs"):
         fit("1 GB", layers=3)
 
 
@@ -145,7 +145,7 @@ def test_the_command_prints_one_object_and_writes_the_schedule(capsys, tmp_path)
     assert main(["fit", "mlp", "--memory", "1 MB"]) == 2
     assert "Does not fit into 977 KiB" in capsys.readouterr().out
     assert main(["fit", "graph.json", "--memory", "1 GB"]) == 64
-    assert "does not tell parameters from inputs" in capsys.readouterr().err
+    assert "parameters and inputs are not told apart" in capsys.readouterr().err
 
 
 def test_what_is_known_to_fit_is_never_more_than_the_largest_step():

@@ -71,7 +71,7 @@ def test_an_interrupt_keeps_what_is_there(rows, code, tmp_path):
     program = [sys.executable, "-c", INTERRUPTED.replace("ROWS", rows), "-o", str(target)]
     done = subprocess.run(program, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == code, done.stderr
-    assert "interrupted: this is what there was by then" in done.stdout
+    assert "interrupted: this is what was found by then" in done.stdout
     assert target.exists() == (code == 3)
 
 

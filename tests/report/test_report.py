@@ -105,7 +105,7 @@ def test_implementations_are_in_the_report_where_there_is_a_choice(chain: Any, t
     assert "<td>equal bit for bit</td>" in page
     assert "<td>differ by at most 1e-06 of their size</td>" in page
     page = rx.report(rx.solve(graph, "100%", "checkpoint-all"), tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "Every operation runs in PyTorch&#x27;s own implementation" in page
+    assert "Every operation runs with PyTorch&#x27;s own implementation" in page
 
 
 def test_without_a_schedule_the_report_says_what_the_smallest_budget_is(tmp_path: Path) -> None:

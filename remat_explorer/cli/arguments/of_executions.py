@@ -15,15 +15,15 @@ def run_options(child: argparse.ArgumentParser) -> None:
 
 
 def report_options(child: argparse.ArgumentParser) -> None:
-    child.add_argument("-o", "--output", required=True, metavar="REPORT.html")
+    child.add_argument("-o", "--output", required=True, metavar="REPORT.html", help="file to write")
     points = "add a trade-off curve of N budgets (default: 12)"
     child.add_argument("--execute", action="store_true", help="measure costs, execute the schedule, and validate it")
     execution_options(child)
     child.add_argument("--sweep", nargs="?", type=count, const=12, default=0, metavar="N", help=points)
-    alive = "a page in which the curve of --sweep is explored without Python, in place of the report"
+    alive = "instead of the report, a page on which the curve of --sweep can be explored without Python"
     child.add_argument("--interactive", action="store_true", help=alive)
     child.add_argument("--no-source", action="store_true", help="leave the lines of the model's code out of that page")
-    child.add_argument("--open", action="store_true", help="open it in a browser")
+    child.add_argument("--open", action="store_true", help="open the file in a browser")
 
 
 def execution_options(child: argparse.ArgumentParser) -> None:

@@ -13,8 +13,8 @@ def model_options(*children: argparse.ArgumentParser) -> None:
         child.add_argument("model", metavar="MODEL|GRAPH.json" if graph_too else "MODEL")
         child.add_argument("--batch", type=count, help="batch size (default: the model's own)")
         child.add_argument("--image", type=count, help="side of the square input image in pixels")
-        child.add_argument("--sequence", type=count, help="tokens of an example (default: as many as were published)")
-        child.add_argument("--layers", type=count, help="blocks of the model (default: as many as were published)")
+        child.add_argument("--sequence", type=count, help="tokens of an example (default: the published number)")
+        child.add_argument("--layers", type=count, help="blocks of the model (default: the published number)")
         either = argparse.BooleanOptionalAction
         child.add_argument("--tied", action=either, help="the embedding is the head's weight (default: as published)")
         child.add_argument("--precision", metavar="NAME", help="float32 (default), bfloat16 or autocast")
@@ -22,7 +22,7 @@ def model_options(*children: argparse.ArgumentParser) -> None:
 
 def cost_options(*children: argparse.ArgumentParser) -> None:
     for child in children:
-        of_costs = "whose published rates give costs: cpu, A100, A100-roofline, … (cpu)"
+        of_costs = "device whose published rates give costs: A100, A100-roofline, … (default: cpu)"
         child.add_argument("--costs", metavar="DEVICE", help=of_costs)
 
 

@@ -63,7 +63,7 @@ function render({ model, el }) {
     slider.value = model.get("value");
     slider.disabled = model.get("high") <= model.get("low");
     slider.setAttribute("aria-valuetext", formatBytes(model.get("value")));
-    slider.title = "Drag: the best schedule known within the budget follows. Release: it is improved in the background.";
+    slider.title = "Drag to see the best schedule known within the budget. Release to improve it in the background.";
     root.dataset.value = model.get("value");
     drawTicks();
     marks.replaceChildren();

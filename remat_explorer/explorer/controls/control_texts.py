@@ -12,13 +12,13 @@ MOST_SECONDS = 1_000_000
 TOOLTIPS = {
     "model": "What to explore: a model of the zoo, your own, or a file of this folder that defines make_model",
     "refresh": "Look for model files again, and load the chosen model again as it is now",
-    "batch": "Examples in a batch; activations grow with it; empty for a size to begin with",
-    "image": 'Pixels: "64", or height and width: "416x608"; empty for a size to begin with',
+    "batch": "Examples in a batch; activations grow with it; leave it empty for a suitable size",
+    "image": 'Pixels: "64", or height and width: "416x608"; leave it empty for a suitable size',
     "device": "Where costs are measured and schedules are executed",
-    "measured_costs": "Estimate costs from published rates, or time each operation on the device, at once or when a "
-    "schedule is executed; measured costs come with workspace",
-    "implementations": "Other ways to compute operations, among which the schedule may choose: none; exact, those with "
-    "results equal bit for bit; all. Kinds are switched in the row above the matrices",
+    "measured_costs": "Estimate costs from published rates, or time each operation on the device: at once, or when you "
+    "execute a schedule. Measuring also finds the workspace",
+    "implementations": "Other ways to compute operations that the schedule may choose: none; exact, whose results are "
+    "equal bit for bit; or all. The row above the matrices switches each kind on or off",
     "strategy": "How schedules are found",
     "options": "Options of the strategy: NAME=VALUE, with commas between them.",
     "solver": "Back end for linear and integer programs",

@@ -115,7 +115,7 @@ class Controls:
         self.more.value = state.more
         self._others.layout.display = None if state.more else "none"
         self.more.description = "More •" if unusual and not state.more else "More"
-        self.more.tooltip = MORE if state.more or not unusual else f"{MORE}. Not as usual: {', '.join(unusual)}"
+        self.more.tooltip = MORE if state.more or not unusual else f"{MORE}. Changed: {', '.join(unusual)}"
 
     def _bind(self, name: str, field: Any) -> None:
         state = self._state
@@ -188,7 +188,7 @@ class Controls:
         field.disabled, field.placeholder = not defaults, write_options(defaults) or "none"
         field.tooltip = "This strategy has no options"
         if defaults:
-            field.tooltip = f"{TOOLTIPS['options']} Without being given: {write_options(defaults)}"
+            field.tooltip = f"{TOOLTIPS['options']} Defaults: {write_options(defaults)}"
 
     def _enable(self, change: Any = None) -> None:
         state = self._state

@@ -18,9 +18,9 @@ HERE = Path(__file__).parent
 PICTURES = (("Matrices", "matrices"), ("Memory", "memory"), ("Model", "model"), ("Layers", "case"))
 PICTURE_HINTS = (
     "R, S and U: what each stage computes, keeps and needs",
-    "Memory map: where every value lies, from where it is computed to where it is freed",
+    "Memory map: where every value lies, from when it is computed until it is freed",
     "The graph of operations and values",
-    "Case study: memory and overhead by layer, against plain execution and plain Checkmate",
+    "Case study: memory and overhead by layer, compared with plain execution and plain Checkmate",
 )
 BOTH_WAYS = ("stage", "playing", "speed")  # traits that the browser changes too
 

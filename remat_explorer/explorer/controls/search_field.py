@@ -66,7 +66,7 @@ def count(state: State) -> tuple[str, str]:
         return "", ""
     total = len(state.found)
     if total == 0:
-        return "none", f"no operation is described by {state.search!r}"
+        return "none", f"no operation matches {state.search!r}"
     selected = int(state.graph.producer[state.value]) if state.graph and state.graph.values else -1
     if selected in state.found:
         at = state.found.index(selected) + 1

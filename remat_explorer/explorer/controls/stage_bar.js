@@ -102,7 +102,7 @@ function render({ model, el }) {
   function showPlayer() {
     speed.value = model.get("speed");
     if (model.get("playing")) name(play, "pause", "Stop", "Stop here (Space in the matrices)");
-    else name(play, "play", "Play the stages", "Play the stages one after the other, up to the last (Space in the matrices)");
+    else name(play, "play", "Play the stages", "Play the stages one after another, up to the last (Space in the matrices)");
   }
 
   const hearers = { stage: draw, stages: draw, sentence: say, playing: showPlayer, speed: showPlayer };

@@ -15,10 +15,10 @@ STYLE = Path(__file__).parent / "tour.css"
 STEPS = (
     ("Pick a budget", "Drag the slider: the best schedule known within that memory follows."),
     ("Solve", "Press Solve: the search goes on until nothing cheaper can exist."),
-    ("Execute", "Press Execute: one step is trained, and measured memory drawn over the prediction."),
-    ("Click orange", "Click an orange cell of R: that is computed again, and the panel Explain says why."),
-    ("Go to the peak", "In the panel At the peak, press Go to the peak: what is in memory there, and for whom."),
-    ("Compare", "In the panel Compare, press Keep everything: the cells that differ, and its memory beside this one."),
+    ("Execute", "Press Execute: one training step runs, and measured memory is drawn over the prediction."),
+    ("Click orange", "Click an orange cell of R, which is computed again: the panel Explain says why."),
+    ("Go to the peak", "In the panel At the peak, press Go to the peak: it lists what is in memory there, and why."),
+    ("Compare", "In the panel Compare, press Keep everything: you see which cells differ, and both memory curves."),
 )
 
 

@@ -1,6 +1,6 @@
 // The button Export, its menu, and what the browser does of it: pictures and downloads.
 
-const SAVE = "Save in the working directory of the kernel; a file that is there is never replaced";
+const SAVE = "Save in the working directory of the kernel; no existing file is ever replaced";
 const DOWNLOAD = "Download with the browser";
 
 function save(blob, name) {

@@ -59,7 +59,7 @@ class LivePage:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """The page in a frame of its own, and a line for places that show no frames."""
-        said = f"The live page of {escape(self.title)}: it needs no kernel, only a place that runs scripts."
+        said = f"The live page of {escape(self.title)}: it needs no kernel, but scripts must be allowed to run."
         frame = f'<iframe title="{escape(self.title)}, explored" sandbox="allow-scripts" srcdoc="{escape(self.text)}"'
         style = f"width:100%;height:{HEIGHT}px;border:0"
         return {"text/html": f'<p>{said}</p>{frame} style="{style}"></iframe>', "text/plain": repr(self)}

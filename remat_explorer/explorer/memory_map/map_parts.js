@@ -4,10 +4,10 @@ const MAP_KEYS =
   "Page up, Page down, Home, End: further; Space: play the stages; Shift and drag, + and -: zoom in time; " +
   "Escape or double click: show the whole; P: compare with this stage; C: colours of kinds or of layers.";
 const TIME_WORDS = "stage, as wide as what it computes";
-const UNFOLDED_WORDS = "not folded, for each copy of a block has bytes of its own";
+const UNFOLDED_WORDS = "not folded, because each copy of a block has its own bytes";
 const CHOICES = {
-  kind: ["Kind", "Colours tell what values are kept, temporary, gradients, or computed again (key C)."],
-  layer: ["Layer", "Colours tell the layer that a value belongs to (key C)."],
+  kind: ["Kind", "Colours show which values are kept, temporary, gradients, or computed again (key C)."],
+  layer: ["Layer", "Colours show the layer that a value belongs to (key C)."],
 };
 const COMPARISONS = {
   pin: ["Pin stage", "Compare the memory of this stage with that of each stage you select next (key P)."],

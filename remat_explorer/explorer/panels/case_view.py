@@ -42,7 +42,7 @@ class CaseView:
             return
         schedule = state.schedule
         if schedule is None:
-            self.widget.html = note("Load a model: then this compares its schedule with plain execution.")
+            self.widget.html = note("Load a model, and this compares its schedule with plain execution.")
             return
         others = others_of(state, schedule)
         key = (schedule, *others.values(), state.budget, state.theme)

@@ -25,8 +25,8 @@ from remat_explorer.solution import Solution
 
 ACTIONS = {"pin": pin, "keep": compare_with_keeping, "swap": swap, "stop": stop_comparing}
 BEFORE = (
-    "Pin the schedule on the screen as B, then solve with another budget or strategy: the two stand here side by side, "
-    "and the matrices show in which cells they differ."
+    "Pin the schedule on the screen as B, then solve with another budget or strategy. This panel then compares both, "
+    "and the matrices show the cells in which they differ."
 )
 
 

@@ -37,8 +37,8 @@ BEFORE = (
     "follows from what is kept."
 )
 HOW = (
-    "In S, click a cell or press Enter at the cursor: a value that is kept is dropped until its next use, one that is "
-    "not is kept until then. Drag to change several. u undoes, U does it again."
+    "In S, click a cell or press Enter at the cursor. A kept value is then dropped until its next use, and a dropped "
+    "one is kept until then. Drag to change several. u undoes, U redoes."
 )
 NAMED = 4  # values at the peak that could be dropped
 ACTIONS: dict[str, Callable[[State], object]] = {
@@ -97,9 +97,9 @@ def _buttons(state: State, edited: EditedSchedule) -> str:
             button("Undo", "undo", "Take back the last step (u in the matrices)", bool(edited.done)),
             button("Redo", "redo", "Take the step that was undone again (U in the matrices)", bool(edited.undone)),
             button("Keep everything", "everything", "Begin again by keeping everything; Undo brings this back"),
-            button("Judge", "judge", "What the checker of the exercises says, in the status line"),
+            button("Judge", "judge", "Let the checker of the exercises judge it; the status line shows what it says"),
             button("Reveal", "reveal", "Compare with the best known schedule within the budget"),
-            button("Stop", "stop", "Edit no longer; the schedule stays on the screen"),
+            button("Stop", "stop", "Stop editing; the schedule stays on the screen"),
         ]
     )
 

@@ -14,7 +14,7 @@ from remat_explorer.explorer.work.pacing import pace_text
 from remat_explorer.explorer.work.proof import proof
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 
-BEFORE = "Press Execute: then measured memory, time and gradients stand here beside the prediction."
+BEFORE = "Press Execute to compare measured memory, time and gradients with the prediction."
 
 DRAW = "draw"  # the action of the button that draws the measured line again
 GPU = "on a GPU"  # whatever device a graph is for
@@ -128,7 +128,7 @@ def _proven(measurement: Any) -> str:
 def _drawn(measurement: Any) -> str:
     """Why it was not drawn while the plan ran, and at which pace it was."""
     again = button("Draw it again", DRAW, "Draw the measured line over the prediction once more, at the run's own pace")
-    return f"drawn when all was measured, so that nothing disturbs the runs, {pace_text(measurement)} {again}"
+    return f"drawn after the measurement, so that nothing disturbs the runs, {pace_text(measurement)} {again}"
 
 
 def _error(ratio: float) -> str:

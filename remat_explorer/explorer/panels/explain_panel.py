@@ -28,7 +28,7 @@ class ExplainPanel(SidePanel):
         state = self.state
         schedule, plan = state.schedule, state.plan
         if schedule is None or plan is None:
-            return note("Load a model: then this explains the selected value in the selected stage.")
+            return note("Load a model, and this explains the selected value in the selected stage.")
         value = min(state.value, len(schedule.graph.values) - 1)
         budget = state.solution.budget if state.solution is not None else state.budget
         explanation = explain_value(schedule, plan, shown_stage(state), value, budget or None)
@@ -94,7 +94,7 @@ def _calls(calls: tuple[str, ...]) -> str:
     if not calls:
         return ""
     lines = text("\n".join(calls))
-    return f'<p class="quiet small">In the code of the plan, views left out:</p><pre class="calls">{lines}</pre>'
+    return f'<p class="quiet small">In the code of the plan, without views:</p><pre class="calls">{lines}</pre>'
 
 
 def stage_parts(schedule: Schedule, plan: Plan, stage: int) -> dict[str, str]:

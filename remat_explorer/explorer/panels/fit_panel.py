@@ -14,9 +14,9 @@ from remat_explorer.explorer.state.state import State
 from remat_explorer.quantities import format_bytes
 
 BEFORE = (
-    "Whether a training step of this model fits into a device's memory, parameters, gradients and optimizer included; "
-    "with which recomputation, and how large the step may be. It needs no weights and no GPU, and a few seconds to "
-    "half a minute."
+    "Find out whether a training step of this model fits into a device's memory, with its parameters, gradients and "
+    "optimizer, what recomputation it takes, and how large the step may be. It needs neither weights nor a GPU, and "
+    "takes a few seconds to half a minute."
 )
 GOOD = {"yes": "good", "recompute": "good", "unknown": "", "no": "bad"}
 COLOURED = {
@@ -46,7 +46,7 @@ class FitPanel(SidePanel):
         self.master = w.Checkbox(
             description="master weights", indent=False, tooltip="A float32 copy of parameters in half precision"
         )
-        self.full = w.Checkbox(description="float32 gradients", indent=False, tooltip="As where they are added up")
+        self.full = w.Checkbox(description="float32 gradients", indent=False, tooltip="As when they are added up")
         for trait, widget in {
             "fit_memory": self.memory,
             "fit_optimizer": self.optimizer,
@@ -82,7 +82,7 @@ class FitPanel(SidePanel):
 def fit_html(state: State) -> str:
     """The button, and the answer as far as there is one."""
     if state.fit_asked:
-        return f"<p>{button('Cancel', 'stop', 'Give this up')} {text(state.fit_doing)}…</p>"
+        return f"<p>{button('Cancel', 'stop', 'Stop looking')} {text(state.fit_doing)}…</p>"
     ask = button("Does it fit?", "ask", f"Whether {state.model} trains within {state.fit_memory}")
     if state.fitted is None:
         return f"<p>{ask}</p>" + (
@@ -138,7 +138,7 @@ def _others(found: Any) -> str:
     """Other recipes at the same size; a click asks for one of them."""
     rows = [
         [
-            button(str(other.recipe), f"recipe-{number}", "Ask for this one"),
+            button(str(other.recipe), f"recipe-{number}", "Ask about this one"),
             format_bytes(other.extra_bytes),
             f'<span class="{GOOD[other.verdict]}">{other.words}</span>',
         ]

@@ -18,11 +18,11 @@ TABS: dict[str, tuple[str, str]] = {
     "plan": ("Plan", "What is computed and freed around the selected stage, statement by statement"),
     "peak": (
         "At the peak",
-        "What is in memory where it is highest, largest first, and which operations each value is kept for",
+        "What is in memory where it is highest, largest first, and which operations need each value",
     ),
     "ways": ("Ways", "The implementations of the selected operation: time, workspace, and which of them run"),
     "solver": ("Solver", "Best schedule, lower bound and gap of the last solve, over time"),
-    "compare": ("Compare", "The schedule on the screen beside another one: cost, peak, and the cells that differ"),
+    "compare": ("Compare", "This schedule compared with another one: cost, peak, and the cells that differ"),
     "edit": ("Edit", "Keep and drop values by hand, and see how far your schedule is from the best that is known"),
     "execution": ("Execution", "Predicted and measured memory, time and gradients of the last execution"),
 }
@@ -34,22 +34,22 @@ TERMS: dict[str, str] = {
     "S": "S[t, v] is set where value v is kept in memory from stage t − 1 into stage t: a checkpoint.",
     "U": "U[t, k] is the memory in use while stage t computes operation k, with parameters, inputs and workspace.",
     "value": "One tensor's storage; views of it are the same value.",
-    "statement": "A step of the plan: compute an operation, or free a value as soon as it is not needed any more.",
+    "statement": "A step of the plan: compute an operation, or free a value as soon as nothing needs it any more.",
     "resident": "Bytes that are always there: parameters, inputs and buffers.",
     "workspace": "Memory that an operation needs only while it runs.",
     "budget": "Bytes that memory may never exceed, resident bytes included.",
     "peak": "The highest memory along the plan; predicted until it is executed, then also measured.",
     "overhead": "Extra cost of recomputing, as a share of computing everything once.",
     "lower bound": "No schedule within the budget costs less than this; it is proven.",
-    "gap": "How much of the best schedule's cost the proof leaves open: (cost − lower bound) / cost; 0 is optimal.",
+    "gap": "Share of the best cost that the proof leaves open: (cost − lower bound) / cost; 0 means optimal.",
     "keep everything": "Checkpoint-all: the schedule that keeps every value and recomputes nothing, as PyTorch does.",
 }
 COLOURS: dict[str, tuple[str, str]] = {
     "blue": ("forward", "computed for the first time, in the forward pass"),
     "green": ("backward", "computed for the first time, in the backward pass"),
     "orange": ("recompute", "computed again; nothing else is orange"),
-    "red": ("over", "memory above the budget; up to it, cells of U that nearly fill it are outlined"),
-    "black": ("predicted", "predicted memory, and the strategy checkpoint-all, which keeps everything"),
+    "red": ("over", "memory above the budget; cells of U that nearly fill it are outlined"),
+    "black": ("predicted", "predicted memory, and keeping everything"),
     "dark blue": ("kept", "kept in memory"),
     "pink": ("cursor", "the selected stage and value"),
 }
@@ -60,13 +60,13 @@ CONTROLS: dict[str, str] = {
     "Strategy": "The method that makes the schedule; see the table below.",
     "Solver, Limit": "The program that solves integer programs, and the seconds that a solve may take.",
     "Implementations": "Other ways to compute operations, among which a strategy may choose; a toggle for each kind.",
-    "Budget": 'Bytes, "1.5 GiB", or "60%" of the peak of keeping everything; the marks can be clicked.',
-    "Present": "Scenes of the model one after the other, in large type; Page down goes on, Escape ends.",
+    "Budget": 'Bytes, "1.5 GiB", or "60%" of the peak of keeping everything; you can click the marks.',
+    "Present": "Shows scenes of the model one after another, in large type; Page down goes on, Escape ends.",
     "Solve, Cancel, Execute": "Find a schedule; stop with the best one found; run it and measure.",
     "Edit": "Lets you keep and drop values in S by hand; what is computed again follows.",
     "Stage": "Moves through the stages; in the matrices, the arrow keys move stage and value.",
-    "Model, tanks": "What is in memory at each computation, under the budget, beside keeping everything; its slider, "
-    "comma and full stop go computation by computation, and Space plays.",
+    "Model, tanks": "What is in memory at each computation, here and with keeping everything; the rim is the budget. "
+    "The slider, comma and full stop go from one computation to the next; Space plays.",
 }
 
 

@@ -21,7 +21,7 @@ class PeakPanel(SidePanel):
     def html(self) -> str:
         plan = self.state.plan
         if plan is None:
-            return note("Load a model: then this lists what is in memory at the peak.")
+            return note("Load a model, and this lists what is in memory at the peak.")
         allocator = f'<p class="quiet">{text(str(predict_allocator(plan)))} (predicted).</p>'
         return memory_html(alive_at(plan), self.state.value, allocator)
 

@@ -21,7 +21,7 @@ class PlanPanel(SidePanel):
     def html(self) -> str:
         plan = self.state.plan
         if plan is None:
-            return note("Load a model: then this lists what its plan computes and frees.")
+            return note("Load a model, and this lists what its plan computes and frees.")
         return statements_html(plan, shown_stage(self.state), self.state.value)
 
     def scroll(self) -> str:

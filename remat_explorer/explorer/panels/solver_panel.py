@@ -11,13 +11,13 @@ from remat_explorer.explorer.state.state import State
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.solution import relative_gap
 
-BEFORE = "Press Solve: then this shows how the best schedule and the lower bound meet."
+BEFORE = "Press Solve to see how the best schedule and the lower bound meet."
 
 
 class SolverPanel(SidePanel):
     """The history of the last solve, and what came of it."""
 
-    name, title = "solver", "How the solver gets on"
+    name, title = "solver", "Progress of the solver"
     traits = ("history", "busy", "answer", "graph", "status")
 
     def html(self) -> str:

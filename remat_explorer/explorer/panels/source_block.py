@@ -57,7 +57,7 @@ def _block(graph: Graph, operation: int, permissions: Permissions | None) -> str
     assert details is not None
     source, (name, _, digits) = details.source, details.line.rpartition(":")
     if source is None:
-        return _missing(f"The source of {details.line} is not known: a graph from a file says the line alone.")
+        return _missing(f"The source of {details.line} is not known: a graph file has only the number of the line.")
     if permissions is None or not permissions.shows_source_of(source.path):
         return _missing(f"The source of {details.line} is not shown here.")
     number = int(digits)

@@ -16,8 +16,8 @@ from remat_explorer.quantities import format_bytes
 from remat_explorer.schedule import Schedule
 
 NO_CHOICES = (
-    "Every operation has one implementation here. Choose “exact” or “all” under Implementations, above: then this has "
-    "those of the selected operation."
+    "Every operation has one implementation here. Choose “exact” or “all” under Implementations, above, to see those "
+    "of the selected operation."
 )
 
 

@@ -12,8 +12,8 @@ from remat_explorer.figures.tradeoffs.tradeoff_points import points_of
 from remat_explorer.solvers import Frontier
 
 OTHER_METHODS = "Other methods"
-OTHER_METHODS_MEAN = "Show the schedules of all strategies in the trade-off, beside the best ones"
-MEANING = "Filled markers are proven optimal; in the shaded region no schedule exists, as far as that is proven"
+OTHER_METHODS_MEAN = "Show the schedules of all strategies in the trade-off, not only the best ones"
+MEANING = "Filled markers are proven optimal; it is proven that no schedule lies in the shaded region"
 
 
 def legend_html(frontier: Frontier | None, theme: Theme, best_only: bool = False) -> str:

@@ -121,12 +121,12 @@ def usual_scenes(state: State) -> tuple[Scene, ...]:
     """Scenes for any model; executed only where that is possible, or has been done."""
     scenes = [
         Scene("{model}: keeping every value for the backward pass takes {keep_all}", "100%", "model", "explain", PEAK),
-        Scene("Within 60 % of it: {peak}, for {overhead} of time", "60%", "matrices", "explain", RECOMPUTATION),
+        Scene("Within 60 % of it: {peak}, for {overhead} time", "60%", "matrices", "explain", RECOMPUTATION),
         Scene("Where memory is highest", picture="model", panel="peak", at=PEAK),
         Scene(
             "This is freed, and computed again when it is needed", picture="model", panel="explain", at=RECOMPUTATION
         ),
-        Scene("The whole step, beside plain PyTorch", picture="model", panel="explain", play=True),
+        Scene("The whole step, compared with plain PyTorch", picture="model", panel="explain", play=True),
     ]
     if state.measurement is not None or (state.inputs is not None and not state.no_execution):
         scenes.append(Scene("Proof: {proof}", picture="matrices", panel="execution", execute=True))

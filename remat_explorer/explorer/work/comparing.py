@@ -57,7 +57,7 @@ def stop_comparing(state: State) -> None:
 def open_other(state: State, path: str) -> None:
     """Compare with the solution of a file; what is wrong with it is said in the status line."""
     if not state.permissions.paths:
-        state.say("Files are not opened by their path here: hand the file over by the browser.", "error")
+        state.say("This page opens no files by their path: choose the file in the browser.", "error")
         return
     _compare_with(state, path, lambda graph: Solution.load_schedule(path.strip(), graph))
 

@@ -116,7 +116,7 @@ def load(
     """
     early = show_look(state, budget)
     state.stale = state.graph is not None and not early
-    seen = " The screen shows what was found the last time." if early else ""
+    seen = " The screen shows what was found last time." if early else ""
     state.say(f"Loading {state.model}: capturing the training graph…{seen}")
     if early and "torch" not in sys.modules:
         cancelled.wait(DRAWING)

@@ -145,7 +145,7 @@ def scale_batch(graph: Graph, factor: int) -> Graph:
     [9, 90]
     """
     if factor < 1:
-        raise GraphError(f"a batch {factor!r} times as large is none; give a factor of at least 1")
+        raise GraphError(f"a batch cannot be {factor!r} times as large; give a factor of at least 1")
     return BatchScaling.by_rule(graph).at(factor)
 
 
@@ -169,7 +169,7 @@ def _require_same_structure(small: Graph, large: Graph, batches: tuple[int, int]
         raise GraphError(f"batches {batches!r} are not two ascending batch sizes of at least 1")
     for count, kind in ((small.n - large.n, "operations"), (len(small.values) - len(large.values), "values")):
         if count:
-            raise GraphError(f"the graph at batch {batches[0]} has {count:+} {kind} beside the other; {hint}")
+            raise GraphError(f"the graph at batch {batches[0]} has {count:+} {kind} compared with the other; {hint}")
     for one, other in zip(small.operations, large.operations, strict=True):
         same = one.phase == other.phase and len(one.implementations) == len(other.implementations)
         for way, way_too in zip(one.implementations, other.implementations, strict=False):

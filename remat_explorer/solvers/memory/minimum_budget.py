@@ -124,9 +124,8 @@ class MinimumBudget:
             reason = f"{self.name!r} alone needs {exact_bytes(self.needed)} while it runs"
             reason += f", even {self.way!r}" if self.way else ""
         else:
-            reason = (
-                f"{self.name!r} needs {exact_bytes(self.needed)} where {names[self.stage]!r} waits for it with the rest"
-            )
+            reason = f"{self.name!r} needs {exact_bytes(self.needed)} when it runs for {names[self.stage]!r}, "
+            reason += "whose other inputs wait"
         reason += f", {format_bytes(self.fixed)} of it for parameters, inputs and results that are there whatever is "
         reason += "scheduled"
         if self.needed < self.lower_bound:

@@ -82,7 +82,7 @@ def schedule_of_trace(condensed: Condensed, trace: Trace) -> Schedule:
 
 METHOD = Method(
     solve_dtr,
-    "a run that evicts by cost, size and staleness without knowing what comes, simulated",
+    "a simulated run that evicts by cost, size and staleness, without knowing what comes next",
     "Kirisame et al. 2021, sections 2 and 4",
     general_graphs=Support.YES,
     cost_aware=Support.YES,

@@ -36,7 +36,7 @@ def _shares(graph: Graph) -> Sequence[float]:
 
 METHOD = Method(
     _solve,
-    "PyTorch's min-cut partitioner under activation_memory_budget, which is no bound of the peak; knapsack=dp, "
+    "PyTorch's min-cut partitioner under activation_memory_budget, which does not bound the peak; knapsack=dp, "
     "greedy, ilp or dp_knapsack_sliding_hirschberg",
     "torch._functorch.partitioners",
     general_graphs=Support.YES,

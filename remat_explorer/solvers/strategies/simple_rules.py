@@ -21,7 +21,7 @@ def _method(candidates: Callable[..., Iterator[Candidate]], summary: str, of: st
         general_graphs=Support.YES,
         cost_aware=Support.YES,
         memory_aware=Support.PARTLY,
-        knob=Knob("kept_share", f"share of the bytes {of} that may stay, from 0 to 1", simple_rules.kept_shares),
+        knob=Knob("kept_share", f"share that may stay of the bytes {of}, from 0 to 1", simple_rules.kept_shares),
         candidates=candidates,
         symbol=symbol,
         background_sweep=BackgroundSweep.NEVER,

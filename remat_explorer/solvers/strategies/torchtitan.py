@@ -36,7 +36,7 @@ def _method(choose: Choose, summary: str, source: str, symbol: str) -> Method:
         general_graphs=Support.YES,
         cost_aware=Support.YES,
         memory_aware=Support.PARTLY,
-        knob=Knob("memory_budget", "what it is told, as a share of what keeping everything takes", memory_shares),
+        knob=Knob("memory_budget", "the budget that it is given, as a share of keeping everything", memory_shares),
         candidates=candidates,
         symbol=symbol,
         background_sweep=BackgroundSweep.NEVER,

@@ -48,7 +48,7 @@ EVERY_N = _method(
     "a checkpoint around every n-th layer",
     "transformers, gradient_checkpointing_enable(every_n_layers=...)",
     "triangle-se",
-    Knob("every_n_layers", "every how many layers one is checkpointed", typed_rules.layer_counts),
+    Knob("every_n_layers", "one in how many layers is checkpointed", typed_rules.layer_counts),
 )
 FIRST = _method(
     typed_rules.first_layers,

@@ -133,7 +133,9 @@ def test_a_limit_that_cannot_be_read_is_quoted(limit):
 
 
 def test_graphs_of_different_structure_are_refused_by_name():
-    with pytest.raises(GraphError, match=r"has -2 operations beside the other; graphs at batch 1 and 2 must differ"):
+    with pytest.raises(
+        GraphError, match=r"has -2 operations compared with the other; graphs at batch 1 and 2 must differ"
+    ):
         max_batch(linear(4), 100, larger=linear(5))
     with pytest.raises(GraphError, match="not two ascending batch sizes"):
         max_batch(linear(4), 100, larger=linear(4), batches=(2, 2))

@@ -102,7 +102,7 @@ def test_what_waits_while_an_input_is_prepared_counts():
     assert (found.lower_bound, found.known_feasible, found.proven) == (5 + 10, 5 + 10, True)
     assert (found.stage, found.operation) in ((3, 1), (3, 2))
     assert sum(values[v].bytes for v in found.values) + found.fixed == found.needed == 15
-    assert "where 'join' waits for it with the rest" in found.explain()
+    assert "when it runs for 'join', whose other inputs wait" in found.explain()
 
 
 @pytest.mark.parametrize("seed", range(6))
