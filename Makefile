@@ -1,7 +1,7 @@
 # make explore   set up and open the explorer in JupyterLab      (PORT=8890, NO_BROWSER=1)
 # make test      set up and run every test and check            (WORKERS=2)
 # make site      build the site into build/site/html: docs, API, every notebook executed; opens every page once
-# make pictures  renew the pictures of figures in the notebooks
+# make pictures  renew the pictures of figures in the notebooks; NOTEBOOKS="01 04b" renews those of these alone
 # make audit     ask whether weaknesses of the packages are known  (needs a network)
 # make quick     every check, and the part of the tests that QUICK lists, in about a minute
 # make test TORCH=2.15.0 PYTHON=python3.13    the same tests with another PyTorch and Python, in a .venv of their own
@@ -55,7 +55,7 @@ site: setup
 	$(BIN)/python -m tools.website build/site
 
 pictures: setup
-	$(BIN)/python -m tools.website.pictures build/site
+	$(BIN)/python -m tools.website.pictures build/site $(NOTEBOOKS)
 
 # pip resolves nothing on a second run: the stamp is newer than what decides the packages. It compiles nothing ahead:
 # Python does that with what is imported.

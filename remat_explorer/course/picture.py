@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -43,7 +43,7 @@ def attempt(graph: Graph, R: np.ndarray, S: np.ndarray, budget: int) -> Figure:
         budget: bytes.
     """
     schedule = Schedule(graph, R, S)
-    figure = schedule_heatmap(schedule)
+    figure: Any = schedule_heatmap(schedule)
     wrong = faulty_cell(graph, np.asarray(R), np.asarray(S))
     if wrong:
         table, stage, column = wrong
@@ -53,18 +53,35 @@ def attempt(graph: Graph, R: np.ndarray, S: np.ndarray, budget: int) -> Figure:
         title = f"{table}[{stage}, {column}], in red, breaks a rule"
     else:
         most = schedule.U.max(axis=1)
-        over = [f"{stage} ({int(bytes_)})" for stage, bytes_ in enumerate(most) if bytes_ > budget]
-        title = f"Stages above the budget of {budget} bytes: {', '.join(over) or 'none'}"
+        title = _said(most, budget)
         colours = [LIGHT.over if bytes_ > budget else LIGHT.kept for bytes_ in most]
         bars = {"x": most, "y": np.arange(graph.n), "orientation": "h", "marker": {"color": colours}}
         figure.add_bar(**bars, xaxis="x3", yaxis="y3", name="memory", showlegend=False)
         figure.update_layout(
             xaxis={"domain": [0, 0.36]},
             xaxis2={"domain": [0.39, 0.75]},
-            xaxis3={"domain": [0.8, 1], "anchor": "y3", "title": "most bytes in the stage", "rangemode": "tozero"},
+            xaxis3={"domain": [0.8, 1], "anchor": "y3", "title": "bytes", "rangemode": "tozero"},
             yaxis3={"anchor": "x3", "matches": "y", "showticklabels": False},
         )
+        for heading, middle in zip(figure.layout.annotations, (0.18, 0.57), strict=True):
+            heading.update(x=middle, xref="paper")
+        figure.add_annotation(figure.layout.annotations[0], x=0.9, text="most in the stage")
         line = {"color": LIGHT.budget, "dash": "dash"}
         ends = {"x0": budget, "x1": budget, "y0": -0.5, "y1": graph.n - 0.5}
         figure.add_shape(type="line", xref="x3", yref="y3", line=line, **ends)
     return figure.update_layout(title=title)
+
+
+def _said(most: np.ndarray, budget: int) -> str:
+    """Which stages need more than the budget, and how much.
+
+    >>> _said(np.array([2, 9, 3]), 8), _said(np.array([2, 9, 10]), 8)
+    ('Budget 8 bytes: stage 1 needs 9', 'Budget 8 bytes: 2 stages need more, most of all stage 2 with 10')
+    """
+    over = np.flatnonzero(most > budget)
+    if not len(over):
+        return f"Budget {budget} bytes: every stage fits"
+    stage = int(most.argmax())
+    if len(over) == 1:
+        return f"Budget {budget} bytes: stage {stage} needs {int(most[stage])}"
+    return f"Budget {budget} bytes: {len(over)} stages need more, most of all stage {stage} with {int(most[stage])}"

@@ -13,6 +13,9 @@ from remat_explorer.figures.playing import player
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+FILLED: tuple[Fate, ...] = ("schedule", "infeasible")  # circles with light writing
+TREE = "the tree (white: split further; blue: a schedule; gray: no better; red: infeasible)"
+
 
 def search_tree(nodes: Sequence[Node], theme: Theme = "light") -> Figure:
     """Every linear program as a frame: the tree so far, each node with its bound, and both lines so far.
@@ -34,28 +37,29 @@ def search_tree(nodes: Sequence[Node], theme: Theme = "light") -> Figure:
         go.Frame(data=traces, name=str(node.number + 1), layout={"title": {"text": told(node)}})
         for traces, node in zip(drawn, nodes, strict=True)
     ]
-    figure: Any = make_subplots(1, 2, column_widths=[0.65, 0.35], subplot_titles=("the tree", "cost"))
+    figure: Any = make_subplots(2, 1, row_heights=[0.78, 0.22], vertical_spacing=0.09, subplot_titles=(TREE, "cost"))
     for place, trace in enumerate(drawn[-1]):
-        figure.add_trace(trace, 1, 1 if place < 2 else 2)
+        figure.add_trace(trace, 1 if place < 2 else 2, 1)
     figure.frames = frames
     figure.update_xaxes(visible=False, range=[-0.7, max(x for x, _ in places) + 0.7], row=1, col=1)
     figure.update_yaxes(visible=False, range=[min(y for _, y in places) - 0.6, 0.6], row=1, col=1)
     figure.update_xaxes(
-        title_text="linear programs solved", range=[0.5, len(nodes) + 0.5], gridcolor=colours.grid, row=1, col=2
+        title_text="linear programs solved", range=[0.5, len(nodes) + 0.5], gridcolor=colours.grid, row=2, col=1
     )
     known = [cost for node in nodes for cost in (node.incumbent, node.proven) if math.isfinite(cost)]
     figure.update_yaxes(
         range=[min(known) - 0.5, max(known) + 0.5],
         dtick=max(1, round((max(known) - min(known)) / 6)),
         gridcolor=colours.grid,
-        row=1,
-        col=2,
+        row=2,
+        col=1,
     )
-    controls = player([str(node.number + 1) for node in nodes], "linear program ", 900, 1.21, colours)
-    controls["sliders"][0]["active"] = len(nodes) - 1
+    rows = 1 + round(-min(y for _, y in places))
+    controls = player([str(node.number + 1) for node in nodes], "linear program ", 900, 1.1, colours)
+    controls["sliders"][0] |= {"active": len(nodes) - 1, "pad": {"t": 45}}
     figure.update_layout(
         title={"text": told(nodes[-1]), "y": 0.98, "yanchor": "top"},
-        height=560,
+        height=300 + 30 * rows,
         **colours.look,
         legend={"x": 1, "xanchor": "right", "y": 1.06, "yanchor": "bottom", "orientation": "h"},
         margin={"t": 120},
@@ -102,10 +106,11 @@ def _drawn(nodes: Sequence[Node], places: Sequence[tuple[float, float]], colours
         "x": [places[node.number][0] for node in nodes],
         "y": [places[node.number][1] for node in nodes],
         "text": [f"{node.bound:g}" if math.isfinite(node.bound) else "\u00d7" for node in nodes],
-        "textfont": {"size": 10, "color": ["#FFFFFF" if node.fate == "schedule" else colours.ink for node in nodes]},
+        "textfont": {"size": 11, "color": [colours.ground if node.fate in FILLED else colours.ink for node in nodes]},
         "hovertext": [told(node) for node in nodes],
         "hoverinfo": "text",
         "mode": "markers+text",
+        "cliponaxis": False,
         "marker": {
             "size": 22,
             "color": [fills[node.fate] for node in nodes],

@@ -55,7 +55,7 @@ def solver_progress(history: Sequence[ReportedProgress], total_cost: float, them
     end = history[-1].seconds if history else 0.0
     line = {"shape": "hv", "width": 2}
     traces: list[dict[str, Any]] = []
-    looks = (("best schedule", "cost", colours.forward), ("lower bound", "lower_bound", colours.recompute))
+    looks = (("best schedule", "cost", colours.kept), ("lower bound", "lower_bound", colours.budget))
     for name, key, colour in looks:
         x, y = _steps(history, key, total_cost, end)
         look = {"mode": "lines+markers", "line": {**line, "color": colour}, "marker": {"size": 5}}

@@ -22,6 +22,7 @@ CELL_SECONDS = 600  # of wall time for one cell, generous since machines are sha
 PLOTLY = re.escape("application/vnd.plotly.v1+json")
 WIDGET = re.escape("application/vnd.jupyter.widget-view+json")
 FIGURE = f"{PLOTLY}|{WIDGET}"  # what every notebook must show
+TIME = re.compile(r"[\d.,e-]+ (?:\u00b5s|ms|s|min|h)\b")
 
 # What the outputs of a notebook must show beside that, as regular expressions: an entry for each.
 SHOWS: dict[str, tuple[str, ...]] = {
@@ -124,8 +125,27 @@ def lacking(notebook: NotebookNode, shows: tuple[str, ...]) -> list[str]:
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     shown = "\n".join(printed(cell) + str(cell.outputs) for cell in cells)
     lacks = [what for what in (FIGURE, *shows) if not re.search(what, shown)]
+    told = [f"{of} prints something else than the cell below it says" for of in outdated(notebook.cells)]
     wrong = [cell for cell in cells if cell.metadata.get("exercise") and not printed(cell).startswith("Right")]
-    return lacks + [f"{cell.source}\nprinted: {printed(cell)}" for cell in wrong]
+    return lacks + told + [f"{cell.source}\nprinted: {printed(cell)}" for cell in wrong]
+
+
+def outdated(cells: list[NotebookNode]) -> list[str]:
+    """The code cells whose printed lines are told in the cell below them, and have changed.
+
+    Times may differ, and all of what depends on the machine or on how far a search came: that has the tag "measured".
+    """
+    codes = {cell.id: cell for cell in cells if cell.cell_type == "code" and "id" in cell}
+    found = []
+    for cell in cells:
+        kept = re.match(r"```text\n(.*?)\n```", cell.source, re.DOTALL)
+        if cell.cell_type != "markdown" or "picture" not in cell.metadata or kept is None:
+            continue
+        of = codes[cell.metadata["picture"]["of"]]
+        same = TIME.sub("", kept.group(1)) == TIME.sub("", printed(of).rstrip())
+        if not same and not (printed(of) and "measured" in of.metadata.get("tags", ())):
+            found.append(of.id)
+    return found
 
 
 def printed(cell: NotebookNode) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tests.notebooks.notebook_runs import FIGURE, NOTEBOOKS, SHOWS, answered, lacking
+from tests.notebooks.notebook_runs import FIGURE, NOTEBOOKS, SHOWS, answered, lacking, outdated
 from tools.website.pictures import digest_of, picture_cell, stale
 
 
@@ -60,3 +60,12 @@ def test_what_is_missing_and_a_wrong_answer_are_found() -> None:
     assert lacking(notebook, ("optimal", r"Not \d")) == [FIGURE, "optimal", "print(3)\nprinted: Not 3."]
     notebook.cells = [nbformat.v4.new_code_cell("show()", outputs=[figure])]
     assert lacking(notebook, ()) == []
+
+
+def test_printed_lines_that_are_told_below_their_cell_are_those_that_are_printed() -> None:
+    words = nbformat.v4.new_output("stream", text="cost 26, 0.12 s\n")
+    cell = nbformat.v4.new_code_cell("solve()", outputs=[words])
+    told = [picture_cell(cell, "", {}, text) for text in ("cost 26, 1.5 s\n", "cost 25, 0.12 s\n")]
+    assert [outdated([cell, one]) for one in told] == [[], [cell.id]]
+    cell.metadata["tags"] = ["printed", "measured"]
+    assert outdated([cell, told[1]]) == []

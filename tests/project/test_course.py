@@ -67,7 +67,7 @@ def test_an_attempt_is_drawn_with_the_faulty_cell_in_red() -> None:
         return attempt(chain, R, S, 3).to_dict()["layout"]["title"]["text"]
 
     assert faulty_cell(chain, R, S) is None
-    assert "above the budget of 3 bytes: 3 (4)" in title(R, S)
+    assert title(R, S) == "Budget 3 bytes: stage 3 needs 4"
     S[3, 1] = 0
     assert faulty_cell(chain, R, S) == ("R", 3, 3)
     assert "breaks a rule" in title(R, S)

@@ -1,6 +1,7 @@
-"""Pictures of the figures in the notebooks, for whoever reads them without running them: `make pictures`.
+"""Outputs of the notebooks for whoever reads them without running them: `make pictures`.
 
-Each stands in a cell of its own below the code that draws it, with what it depends on, so that a test finds it stale.
+Pictures of figures and explorers, and what cells with the tag "printed" print, stand in a cell of their own below the
+code that gives them, with what they depend on, so that a test finds them stale.
 """
 
 from __future__ import annotations
@@ -10,22 +11,23 @@ import base64
 import hashlib
 import json
 import sys
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import nbformat
 from nbformat.notebooknode import NotebookNode
 
-from tools.website.execution import ROOT, WIDGET, executed, sources_digest
+from tools.website.execution import ROOT, WIDGET, executed, key_of, sources_digest
+from tools.website.explorer_pictures import explorers_photographed
 from tools.website.outputs import PICTURE, PLOTLY
 from tools.website.slide_pictures import draw_slides
 
 FOLDER = ROOT / "notebooks" / "pictures"
 SIZE = {"width": 760, "height": 440}
-EXPLORER = {"width": 1240, "height": 900}
-SAID = "*The output above as a picture, for reading without running.*"
+STILL = {"height": 150, "sliders": [], "updatemenus": [], "margin": {"t": 50, "b": 30}}  # a frame of an animation alone
+SAID = "*The output above, for reading without running.*"
+PRINTED = "printed"  # tag of code cells whose printed lines are wanted, too
 DRAW = """async ([figure, size]) => {
     const {data, layout} = figure;
     const all = {...layout, width: layout.width ?? size.width, height: layout.height ?? size.height};
@@ -53,70 +55,95 @@ def stale(notebook: NotebookNode, folder: Path = FOLDER) -> list[str]:
             kept = cell.metadata["picture"]
             missing = [name for name in kept["files"] if not (folder / name).exists()]
             if missing or now.get(kept["of"]) != kept["depends"]:
-                found.append(", ".join(kept["files"]))
+                found.append(", ".join(kept["files"]) or kept["of"])
     return found
 
 
-def picture_cell(of: NotebookNode, depends: str, pictures: Mapping[str, str]) -> NotebookNode:
+def picture_cell(of: NotebookNode, depends: str, pictures: Mapping[str, str], printed: str = "") -> NotebookNode:
     """The cell below a code cell.
 
     Args:
         of: the code cell.
         depends: as `digest_of` gives it.
         pictures: words for each, by the name of its file.
+        printed: lines above them.
     """
-    lines = [f"![{words}](pictures/{name})" for name, words in pictures.items()]
+    lines = [f"```text\n{printed.rstrip()}\n```"] if printed else []
+    lines += [f"![{words}](pictures/{name})" for name, words in pictures.items()]
     metadata = {"tags": [PICTURE], PICTURE: {"of": of.id, "depends": depends, "files": list(pictures)}}
     return nbformat.v4.new_markdown_cell("\n\n".join([*lines, SAID]), id=f"{of.id}-picture", metadata=metadata)
 
 
-def with_pictures(path: Path, cache: Path, sources: str, page: Any) -> NotebookNode:
+def with_pictures(path: Path, cache: Path, sources: str, page: Any, browser: tuple[Any, str]) -> NotebookNode:
     """A notebook with a picture below each cell that draws; files are written beside the notebooks.
 
-    An exercise keeps its answer right below it, so it has none.
+    Args:
+        path: of the notebook.
+        cache: folder of what was executed before.
+        sources: as `sources_digest` gives them.
+        page: with plotly's script.
+        browser: playwright and the browser's program, for explorers.
     """
     notebook = nbformat.read(path, as_version=4)
     notebook.cells = without_pictures(notebook.cells)
     found, live = executed(notebook, cache, sources)
+    shown_by = [cell.id for cell in found.cells if any(_is_explorer(one, live) for one in cell.get("outputs", ()))]
+    key = f"{key_of(notebook, sources)}-explorers"
+    explorers = {file.stem: file.read_bytes() for file in (cache / key).glob("*.png")}
+    if set(explorers) != set(shown_by):
+        explorers = explorers_photographed(notebook, shown_by, *browser)
+        (cache / key).mkdir(exist_ok=True)
+        for of, taken in explorers.items():
+            (cache / key / f"{of}.png").write_bytes(taken)
     cells: list[NotebookNode] = []
     for number, cell in enumerate(notebook.cells):
         cells.append(cell)
-        following = notebook.cells[number + 1].source if number + 1 < len(notebook.cells) else ""
-        if cell.cell_type == "code" and "<details>" not in following:
-            pictures = {}
-            for output in found.cells[number].outputs:
-                taken = _picture(output.get("data", {}), live, page)
-                if taken is not None:
-                    name = f"{path.stem[:2]}-{cell.id}{f'-{len(pictures) + 1}' if pictures else ''}.png"
-                    pictures[name] = taken[0]
-                    (FOLDER / name).write_bytes(taken[1])
-            if pictures:
-                cells.append(picture_cell(cell, digest_of(notebook.cells, number), pictures))
+        outputs = found.cells[number].get("outputs", ())
+        drawn = [one for output in outputs for one in _drawn(output, page)]
+        drawn += [("The explorer", explorers[cell.id])] if cell.id in explorers else []
+        names = [
+            f"{path.stem.partition('_')[0]}-{cell.id}{f'-{i}' if i > 1 else ''}.png" for i in range(1, len(drawn) + 1)
+        ]
+        for name, (_, taken) in zip(names, drawn, strict=True):
+            (FOLDER / name).write_bytes(taken)
+        pictures = {name: words for name, (words, _) in zip(names, drawn, strict=True)}
+        wanted = PRINTED in cell.metadata.get("tags", ())
+        printed = "".join(one.text for one in outputs if wanted and one.get("name") == "stdout")
+        if pictures or printed:
+            cells.append(picture_cell(cell, digest_of(notebook.cells, number), pictures, printed))
     notebook.cells = cells
     return notebook
 
 
-def _picture(data: Mapping[str, Any], live: Mapping[str, str], page: Any) -> tuple[str, bytes] | None:
-    """What a figure or an explorer shows, in words and as PNG; None for other outputs."""
-    if PLOTLY in data:
-        figure = {key: data[PLOTLY][key] for key in ("data", "layout")}
-        address = page.evaluate(DRAW, [json.loads(json.dumps(figure)), SIZE])
-        title = figure["layout"].get("title", {}).get("text") or "The figure"
+def _is_explorer(output: Mapping[str, Any], live: Mapping[str, str]) -> bool:
+    return output.get("data", {}).get(WIDGET, {}).get("model_id") in live
+
+
+def _drawn(output: Mapping[str, Any], page: Any) -> list[tuple[str, bytes]]:
+    """A figure in words and as PNG, of an animation several of its frames; nothing for other outputs."""
+    figure = output.get("data", {}).get(PLOTLY)
+    if figure is None:
+        return []
+    stills = [{key: figure[key] for key in ("data", "layout")}]
+    if wanted := figure["layout"].get("meta", {}).get("stills"):
+        frames = {frame["name"]: frame for frame in figure["frames"]}
+        stills = [
+            {"data": frames[name]["data"], "layout": {**figure["layout"], **frames[name]["layout"], **STILL}}
+            for name in wanted
+        ]
+    drawn = []
+    for still in stills:
+        address = page.evaluate(DRAW, [json.loads(json.dumps(still)), SIZE])
+        title = still["layout"].get("title", {}).get("text") or "The figure"
         words = title.replace("<br>", ", ").replace("[", "(").replace("]", ")")
-        return words, base64.b64decode(address.partition(",")[2])
-    text = live.get(data[WIDGET]["model_id"]) if WIDGET in data else None
-    if text is None:
-        return None
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "page.html"
-        file.write_text(text, "utf-8")
-        own = page.context.browser.new_page(viewport=EXPLORER)
-        own.goto(file.as_uri())
-        own.wait_for_selector("body[data-ready][data-shown]", timeout=60_000)
-        own.wait_for_timeout(1500)
-        taken = own.screenshot()
-        own.close()
-    return "The explorer", taken
+        drawn.append((words, base64.b64decode(address.partition(",")[2])))
+    return drawn
+
+
+def _chosen(beginnings: Sequence[str]) -> list[Path]:
+    """The notebooks whose names begin so, such as "01"; all if there are none."""
+    every = sorted((ROOT / "notebooks").glob("*.ipynb"))
+    return [path for path in every if not beginnings or path.stem.partition("_")[0] in beginnings]
 
 
 def main() -> int:
@@ -128,18 +155,20 @@ def main() -> int:
 
     parser = argparse.ArgumentParser(prog="python -m tools.website.pictures", description=__doc__)
     parser.add_argument("folder", type=Path, help="of the site, which shares what was executed")
-    cache, sources, chromium = parser.parse_args().folder.resolve() / "executed", sources_digest(), find_chromium()
+    parser.add_argument("notebooks", nargs="*", help="such as 01 04b; all if there are none")
+    options = parser.parse_args()
+    cache, sources, chromium = options.folder.resolve() / "executed", sources_digest(), find_chromium()
     if chromium is None:
         sys.exit(f"Neither Chromium nor Chrome was found; mend it with: {REMEDY}")
     FOLDER.mkdir(exist_ok=True)
-    for old in FOLDER.glob("*.png"):
-        old.unlink()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page()
         page.add_script_tag(content=get_plotlyjs())
-        for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
-            nbformat.write(with_pictures(path, cache, sources, page), path)
+        for path in _chosen(options.notebooks):
+            for old in FOLDER.glob(f"{path.stem.partition('_')[0]}-*.png"):
+                old.unlink()
+            nbformat.write(with_pictures(path, cache, sources, page, (playwright, chromium)), path)
             print(path.name, flush=True)
         draw_slides(page)
         browser.close()

@@ -33,7 +33,7 @@ def slide_figures() -> dict[str, Figure]:
     assert less.schedule is not None
     return {
         "keep-everything.svg": memory_timeline(keep.plan),
-        "five-bytes.svg": memory_timeline(less.plan, budget=5, other=keep.plan),
+        "five-bytes.svg": memory_timeline(less.plan, budget=5, other=keep.plan, other_name="keeping everything"),
         "tables.svg": schedule_heatmap(less.schedule),
         "budgets.svg": tradeoff(rx.sweep(chain, list(range(3, 11)))),
     }

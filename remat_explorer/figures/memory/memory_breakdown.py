@@ -53,7 +53,12 @@ def memory_breakdown(
     if not summaries:
         raise GraphError("a memory breakdown of [] has no bars; give at least one graph")
     colours = palette(theme)
-    shades = (colours.resident, colours.gradients, colours.temporaries, colours.kept, colours.recompute)
+    violet, pink, olive = (
+        colours.hues[4],
+        colours.hues[3],
+        colours.hues[6],
+    )  # the blues are for what is kept and what is not
+    shades = (colours.resident, colours.gradients, violet, olive, pink)
     amounts = {name: np.array([getattr(s, field) for s in summaries], float) for name, field in PARTS.items()}
     peaks = np.array([summary.peak for summary in summaries], dtype=float)
     axis = ByteAxis.up_to(max(sum(amounts.values()).max(), peaks.max(), device_memory or 0))  # type: ignore[union-attr]

@@ -48,6 +48,7 @@ def memory_timeline(
     stage: int | None = None,
     theme: Theme = "light",
     other: Plan | None = None,
+    other_name: str = "compared",
 ) -> Figure:
     """Memory while each computation of ``plan`` runs, stacked by kind, resident bytes included.
 
@@ -62,6 +63,7 @@ def memory_timeline(
         theme: ground of the figure, "light" or "dark".
         other: a plan of the same graph whose memory is drawn as a line, each of its stages over the same stage of
             ``plan``, or None.
+        other_name: what the legend calls it.
 
     >>> from remat_explorer.instances import linear
     >>> figure = memory_timeline(Plan.from_sequence(linear(1), [(0, 0, 1), (1, 1, 1), (2, 2, 1)]), budget=4)
@@ -76,7 +78,7 @@ def memory_timeline(
     reach = Reach.of(layers, budget, measured, compared)
     traces = [
         *layer_traces(layers, reach.axis, theme),
-        *line_traces(layers, reach.axis, budget, measured, compared, theme),
+        *line_traces(layers, reach.axis, budget, measured, compared, theme, other_name),
         hit_trace(layers, hits(layers, reach.top), reach.axis, measured),
     ]
     x, y = timeline_axes(reach, theme)

@@ -67,6 +67,7 @@ def line_traces(
     measured: np.ndarray | None = None,
     other: Stack | None = None,
     theme: Theme = "light",
+    other_name: str = "compared",
 ) -> list[Trace]:
     """The plan that is compared, the predicted and the measured memory, and the budget, in this order.
 
@@ -77,6 +78,7 @@ def line_traces(
         measured: bytes for each computation, or None.
         other: layers of the plan that is compared, drawn stage by stage over the same axis, or None.
         theme: ground of the figure.
+        other_name: of the plan that is compared.
     """
     colours = palette(theme)
     edges, chosen = stack.places(MOST)
@@ -84,7 +86,7 @@ def line_traces(
     x_other, y_other = (np.empty(0), np.empty(0)) if other is None else _compared(stack, other)
     most_measured = np.empty(0) if measured is None else np.maximum.reduceat(measured, edges[:-1])
     traces: list[Trace] = [
-        {"name": "compared", "x": x_other, "y": _steps(y_other, axis), "line": {**line, "color": colours.compared}},
+        {"name": other_name, "x": x_other, "y": _steps(y_other, axis), "line": {**line, "color": colours.compared}},
         {
             "name": "predicted",
             "x": edges,

@@ -137,8 +137,11 @@ def _draw(steps: Sequence[Mapping[str, Any]]) -> Figure:
         y=freed,
         name="freed after it",
         marker={"color": colours.ground, "line": {"color": colours.hues[0], "width": 2}, "pattern": {"shape": "/"}},
-        text=[row["freed"] for row in steps],
+        text=[row["freed"].replace("'", "").replace(", ", ",<br>") for row in steps],
         textposition="outside",
+        textangle=0,
+        constraintext="none",
+        cliponaxis=False,
     )
     stage = f" of stage {steps[0]['stage']} of {SHOWN}" if steps else ""
     figure.update_xaxes(type="category", title_text=f"operations{stage}, in order")
