@@ -80,7 +80,8 @@ def arena_page(
         TITLE,
         (HERE / "report.css").read_text(encoding="utf-8"),
         f"<header><h1>{TITLE}</h1><nav>{links}</nav></header><main>{body}</main>",
-        [get_plotlyjs(), script],
+        {"plotly": get_plotlyjs(), "script": script},
+        ["plotly", "script"],
     )
 
 

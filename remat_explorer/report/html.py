@@ -5,11 +5,17 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from remat_explorer.documents import to_json
+
+UNPACKING = Path(__file__).parent / "unpacking.js"
+WITHOUT_SCRIPTS = "<noscript><p>The figures here are drawn by scripts of the page, which do not run.</p></noscript>"
 
 
 def paragraph(text: str) -> str:
@@ -67,25 +73,31 @@ def packed(identity: str, text: str, file_name: str = "") -> str:
     return f'<script type="application/gzip" id="{identity}"{name}>{content}</script>'
 
 
-def whole_page(title: str, style: str, body: str, scripts: Sequence[str], allowed: Sequence[str] = ()) -> str:
-    """A page that needs nothing beside it; nothing else may run in it than its scripts.
+def whole_page(title: str, style: str, body: str, scripts: Mapping[str, str], first: Sequence[str]) -> str:
+    """A page that needs nothing beside it; nothing else may run in it than its scripts, which it holds compressed.
 
     Args:
         title: as text.
         style: its CSS.
-        body: its HTML, in which ``scripts`` come last.
-        scripts: its JavaScript.
-        allowed: scripts that these put into the page.
+        body: its HTML.
+        scripts: its JavaScript, by identities of elements; each may call what `unpacking.js` has.
+        first: which of them run at once, in this order; the others when one of these runs them.
     """
+    begin = UNPACKING.read_text(encoding="utf-8") + f"beginPacked({', '.join(map(json.dumps, first))});"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy([*scripts, *allowed])}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy([begin, *scripts.values()])}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" '
         f'content="light dark"><link rel="icon" href="data:,"><title>{escape(title)}</title>'
-        f"<style>{style}</style></head><body>{body}"
-        + "".join(f"<script>{script}</script>" for script in scripts)
-        + "</body></html>\n"
+        f"<style>{style}</style></head><body>{body}{WITHOUT_SCRIPTS}"
+        + "".join(_packed_script(name, script) for name, script in scripts.items())
+        + f"<script>{begin}</script></body></html>\n"
     )
+
+
+@lru_cache(8)  # they are alike in every page, and plotly takes half a second
+def _packed_script(identity: str, script: str) -> str:
+    return packed(identity, script)
 
 
 def policy(scripts: Sequence[str]) -> str:

@@ -90,7 +90,8 @@ def page(contents: ReportContents) -> str:
         heading,
         _read("report.css"),
         f"<header><h1>{escape(heading)}</h1><nav>{contents_list}</nav></header><main>{sections}</main>",
-        [get_plotlyjs(), _read("drawing.js") + _read("report.js") + _read("unpacking.js")],
+        {"plotly": get_plotlyjs(), "script": _read("drawing.js") + _read("report.js")},
+        ["plotly", "script"],
     )
 
 

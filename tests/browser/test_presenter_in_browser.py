@@ -22,6 +22,22 @@ FILLS = """() => {
 }"""
 
 
+LETTERS = """() => {
+    const place = document.querySelector('#figure'), text = place.querySelector('.xtick text');
+    return parseFloat(getComputedStyle(text).fontSize) * place.getBoundingClientRect().width / place.offsetWidth;
+}"""
+# A place on the page within a recomputed cell of R, of whatever size the screen shows it.
+ORANGE = """() => {
+    const canvas = document.querySelector('.remat-canvas canvas:first-child'), box = canvas.getBoundingClientRect();
+    const {data, width, height} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+    for (let i = 0; i < data.length; i += 4)
+        if (data[i] === 0xD5 && data[i + 1] === 0x5E && data[i + 2] === 0) {
+            const [x, y] = [(i / 4) % width, Math.floor(i / 4 / width)];
+            return [box.left + (x + 2) * box.width / width, box.top + (y + 2) * box.height / height];
+        }
+}"""
+
+
 def at_scene(page: Any, scene: int, caption: str) -> bool:
     """Whether the bar comes to a scene with its caption."""
     page.wait_for_selector(f'.remat-presenter[data-scene="{scene}"]', timeout=20_000)
@@ -51,6 +67,10 @@ def test_scenes_of_the_live_page_go_by_keys_and_end(page: Any, tmp_path: Path) -
     page.keyboard.press("PageDown")
     assert at_scene(page, 1, "4 B alone")
     assert page.is_visible("#matrices")
+    assert page.evaluate(LETTERS) >= 16
+    page.wait_for_function(f"() => ({ORANGE})()")
+    page.mouse.move(*page.evaluate(ORANGE))
+    page.wait_for_selector(".remat-tip:has-text('recomputed')", state="visible")
     page.keyboard.press("ArrowRight")
     assert at_scene(page, 2, "It plays")
     page.wait_for_selector('.remat-model[data-stage="1"]', timeout=10_000)

@@ -8,6 +8,7 @@ import html
 import json
 import re
 import zlib
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import remat_explorer as rx
 from remat_explorer.explanations import explain_value
 from remat_explorer.explorer.live_page import live_page
 from remat_explorer.explorer.live_page.explanations import StatementPlaces, explanations
+from remat_explorer.explorer.live_page.patterns import GAP, patterns
 from remat_explorer.explorer.live_page.recording import Recording
 from remat_explorer.explorer.matrices.matrix_cells import MatrixCells
 from remat_explorer.explorer.panels.explain_panel import (
@@ -52,8 +54,27 @@ def recording(frontier: rx.Frontier) -> Recording:
 def opened(path: Path) -> dict[str, Any]:
     """The documents in a page, by their identities."""
     found = re.findall(r'<script type="application/gzip" id="([\w-]+)">([^<]*)</script>', path.read_text("utf-8"))
-    texts = {name: gzip.decompress(base64.b64decode(content)) for name, content in found if name != "plotly"}
-    return {name: json.loads(text) for name, text in texts.items()}
+    return {
+        name: json.loads(gzip.decompress(base64.b64decode(content)))
+        for name, content in found
+        if name not in ("plotly", "script")
+    }
+
+
+def texts_of(packed: dict[str, Any]) -> list[str]:
+    """Texts with their numbers in their gaps, as the page reads them."""
+    rows = [zip(*map(accumulate, columns), strict=True) for columns in packed["columns"]]
+    said = []
+    for pattern in packed["which"]:
+        first, *pieces = packed["patterns"][pattern].split(GAP)
+        numbers = next(rows[pattern]) if pieces else ()
+        said.append(first + "".join(f"{number}{piece}" for number, piece in zip(numbers, pieces, strict=True)))
+    return said
+
+
+def test_texts_of_any_numbers_come_back() -> None:
+    texts = ["7.05 ms of 12", "7.5 ms of 3", "007", "", "conv2d", f"{10**20} B", "conv1d", "-3", "7.05 ms of 0", GAP]
+    assert texts_of(patterns(texts)) == [*texts[:-1], ""]
 
 
 def numbered(said: str, plan: Plan) -> str:
@@ -123,7 +144,9 @@ def test_axes_are_the_same_for_every_point_and_stages_are_in_their_places(record
     }
     assert len(ranges) == 1
     for point, (schedule, peak) in zip(points, recording.scheduled, strict=True):
-        assert len(point["spans"]) == len(point["stages"]) == schedule.stages
+        parts = {name: texts_of(packed) for name, packed in point["stages"].items()}
+        assert parts["stage"] == [str(stage) for stage in range(schedule.stages)]
+        assert {len(point["spans"]), *map(len, parts.values())} == {schedule.stages}
         starts = [start for start, _ in point["spans"]]
         assert starts == sorted(starts)
         assert set(point["hits"]) == set(range(schedule.stages))
@@ -148,19 +171,20 @@ def test_a_page_of_a_solution_has_it_and_keeping_everything(tmp_path: Path) -> N
     documents = opened(path)
     assert [peak for peak, *_ in documents["overview"]["matrices"]["frames"]] == [4, 10]
     assert {"point-0", "point-1", "values-0"} <= documents.keys()
-    assert len(documents["values-0"]) == 17
-    texts, points, which = documents["values-0"][0]
+    assert len(documents["values-0"]["values"]) == 17
+    texts = texts_of(documents["values-0"]["texts"])
+    count, points, which = documents["values-0"]["values"][0]
     assert len(which) == 2
-    for parts, reasons in (points[place] for place in which):
-        assert '<svg class="strip"' in texts[parts[0]]
-        assert 'class="reason computed"' in texts[reasons[0][1]]
+    for parts, (_, reasons, _) in (points[place] for place in which):
+        assert '<svg class="strip"' in texts[:count][parts[0]]
+        assert 'class="reason computed"' in texts[:count][reasons[0]]
 
 
 def test_progress_counts_every_part_of_the_page(frontier: rx.Frontier) -> None:
     parts: list[tuple[int, int]] = []
     page = live_page(frontier, on_progress=lambda done, total: parts.append((done, total)))
     assert parts == [(i + 1, 9) for i in range(9)]  # four points with their maps, and 17 values at once
-    assert page.text.count('<script type="application/gzip"') == 1 + 9 + 1  # the overview and plotly, too
+    assert page.text.count('<script type="application/gzip"') == 1 + 9 + 2  # the overview, and two scripts
 
 
 def test_a_page_as_the_output_of_a_cell_is_a_frame_that_is_nothing_but_the_page(frontier: rx.Frontier) -> None:

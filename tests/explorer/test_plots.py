@@ -55,6 +55,18 @@ def view(state: State) -> PlotsView:
     return PlotsView(state)
 
 
+def test_a_sketch_stands_in_for_the_figure_until_a_page_has_drawn_it(view: PlotsView, state: State) -> None:
+    first = view.sketch.value
+    assert "predicted" in first
+    assert "peak memory" in first
+    state.budget = 9
+    assert view.sketch.value != first
+    view.page._handle_custom_msg({"arrived": True}, [])
+    assert view.sketch.value == ""
+    state.budget = 8
+    assert view.sketch.value == ""
+
+
 def trace(view: PlotsView, name: str, axis: str = "x") -> Any:
     return next(t for t in view.figure.data if t.name == name and t.xaxis == axis)
 
@@ -297,7 +309,7 @@ def test_a_page_that_missed_changes_gets_the_figure_anew(
     view.page._handle_custom_msg({"missed": wanted}, [])
     renewed = view.figure
     assert renewed is not first
-    assert view.widget.children[1].children == (renewed,)
+    assert view.widget.children[1].children == (view.sketch, renewed)
     assert renewed.layout.meta == view.page.revision > wanted
     assert max(trace(view, "predicted", "x2").y) == 8
 

@@ -73,7 +73,7 @@ async function canvasPicture(root) {
 
 // plotly draws in several layers, one above the other.
 function plotDrawing(plot) {
-  const { width, height } = plot.getBoundingClientRect();
+  const { offsetWidth: width, offsetHeight: height } = plot; // of the layout, however large it is shown
   const name = "http://www.w3.org/2000/svg";
   const drawing = document.createElementNS(name, "svg");
   for (const [key, value] of Object.entries({ width, height, viewBox: `0 0 ${width} ${height}` })) {

@@ -10,17 +10,16 @@ const EMBEDDED = location.protocol === "about:"; // in a notebook's frame, which
 const at = (id) => document.getElementById(id);
 
 // Documents in the page are unpacked when they are first needed.
+const READ = {
+  overview: (entry) => ({ ...withBytes(entry), templates: textsOf(entry.templates) }),
+  point: (entry) => ({ ...entry, stages: stagesOf(entry.stages) }),
+  values: valuesOf,
+};
 const documents = new Map();
 function opened(id) {
-  if (!documents.has(id)) documents.set(id, unpacked(id).then(JSON.parse));
+  const read = READ[id.split("-")[0]] ?? ((entry) => entry);
+  if (!documents.has(id)) documents.set(id, unpacked(id).then(JSON.parse).then(read));
   return documents.get(id);
-}
-
-// plotly is packed, too; the page's policy knows it by its hash.
-async function loadPlotly() {
-  const script = document.createElement("script");
-  script.textContent = await unpacked("plotly");
-  document.head.append(script);
 }
 
 // A widget's model, as far as its module uses it; `heard` gets what would be sent to the kernel.
@@ -86,12 +85,12 @@ function figureOf(figure, different, lines, budget, place) {
 }
 
 async function begin() {
-  const overview = withBytes(await opened("overview"));
+  const overview = await opened("overview");
   const { steps, templates, places, budget: range } = overview;
   const darkness = matchMedia("(prefers-color-scheme: dark)");
   const theme = () => (darkness.matches ? "dark" : "light");
   const here = { budget: 0, point: -1, stage: 0, value: 0, playing: false, methods: false };
-  const plotly = loadPlotly();
+  const plotly = runPacked("plotly");
   let [settling, drawn, bits, mapped, along] = [0, "", -1, -1, []];
 
   const look = { stage: 0, value: 0, theme: theme() };
@@ -154,10 +153,12 @@ async function begin() {
     document.body.dataset.shown = `${point} ${stage} ${value}`;
   }
 
-  function explain(one, texts, [ofSchedule, reasons]) {
-    const reason = reasons[lastWithin(reasons, here.stage)];
+  function explain(one, texts, [ofSchedule, columns]) {
+    const [from, ...ofReason] = columns.map(sums);
+    const place = from.findLastIndex((stage) => stage <= here.stage);
     const names = [...places.schedule, ...places.reason];
-    const parts = Object.fromEntries([...ofSchedule, ...reason.slice(1)].map((number, i) => [names[i], texts[number]]));
+    const numbers = [...ofSchedule, ...ofReason.map((column) => column[place])];
+    const parts = Object.fromEntries(numbers.map((number, i) => [names[i], texts[number]]));
     const said = numbered(filled(templates[here.value], { ...overview.sources, ...one.margins, ...parts, ...one.stages[here.stage], total: one.total }), one.stages);
     const style = overview.colours[theme()];
     panel.set("html", `<div class="remat-panel explain" data-scroll="${here.value}" style="${style}">${said}</div>`);

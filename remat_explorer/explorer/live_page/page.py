@@ -27,7 +27,7 @@ from remat_explorer.solvers.sweeps.joining import joined
 
 EXPLORER = Path(__file__).parents[1]
 EXPORT = re.compile(r"^export default (\{[^}]*\});$", re.MULTILINE)
-OWN = ("quantities.js", "matrices/matrix_frames.js", "../report/unpacking.js", "live_page/live_page.js")
+OWN = ("quantities.js", "matrices/matrix_frames.js", "live_page/patterns.js", "live_page/live_page.js")
 HEIGHT = 1000  # pixels of the page's frame in a notebook
 STYLES = (
     "explorer.css",
@@ -116,7 +116,7 @@ def live_page(
 
 
 def page(title: str, documents: dict[str, Any]) -> str:
-    """The page as HTML; nothing else may run than its own script and plotly's, and nothing is fetched.
+    """The page as HTML; nothing else may run than its own script and plotly's, which it runs when it needs it.
 
     Args:
         title: the model's name.
@@ -124,15 +124,14 @@ def page(title: str, documents: dict[str, Any]) -> str:
     """
     from plotly.offline import get_plotlyjs
 
-    plotly = get_plotlyjs()
     kept = [packed(name, json.dumps(document, separators=(",", ":"))) for name, document in documents.items()]
     body = _read("live_page/live_page.html").replace("TITLE", escape(title))
     return whole_page(
         f"{title}: rematerialization",
         "".join(map(_read, STYLES)),
-        "".join([body, *kept, packed("plotly", plotly)]),
-        [page_script()],
-        [plotly],
+        "".join([body, *kept]),
+        {"script": page_script(), "plotly": get_plotlyjs()},
+        ["script"],
     )
 
 

@@ -13,6 +13,7 @@ from remat_explorer.explorer.controls.budget_view import slider_range
 from remat_explorer.explorer.live_page.explanations import StatementPlaces, explanations
 from remat_explorer.explorer.live_page.figures import BUDGET_LINES, THEMES, curves, figures
 from remat_explorer.explorer.live_page.layouts import layouts
+from remat_explorer.explorer.live_page.patterns import columns, patterns
 from remat_explorer.explorer.live_page.presented import Presented
 from remat_explorer.explorer.matrices.matrix_cells import Frame, folded_blocks, kind_colours, labels
 from remat_explorer.explorer.memory_map.map_cells import (
@@ -122,7 +123,7 @@ class Recording:
             "colours": {theme: colours(theme) for theme in THEMES},
             "steps": self.steps(),
             "unknown": self._unknown(),
-            "templates": [value_template(first, value) for value in range(len(self.graph.values))],
+            "templates": patterns(value_template(first, value) for value in range(len(self.graph.values))),
             "sources": source_parts(self.graph, self._permissions),
             "places": {"schedule": OF_SCHEDULE, "reason": OF_REASON},
             "chunk": CHUNK,
@@ -172,6 +173,7 @@ class Recording:
                 state.budget = int(self._highest)  # the axes reach to it, so that they are the same for every point
                 state.schedule, state.solution = schedule, point
                 state.measurement = self.presented.measured(schedule)
+            parts = [stage_parts(schedule, Plan.of(schedule), stage) for stage in range(schedule.stages)]
             yield {
                 **figures(scene, state),
                 "spans": [scene.span(stage) for stage in range(schedule.stages)],
@@ -180,7 +182,7 @@ class Recording:
                 "along": values_of_stages(schedule),
                 "margins": margins(schedule),
                 "steps": step_plan(Plan.of(schedule)).tolist(),
-                "stages": [stage_parts(schedule, Plan.of(schedule), stage) for stage in range(schedule.stages)],
+                "stages": {name: patterns(part[name] for part in parts) for name in parts[0]},
             }
 
     def maps(self) -> Iterator[dict[str, Any]]:
@@ -191,27 +193,39 @@ class Recording:
             words = {"size": arena.size, "bound": arena.bound, "words": arena_words(arena)}
             yield {"columns": map_columns(plan, arena), "lines": map_lines(plan), "arena": words}
 
-    def values(self) -> Iterator[list[Any]]:
+    def values(self) -> Iterator[dict[str, Any]]:
         """What is said of `CHUNK` values after the other.
 
-        For each value: the texts; its different `explanations`, with a text's number in place of each; and which of
-        them holds at each point. What is said at several points is alike, and shrinks by being together.
+        The texts of all of them; and for each value how many of these are its own, its different `explanations`, with a
+        text's number among its own in place of each, and which explanation holds at each point. What is said at several
+        points is alike, and shrinks by being together.
         """
         plans = [(schedule, plan := Plan.of(schedule), StatementPlaces(plan)) for schedule, _ in self.scheduled]
         count = len(self.graph.values)
         for start in range(0, count, CHUNK):
-            chunk = range(start, min(start + CHUNK, count))
-            yield [_numbered([explanations(*plan, value) for plan in plans]) for value in chunk]
+            texts: list[str] = []
+            values: list[Any] = []
+            for value in range(start, min(start + CHUNK, count)):
+                own, *said = _numbered([explanations(*plan, value) for plan in plans])
+                texts += own
+                values.append([len(own), *said])
+            yield {"texts": patterns(texts), "values": values}
 
 
 def _numbered(said: list[Any]) -> list[Any]:
-    """Explanations of a value: its texts, what is said with them, and which of that is said at each point."""
+    """Explanations of a value: its texts, what is said with them, and which of that is said at each point.
+
+    What is said with them is the number of the strip and of each of `schedule_parts`, and columns: from which stage on
+    which of the texts hold.
+    """
     numbers: dict[str, int] = {}
 
     def number(texts: Iterable[str]) -> list[int]:
         return [numbers.setdefault(text, len(numbers)) for text in texts]
 
-    points = [[number(parts), [[stage, *number(texts)] for stage, *texts in reasons]] for parts, reasons in said]
+    points = [
+        [number(parts), columns([[stage, *number(texts)] for stage, *texts in reasons])] for parts, reasons in said
+    ]
     keys = [json.dumps(point) for point in points]
     distinct = dict(zip(keys, points, strict=True))
     place_of = {key: place for place, key in enumerate(distinct)}

@@ -30,6 +30,7 @@ HERE = Path(__file__).parent
 SCRIPTS = (  # in the order in which they build on one another
     "../quantities",
     "../when_seen",
+    "../enlarged",
     *(f"matrix_{part}" for part in ("cells", "frames", "panels", "raster", "axes", "zoom", "parts", "input", "edit")),
     *(f"matrix_{part}" for part in ("folds", "folded_panels", "labels")),
     "matrix",

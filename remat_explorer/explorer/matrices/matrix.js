@@ -28,7 +28,7 @@ function render({ model: kept, el }) {
   const isOnScreen = () => root.isConnected && views[0].across > 0;
 
   function drawCursor() {
-    const ratio = window.devicePixelRatio || 1;
+    const ratio = sharpness(root);
     const [stage, value, colours] = [model.get("stage"), model.get("value"), palette()];
     for (const view of views) {
       const context = view.overlay.getContext("2d");
@@ -74,7 +74,7 @@ function render({ model: kept, el }) {
   }
 
   function draw() {
-    const ratio = window.devicePixelRatio || 1;
+    const ratio = sharpness(root);
     arrange();
     const marked = new Set(model.get("found"));
     head = noFolding(model, data) ? MARGIN.top : MARGIN.top + STRIP;

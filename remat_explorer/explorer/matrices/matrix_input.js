@@ -4,8 +4,8 @@ const NEAR_ENOUGH = 6; // pixels within which a pointer beside a filled cell mea
 
 function listenToPointer({ root, views, tip, box, data, part, panel, select, zoomTo, brushing, drawCursor, hover, brush, edits }) {
   function placeOf(view, event) {
-    const [bounds, area] = [view.overlay.getBoundingClientRect(), box(view)];
-    return { x: event.clientX - bounds.left - area.left, y: event.clientY - bounds.top - area.top, area };
+    const [{ x, y }, area] = [pointerIn(view.overlay, event), box(view)];
+    return { x: x - area.left, y: y - area.top, area };
   }
 
   // The cell at a place, or the nearest one; null outside unless `nearest`.
@@ -43,14 +43,15 @@ function listenToPointer({ root, views, tip, box, data, part, panel, select, zoo
 
   // Below the matrix that it speaks of, so that it covers no cells.
   function showTip(view, cell) {
-    const [bounds, frame] = [root, view.frame].map((element) => element.getBoundingClientRect());
+    const { left: clientX, bottom: clientY, width } = view.frame.getBoundingClientRect();
+    const corner = pointerIn(root, { clientX, clientY });
     const { text, tip: ofCopies, stages } = panel(view);
     const heading = element("b", "", ofCopies ? stages(cell.stage) : `stage ${cell.stage}`);
     tip.replaceChildren(heading, ` ${(ofCopies ?? text)(cell.stage, cell.id)}${view.name === "S" ? edits.hint(cell.stage, cell.id) : ""}`);
     tip.style.display = "block";
-    tip.style.maxWidth = `${frame.width - MARGIN.left}px`;
-    tip.style.left = `${frame.left - bounds.left + MARGIN.left}px`;
-    tip.style.top = `${frame.bottom - bounds.top}px`;
+    tip.style.maxWidth = `${width / enlarged(root) - MARGIN.left}px`;
+    tip.style.left = `${corner.x + MARGIN.left}px`;
+    tip.style.top = `${corner.y}px`;
   }
 
   // Selects a cell; where it stands for those of several copies, that of the selected copy if it can be.

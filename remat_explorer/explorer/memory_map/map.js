@@ -36,7 +36,7 @@ function render({ model, el }) {
 
   function draw() {
     compare();
-    const ratio = window.devicePixelRatio || 1;
+    const ratio = sharpness(frame);
     const [width, height] = [frame.clientWidth, frame.clientHeight];
     space = spaceOf(model, data, width, height);
     for (const canvas of [cells, overlay])
@@ -71,7 +71,7 @@ function render({ model, el }) {
 
   function drawCursor() {
     if (!space) return;
-    const ratio = window.devicePixelRatio || 1;
+    const ratio = sharpness(frame);
     const context = overlay.getContext("2d");
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, overlay.width, overlay.height);

@@ -2,20 +2,16 @@
 const DRAWN_FROM = 4; // pixels from which a press is a range of time and no click
 
 function listenToMapPointer({ root, frame, tip, data, space, said, hover, brush, select, zoomStages, zoomWhole, brushing, drawCursor, leave }) {
-  const placeOf = (event) => {
-    const bounds = frame.getBoundingClientRect();
-    return { x: event.clientX - bounds.left, y: event.clientY - bounds.top };
-  };
+  const placeOf = (event) => pointerIn(frame, event);
   const stageAt = (x) => data().stageAt(Math.max(space().from, Math.min(space().to - 1, space().computation(x))));
 
   function showTip(i, event) {
-    const bounds = root.getBoundingClientRect();
+    const { x: left, y: top, width, height } = pointerIn(root, event);
     tip.replaceChildren(element("b", "", nameIn(data(), data().value[i])), ` ${said(i)}`);
     tip.style.display = "block";
-    const [left, top] = [event.clientX - bounds.left, event.clientY - bounds.top];
-    const right = left + 14 + tip.offsetWidth > bounds.width;
+    const right = left + 14 + tip.offsetWidth > width;
     tip.style.left = `${Math.max(0, right ? left - tip.offsetWidth - 14 : left + 14)}px`;
-    tip.style.top = `${top + 16 + tip.offsetHeight > bounds.height ? top - tip.offsetHeight - 8 : top + 16}px`;
+    tip.style.top = `${top + 16 + tip.offsetHeight > height ? top - tip.offsetHeight - 8 : top + 16}px`;
   }
 
   frame.addEventListener("pointerdown", (event) => {

@@ -27,6 +27,7 @@ HERE = Path(__file__).parent
 SCRIPTS = (  # in the order in which they build on one another
     "../quantities.js",
     "../when_seen.js",
+    "../enlarged.js",
     "../matrices/matrix_axes.js",
     "../matrices/matrix_zoom.js",
     "../matrices/matrix_parts.js",

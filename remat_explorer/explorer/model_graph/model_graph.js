@@ -43,7 +43,7 @@ function render({ model, el }) {
   const step = stepView({ model, root, place, row, playhead: movePlayhead, seen: () => root.isConnected });
 
   function layer(name) {
-    const ratio = window.devicePixelRatio || 1;
+    const ratio = sharpness(frame);
     const context = canvases[name].getContext("2d");
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, frame.clientWidth, frame.clientHeight);
@@ -82,7 +82,7 @@ function render({ model, el }) {
   }
 
   function draw() {
-    const ratio = window.devicePixelRatio || 1;
+    const ratio = sharpness(frame);
     root.dataset.operations = data ? data.operations.length : 0;
     root.dataset.theme = model.get("theme");
     showFolds();
@@ -134,8 +134,7 @@ function render({ model, el }) {
 
   function operationAt(event) {
     if (!data) return -1;
-    const bounds = frame.getBoundingClientRect();
-    const [x, y] = [event.clientX - bounds.left, event.clientY - bounds.top];
+    const { x, y } = pointerIn(frame, event);
     const column = Math.floor((x - BESIDE) / scale().column);
     const row = Math.floor(y / scale().line);
     if (column < 0 || column >= data.columns || row < 0 || row >= data.rows) return -1;
@@ -151,7 +150,7 @@ function render({ model, el }) {
   }
 
   function showTip(event) {
-    const bounds = root.getBoundingClientRect();
+    const { x, y, width, height } = pointerIn(root, event);
     tip.replaceChildren(
       ...describeOperation(data, bits, model.get("stage"), hovered).map((text, i) => {
         const line = document.createElement(i ? "div" : "b");
@@ -160,9 +159,9 @@ function render({ model, el }) {
       }),
     );
     tip.style.display = "block";
-    const [left, top] = [event.clientX - bounds.left + 14, event.clientY - bounds.top + 16];
-    tip.style.left = `${Math.max(0, Math.min(left, bounds.width - tip.offsetWidth - 4))}px`;
-    tip.style.top = `${top + tip.offsetHeight > bounds.height ? top - tip.offsetHeight - 26 : top}px`;
+    const [left, top] = [x + 14, y + 16];
+    tip.style.left = `${Math.max(0, Math.min(left, width - tip.offsetWidth - 4))}px`;
+    tip.style.top = `${top + tip.offsetHeight > height ? top - tip.offsetHeight - 26 : top}px`;
   }
 
   function hover(k, event) {

@@ -28,6 +28,7 @@ from remat_explorer.solvers.checkpoint_all import checkpoint_all
 HERE = Path(__file__).parent
 SCRIPTS = (  # in the order in which they build on one another
     "../quantities.js",
+    "../enlarged.js",
     *(f"step_{part}.js" for part in ("plan", "words", "tank", "player", "view")),
     "model_graph_data.js",
     "model_graph_nodes.js",

@@ -53,7 +53,7 @@ function stepView({ model, root, place, row, playhead, seen }) {
   function draw(from, to, share) {
     const [width, height] = [canvas.clientWidth, canvas.clientHeight];
     if (!plan || !plain || width === 0) return;
-    const ratio = window.devicePixelRatio || 1;
+    const ratio = sharpness(canvas);
     if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio))
       [canvas.width, canvas.height] = [Math.round(width * ratio), Math.round(height * ratio)];
     const context = canvas.getContext("2d");

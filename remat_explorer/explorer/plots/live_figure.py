@@ -16,16 +16,31 @@ a `Canvas` that draws further traces and layouts on it.
 
 from __future__ import annotations
 
+import base64
 import itertools
 import threading
+import zlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from copy import deepcopy
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+LATER = Path(__file__).parent / "plotly_later.js"
 Trace = dict[str, Any]
+
+
+@cache
+def _module() -> str:
+    """plotly's widget for the page: of 5 MB 2.3 are sent, and what came with them is painted before it is compiled."""
+    from plotly.graph_objects import FigureWidget
+
+    code = base64.b64encode(zlib.compress(str(FigureWidget._esm).encode(), 1)).decode("ascii")
+    return LATER.read_text("utf-8").replace("VERSION", version("plotly")).replace('CODE"', f'{code}"')
 
 
 def live_figure(
@@ -54,6 +69,7 @@ def live_figure(
     hearing = lock or threading.RLock()
 
     class LiveFigure(FigureWidget):
+        _esm = _module()
         _complete = False
 
         def __init__(self, *given: Any) -> None:

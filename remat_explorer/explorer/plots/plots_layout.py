@@ -15,7 +15,7 @@ EMPTY = "The trade-off curve appears here<br>while budgets are planned"
 NONE_FITS = "No strategy has a schedule<br>within these budgets"
 CURVE = (0.0, 0.355)  # shares of the width
 TIMELINE = (0.455, 1.0)
-LINES = 0.51  # where the names of the lines begin, behind those of the layers
+LINES = 0.6  # where the names of the lines begin, behind those of the layers
 
 
 def arrange(

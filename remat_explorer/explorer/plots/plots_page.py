@@ -21,6 +21,7 @@ class PlotsPage(anywidget.AnyWidget):
     Args:
         clicked: called with the name of the trace and the number of the point for each click on one.
         missed: called when a page shows another revision of the figure than the one it should.
+        arrived: called when a page has drawn the figure for the first time.
 
     Attributes:
         start, end: where the stage begins and ends on the timeline's axis.
@@ -28,7 +29,7 @@ class PlotsPage(anywidget.AnyWidget):
         revision: of the figure that should be on the screen; see `remat_explorer.explorer.plots.live_figure.Canvas`.
 
     >>> clicks, missed = [], []
-    >>> page = PlotsPage(lambda trace, point: clicks.append((trace, point)), lambda: missed.append(page.revision))
+    >>> page = PlotsPage(lambda *click: clicks.append(click), lambda: missed.append(page.revision), lambda: None)
     >>> page.move(2.0, 3.0)
     >>> page.start, page.end
     (2.0, 3.0)
@@ -48,14 +49,18 @@ class PlotsPage(anywidget.AnyWidget):
     colour = t.Unicode("").tag(sync=True)
     revision = t.Int(0).tag(sync=True)
 
-    def __init__(self, clicked: Callable[[str, int], None], missed: Callable[[], None]) -> None:
+    def __init__(
+        self, clicked: Callable[[str, int], None], missed: Callable[[], None], arrived: Callable[[], None]
+    ) -> None:
         super().__init__(layout=w.Layout(display="none"))
-        self._clicked, self._missed = clicked, missed
+        self._clicked, self._missed, self._arrived = clicked, missed, arrived
         self.on_msg(self._hear)
 
     def _hear(self, widget: Any, content: dict[str, Any], buffers: Any) -> None:
         if "trace" in content:
             self._clicked(content["trace"], content["point"])
+        elif "arrived" in content:
+            self._arrived()
         elif content["missed"] == self.revision:
             self._missed()
 

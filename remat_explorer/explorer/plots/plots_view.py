@@ -10,6 +10,7 @@ from remat_explorer.explorer.plots.live_figure import Canvas
 from remat_explorer.explorer.plots.plots_legend import OTHER_METHODS, OTHER_METHODS_MEAN, legend_html
 from remat_explorer.explorer.plots.plots_page import PlotsPage
 from remat_explorer.explorer.plots.plots_scene import FIXED, PlotsScene
+from remat_explorer.explorer.plots.plots_sketch import sketch_html
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.choosing import choose, choose_next
 from remat_explorer.figures.memory.timeline_traces import PLACES
@@ -36,9 +37,11 @@ class PlotsView:
         self.methods.observe(lambda change: setattr(state, "methods", change["new"]), "value")
         row = w.HBox([self._marks, self.methods, self.less, self.more])
         row.add_class("remat-stacking")
-        # The first touch of plotly costs seconds, so the figure comes with the first schedule.
-        self._place = w.Box().add_class("remat-figure")
-        self.page = PlotsPage(self._click, self._again)
+        # The first touch of plotly costs seconds, so the figure comes with the first schedule, a sketch ahead of it.
+        self.sketch = w.HTML().add_class("remat-before")
+        self._place = w.Box([self.sketch]).add_class("remat-figure")
+        self.page = PlotsPage(self._click, self._again, self._arrived)
+        self._waits = True
         self.widget = w.VBox([row, self._place, self.page])
         self.widget.add_class("remat-plots")
         state.observe(self._draw, SHOWN)
@@ -66,6 +69,8 @@ class PlotsView:
         self._drawn = shown
         self._marks.value = legend_html(self._state.frontier, self._state.theme, not self._state.methods)
         traces, layout = self._scene.compose(self._state)
+        if self._waits:
+            self.sketch.value = sketch_html(traces, layout)
         if self._canvas is None:
             self._put(Canvas(traces, layout, FIXED, self._state.lock))
         else:
@@ -76,8 +81,12 @@ class PlotsView:
 
     def _put(self, canvas: Canvas) -> None:
         self._canvas = canvas
-        self._place.children = (canvas.figure,)
+        self._place.children = (self.sketch, canvas.figure)
         self.page.revision = canvas.revision
+
+    def _arrived(self) -> None:
+        """Plotly's figure is on the screen, which the sketch stood in for."""
+        self._waits, self.sketch.value = False, ""
 
     def _again(self) -> None:
         """The page has missed a change, as it does while it loads plotly: it gets the figure as it is now."""
