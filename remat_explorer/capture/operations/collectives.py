@@ -47,7 +47,7 @@ def _scattered(gradients: Sequence[torch.Tensor], count: int, processes: str) ->
             rows[: len(mine)].copy_(mine)
             rows[len(mine) :].zero_()
     summed = sent[dist.get_rank(group)]
-    if dist.get_backend(group) == "gloo":  # whose reduce-scatter is this, of a copy that its threads hold
+    if count > 1 and dist.get_backend(group) == "gloo":  # whose reduce-scatter is this, of a copy that its threads hold
         dist.all_reduce(sent, op=dist.ReduceOp.AVG, group=group)
     elif count > 1:
         summed = torch.empty_like(summed)
@@ -95,6 +95,7 @@ ALL_GATHER = _operator(
 REDUCE_SCATTER = _operator(
     "reduce_scatter", "(Tensor[] gradients, int count, str processes) -> Tensor[]", _scattered, _parts
 )
+COLLECTIVES = (ALL_GATHER, REDUCE_SCATTER)
 
 
 def offsets(numels: Sequence[int], count: int) -> list[int]:
