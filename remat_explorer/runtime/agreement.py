@@ -10,7 +10,7 @@ from typing import TypeVar
 from remat_explorer import errors
 from remat_explorer.capture.operations.collectives import COLLECTIVES
 from remat_explorer.capture.operations.program import Program
-from remat_explorer.capture.step.processes import ALIKE, SOLUTION, STEP, Disagreement, Processes
+from remat_explorer.capture.step.processes import ALIKE, SOLUTION, STEP, DisagreementError, Processes
 from remat_explorer.documents import to_json
 from remat_explorer.errors import ExecutionError, RematError
 from remat_explorer.graph import Graph
@@ -79,13 +79,13 @@ def together(processes: Processes, planning: Callable[[], Planned], digest: Call
     """
     try:
         planned = planning()
-    except Disagreement:  # which all of them have met
+    except DisagreementError:  # which all of them have met
         raise
     except RematError:
         processes.numbers(STEP, _NONE)
         raise
     digests = processes.numbers(STEP, digest(planned))
     if _NONE in digests:
-        raise Disagreement(f"process {digests.index(_NONE)} has no plan for its step, and says why. {ALIKE}")
+        raise DisagreementError(f"process {digests.index(_NONE)} has no plan for its step, and says why. {ALIKE}")
     processes.require_same(digests, "a plan with other collectives")
     return planned

@@ -107,9 +107,9 @@ def one_of_two(rank: int, folder: str) -> None:
     found: dict[str, Any] = {"budget": planned.solution.budget, "predicted": plan.peak, "digest": planned.digest}
     found["keeping everything"] = rx.solve(graph, "100%", "checkpoint-all").peak
     found["resident"] = graph.resident_bytes
-    found["bytes of parts"] = sum(
-        p.to_local().untyped_storage().nbytes() for p in models["remat"].parameters()
-    ) + sum(b.nbytes for b in models["remat"].buffers())
+    found["bytes of parts"] = sum(p.to_local().untyped_storage().nbytes() for p in models["remat"].parameters()) + sum(
+        b.nbytes for b in models["remat"].buffers()
+    )
     gathers = [k for k, node in enumerate(graph.operations) if node.name.endswith("all_gather")]
     found["groups"], found["gathers"] = 3, len(gathers)
     found["scatters"] = sum(node.name.endswith("reduce_scatter") for node in graph.operations)

@@ -54,7 +54,9 @@ def _bytes(storages: Iterable[StorageDraft]) -> int:
 
 
 def _for_parameters(storages: Storages) -> set[OperationDraft]:
-    """Operations of the backward pass that only make results, or what is then cast to one, as autocast does, or scattered.
+    """Operations of the backward pass that only make results, or what is then cast to one, as autocast does.
+
+    What is then scattered among processes counts, too.
 
     Operations that draw random numbers are left out: they stay where they are, so that each draws the same as before.
     """

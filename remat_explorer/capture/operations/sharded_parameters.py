@@ -15,6 +15,7 @@ from typing import Any, cast
 import torch
 from torch._functorch._aot_autograd.descriptors import GradAOTOutput, ParamAOTInput
 from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
 
 from remat_explorer.capture.joint.cleaning import output_node
 from remat_explorer.capture.joint.propagation import fake_mode
@@ -72,7 +73,7 @@ def _scatter(module: GraphModule, group: ShardGroup) -> None:
         for place, meaning in enumerate(output.meta["desc"])
         if isinstance(meaning, GradAOTOutput) and isinstance(meaning.grad_of, ParamAOTInput)
     }
-    places = [place_of[name] for name in group.names if results[place_of.get(name, -1)] is not None and name in place_of]
+    places = [place_of[name] for name in group.names if name in place_of and results[place_of[name]] is not None]
     if not places:
         return
     gradients = [results[place] for place in places]
@@ -112,7 +113,7 @@ def _home(entry: Node) -> torch.device:
 def _call(module: GraphModule, group: ShardGroup, target: Any, *args: Any) -> Node:
     made = module.graph.call_function(target, args)
     made.meta[MODULE_PATH], made.meta[SOURCE_LINE], made.meta[SOURCE_FILE] = group.path, "", None
-    values = torch.fx.node.map_arg(args, lambda node: node.meta["val"])
+    values = map_arg(args, lambda node: node.meta["val"])
     with fake_mode(module), torch.no_grad():
         made.meta["val"] = target(*values)
     return made

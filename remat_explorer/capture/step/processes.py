@@ -30,7 +30,7 @@ ALIKE = (
 )
 
 
-class Disagreement(ExecutionError):
+class DisagreementError(ExecutionError):
     """Processes that go different ways; raised on all of them."""
 
 
@@ -68,7 +68,7 @@ class Processes:
             content: what it tells, for JSON.
 
         Raises:
-            Disagreement: on every process, if they are about to do different things.
+            DisagreementError: on every process, if they are about to do different things.
         """
         text = json.dumps(content).encode()
         lengths = self.numbers(what, len(text))
@@ -81,7 +81,7 @@ class Processes:
         """The same for one number of each process, in a single collective."""
         told = self._gathered(torch.tensor([what, number], device=self.device)).tolist()
         if any(other != what for other, _ in told):
-            raise Disagreement(f"{self._in_words([_DOES[other] for other, _ in told])}. {ALIKE}")
+            raise DisagreementError(f"{self._in_words([_DOES[other] for other, _ in told])}. {ALIKE}")
         return [number for _, number in told]
 
     def require_same(self, contents: Sequence[Any], differing: str) -> None:
@@ -92,11 +92,11 @@ class Processes:
             differing: what it is, in words.
 
         Raises:
-            Disagreement: if not all are equal.
+            DisagreementError: if not all are equal.
         """
         if any(content != contents[0] for content in contents):
             others = [rank for rank, content in enumerate(contents) if content != contents[0]]
-            raise Disagreement(f"process {others[0]} has {differing} than process 0. {ALIKE}")
+            raise DisagreementError(f"process {others[0]} has {differing} than process 0. {ALIKE}")
 
     def _in_words(self, does: Sequence[str]) -> str:
         other = next(rank for rank, deed in enumerate(does) if deed != does[0])
