@@ -195,7 +195,7 @@ def test_a_part_that_is_sharded_in_one_process_trains_and_is_noticed_later_on(on
 
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
     model(X).square().sum().backward()
-    plain = [parameter.grad for parameter in model.parameters()]
+    plain: list[Any] = [parameter.grad for parameter in model.parameters()]
     model.zero_grad()
     fully_shard(model[0], mesh=one_process)
     mine = planned(model, (X,))
@@ -224,7 +224,9 @@ class TwoOutputs(nn.Module):
 def test_a_loss_from_some_outputs_that_reaches_part_of_what_is_sharded_together_is_refused(one_process):
     from torch.distributed.fsdp import fully_shard
 
-    mine = planned(fully_shard(TwoOutputs(), mesh=one_process), (X,))
+    model = TwoOutputs()
+    fully_shard(model, mesh=one_process)
+    mine = planned(model, (X,))
     with pytest.raises(ExecutionError, match=r"reaches some of the parameters that are sharded together"):
         mine(X)[0].sum().backward()
 

@@ -1,4 +1,4 @@
-"""Models that `torch.distributed.fsdp.fully_shard` has sharded, in two processes: a plan gathers and scatters itself."""
+"""Models that `torch.distributed.fsdp.fully_shard` has sharded, in two processes: a plan gathers parameters itself."""
 
 import json
 import os
@@ -83,15 +83,15 @@ def test_what_no_plan_has_is_refused_in_words(found):
 def sharded(mesh: Any, **options: Any) -> nn.Module:
     """Blocks that are sharded one by one, in rows that two processes cannot share equally, and a frozen weight."""
     torch.manual_seed(0)
-    blocks = (
+    blocks: list[nn.Module] = [
         nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH + 1), nn.Tanh(), nn.Linear(2 * WIDTH + 1, WIDTH), nn.Dropout(0.1))
         for _ in range(2)
-    )
+    ]
     model = nn.Sequential(*blocks, nn.LayerNorm(WIDTH), nn.BatchNorm1d(WIDTH))
-    model[2].weight.requires_grad_(False)
-    for block in model[:2]:
+    model[-2].weight.requires_grad_(False)
+    for block in (*blocks, model):
         fsdp.fully_shard(block, mesh=mesh, **options)
-    return fsdp.fully_shard(model, mesh=mesh, **options)
+    return model
 
 
 def one_of_two(rank: int, folder: str) -> None:
@@ -139,7 +139,7 @@ def train(found: dict[str, Any], name: str, model: nn.Module, x: torch.Tensor) -
             loss.backward()
             losses.append(loss.item())
         nn.utils.clip_grad_norm_(model.parameters(), 0.1)
-        gradients = [None if p.grad is None else p.grad.to_local().tolist() for p in model.parameters()]
+        gradients = [None if p.grad is None else local(p.grad).tolist() for p in model.parameters()]
         optimizer.step()
         optimizer.zero_grad()
         if step == 2:
@@ -155,12 +155,12 @@ def local(tensor: Any) -> torch.Tensor:
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
-def refuse(words: dict[str, str], mesh: Any, trained: nn.Module, x: torch.Tensor) -> None:
+def refuse(words: dict[str, str], mesh: Any, trained: Any, x: torch.Tensor) -> None:
     for name, options in REFUSED.items():
         words[name] = words_of(lambda options=options: rx.rematerialize(sharded(mesh, **options), (x,), budget="75%"))
-    parts = [nn.Linear(WIDTH, 4), nn.Linear(4, 4)]
+    parts: list[nn.Module] = [nn.Linear(WIDTH, 4), nn.Linear(4, 4)]
     fsdp.fully_shard(parts, mesh=mesh)
-    several = fsdp.fully_shard(nn.Sequential(*parts), mesh=mesh)
+    several = nn.Sequential(*parts)
     words["several modules"] = words_of(lambda: rx.rematerialize(several, (x,), budget="75%"))
     whole = rx.rematerialize(nn.Sequential(nn.Linear(WIDTH, 4)), (x,), budget="100%")
     words["after"] = words_of(lambda: fsdp.fully_shard(whole, mesh=mesh))
