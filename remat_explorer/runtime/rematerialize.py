@@ -68,6 +68,9 @@ def rematerialize(
     larger inputs. Inputs with a larger dimension are planned anew, within the same bytes, with a warning that says how
     long it took: begin with the largest.
 
+    A model that `torch.distributed.fsdp.fully_shard` has sharded is rematerialized by all its processes at once. The
+    budget is for one of them, which holds parts of parameters; the plan gathers them, and scatters gradients.
+
     Args:
         model: what to train, on the device where it shall be trained, in the mode in which it shall be trained.
         args, kwargs: inputs of forward, as large as they get. Those that require a gradient get one.
@@ -99,7 +102,8 @@ def rematerialize(
     Raises:
         CaptureError: if the model has no static training graph.
         ExecutionError: if no schedule fits, with the smallest budget worth trying, or memory runs out; if forward
-            changes an attribute in every pass, which would be stale; if the model is sharded, compiled or wrapped.
+            changes an attribute in every pass, which would be stale; if the model is compiled or wrapped, or sharded by
+            anything else; if the processes of a sharded one have different inputs.
         SolutionError: if the solution is not this model's, or exceeds its budget with the workspace measured here, or
             with what is retained.
 
