@@ -75,6 +75,7 @@ def test_what_no_plan_has_is_refused_in_words(found):
     for one in found:
         for name in REFUSED:
             assert "the model is sharded (fully_shard) with" in one["refused"][name]
+        assert "a mesh of several dimensions (HSDPMeshInfo)" in one["refused"]["two dimensions"]
         assert "together with other modules" in one["refused"]["several modules"]
         assert "set_requires_gradient_sync(True)" in one["refused"]["no sync"]
         assert "then rematerialize it" in one["refused"]["after"]
@@ -161,6 +162,8 @@ def refuse(words: dict[str, str], mesh: Any, trained: Any, x: torch.Tensor) -> N
     parts: list[nn.Module] = [nn.Linear(WIDTH, 4), nn.Linear(4, 4)]
     fsdp.fully_shard(parts, mesh=mesh)
     several = nn.Sequential(*parts)
+    both = torch.distributed.device_mesh.init_device_mesh("cpu", (1, 2), mesh_dim_names=("copies", "parts"))
+    words["two dimensions"] = words_of(lambda: rx.rematerialize(sharded(both), (x,), budget="75%"))
     words["several modules"] = words_of(lambda: rx.rematerialize(several, (x,), budget="75%"))
     whole = rx.rematerialize(nn.Sequential(nn.Linear(WIDTH, 4)), (x,), budget="100%")
     words["after"] = words_of(lambda: fsdp.fully_shard(whole, mesh=mesh))
