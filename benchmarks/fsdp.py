@@ -43,7 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--blocks", type=int, default=4)
     parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     case = f"blocks:{options.blocks}:{options.batch}"
     with tempfile.TemporaryDirectory() as folder:
@@ -75,7 +75,7 @@ def run(rank: int, case: str, rounds: int, folder: str) -> None:
     peaks = [torch.zeros(1, dtype=torch.int64) for _ in range(2)]
     dist.all_gather(peaks, torch.tensor([found["checkpoint per block"]["measured"]]))
     for name, budget in (("plan at that peak", int(max(peaks))), ("smallest plan", "smallest")):
-        made = rx.rematerialize(sharded(case), args, budget=budget)
+        made = rx.rematerialize(sharded(case), args, budget=budget, time_limit=20)
         solution = made.rematerialization.solution
         assert solution.plan is not None
         names = [node.name for node in solution.graph.operations]

@@ -205,6 +205,8 @@ def test_a_part_that_is_sharded_in_one_process_trains_and_is_noticed_later_on(on
         assert torch.equal(found.to_local() if hasattr(found, "to_local") else found, expected)
     with pytest.raises(ExecutionError, match=r"is sharded \(fully_shard\).*measure the model before it is sharded"):
         rx.measure(mine.rematerialization.solution, model, (X,))
+    with pytest.raises(ExecutionError, match=r"is sharded \(fully_shard\).*rx.rematerialize takes such a model"):
+        rx.compile(model, budget="90%")
     fully_shard(model[2], mesh=one_process)
     with pytest.raises(ExecutionError, match=r"'2' \(Linear\) is now a FSDPLinear. Do that before rematerialize"):
         mine(X)
