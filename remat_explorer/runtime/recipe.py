@@ -25,7 +25,7 @@ from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.errors import ExecutionError, SolutionError
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import exact_bytes
-from remat_explorer.runtime.agreement import digest_of_collectives, one_solution
+from remat_explorer.runtime.assumptions.agreement import digest_of_collectives, one_solution
 from remat_explorer.runtime.assumptions.inputs import Calling, paths_of
 from remat_explorer.runtime.assumptions.model_state import ModelState
 from remat_explorer.runtime.assumptions.plannable import require_plannable, require_registered

@@ -18,7 +18,7 @@ from remat_explorer.capture.step.sharding import reshard, shard_groups
 from remat_explorer.capture.step.training_step import plain_inputs
 from remat_explorer.documents import write_text
 from remat_explorer.errors import ExecutionError
-from remat_explorer.runtime.agreement import together
+from remat_explorer.runtime.assumptions.agreement import together
 from remat_explorer.runtime.assumptions.differences import (
     difference_of_inputs,
     difference_of_models,
