@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import warnings
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from torch import nn
 
 from remat_explorer.capture.step.checks import require_capturable
 from remat_explorer.capture.step.losses import Loss
+from remat_explorer.capture.step.processes import Processes
 from remat_explorer.errors import ExecutionError
+from remat_explorer.runtime.assumptions.agreement import together
 from remat_explorer.runtime.assumptions.plannable import require_plannable
 from remat_explorer.runtime.loops.beginning import Example, with_counts_as_tensors
 from remat_explorer.runtime.recipe import Recipe
@@ -127,7 +130,11 @@ def rematerialize(
     require_meaning(budget_means, budget)
     recipe = Recipe(budget, loss, strategy, solution, time_limit, solver, optimizer, on_progress, cache, budget_means)
     recipe = dataclasses.replace(recipe, retain_graph=retain_graph)
-    planned = recipe.plan(model, args, kwargs)
+    processes = Processes.of(model)
+    if processes is None:
+        planned = recipe.plan(model, args, kwargs)
+    else:
+        planned = together(processes, lambda: recipe.plan(model, args, kwargs), attrgetter("digest"))
     if more := planned.halves.program.returned.other_losses:
         warnings.warn(
             f"beside its loss the model returns {more} more that could be a loss, which a plan leaves out: it is None "

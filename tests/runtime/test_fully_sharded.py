@@ -71,6 +71,12 @@ def test_smaller_batches_may_differ_and_what_only_one_process_plans_anew_is_refu
         assert "same sizes" in one["larger"]
 
 
+def test_a_process_that_cannot_plan_says_why_and_the_other_does_not_wait(found):
+    first, second = (one["failing"] for one in found)
+    assert "process 0 captures and profiles a step, while process 1 has failed, and says why" in first
+    assert "cannot be captured" in second
+
+
 def test_what_no_plan_has_is_refused_in_words(found):
     for one in found:
         for name in REFUSED:
@@ -124,6 +130,9 @@ def one_of_two(rank: int, folder: str) -> None:
     with CpuMeter() as meter, meter.section():
         models["remat"](x).backward(ones)
     found["measured"] = graph.resident_bytes + meter.readings[0].highest
+    other = sharded(mesh)
+    narrow = x[:, : WIDTH - rank]
+    found["failing"] = words_of(lambda: rx.rematerialize(other, (narrow,), budget="75%"))
     found["larger"] = words_of(lambda: models["remat"](torch.cat([x, x[:rank]])))
     refuse(found["refused"], mesh, models["remat"], x)
     Path(folder, f"found{rank}").write_text(json.dumps(found))

@@ -17,12 +17,13 @@ from torch import nn
 from remat_explorer.capture.step.sharding import shard_groups
 from remat_explorer.errors import ExecutionError
 
-PROFILE, MEASURED, SOLUTION, STEP = range(4)
+PROFILE, MEASURED, SOLUTION, STEP, FAILED = range(5)
 _DOES = (
     "captures and profiles a step",
     "has profiled a step",
     "looks for a schedule",
     "begins a step",
+    "has failed, and says why",
 )
 ALIKE = (
     "Collectives have to come in the same order on each: give every process inputs of the same sizes, such as with "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Callable
@@ -10,15 +11,14 @@ from typing import TypeVar
 from remat_explorer import errors
 from remat_explorer.capture.operations.collectives import COLLECTIVES
 from remat_explorer.capture.operations.program import Program
-from remat_explorer.capture.step.processes import ALIKE, SOLUTION, STEP, DisagreementError, Processes
+from remat_explorer.capture.step.processes import FAILED, SOLUTION, STEP, DisagreementError, Processes
 from remat_explorer.documents import to_json
-from remat_explorer.errors import ExecutionError, RematError
+from remat_explorer.errors import ExecutionError
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.solution import Solution
 
 Planned = TypeVar("Planned")
-_NONE = 0  # the number of a process without a plan
 
 
 def one_solution(processes: Processes | None, graph: Graph, search: Callable[[], Solution]) -> Solution:
@@ -30,7 +30,7 @@ def one_solution(processes: Processes | None, graph: Graph, search: Callable[[],
         search: finds a solution of ``graph``.
 
     Raises:
-        RematError: on every process, what ``search`` has raised on the first one.
+        Exception: on every process, what ``search`` has raised on the first one.
     """
     if processes is None:
         return search()
@@ -38,7 +38,7 @@ def one_solution(processes: Processes | None, graph: Graph, search: Callable[[],
     if processes.rank == 0:
         try:
             found = search()
-        except RematError as raised:
+        except Exception as raised:  # the others wait for an answer
             error = raised
     entry = {
         "graph": graph.sha256,
@@ -75,17 +75,16 @@ def together(processes: Processes, planning: Callable[[], Planned], digest: Call
         digest: of a plan, as `digest_of_collectives` gives it.
 
     Raises:
-        RematError: what ``planning`` raises; or if another process has none, or one with other collectives.
+        DisagreementError: on every process, if another process has none, or one with other collectives.
+        Exception: what ``planning`` raises.
     """
     try:
         planned = planning()
     except DisagreementError:  # which all of them have met
         raise
-    except RematError:
-        processes.numbers(STEP, _NONE)
+    except Exception:  # whatever a person's model does while it is traced
+        with contextlib.suppress(DisagreementError):
+            processes.numbers(FAILED, 0)
         raise
-    digests = processes.numbers(STEP, digest(planned))
-    if _NONE in digests:
-        raise DisagreementError(f"process {digests.index(_NONE)} has no plan for its step, and says why. {ALIKE}")
-    processes.require_same(digests, "a plan with other collectives")
+    processes.require_same(processes.numbers(STEP, digest(planned)), "a plan with other collectives")
     return planned
