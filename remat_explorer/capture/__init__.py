@@ -41,7 +41,9 @@ def capture(
 ) -> Graph:
     """The training graph of ``model``: forward, loss and backward, without allocating a tensor.
 
-    Precision, autocast, frozen parameters and training or evaluation mode are taken as they are.
+    Precision, autocast, frozen parameters and training or evaluation mode are taken as they are. Of a model that
+    `torch.distributed.fsdp.fully_shard` has sharded it is the graph of this process, with all-gathers of parameters and
+    reduce-scatters of gradients among the operations.
 
     Args:
         model: any module with static shapes; it is left as it is.

@@ -38,6 +38,7 @@ from remat_explorer.capture.operations.contraction import contract
 from remat_explorer.capture.operations.devices import find_device
 from remat_explorer.capture.operations.naming import MODULE_PATH, SOURCE_FILE, SOURCE_LINE
 from remat_explorer.capture.operations.program import Body, Input, Program, Registers, Result, bind_inputs
+from remat_explorer.capture.operations.sharded_parameters import share_out
 from remat_explorer.capture.operations.storages import OperationDraft, Storages, find_storages
 from remat_explorer.capture.step.autocast import Autocast
 from remat_explorer.capture.step.checks import require_capturable
@@ -45,6 +46,7 @@ from remat_explorer.capture.step.losses import Loss
 from remat_explorer.capture.step.nesting import named_inputs
 from remat_explorer.capture.step.optimizers import optimizer_bytes
 from remat_explorer.capture.step.returned import Returned
+from remat_explorer.capture.step.sharding import reshard, shard_groups
 from remat_explorer.capture.step.training_step import TrainingStep
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.errors import CaptureError
@@ -73,6 +75,8 @@ def trace(
     require_capturable(model, args, kwargs, target is not None)
     if target is not None:
         _require_decidable(options)
+    reshard(model)
+    groups = shard_groups(model)
     step = TrainingStep(model, args, kwargs, loss)
     tensors = step.tensors(args, kwargs)
     joint = trace_joint(step, tensors, target)
@@ -80,6 +84,7 @@ def trace(
         node.meta[MODULE_PATH], node.meta[SOURCE_LINE] = path, joint.lines[node]
         node.meta[SOURCE_FILE] = joint.files[node]
     clean(joint.module, options)
+    share_out(joint.module, groups)
     with explained(model):
         fakes = propagate(joint.module, None if options.fake else _real_inputs(joint.module, model, tensors))
         own_gradients(joint.module, fakes)

@@ -16,6 +16,7 @@ from remat_explorer.capture.step.autocast import no_autocast
 from remat_explorer.capture.step.borrowed import borrowed
 from remat_explorer.capture.step.losses import Loss
 from remat_explorer.capture.step.placement import Placed
+from remat_explorer.capture.step.sharding import shard_groups
 from remat_explorer.capture.step.training_step import TrainingStep, unwrapped
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.runtime.interpreter import Section
@@ -34,9 +35,17 @@ class Eager:
 
     Attributes:
         tensors: the plain inputs, as `TrainingStep.tensors` gives them.
+
+    Raises:
+        ExecutionError: if the model is sharded.
     """
 
     def __init__(self, placed: Placed, loss: Loss | None) -> None:
+        if shard_groups(placed.model):
+            raise ExecutionError(
+                "the model is sharded (fully_shard), and what this process holds does not run by itself: measure the "
+                "model before it is sharded, and train what rematerialize makes of it afterwards"
+            )
         self._step = TrainingStep(placed.model, placed.args, placed.kwargs, loss)
         self.tensors = self._step.tensors(placed.args, placed.kwargs)
         own = self._held()

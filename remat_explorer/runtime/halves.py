@@ -12,6 +12,7 @@ from torch import nn
 from torch.fx import GraphModule, Node
 
 from remat_explorer.capture.generated_sources import with_its_source
+from remat_explorer.capture.operations.collectives import REDUCE_SCATTER
 from remat_explorer.capture.operations.program import Program, Registers, Result
 from remat_explorer.plan import Plan
 from remat_explorer.runtime.backward.cut import cut_of, needed_after
@@ -91,6 +92,12 @@ class Halves:
         """What the forward half leaves in memory, outputs included, by the plan."""
         after = self.plan.timeline.after[self.cut - 1] if self.cut else self.plan.graph.resident_bytes
         return int(after) - self.plan.graph.resident_bytes
+
+    @cached_property
+    def scatters(self) -> bool:
+        """Whether gradients are scattered among the processes that hold the model."""
+        calls = (call for body in self.program.bodies for call in body.calls)
+        return any(call.target is REDUCE_SCATTER for call in calls)
 
     @cached_property
     def output_reads(self) -> OutputReads:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ from remat_explorer.capture.profiling.profiling import profile
 from remat_explorer.capture.step.attributes import Place
 from remat_explorer.capture.step.contents import Content
 from remat_explorer.capture.step.losses import Loss
+from remat_explorer.capture.step.processes import Processes
 from remat_explorer.capture.step.training_step import plain_inputs
 from remat_explorer.capture.tracing import trace
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.errors import ExecutionError, SolutionError
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import exact_bytes
+from remat_explorer.runtime.assumptions.agreement import digest_of_collectives, one_solution
 from remat_explorer.runtime.assumptions.inputs import Calling, paths_of
 from remat_explorer.runtime.assumptions.model_state import ModelState
 from remat_explorer.runtime.assumptions.plannable import require_plannable, require_registered
@@ -46,6 +49,7 @@ class Planned:
         state: of the model.
         measured: whether the workspace of its operations was measured for these inputs, and not carried over from
             larger ones.
+        processes: those that run it together, if the model is sharded.
     """
 
     signature: Signature
@@ -55,6 +59,12 @@ class Planned:
     solution: Solution
     halves: Halves
     measured: bool = True
+    processes: Processes | None = None
+
+    @cached_property
+    def digest(self) -> int:
+        """Of the collectives of its plan."""
+        return digest_of_collectives(self.halves.plan, self.halves.program)
 
     def broken(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Broken | None:
         """What would be read out of these inputs, or out of buffers, that it was not made for, or None."""
@@ -68,6 +78,7 @@ class Captured:
     Attributes:
         settled: what the attributes that forward fills hold after it.
         retain_graph: whether its plans are for several backward passes.
+        processes: those that hold the model together, if it is sharded.
     """
 
     model: nn.Module
@@ -77,6 +88,7 @@ class Captured:
     program: Program
     settled: Mapping[Place, Content]
     retain_graph: bool = False
+    processes: Processes | None = None
 
     @property
     def device(self) -> torch.device:
@@ -95,7 +107,7 @@ class Captured:
         state = ModelState(self.model, self.program.reads, self.settled, self.loss)
         halves = Halves.of(solution.plan, self.program, self.device, self.retain_graph)
         paths, calling = paths_of(self.args, self.kwargs), Calling.of(self.model, self.args, self.kwargs)
-        return Planned(signature, tuple(paths), calling, state, solution, halves, measured)
+        return Planned(signature, tuple(paths), calling, state, solution, halves, measured, self.processes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +145,8 @@ class Recipe:
         if within is None and self.solution is not None:
             solution = self._given(graph, self.solution)
         else:
-            solution = self._solved(graph, self.budget if within is None else within)
+            asked = self.budget if within is None else within
+            solution = one_solution(captured.processes, graph, lambda: self._solved(graph, asked))
         self._require_schedule(solution)
         return captured.planned(solution)
 
@@ -158,7 +171,8 @@ class Recipe:
         assert program.reads is not None
         require_registered(model, program.reads)
         settled = settled_attributes(model, args, kwargs, self.loss, program.changes)
-        return Captured(model, args, kwargs, self.loss, program, settled, self.retain_graph)
+        processes = Processes.of(model)
+        return Captured(model, args, kwargs, self.loss, program, settled, self.retain_graph, processes)
 
     def _options(self) -> CaptureOptions:
         """How the graph must be captured for its structure to be that of a given solution."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from torch._compile import _disable_dynamo
 
 from remat_explorer.capture.joint.assumptions import Broken
 from remat_explorer.capture.step.nesting import tensors_in
+from remat_explorer.capture.step.sharding import reshard, shard_groups
 from remat_explorer.capture.step.training_step import plain_inputs
 from remat_explorer.documents import write_text
 from remat_explorer.errors import ExecutionError
+from remat_explorer.runtime.assumptions.agreement import together
 from remat_explorer.runtime.assumptions.differences import (
     difference_of_inputs,
     difference_of_models,
@@ -101,10 +104,15 @@ class Rematerialization:
         self.calls += 1
         if (self.training and not self.model.training) or not torch.is_grad_enabled():
             return self._plain(args, kwargs)
+        if self.plans[-1].processes is not None:
+            reshard(self.model)
+            shard_groups(self.model)  # which refuses what may have been switched since
         kwargs = with_counts_as_tensors(kwargs)
-        if not self.begun:
-            self._begin(args, kwargs)
-        planned = self._plan_for(args, kwargs)
+        processes = self.plans[-1].processes
+        if processes is None:
+            planned = self._plan_for(args, kwargs)
+        else:
+            planned = together(processes, lambda: self._plan_for(args, kwargs), attrgetter("digest"))
         if not self.begun:
             self.begun, self.training = True, self.model.training
         args, kwargs = planned.calling.same_way(args, kwargs)
@@ -112,6 +120,19 @@ class Rematerialization:
         return planned.halves.program.returned.filled(outputs)
 
     def _plan_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Planned:
+        if not self.begun:
+            self._begin(args, kwargs)
+        planned, broken = self._plan_at_hand(args, kwargs)
+        if planned is not None:
+            self.plans.remove(planned)
+        else:
+            planned = self._new_plan(args, kwargs, broken)
+        self.plans.append(planned)
+        self._forget_unused()
+        return planned
+
+    def _plan_at_hand(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Planned | None, Broken | None]:
+        """A plan that serves these inputs, if there is one; else what one would read out of them otherwise."""
         broken: Broken | None = None
         called, now, calling = (args, kwargs), None, None
         for planned, exactly in self._candidates():
@@ -122,12 +143,8 @@ class Rematerialization:
             if fits(now) and planned.state.holds():
                 broken = planned.broken(self.model, *called)
                 if not broken:
-                    self.plans.remove(planned)
-                    self.plans.append(planned)
-                    return planned
-        self.plans.append(self._new_plan(args, kwargs, broken))
-        self._forget_unused()
-        return self.plans[-1]
+                    return planned, None
+        return None, broken
 
     def _forget_unused(self) -> None:
         """Drop the longest unused of the plans that were carried over to other sizes, where these are many."""

@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import warnings
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from torch import nn
 
 from remat_explorer.capture.step.checks import require_capturable
 from remat_explorer.capture.step.losses import Loss
+from remat_explorer.capture.step.processes import Processes
 from remat_explorer.errors import ExecutionError
+from remat_explorer.runtime.assumptions.agreement import together
 from remat_explorer.runtime.assumptions.plannable import require_plannable
 from remat_explorer.runtime.loops.beginning import Example, with_counts_as_tensors
 from remat_explorer.runtime.recipe import Recipe
@@ -68,6 +71,9 @@ def rematerialize(
     larger inputs. Inputs with a larger dimension are planned anew, within the same bytes, with a warning that says how
     long it took: begin with the largest.
 
+    A model that `torch.distributed.fsdp.fully_shard` has sharded is rematerialized by all its processes at once. The
+    budget is for one of them, which holds parts of parameters; the plan gathers them, and scatters gradients.
+
     Args:
         model: what to train, on the device where it shall be trained, in the mode in which it shall be trained.
         args, kwargs: inputs of forward, as large as they get. Those that require a gradient get one.
@@ -99,7 +105,8 @@ def rematerialize(
     Raises:
         CaptureError: if the model has no static training graph.
         ExecutionError: if no schedule fits, with the smallest budget worth trying, or memory runs out; if forward
-            changes an attribute in every pass, which would be stale; if the model is sharded, compiled or wrapped.
+            changes an attribute in every pass, which would be stale; if the model is compiled or wrapped, or sharded by
+            anything else; if the processes of a sharded one have different inputs.
         SolutionError: if the solution is not this model's, or exceeds its budget with the workspace measured here, or
             with what is retained.
 
@@ -123,7 +130,11 @@ def rematerialize(
     require_meaning(budget_means, budget)
     recipe = Recipe(budget, loss, strategy, solution, time_limit, solver, optimizer, on_progress, cache, budget_means)
     recipe = dataclasses.replace(recipe, retain_graph=retain_graph)
-    planned = recipe.plan(model, args, kwargs)
+    processes = Processes.of(model)
+    if processes is None:
+        planned = recipe.plan(model, args, kwargs)
+    else:
+        planned = together(processes, lambda: recipe.plan(model, args, kwargs), attrgetter("digest"))
     if more := planned.halves.program.returned.other_losses:
         warnings.warn(
             f"beside its loss the model returns {more} more that could be a loss, which a plan leaves out: it is None "

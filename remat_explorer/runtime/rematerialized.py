@@ -10,12 +10,13 @@ import torch
 from torch import nn
 
 from remat_explorer.errors import ExecutionError
-from remat_explorer.runtime.assumptions.plannable import sharded
 from remat_explorer.runtime.loops.forward import Forward
 from remat_explorer.runtime.loops.hooks import with_hooks_of_its_own
 from remat_explorer.runtime.loops.training_step import NAME as TRAINING_STEP
 from remat_explorer.runtime.loops.training_step import with_its_plan
 from remat_explorer.runtime.rematerialization import Rematerialization
+
+_SHARDING = "_get_fsdp_state"
 
 
 @with_hooks_of_its_own
@@ -46,7 +47,10 @@ class RematerializedModule(nn.Module):
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "__class__":  # in this way torch registers parametrizations and shards
             if value.__name__.startswith("FSDP"):
-                raise sharded("what rematerialize has returned")
+                raise ExecutionError(
+                    "a plan gathers parameters itself, so it is made for a model that is sharded already: call "
+                    "fully_shard for the model and its parts first, and then rematerialize it"
+                )
             raise ExecutionError(
                 f"a rematerialized model cannot become a {value.__name__}: do that to the model before rematerialize"
             )
@@ -92,6 +96,8 @@ def _without_attributes(rematerialization: Rematerialization) -> RematerializedM
     kind = type(rematerialization.model)
     own = {"rematerialization": rematerialization, "forward": Forward(rematerialization.model)}
     own |= {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
+    if callable(state := getattr(rematerialization.model, _SHARDING, None)):  # torch knows the model by its identity
+        own[_SHARDING] = lambda _: state()
     if callable(method := getattr(kind, TRAINING_STEP, None)):
         own[TRAINING_STEP] = with_its_plan(method)
     return object.__new__(type(kind.__name__, (RematerializedModule, kind), own))

@@ -11,6 +11,7 @@ from torch.fx import Node
 
 from remat_explorer.capture.operations.program import Registers, Result
 from remat_explorer.capture.step.autocast import no_autocast
+from remat_explorer.capture.step.sharding import as_part_of
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.backward.half import Running
 from remat_explorer.runtime.backward.outputs import Outputs
@@ -38,6 +39,7 @@ class TrainingRun:
     def __init__(self, halves: Halves, model: nn.Module, tensors: tuple[torch.Tensor, ...], handovers: int) -> None:
         self.halves, self.model, self.handovers = halves, model, halves.handovers[:handovers]
         self._residents: Registers = halves.program.bind(model, tensors, tangents=False)
+        self._sharded = dict(model.named_parameters()) if halves.scatters else {}
         self._saved: list[Any] = []
         self._over = False
         self._running: Running | None = None
@@ -126,12 +128,22 @@ class TrainingRun:
                 )
         with no_autocast(), torch.no_grad(), explained_shortage(self.halves.plan, self._forget):
             next(running)
-            gradients = self._gradients[:]
-            self._gradients.clear()
+            gradients = self._handed_over(handover)
             if handover + 1 < len(self.handovers):
                 self._running = running
                 return gradients
             self._finish(running)
+        return gradients
+
+    def _handed_over(self, handover: int) -> list[torch.Tensor | None]:
+        """The gradients as autograd knows them: of a sharded parameter, as a part of one."""
+        gradients = self._gradients[:]
+        self._gradients.clear()
+        if self._sharded:
+            for place, result in enumerate(self.handovers[handover]):
+                gradient, owner = gradients[place], self._sharded.get(result.name)
+                if gradient is not None and owner is not None:
+                    gradients[place] = as_part_of(owner, gradient)
         return gradients
 
     def _finish(self, running: Running) -> None:

@@ -190,26 +190,57 @@ def one_process(tmp_path):
     torch.distributed.destroy_process_group()
 
 
-def test_a_sharded_part_is_refused_before_and_after(one_process):
+def test_a_part_that_is_sharded_in_one_process_trains_and_is_noticed_later_on(one_process):
     from torch.distributed.fsdp import fully_shard
 
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
-    mine = planned(model, (X,))
+    model(X).square().sum().backward()
+    plain: list[Any] = [parameter.grad for parameter in model.parameters()]
+    model.zero_grad()
     fully_shard(model[0], mesh=one_process)
-    words = r"'0' is sharded \(FSDP\).*without fully_shard, and put DistributedDataParallel around"
-    with pytest.raises(ExecutionError, match=words):
+    mine = planned(model, (X,))
+    mine(X).square().sum().backward()
+    for expected, parameter in zip(plain, mine.parameters(), strict=True):
+        found: Any = parameter.grad
+        assert torch.equal(found.to_local() if hasattr(found, "to_local") else found, expected)
+    with pytest.raises(ExecutionError, match=r"is sharded \(fully_shard\).*measure the model before it is sharded"):
+        rx.measure(mine.rematerialization.solution, model, (X,))
+    with pytest.raises(ExecutionError, match=r"is sharded \(fully_shard\).*rx.rematerialize takes such a model"):
+        rx.compile(model, budget="90%")
+    fully_shard(model[2], mesh=one_process)
+    with pytest.raises(ExecutionError, match=r"'2' \(Linear\) is now a FSDPLinear. Do that before rematerialize"):
         mine(X)
-    with pytest.raises(ExecutionError, match=words):
-        planned(model, (X,))
-    with pytest.raises(ExecutionError, match=r"what rematerialize has returned is sharded \(FSDP\)"):
-        fully_shard(planned(nn.Linear(4, 4), (X,)), mesh=one_process)
+
+
+class TwoOutputs(nn.Module):
+    """Each from a layer of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.first(x), self.second(x)
+
+
+def test_a_loss_from_some_outputs_that_reaches_part_of_what_is_sharded_together_is_refused(one_process):
+    from torch.distributed.fsdp import fully_shard
+
+    model = TwoOutputs()
+    fully_shard(model, mesh=one_process)
+    mine = planned(model, (X,))
+    with pytest.raises(ExecutionError, match=r"reaches some of the parameters that are sharded together"):
+        mine(X)[0].sum().backward()
 
 
 def test_parameters_that_were_put_into_one_for_sharding_are_refused(one_process):
     from torch.distributed.fsdp import FullyShardedDataParallel
 
     around = FullyShardedDataParallel(planned(nn.Linear(4, 4), (X,)), device_id=torch.device("cpu"))
-    with pytest.raises(ExecutionError, match=r"the model is sharded \(FSDP\)"):
+    with pytest.raises(
+        ExecutionError,
+        match=r"the model is sharded by FullyShardedDataParallel.*with torch.distributed.fsdp.fully_shard",
+    ):
         around(X)
 
 
@@ -217,5 +248,5 @@ def test_a_distributed_parameter_is_refused(one_process):
     from torch.distributed.tensor import distribute_module
 
     model = distribute_module(nn.Sequential(nn.Linear(4, 4)), one_process)
-    with pytest.raises(ExecutionError, match=r"the parameter '0.weight' is a DTensor, .* before it is distributed"):
+    with pytest.raises(ExecutionError, match=r"the parameter '0.weight' is a DTensor that fully_shard has not made"):
         planned(model, (X,))

@@ -36,6 +36,7 @@ from remat_explorer.capture.joint.source_lines import SourceLines
 from remat_explorer.capture.step.autocast import no_autocast
 from remat_explorer.capture.step.kept_casts import casts_are_kept
 from remat_explorer.capture.step.kernels import kernels_of_plain_pytorch
+from remat_explorer.capture.step.sharding import is_sharded, whole_like
 from remat_explorer.capture.step.training_step import TrainingStep
 from remat_explorer.errors import CaptureError
 from remat_explorer.operation_details import SourceFile
@@ -80,7 +81,7 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: C
     """
     knowledge = Knowledge(Evaluation(dict(step.model.named_buffers()), tensors), on_cuda=target is not None)
     fake = _faker(knowledge, step, tensors, target)
-    step.hold(lambda tensor: tensor if isinstance(tensor, nn.Parameter) and not _is_empty(tensor) else fake(tensor))
+    step.hold(lambda tensor: tensor if isinstance(tensor, nn.Parameter) and _is_at_hand(tensor) else fake(tensor))
     fakes = tuple(fake(tensor) for tensor in tensors)
     for place in step.differentiated:
         fakes[place].requires_grad_()
@@ -145,6 +146,10 @@ def _exported_in_words(model: nn.Module, direct: CaptureError) -> str:
     )
 
 
+def _is_at_hand(tensor: torch.Tensor) -> bool:
+    return not (_is_empty(tensor) or is_sharded(tensor))
+
+
 def _is_empty(tensor: torch.Tensor) -> bool:
     return isinstance(tensor, FakeTensor) or tensor.device.type == "meta"
 
@@ -179,7 +184,9 @@ def _faker(
     for name, parameter in step.named_parameters():
         if not _is_empty(parameter):
             unknown = Unknown(f"the parameter {step.names[name]!r}, whose content changes from step to step")
-            made[id(parameter)] = knowledge.know(knowledge.mode.from_tensor(parameter, static_shapes=True), unknown)
+            with knowledge.mode if is_sharded(parameter) else contextlib.nullcontext():
+                whole = whole_like(parameter) if is_sharded(parameter) else parameter
+            made[id(parameter)] = knowledge.know(knowledge.mode.from_tensor(whole, static_shapes=True), unknown)
     return fake
 
 

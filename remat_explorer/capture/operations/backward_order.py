@@ -7,9 +7,10 @@ from collections.abc import Iterable
 import torch
 
 from remat_explorer.capture.joint.randomness import is_random
+from remat_explorer.capture.operations.collectives import REDUCE_SCATTER
 from remat_explorer.capture.operations.storages import OperationDraft, StorageDraft, Storages
 
-CAST = torch.ops.aten._to_copy.default
+PASSING = (torch.ops.aten._to_copy.default, REDUCE_SCATTER)  # from what is made to the results
 
 
 def weight_gradients_first(storages: Storages) -> None:
@@ -53,7 +54,9 @@ def _bytes(storages: Iterable[StorageDraft]) -> int:
 
 
 def _for_parameters(storages: Storages) -> set[OperationDraft]:
-    """Operations of the backward pass that only make results, or only what is then cast to one, as autocast does.
+    """Operations of the backward pass that only make results, or what is then cast to one, as autocast does.
+
+    What is then scattered among processes counts, too.
 
     Operations that draw random numbers are left out: they stay where they are, so that each draws the same as before.
     """
@@ -62,7 +65,7 @@ def _for_parameters(storages: Storages) -> set[OperationDraft]:
 
     def is_aside(storage: StorageDraft) -> bool:
         casts = readers.get(storage, [])
-        return all(reader in aside and reader.nodes[0].target is CAST for reader in casts) and (
+        return all(reader in aside and reader.nodes[0].target in PASSING for reader in casts) and (
             storage.persistent or bool(casts)
         )
 

@@ -27,7 +27,7 @@ _SUFFIXES = ("_with_indices", "_data", "_forward", "_functional")
 def operator_name(node: Node) -> str:
     """The operator of a call, without the marks that tell its kernels apart."""
     name = str(getattr(node.target, "overloadpacket", getattr(node.target, "__name__", node.target)))
-    name = name.removeprefix("aten.")
+    name = name.removeprefix("aten.").removeprefix("remat_explorer.")
     if name in _KNOWN:
         return _KNOWN[name]
     if name.startswith("convolution"):
@@ -70,7 +70,7 @@ def operation_name(calls: Iterable[Node], results: Iterable[str]) -> str:
     operators = [operator_name(call) for call in calls]
     what = " + ".join(operators)
     only_gradients = all(result.endswith(".grad") for result in results)
-    if only_gradients and not any(name.endswith("_backward") for name in operators):
+    if only_gradients and not any(name.endswith(("_backward", "_scatter")) for name in operators):
         what = "gradient of " + ", ".join(result.split(".")[-2] for result in results)  # not "sum + mm"
     path = calls[0].meta.get(MODULE_PATH, "")
     return f"{path} {what}" if path else what

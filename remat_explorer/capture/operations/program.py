@@ -15,6 +15,7 @@ from remat_explorer.capture.joint.assumptions import Assumptions
 from remat_explorer.capture.step.attributes import Changes
 from remat_explorer.capture.step.reads import Reads
 from remat_explorer.capture.step.returned import Returned
+from remat_explorer.capture.step.sharding import own_part
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute
 
@@ -149,7 +150,7 @@ def bind_inputs(
     registers: Registers = {}
     for entry in inputs:
         if entry.kind == "parameter":
-            registers[entry.node] = model.get_parameter(entry.name).detach()
+            registers[entry.node] = own_part(model.get_parameter(entry.name)).detach()
         elif entry.kind == "buffer":
             registers[entry.node] = model.get_buffer(entry.name)
         elif entry.kind == "input":

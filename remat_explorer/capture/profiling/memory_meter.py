@@ -105,24 +105,23 @@ def _pass_first_warning() -> None:
 
 
 def _sections(events: list[Any]) -> list[Reading]:
-    """Readings from the profiler's flat list of pushes, pops and allocations of one thread."""
+    """Readings from the profiler's flat list of pushes, pops and allocations of one thread.
+
+    A push and its pop have the same handle. The end of a collective may be noted as a pop without a push.
+    """
     readings = []
-    total = depth = before = highest = 0
-    opened = -1
+    total = before = highest = 0
+    opened = None
     for event in events:
         kind = event.kind()
         if kind == "memory_alloc":
             total += event.cpu_memory_usage()
             highest = max(highest, total)
-        elif kind == "push":
-            if event.name() == _SECTION:
-                opened, before, highest = depth, total, total
-            depth += 1
-        elif kind == "pop":
-            depth -= 1
-            if depth == opened:
-                readings.append(Reading(before, highest, total))
-                opened = -1
+        elif kind == "push" and event.name() == _SECTION:
+            opened, before, highest = event.handle(), total, total
+        elif kind == "pop" and event.handle() == opened:
+            readings.append(Reading(before, highest, total))
+            opened = None
     return readings
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from remat_explorer.cache_folder import cache_folder, entry_path
@@ -90,6 +91,22 @@ class Profile:
         if profiled.structure == graph.structure:
             return profiled
         return dataclasses.replace(profiled, captured_structure=graph.structure)
+
+
+def the_most_of(profiles: Sequence[Profile]) -> Profile:
+    """The largest numbers of several profiles of one graph, such as those of several processes.
+
+    An output takes over a storage where it does so in all.
+
+    >>> the_most_of([Profile((0.5,), (1,), (True,), (4,), 0), Profile((0.2,), (3,), (False,), (4,), 8)])
+    Profile(seconds=(0.5,), workspace=(3,), overwrites=(False,), values=(4,), resident=8)
+    """
+    seconds, workspace, values = (
+        tuple(map(max, zip(*(getattr(one, name) for one in profiles), strict=True)))
+        for name in ("seconds", "workspace", "values")
+    )
+    overwrites = tuple(map(all, zip(*(one.overwrites for one in profiles), strict=True)))
+    return Profile(seconds, workspace, overwrites, values, max(one.resident for one in profiles))
 
 
 def load_profile(key: Key, implementations: int, values: int) -> Profile | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from remat_explorer.capture.operations.program import Program
 from remat_explorer.capture.profiling.choices_run import ChoicesRun
-from remat_explorer.capture.profiling.profile_cache import Profile, load_profile, store_profile
+from remat_explorer.capture.profiling.profile_cache import Profile, load_profile, store_profile, the_most_of
 from remat_explorer.capture.profiling.profile_key import profile_key
 from remat_explorer.capture.profiling.profiling_run import ProfilingRun
 from remat_explorer.capture.profiling.progress_bar import progress_bar
@@ -21,6 +22,7 @@ from remat_explorer.capture.profiling.storage_census import StorageCensus
 from remat_explorer.capture.step.autocast import no_autocast
 from remat_explorer.capture.step.losses import Loss
 from remat_explorer.capture.step.placement import Placed, exact_kernels, place, require_same_structure
+from remat_explorer.capture.step.processes import MEASURED, PROFILE, Processes
 from remat_explorer.capture.step.training_step import TrainingStep
 from remat_explorer.capture.tracing import trace
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
@@ -54,6 +56,8 @@ def profile(
     Everything is kept in memory, as plain training does; where memory does not hold that, a schedule runs that is meant
     to take the least. Model, inputs and random state stay as they are.
 
+    Of a model that is sharded, all processes profile together, and each gets the most that one of them has measured.
+
     Measured once, the numbers are kept in `cache_folder` and taken from there for the same graph, kernels, device,
     torch and settings of torch (`profile_key`), so that two profiles give the same costs. Set the environment variable
     REMAT_EXPLORER_CACHE to keep them elsewhere.
@@ -85,6 +89,9 @@ def profile(
     with exact_kernels() if exact else contextlib.nullcontext():
         key = profile_key(program, placed.device, repeats)
         measured = None if refresh else load_profile(key, count, len(graph.values))
+        processes = Processes.of(placed.model)
+        if processes is not None and not _is_kept_by_all(processes, graph, measured):
+            measured = None
         if measured is None:
             tensors = TrainingStep(placed.model, placed.args, placed.kwargs, loss).tensors(placed.args, placed.kwargs)
             try:
@@ -93,7 +100,21 @@ def profile(
                 plan = Plan.of(minimum_budget(graph).schedule)
                 measured = _measured(program, placed, tensors, plan, repeats, on_progress, cancelled)
             store_profile(key, measured)
+        if processes is not None:
+            told = processes.told(MEASURED, dataclasses.asdict(measured))
+            measured = the_most_of([Profile(**one) for one in told])
     return measured.of(graph)
+
+
+def _is_kept_by_all(processes: Processes, graph: Graph, measured: Profile | None) -> bool:
+    """Whether no process has to measure, where all of them have the same step.
+
+    Raises:
+        ExecutionError: on every process, if a step differs.
+    """
+    told = processes.told(PROFILE, [graph.structure, measured is not None])
+    processes.require_same([structure for structure, _ in told], "a step of other operations or sizes")
+    return all(kept for _, kept in told)
 
 
 def everything(graph: Graph) -> Plan:

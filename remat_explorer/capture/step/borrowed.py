@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from remat_explorer.capture.step.sharding import drop_hooks
 from remat_explorer.errors import CaptureError
 
 _CONTAINERS = (list, dict, set, OrderedDict, defaultdict, deque)
@@ -46,6 +47,7 @@ def left_as_it_was(model: nn.Module) -> Iterator[None]:
 def borrowed(model: nn.Module, tensors: dict[int, torch.Tensor]) -> Iterator[None]:
     """Let ``model`` run with ``tensors`` in place of its own parameters and buffers, and leave it as it was.
 
+    Hooks that would gather sharded parameters do not run; what stands for such a parameter is all of it.
     A tensor that has several names, or whose module has, is replaced in every place. A buffer that the model assigns
     anew is written into the given tensor, as an assignment in place would do.
 
@@ -57,6 +59,7 @@ def borrowed(model: nn.Module, tensors: dict[int, torch.Tensor]) -> Iterator[Non
         CaptureError: if a buffer is assigned anew with another shape or type.
     """
     with left_as_it_was(model):
+        drop_hooks(model)
         for module in model.modules():
             registry: dict[str, Any]
             for registry in (module._parameters, module._buffers):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
+from remat_explorer.capture.step.sharding import is_sharded, own_part
 from remat_explorer.capture_options import OPTIMIZERS
 
 STEP_BYTES = 4  # Adam counts its steps for each parameter, in a float32
@@ -25,4 +26,9 @@ def optimizer_bytes(model: nn.Module, optimizer: str | None) -> int:
         return 0
     count = OPTIMIZERS[optimizer]
     step = STEP_BYTES if optimizer == "adam" else 0
-    return sum(count * parameter.nbytes + step for parameter in model.parameters() if parameter.requires_grad)
+    return sum(count * _bytes(parameter) + step for parameter in model.parameters() if parameter.requires_grad)
+
+
+def _bytes(parameter: nn.Parameter) -> int:
+    """Of a sharded parameter those of one process, padding included, so that they are the same for each."""
+    return own_part(parameter).untyped_storage().nbytes() if is_sharded(parameter) else parameter.nbytes

@@ -16,6 +16,7 @@ from remat_explorer.capture.step.attributes import Attributes, Changes, Place
 from remat_explorer.capture.step.borrowed import borrowed
 from remat_explorer.capture.step.contents import Content
 from remat_explorer.capture.step.losses import Loss
+from remat_explorer.capture.step.sharding import is_sharded, whole_like
 from remat_explorer.capture.step.training_step import TrainingStep, unwrapped
 
 
@@ -56,7 +57,14 @@ def rehearse(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], lo
     step = TrainingStep(model, args, kwargs, loss)
     mode = fake_tensor_mode()
     own = dict((*step.named_parameters(), *step.named_buffers()))
-    step.hold(lambda tensor: mode.from_tensor(tensor) if isinstance(tensor, nn.Parameter) else tensor.clone())
+
+    def hollow(tensor: torch.Tensor) -> torch.Tensor:
+        if is_sharded(tensor):
+            with mode:
+                return whole_like(tensor)
+        return mode.from_tensor(tensor) if isinstance(tensor, nn.Parameter) else tensor.clone()
+
+    step.hold(hollow)
     held = dict((*step.named_parameters(), *step.named_buffers()))
     tensors = step.leaves(tuple(mode.from_tensor(tensor) for tensor in step.tensors(args, kwargs)))
     inner = unwrapped(model)

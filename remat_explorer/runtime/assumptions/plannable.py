@@ -8,16 +8,16 @@ from typing import Any
 from torch import nn
 
 from remat_explorer.capture.step.reads import Reads
+from remat_explorer.capture.step.sharding import is_sharded, reshard, shard_groups
 from remat_explorer.capture.step.training_step import unwrapped
 from remat_explorer.errors import ExecutionError
-
-_SHARDED = ("FSDPModule", "FullyShardedDataParallel")
 
 
 def require_plannable(model: nn.Module) -> None:
     """Refuse what goes around a model or replaces its tensors.
 
     Raises:
+        CaptureError: as `shard_groups`.
         ExecutionError: what was met, and what to do.
 
     >>> require_plannable(nn.DataParallel(nn.ReLU()))
@@ -31,25 +31,26 @@ DataParallel(rematerialize(model, ...))
         raise ExecutionError(f"{name} goes around what rematerialize returns: {name}(rematerialize(model, ...))")
     if hasattr(model, "_orig_mod") or model._compiled_call_impl is not None:
         raise ExecutionError("the plan replaces what torch.compile would run; rematerialize the model without it")
+    reshard(model)
+    held = {name for group in shard_groups(model) for name in group.names}
     for path, module in model.named_modules():
-        if _is_sharded(module):
-            raise sharded(repr(path) if path else "the model")
+        if isinstance(module, _loaded("torch.distributed.fsdp", "FullyShardedDataParallel")):
+            raise _flattened(repr(path) if path else "the model")
     for name, parameter in model.named_parameters():
         if isinstance(parameter, _loaded("torch.distributed.fsdp", "FlatParameter")):
-            raise sharded("the model")
-        if isinstance(parameter, _loaded("torch.distributed.tensor", "DTensor")):
+            raise _flattened("the model")
+        if is_sharded(parameter) and name not in held:
             raise ExecutionError(
-                f"the parameter {name!r} is a DTensor, of which each process holds a part; a plan is for tensors of "
-                "one process. Rematerialize the model before it is distributed, and put DistributedDataParallel around"
+                f"the parameter {name!r} is a DTensor that fully_shard has not made, of which each process holds a "
+                "part; shard the model with fully_shard, or rematerialize it before it is distributed and put "
+                "DistributedDataParallel around"
             )
 
 
-def sharded(what: str) -> ExecutionError:
-    """The refusal of a model whose parameters are shared out among processes."""
+def _flattened(what: str) -> ExecutionError:
     return ExecutionError(
-        f"{what} is sharded (FSDP): its parameters are put together and taken apart while the step runs, which no plan "
-        "contains. Rematerialize the model without fully_shard, and put DistributedDataParallel around what "
-        "rematerialize returns"
+        f"{what} is sharded by FullyShardedDataParallel, which puts its parameters into one tensor. Shard the model "
+        "with torch.distributed.fsdp.fully_shard, and then rematerialize it"
     )
 
 
@@ -73,10 +74,6 @@ def require_registered(model: nn.Module, reads: Reads) -> None:
                     "model's: a plan would give it no gradient. Make its module a part of the model, such as with "
                     "nn.ModuleList in place of a list, or freeze it"
                 )
-
-
-def _is_sharded(module: nn.Module) -> bool:
-    return any(isinstance(module, _loaded("torch.distributed.fsdp", name)) for name in _SHARDED)
 
 
 def _loaded(place: str, name: str) -> Any:

@@ -16,8 +16,10 @@ import torch
 from torch import fx
 from torch.fx.node import map_arg
 
+from remat_explorer.capture.operations.collectives import REDUCE_SCATTER
 from remat_explorer.capture.operations.in_place import SWAPPED, Overwriting
 from remat_explorer.capture.operations.program import Body, Call, Program
+from remat_explorer.errors import ExecutionError
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.runtime.backward.handing_over import Gradient, in_memory_of_their_own
 from remat_explorer.runtime.backward.overwriting import overwriting, overwritten
@@ -102,6 +104,12 @@ class BackwardEmission(Emission):
         target = call.target if over is None else over.plain
         if zeros and not given and target not in FROM_SHAPES:
             return self._zero(call.node)
+        if zeros and target is REDUCE_SCATTER:
+            raise ExecutionError(
+                "the loss was computed from some of the outputs, and reaches some of the parameters that are sharded "
+                "together (fully_shard), but not others, whose gradient would be zero in place of None; make the loss "
+                "a part of the model, or pass loss=... to rematerialize"
+            )
         if zeros and (addend := self._addend(call, target, sources)) is not None:
             return addend
         if self._loose & {*sources.values()}:

@@ -15,6 +15,7 @@ from torch._functorch import config
 from torch._inductor.compile_fx import compile_fx
 from torch.fx import GraphModule
 
+from remat_explorer.capture.step.sharding import shard_groups
 from remat_explorer.errors import ExecutionError, UnknownNameError
 from remat_explorer.quantities import exact_bytes
 from remat_explorer.runtime.compiled.partitioner import Partitioner, PlannedGraph
@@ -137,6 +138,7 @@ def compile(
         backend: "aot_eager", which runs the operations as they are, or "inductor".
 
     Raises:
+        ExecutionError: if the model is sharded by `torch.distributed.fsdp.fully_shard`.
         UnknownNameError: if there is no such back end. In the first step torch.compile raises an error of its own
             with ours in its text: if no schedule fits, or the graph has no plan.
 
@@ -149,6 +151,11 @@ def compile(
     """
     if backend not in BACKENDS:
         raise UnknownNameError("back end", str(backend), BACKENDS)
+    if shard_groups(model):
+        raise ExecutionError(
+            "the model is sharded (fully_shard), whose hooks break what torch.compile traces into several graphs; "
+            "rx.rematerialize takes such a model"
+        )
     made = BudgetedBackend(budget, strategy, time_limit, backend)
     compiled = torch.compile(model, backend=made, fullgraph=True, dynamic=False)
     vars(compiled)["backend"] = made  # an assignment would go to the model

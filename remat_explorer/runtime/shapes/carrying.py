@@ -21,7 +21,12 @@ from remat_explorer.solvers.reserved import RESERVED
 
 
 def carried_over(
-    solution: Solution, larger: Program, smaller: Program, resident_bytes: int, budget_means: str
+    solution: Solution,
+    larger: Program,
+    smaller: Program,
+    resident_bytes: int,
+    budget_means: str,
+    alone: bool = True,
 ) -> Solution:
     """A solution within the same budget for a step with smaller inputs: its schedule, or nothing recomputed.
 
@@ -39,6 +44,8 @@ def carried_over(
         larger, smaller: both steps as they were traced.
         resident_bytes: what is there before the smaller step begins.
         budget_means: "requested" or "reserved", as for `remat_explorer.solve`.
+        alone: whether nothing may be recomputed where everything fits; other processes, whose inputs may be larger,
+            would wait for what this one does not gather again.
 
     Raises:
         ExecutionError: if an operation is another one or a value is larger, with its name; or if the checker refuses
@@ -47,7 +54,7 @@ def carried_over(
     require_same_operations(larger, smaller)
     graph = with_measured(solution.graph, larger.graph, smaller.graph, resident_bytes)
     assert solution.schedule is not None
-    everything = keeping_everything(graph, solution.budget, budget_means)
+    everything = keeping_everything(graph, solution.budget, budget_means) if alone else None
     if everything is not None and everything.schedule and everything.schedule.cost <= solution.schedule.cost:
         return everything
     try:

@@ -133,7 +133,8 @@ class Family:
         there = program.bind(self.model, plain_inputs(captured.args, captured.kwargs), tangents=False)
         resident = program.graph.resident_bytes + StorageCensus(program, captured.device).resident_difference(there)
         del there
-        return carried_over(larger.solution, larger.halves.program, program, resident, self.recipe.budget_means)
+        means, alone = self.recipe.budget_means, captured.processes is None
+        return carried_over(larger.solution, larger.halves.program, program, resident, means, alone)
 
     def _keeping_everything(self, captured: Captured, budget: int) -> Solution | None:
         """The solution that recomputes nothing, with measured workspace, if it fits into the budget."""
