@@ -29,6 +29,24 @@ class SourceFile:
 
 
 @dataclass(frozen=True)
+class AutogradNode:
+    """The node of PyTorch's autograd that an operation belongs to.
+
+    Attributes:
+        number: of the node, alike for a forward operation and the backward ones that are its gradient; -1 for none, as
+            for sums of gradients.
+        place: of the call in the order in which PyTorch runs a step.
+        saves: whether autograd saves something for it that is no value of the graph: a parameter, an input, a number.
+        noise: bytes by which what autograd saves of dropout is larger than its mask; not 0 on a CPU.
+    """
+
+    number: int
+    place: int
+    saves: bool
+    noise: int = 0
+
+
+@dataclass(frozen=True)
 class Details:
     """What the capture knows of an operation beyond what schedules depend on; empty where it is not known.
 
@@ -39,6 +57,8 @@ class Details:
         line: file and line of the person's code, the file without its folder: "net.py:42".
         source: that file, as far as the capture has seen it; no file of a graph has it.
         calls: the calls that a plan's code makes for the default implementation; not in a graph file either.
+        around: paths of the modules that it is within and that run once in a step, outer ones first; not in a graph file.
+        autograd: where PyTorch's own backward pass has it; not in a graph file either.
 
     >>> Details(operator="conv2d", shapes=(shape_text((8, 64, 32, 32)),), line="net.py:42")
     Details(module='', operator='conv2d', shapes=('8x64x32x32',), line='net.py:42')
@@ -50,6 +70,8 @@ class Details:
     line: str = ""
     source: SourceFile | None = field(default=None, compare=False, repr=False)
     calls: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    around: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    autograd: AutogradNode | None = field(default=None, compare=False, repr=False)
 
 
 def shape_text(shape: tuple[int, ...]) -> str:

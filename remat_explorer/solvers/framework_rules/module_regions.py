@@ -1,7 +1,8 @@
 """Modules of a captured model that a checkpoint may be put around, and what a selective policy may save in them.
 
-A module is one if its operations follow each other in the forward pass, if it is not the whole model, and if it has no
-batch normalization, which would update its statistics again in the second run.
+A module is one if it is called once in a step, which a list of modules never is, if its operations follow each other in
+the forward pass, if it is not the whole model, and if it has no batch normalization, which would update its statistics
+again in the second run.
 
 Of an operation that is several calls of PyTorch nothing can be saved: PyTorch saves calls, not operations.
 """
@@ -15,8 +16,9 @@ from dataclasses import dataclass
 from remat_explorer.graph import Graph
 from remat_explorer.graph.operator_words import BATCHED_PRODUCTS, PRODUCTS, is_fused_attention, is_random
 from remat_explorer.once import once
+from remat_explorer.solvers.framework_rules.autograd_order import autograd_order, second_run_of
 from remat_explorer.solvers.framework_rules.layers import forward_operations
-from remat_explorer.solvers.framework_rules.regions import Region, needed_values, second_run
+from remat_explorer.solvers.framework_rules.regions import Region, needed_values
 
 _OF_DROPOUT = {"bernoulli", "div", "dropout", "empty_like", "mul", "native_dropout"}  # its calls, or one on a CPU
 _PRODUCTS = PRODUCTS | BATCHED_PRODUCTS
@@ -50,16 +52,15 @@ def module_regions(graph: Graph) -> tuple[ModuleRegion, ...]:
     inside: dict[str, list[int]] = {}
     for place, k in enumerate(forward):
         details = graph.operations[k].details
-        parts = details.module.split(".") if details and details.module else []
-        for i in range(len(parts)):
-            inside.setdefault(".".join(parts[: i + 1]), []).append(place)
+        for module in details.around if details else ():
+            inside.setdefault(module, []).append(place)
     found: dict[tuple[int, ...], ModuleRegion] = {}
     for module, places in sorted(inside.items(), key=lambda item: (item[0].count("."), item[1])):
         operations = tuple(forward[place] for place in places)
         follow = places[-1] - places[0] + 1 == len(places)
         known = all(calls_of(graph, k) for k in operations)
         if follow and known and not any("batch_norm" in graph.operations[k].name for k in operations):
-            free = _free(graph, module, operations)
+            free = _free(graph, operations)
             if all(is_savable(graph, k) for k in free) and needed_values(graph, Region(operations, free)):
                 found.setdefault(operations, ModuleRegion(module, operations, free))
     return tuple(found.values())
@@ -97,8 +98,8 @@ def region_of(graph: Graph, module: ModuleRegion, saved: Set[int]) -> Region:
     kept = module.free | saved
     while True:
         region = Region(module.operations, frozenset(kept))
-        again = second_run(graph, region)
-        runs = set(again[1]) if again else set[int]()
+        again = second_run_of(graph, region)
+        runs = set(again.operations) if again else set[int]()
         useful = {
             k
             for k in kept
@@ -130,17 +131,12 @@ def listed_calls(graph: Graph, operations: Sequence[int], names: Set[str]) -> li
     ]
 
 
-def _free(graph: Graph, module: str, operations: tuple[int, ...]) -> frozenset[int]:
-    inside = set(operations)
-
-    def own(k: int) -> bool:
-        details = graph.operations[k].details
-        return details is not None and f"{details.module}.".startswith(f"{module}.")
-
+def _free(graph: Graph, operations: tuple[int, ...]) -> frozenset[int]:
+    inside, maker = set(operations), autograd_order(graph).maker
     free = set[int]()
     for k in operations:
         for v in graph.outputs(k):
             on = any(r not in inside and not graph.is_backward[r] for r in graph.readers[v])
-            if on and any(graph.is_backward[r] and own(r) for r in graph.readers[v]):
+            if on and any(maker.get(r) in inside for r in graph.readers[v]):
                 free.add(k)
     return frozenset(free)

@@ -18,7 +18,7 @@ from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.framework_rules.autograd_order import region_plan
+from remat_explorer.solvers.framework_rules.autograd_order import region_plan, second_run_of
 from remat_explorer.solvers.framework_rules.layers import layers_of
 from remat_explorer.solvers.framework_rules.module_regions import (
     ModuleRegion,
@@ -27,7 +27,7 @@ from remat_explorer.solvers.framework_rules.module_regions import (
     module_regions,
     region_of,
 )
-from remat_explorer.solvers.framework_rules.regions import Region, second_run
+from remat_explorer.solvers.framework_rules.regions import Region
 
 RANDOM_STATE_BYTES = 5056  # what torch.get_rng_state() takes, kept by each region that draws random numbers
 ROUNDS = 60
@@ -141,8 +141,8 @@ class PolicySearch:
         gains: list[tuple[float, ModuleRegion, int]] = []
         bytes_of = self.graph.value_bytes
         for module, saved in choice.items():
-            again = second_run(self.graph, region_of(self.graph, module, saved))
-            runs = again[1] if again else ()
+            again = second_run_of(self.graph, region_of(self.graph, module, saved))
+            runs = again.operations if again else ()
             sizes = {k: sum(int(bytes_of[v]) for v in self.graph.outputs(k)) for k in runs}
             gains += [(self.graph.costs[k] / max(1, sizes[k]), module, k) for k in runs if is_savable(self.graph, k)]
             cost = sum(float(self.graph.costs[k]) for k in runs)
