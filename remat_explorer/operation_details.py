@@ -36,13 +36,15 @@ class AutogradNode:
         number: of the node, alike for a forward operation and the backward ones that are its gradient; -1 for none, as
             for sums of gradients.
         place: of the call in the order in which PyTorch runs a step.
-        saves: whether autograd saves something for it that is no value of the graph: a parameter, an input, a number.
+        resident: whether the operation reads a parameter, a buffer, an input or a constant.
+        scalar: whether it has a number for a factor, which autograd saves as a tensor.
         noise: bytes by which what autograd saves of dropout is larger than its mask; not 0 on a CPU.
     """
 
     number: int
     place: int
-    saves: bool
+    resident: bool = False
+    scalar: bool = False
     noise: int = 0
 
 
@@ -57,7 +59,7 @@ class Details:
         line: file and line of the person's code, the file without its folder: "net.py:42".
         source: that file, as far as the capture has seen it; no file of a graph has it.
         calls: the calls that a plan's code makes for the default implementation; not in a graph file either.
-        around: paths of the modules that it is within and that run once in a step, outer ones first; not in a graph file.
+        around: paths of the modules that it is within and that run once in a step, outer ones first; no file has them.
         autograd: where PyTorch's own backward pass has it; not in a graph file either.
 
     >>> Details(operator="conv2d", shapes=(shape_text((8, 64, 32, 32)),), line="net.py:42")

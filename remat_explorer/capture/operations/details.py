@@ -17,7 +17,7 @@ from remat_explorer.operation_details import AutogradNode, Details, shape_text
 
 LONGEST = 300  # letters of a call
 _aten = torch.ops.aten
-_SAVING_NUMBERS = (_aten.mul.Tensor, _aten.div.Tensor)  # which autograd makes tensors of, and saves
+_FACTORS = (_aten.mul.Tensor, _aten.div.Tensor)
 
 
 def details_of(
@@ -42,23 +42,21 @@ def details_of(
         origin.get(SOURCE_FILE),
         tuple(call_text(call, name_of) for call in calls),
         calls[0].meta.get(AROUND, ()) if calls else (),
-        _autograd_node(calls[-1], draft.backward, storages) if calls else None,
+        _autograd_node(calls[-1], storages) if calls else None,
     )
 
 
-def _autograd_node(call: Node, backward: bool, storages: Storages) -> AutogradNode:
+def _autograd_node(call: Node, storages: Storages) -> AutogradNode:
     number = None if call.meta.get("is_gradient_acc") else call.meta.get("seq_nr")
-    if backward:
-        read = (storages.of_node[node].carrier for node in call.all_input_nodes if node in storages.of_node)
-        resident = (node for node in read if node.op in ("placeholder", "get_attr"))
-        saves = any(not isinstance(node.meta.get("desc"), TangentAOTInput) for node in resident)
-    else:
-        saves = call.target in _SAVING_NUMBERS and not isinstance(call.args[1], Node)
+    read = (storages.of_node[node].carrier for node in call.all_input_nodes if node in storages.of_node)
+    given = [node for node in read if node.op in ("placeholder", "get_attr")]
+    resident = any(not isinstance(node.meta.get("desc"), TangentAOTInput) for node in given)
+    scalar = call.target in _FACTORS and not isinstance(call.args[1], Node)
     noise = 0
     if call.target is _aten.native_dropout.default and storages.fakes[call][1].device.type == "cpu":
         result, mask = storages.fakes[call]  # PyTorch multiplies by noise of the input's type there
         noise = result.nbytes - mask.nbytes
-    return AutogradNode(-1 if number is None else number, storages.order[call], saves, noise)
+    return AutogradNode(-1 if number is None else number, storages.order[call], resident, scalar, noise)
 
 
 class _Name(str):

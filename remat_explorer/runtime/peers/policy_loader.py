@@ -12,7 +12,7 @@ import functools
 import json
 
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 FORMAT, VERSION = "remat-explorer/policy", 1
@@ -65,7 +65,7 @@ class Selection:
         if operator._schema.is_mutable:  # relu_ is relu, in place
             packet, overload = name.rsplit(".", 1)
             name = f"{packet.removesuffix('_')}.{overload}"
-        if name not in self.listed:
+        if name not in self.listed or not torch.is_grad_enabled() or not has_gradient((args, kwargs)):
             return CheckpointPolicy.MUST_RECOMPUTE
         place, self.seen = self.seen, self.seen + 1
         if place >= len(self.operators) or self.operators[place] != name:
@@ -89,6 +89,11 @@ class Selection:
             f"the operators of the module {self.module!r} are not those of the policy: number {place} is {found}, and "
             f"was {expected}; make a policy for this model"
         )
+
+
+def has_gradient(given):
+    """Whether a tensor of these arguments takes part in the backward pass; masks, for one, do not."""
+    return any(isinstance(one, torch.Tensor) and one.requires_grad for one in tree_leaves(given))
 
 
 def run_region(forward, region, *args, **kwargs):

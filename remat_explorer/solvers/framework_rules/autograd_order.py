@@ -8,8 +8,7 @@ whose operations run in the graph's order.
 
 A region runs again when the first of its nodes asks for anything that was saved, be it a parameter or what a selective
 policy keeps. It stops where everything that its nodes save is there again: before the last operation that saves
-something, or behind it, if its own result is what it saves. Its inputs stay until the last of these nodes is done, and
-what the policy keeps at least until the region has run again.
+something, or behind it, if its own result is what it saves. Its inputs stay until the last of these nodes is done.
 
 Source: torch/csrc/autograd/engine.cpp and input_buffer.cpp, torch/utils/checkpoint.py (torch 2.13).
 """
@@ -26,7 +25,7 @@ from remat_explorer.operation_details import AutogradNode
 from remat_explorer.plan import Compute, Free, Plan, Statement
 from remat_explorer.solvers.framework_rules.regions import Region
 
-_UNKNOWN = AutogradNode(-1, -1, False)
+_UNKNOWN = AutogradNode(-1, -1)
 
 
 @dataclass(frozen=True)
@@ -38,12 +37,14 @@ class AutogradOrder:
         nodes: for each backward operation all that are of its node, in that order.
         maker: for each backward operation the forward operation whose gradient its node is, where it is known.
         unpacks: backward operations whose node reads what the forward pass saved.
+        differentiable: forward operations that have a node.
     """
 
     order: tuple[int, ...]
     nodes: dict[int, tuple[int, ...]]
     maker: dict[int, int]
     unpacks: frozenset[int]
+    differentiable: frozenset[int]
 
 
 @once
@@ -57,11 +58,16 @@ def autograd_order(graph: Graph) -> AutogradOrder:
     facts = [_fact(graph, k) for k in range(graph.n)]
     order = tuple(sorted(range(graph.n), key=lambda k: facts[k].place))
     makers: dict[int, int] = {}
+    differentiable, newest = set[int](), -1
     nodes: dict[int, tuple[int, ...]] = {}
     for k in order:
         number = facts[k].number
-        if not graph.is_backward[k]:
+        reads = {int(graph.producer[v]) for v in graph.inputs(k)}
+        if not graph.is_backward[k]:  # what has no node has the number of the newest one
             makers.setdefault(number, k)
+            if number > newest and (facts[k].resident or reads & differentiable):
+                differentiable.add(k)
+            newest = max(newest, number)
         elif nodes and number >= 0 and facts[(last := next(reversed(nodes)))].number == number:
             nodes |= dict.fromkeys((*nodes[last], k), (*nodes[last], k))
         else:
@@ -73,11 +79,11 @@ def autograd_order(graph: Graph) -> AutogradOrder:
         reads = {int(graph.producer[v]) for member in members for v in graph.inputs(member)}
         if (
             any(not graph.is_backward[j] for j in reads)
-            or any(facts[member].saves for member in members)
-            or (k in maker and facts[maker[k]].saves)
+            or any(facts[member].resident for member in members)
+            or (k in maker and facts[maker[k]].scalar)
         ):
             unpacks.add(k)
-    return AutogradOrder(order, nodes, maker, frozenset(unpacks))
+    return AutogradOrder(order, nodes, maker, frozenset(unpacks), frozenset(differentiable))
 
 
 @dataclass(frozen=True)
@@ -131,24 +137,18 @@ def region_plan(graph: Graph, regions: Iterable[Region]) -> Plan:
     kept: dict[int, list[int]] = {}  # values that stay until an operation is done
     for k, members in engine.nodes.items():
         if k == members[-1]:
-            made = {v for member in members for v in graph.outputs(member)}
-            kept[k] = [v for member in members for v in graph.inputs(member) if v not in made]
-    saved: dict[int, list[int]] = {}
+            kept[k] = [v for member in members for v in graph.inputs(member)]
     for region in regions:
         if run := second_run_of(graph, region):
             again.setdefault(run.before, []).append(run)
             made = {v for k in region.operations for v in graph.outputs(k)}
             kept[run.until] += [v for k in region.operations for v in graph.inputs(k) if v not in made]
-            if run.operations:
-                saved[run.operations[-1]] = [v for k in region.saved for v in graph.outputs(k)]
     stages = list(accumulate(reversed(engine.order), min))[::-1]  # stages never go back
     sequence: list[tuple[int, int, int]] = []
     held: dict[int, list[int]] = {}
     for stage, k in zip(stages, engine.order, strict=True):
         for run in again.get(k, ()):
             sequence += [(stage, j, 1) for j in run.operations]
-            if run.operations:
-                held[len(sequence) - 1] = saved[run.operations[-1]]
         held[len(sequence)] = kept.get(k, [])
         sequence.append((stage, k, 1))
     return _with_tensors_of_their_own(Plan.from_sequence(graph, sequence, held))

@@ -74,10 +74,14 @@ def calls_of(graph: Graph, k: int) -> list[str]:
 
 
 def is_savable(graph: Graph, k: int) -> bool:
-    """Whether a policy can save what an operation writes: it is one call, and told apart from those of dropout."""
+    """Whether a policy can save what an operation writes: it is one call, and told apart from others.
+
+    That is, from those of dropout, and from those without a gradient.
+    """
     calls = calls_of(graph, k)
     return (
         len(calls) == 1
+        and k in autograd_order(graph).differentiable
         and not is_random(graph.operations[k].name)
         and not (_has_random(graph) and calls[0].split(".")[1] in _OF_DROPOUT)
     )
@@ -94,8 +98,8 @@ def is_random_region(graph: Graph, operations: tuple[int, ...]) -> bool:
 
 
 def region_of(graph: Graph, module: ModuleRegion, saved: Set[int]) -> Region:
-    """The region with those of its operations saved whose values something reads in the backward pass."""
-    kept = module.free | saved
+    """The region with those of its operations saved that its second run or its own backward pass reads."""
+    kept, inside, maker = module.free | saved, set(module.operations), autograd_order(graph).maker
     while True:
         region = Region(module.operations, frozenset(kept))
         again = second_run_of(graph, region)
@@ -104,7 +108,7 @@ def region_of(graph: Graph, module: ModuleRegion, saved: Set[int]) -> Region:
             k
             for k in kept
             if k in module.free
-            or any(r in runs or graph.is_backward[r] for v in graph.outputs(k) for r in graph.readers[v])
+            or any(r in runs or maker.get(r) in inside for v in graph.outputs(k) for r in graph.readers[v])
         }
         if useful == kept:
             return region
@@ -115,7 +119,8 @@ def operator_list(graph: Graph, region: Region) -> tuple[tuple[str, ...], tuple[
     """What tells a region's operators apart: calls in their order, and the places among them of those that are saved.
 
     Listed are products and attention, which a second look at the model finds again whatever surrounds them, and all
-    calls of the operators of which one is saved.
+    calls of the operators of which one is saved; but none of what has no gradient, such as masks, of which PyTorch may
+    compute more than was traced.
     """
     listed = listed_calls(graph, region.operations, {calls_of(graph, k)[0] for k in region.saved})
     return tuple(call for call, _ in listed), tuple(i for i, (_, k) in enumerate(listed) if k in region.saved)
@@ -123,9 +128,11 @@ def operator_list(graph: Graph, region: Region) -> tuple[tuple[str, ...], tuple[
 
 def listed_calls(graph: Graph, operations: Sequence[int], names: Set[str]) -> list[tuple[str, int]]:
     """Calls that a policy lists of a module, with their operations, where operators with these names are saved."""
+    differentiable = autograd_order(graph).differentiable
     return [
         (call, k)
         for k in operations
+        if k in differentiable
         for call in calls_of(graph, k)
         if call in names or call.split(".")[1] in _PRODUCTS or is_fused_attention(call.split(".")[1])
     ]
