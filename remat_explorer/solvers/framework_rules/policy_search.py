@@ -22,6 +22,7 @@ from remat_explorer.solvers.framework_rules.autograd_order import region_plan, s
 from remat_explorer.solvers.framework_rules.layers import layers_of
 from remat_explorer.solvers.framework_rules.module_regions import (
     ModuleRegion,
+    calls_of,
     is_random_region,
     is_savable,
     module_regions,
@@ -46,11 +47,17 @@ class PolicySearch:
         cancelled: asked between evaluations, each of which takes milliseconds.
 
     Raises:
-        SolverError: if the graph has several implementations, or no module can have a checkpoint.
+        SolverError: if the graph has several implementations, or operations that are several calls, or no module can
+            have a checkpoint.
     """
 
     def __init__(self, graph: Graph, budget: int, cancelled: Callable[[], bool] = lambda: False) -> None:
         Condensed.of(graph)  # which refuses operations with several implementations
+        if any(len(calls_of(graph, k)) > 1 for k in range(graph.n)):
+            raise SolverError(
+                f"{graph.name!r} has operations that are several calls of PyTorch, which runs and saves each by "
+                "itself: capture it with contract=False"
+            )
         self.graph, self.budget, self._cancelled = graph, budget, cancelled
         self.modules = module_regions(graph)
         if not self.modules:
