@@ -68,7 +68,7 @@ class Language(nn.Module):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", default=CASES, metavar="MODEL:LAYERS:BATCH:TOKENS")
-    parser.add_argument("--time-limit", type=float, default=8.0, help="seconds of each solve, and of each search")
+    parser.add_argument("--time-limit", type=float, default=15.0, help="seconds of each solve, and of each search")
     options = parser.parse_args()
     rows, details = [], []
     for case in options.cases:

@@ -57,7 +57,7 @@ class Selection:
 
     def __init__(self, region):
         self.module, self.operators = region["module"], region["operators"]
-        self.listed, self.saved = set(self.operators), set(region["saved"])
+        self.listed, self.saved, self.constants = set(self.operators), set(region["saved"]), set(region["constants"])
         self.seen = 0
 
     def __call__(self, context, operator, *args, **kwargs):
@@ -65,7 +65,7 @@ class Selection:
         if operator._schema.is_mutable:  # relu_ is relu, in place
             packet, overload = name.rsplit(".", 1)
             name = f"{packet.removesuffix('_')}.{overload}"
-        if name not in self.listed or not torch.is_grad_enabled() or not has_gradient((args, kwargs)):
+        if name not in self.listed or not (name in self.constants or has_gradient((args, kwargs))):
             return CheckpointPolicy.MUST_RECOMPUTE
         place, self.seen = self.seen, self.seen + 1
         if place >= len(self.operators) or self.operators[place] != name:
@@ -92,8 +92,10 @@ class Selection:
 
 
 def has_gradient(given):
-    """Whether a tensor of these arguments takes part in the backward pass; masks, for one, do not."""
-    return any(isinstance(one, torch.Tensor) and one.requires_grad for one in tree_leaves(given))
+    """Whether these arguments take part in the backward pass; masks, for one, do not."""
+    return torch.is_grad_enabled() and any(
+        isinstance(one, torch.Tensor) and one.requires_grad for one in tree_leaves(given)
+    )
 
 
 def run_region(forward, region, *args, **kwargs):

@@ -8,7 +8,9 @@ whose operations run in the graph's order.
 
 A region runs again when the first of its nodes asks for anything that was saved, be it a parameter or what a selective
 policy keeps. It stops where everything that its nodes save is there again: before the last operation that saves
-something, or behind it, if its own result is what it saves. Its inputs stay until the last of these nodes is done.
+something, or behind it, if its own result is what it saves. Until then, all runs again but what a selective policy
+keeps, whether anybody reads it or not. What it keeps stays until the region runs again, and the region's inputs until
+the last of these nodes is done.
 
 Source: torch/csrc/autograd/engine.cpp and input_buffer.cpp, torch/utils/checkpoint.py (torch 2.13).
 """
@@ -38,6 +40,8 @@ class AutogradOrder:
         maker: for each backward operation the forward operation whose gradient its node is, where it is known.
         unpacks: backward operations whose node reads what the forward pass saved.
         differentiable: forward operations that have a node.
+        constant: those that have none and depend on nothing, such as a causal mask, and are surely of their module: what
+            has no node, before the first node of a module, is taken for a part of the module before.
     """
 
     order: tuple[int, ...]
@@ -45,6 +49,7 @@ class AutogradOrder:
     maker: dict[int, int]
     unpacks: frozenset[int]
     differentiable: frozenset[int]
+    constant: frozenset[int]
 
 
 @once
@@ -58,7 +63,8 @@ def autograd_order(graph: Graph) -> AutogradOrder:
     facts = [_fact(graph, k) for k in range(graph.n)]
     order = tuple(sorted(range(graph.n), key=lambda k: facts[k].place))
     makers: dict[int, int] = {}
-    differentiable, newest = set[int](), -1
+    differentiable, constant, newest = set[int](), set[int](), -1
+    alone, waiting = set[int](), list[int]()  # what depends on nothing, and that since the newest node
     nodes: dict[int, tuple[int, ...]] = {}
     for k in order:
         number = facts[k].number
@@ -67,6 +73,11 @@ def autograd_order(graph: Graph) -> AutogradOrder:
             makers.setdefault(number, k)
             if number > newest and (facts[k].resident or reads & differentiable):
                 differentiable.add(k)
+                constant.update(j for j in waiting if _module(graph, j) == _module(graph, k))
+                waiting.clear()
+            elif not facts[k].resident and reads <= alone:
+                alone.add(k)
+                waiting.append(k)
             newest = max(newest, number)
         elif nodes and number >= 0 and facts[(last := next(reversed(nodes)))].number == number:
             nodes |= dict.fromkeys((*nodes[last], k), (*nodes[last], k))
@@ -83,7 +94,7 @@ def autograd_order(graph: Graph) -> AutogradOrder:
             or (k in maker and facts[maker[k]].scalar)
         ):
             unpacks.add(k)
-    return AutogradOrder(order, nodes, maker, frozenset(unpacks), frozenset(differentiable))
+    return AutogradOrder(order, nodes, maker, frozenset(unpacks), frozenset(differentiable), frozenset(constant))
 
 
 @dataclass(frozen=True)
@@ -93,11 +104,13 @@ class SecondRun:
     Attributes:
         before: the backward operation before which it does.
         operations: what runs, ascending.
+        saved: values that a selective policy has kept until then.
         until: the backward operation that is the last to read what it saved.
     """
 
     before: int
     operations: tuple[int, ...]
+    saved: tuple[int, ...]
     until: int
 
 
@@ -116,7 +129,8 @@ def second_run_of(graph: Graph, region: Region) -> SecondRun | None:
     made = set(graph.outputs(last))
     ends = any(made & set(graph.inputs(member)) for k in own if engine.maker[k] == last for member in engine.nodes[k])
     runs = tuple(k for k in region.operations if (k <= last if ends else k < last) and k not in region.saved)
-    return SecondRun(engine.nodes[own[0]][0], runs, engine.nodes[own[-1]][-1])
+    saved = tuple(v for k in region.saved for v in graph.outputs(k))
+    return SecondRun(engine.nodes[own[0]][0], runs, saved, engine.nodes[own[-1]][-1])
 
 
 def region_plan(graph: Graph, regions: Iterable[Region]) -> Plan:
@@ -148,8 +162,9 @@ def region_plan(graph: Graph, regions: Iterable[Region]) -> Plan:
     held: dict[int, list[int]] = {}
     for stage, k in zip(stages, engine.order, strict=True):
         for run in again.get(k, ()):
+            held.setdefault(len(sequence), []).extend(run.saved)
             sequence += [(stage, j, 1) for j in run.operations]
-        held[len(sequence)] = kept.get(k, [])
+        held.setdefault(len(sequence), []).extend(kept.get(k, ()))
         sequence.append((stage, k, 1))
     return _with_tensors_of_their_own(Plan.from_sequence(graph, sequence, held))
 
@@ -178,6 +193,11 @@ def _with_noise(graph: Graph) -> Graph | None:
 
 def _is_sum(graph: Graph, k: int) -> bool:
     return bool(graph.is_backward[k]) and _fact(graph, k).number == -1
+
+
+def _module(graph: Graph, k: int) -> str:
+    details = graph.operations[k].details
+    return details.module if details else ""
 
 
 def _fact(graph: Graph, k: int) -> AutogradNode:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from typing import Any
 
 from remat_explorer.graph import Graph
 from remat_explorer.graph.operator_words import BATCHED_PRODUCTS, PRODUCTS, is_fused_attention, is_random
@@ -76,12 +77,12 @@ def calls_of(graph: Graph, k: int) -> list[str]:
 def is_savable(graph: Graph, k: int) -> bool:
     """Whether a policy can save what an operation writes: it is one call, and told apart from others.
 
-    That is, from those of dropout, and from those without a gradient.
+    That is, from those of dropout, and from what has no gradient, but for constants that the module makes itself.
     """
-    calls = calls_of(graph, k)
+    calls, engine = calls_of(graph, k), autograd_order(graph)
     return (
         len(calls) == 1
-        and k in autograd_order(graph).differentiable
+        and (k in engine.differentiable or k in engine.constant)
         and not is_random(graph.operations[k].name)
         and not (_has_random(graph) and calls[0].split(".")[1] in _OF_DROPOUT)
     )
@@ -98,44 +99,41 @@ def is_random_region(graph: Graph, operations: tuple[int, ...]) -> bool:
 
 
 def region_of(graph: Graph, module: ModuleRegion, saved: Set[int]) -> Region:
-    """The region with those of its operations saved that its second run or its own backward pass reads."""
-    kept, inside, maker = module.free | saved, set(module.operations), autograd_order(graph).maker
-    while True:
-        region = Region(module.operations, frozenset(kept))
-        again = second_run_of(graph, region)
-        runs = set(again.operations) if again else set[int]()
-        useful = {
-            k
-            for k in kept
-            if k in module.free
-            or any(r in runs or maker.get(r) in inside for v in graph.outputs(k) for r in graph.readers[v])
-        }
-        if useful == kept:
-            return region
-        kept = useful
+    """The region with those of its operations saved that would run again."""
+    again = second_run_of(graph, Region(module.operations))
+    return Region(module.operations, (module.free | saved) & frozenset(again.operations if again else ()))
 
 
-def operator_list(graph: Graph, region: Region) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """What tells a region's operators apart: calls in their order, and the places among them of those that are saved.
+def operator_list(graph: Graph, region: Region) -> dict[str, list[Any]]:
+    """What tells a region's operators apart, as a policy file has it.
 
     Listed are products and attention, which a second look at the model finds again whatever surrounds them, and all
-    calls of the operators of which one is saved; but none of what has no gradient, such as masks, of which PyTorch may
-    compute more than was traced.
+    calls of the operators of which one is saved; but nothing without a gradient, such as masks, of which PyTorch may
+    compute more than was traced, unless one of these is saved.
+
+    Returns:
+        ``operators``, the calls in their order; ``saved``, the places among them of those that are saved; and
+        ``constants``, operators of which those without a gradient are listed, too.
     """
-    listed = listed_calls(graph, region.operations, {calls_of(graph, k)[0] for k in region.saved})
-    return tuple(call for call, _ in listed), tuple(i for i, (_, k) in enumerate(listed) if k in region.saved)
+    names = {calls_of(graph, k)[0] for k in region.saved}
+    constants = {calls_of(graph, k)[0] for k in region.saved - autograd_order(graph).differentiable}
+    listed = listed_calls(graph, region.operations, names, constants)
+    saved = [place for place, (_, k) in enumerate(listed) if k in region.saved]
+    return {"operators": [call for call, _ in listed], "saved": saved, "constants": sorted(constants)}
 
 
-def listed_calls(graph: Graph, operations: Sequence[int], names: Set[str]) -> list[tuple[str, int]]:
+def listed_calls(
+    graph: Graph, operations: Sequence[int], names: Set[str], constants: Set[str]
+) -> list[tuple[str, int]]:
     """Calls that a policy lists of a module, with their operations, where operators with these names are saved."""
     differentiable = autograd_order(graph).differentiable
-    return [
-        (call, k)
-        for k in operations
-        if k in differentiable
-        for call in calls_of(graph, k)
-        if call in names or call.split(".")[1] in _PRODUCTS or is_fused_attention(call.split(".")[1])
-    ]
+
+    def is_listed(call: str, k: int) -> bool:
+        kind = call.split(".")[1]
+        wanted = call in names or kind in _PRODUCTS or is_fused_attention(kind)
+        return call in constants or (wanted and k in differentiable)
+
+    return [(call, k) for k in operations for call in calls_of(graph, k) if is_listed(call, k)]
 
 
 def _free(graph: Graph, operations: tuple[int, ...]) -> frozenset[int]:

@@ -22,7 +22,7 @@ from remat_explorer.runtime.eager import Eager
 from remat_explorer.runtime.peers import policy_loader
 from remat_explorer.runtime.peers.contenders import Autograd
 from remat_explorer.runtime.peers.peer_bench import PeerBench
-from remat_explorer.solution import Solution
+from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.framework_rules.autograd_order import region_plan, second_run_of
 from remat_explorer.solvers.framework_rules.layers import layers_of
 from remat_explorer.solvers.framework_rules.module_regions import calls_of, is_savable, module_regions, region_of
@@ -242,7 +242,30 @@ def test_a_module_that_is_called_twice_is_no_region() -> None:
     assert {module.module.split(".")[0] for module in module_regions(graph)} == {"2"}
 
 
+class Masked(torch.nn.Module):
+    """Attention to what came before, without a kernel for it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores = x @ x.transpose(-1, -2)
+        return (scores * torch.ones(32, 32).tril()).softmax(-1) @ x
+
+
+def test_a_mask_that_a_module_makes_itself_can_be_saved_and_is_not_made_again(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), Masked(), torch.nn.Linear(8, 8))
+    graph = rx.capture(model, ARGS, contract=False)
+    operations = {module.module: module for module in module_regions(graph)}["1"].operations
+    (tril,) = (place for place, k in enumerate(operations) if "tril" in graph.operations[k].name)
+    made = by_hand(graph, {"1": [tril]})
+    assert made.to_document()["regions"][0]["constants"] == ["aten.tril.default"]
+    changed = copy.deepcopy(model)
+    policy_loader.apply_policy(changed, made.save(tmp_path / "policy.json"))
+    with Calls() as calls:
+        gradients = torch.autograd.grad(changed(*ARGS).sum(), list(changed.parameters()))
+    assert (calls.seen["aten.ones.default"], calls.seen["aten.tril.default"]) == (2, 1)
+    assert all(map(torch.equal, gradients, torch.autograd.grad(model(*ARGS).sum(), list(model.parameters()))))
+
+
 def test_contracted_operations_are_refused(model: SmallTransformer) -> None:
     contracted = rx.capture(model, ARGS)
     with pytest.raises(SolverError, match="contract=False"):
-        Solution(contracted, "by hand", "unknown", 2**40, None, None, 0.0).policy()
+        Solution(contracted, "by hand", Status.UNKNOWN, 2**40, None, None, 0.0).policy()
