@@ -40,8 +40,8 @@ class AutogradOrder:
         maker: for each backward operation the forward operation whose gradient its node is, where it is known.
         unpacks: backward operations whose node reads what the forward pass saved.
         differentiable: forward operations that have a node.
-        constant: those that have none and depend on nothing, such as a causal mask, and are surely of their module: what
-            has no node, before the first node of a module, is taken for a part of the module before.
+        constant: those that have none and depend on nothing, such as a causal mask, and are surely of their module:
+            what has no node, before the first node of a module, is taken for a part of the module before.
     """
 
     order: tuple[int, ...]

@@ -57,7 +57,7 @@ class PolicySearch:
         if any(len(calls_of(graph, k)) > 1 for k in range(graph.n)):
             raise SolverError(
                 f"{graph.name!r} has operations that are several calls of PyTorch, which runs and saves each by "
-                "itself: capture it with contract=False"
+                "itself: capture it with contract=False, --no-contract"
             )
         self.graph, self.budget, self._cancelled = graph, budget, cancelled
         self.modules = module_regions(graph)
