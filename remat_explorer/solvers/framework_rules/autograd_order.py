@@ -38,7 +38,7 @@ class AutogradOrder:
         order: all operations, as they first run.
         nodes: for each backward operation all that are of its node, in that order.
         maker: for each backward operation the forward operation whose gradient its node is, where it is known.
-        unpacks: backward operations whose node reads what the forward pass saved.
+        unpacks: for each forward operation for which autograd saves something, the backward ones of its node.
         differentiable: forward operations that have a node.
         constant: those that have none and depend on nothing, such as a causal mask, and are surely of their module:
             what has no node, before the first node of a module, is taken for a part of the module before.
@@ -47,7 +47,7 @@ class AutogradOrder:
     order: tuple[int, ...]
     nodes: dict[int, tuple[int, ...]]
     maker: dict[int, int]
-    unpacks: frozenset[int]
+    unpacks: dict[int, tuple[int, ...]]
     differentiable: frozenset[int]
     constant: frozenset[int]
 
@@ -85,16 +85,13 @@ def autograd_order(graph: Graph) -> AutogradOrder:
             nodes[k] = (k,)
     makers.pop(-1, None)
     maker = {k: makers[facts[k].number] for k in nodes if facts[k].number in makers}
-    unpacks = set[int]()
-    for k, members in nodes.items():
-        reads = {int(graph.producer[v]) for member in members for v in graph.inputs(member)}
-        if (
-            any(not graph.is_backward[j] for j in reads)
-            or any(facts[member].resident for member in members)
-            or (k in maker and facts[maker[k]].scalar)
-        ):
-            unpacks.add(k)
-    return AutogradOrder(order, nodes, maker, frozenset(unpacks), frozenset(differentiable), frozenset(constant))
+    unpacks: dict[int, tuple[int, ...]] = {}
+    for k, made_by in maker.items():
+        reads = {int(graph.producer[v]) for member in nodes[k] for v in graph.inputs(member)}
+        values = any(not graph.is_backward[j] for j in reads)
+        if values or facts[made_by].scalar or any(facts[member].resident for member in nodes[k]):
+            unpacks[made_by] = (*unpacks.get(made_by, ()), k)
+    return AutogradOrder(order, nodes, maker, unpacks, frozenset(differentiable), frozenset(constant))
 
 
 @dataclass(frozen=True)
@@ -121,16 +118,16 @@ def second_run_of(graph: Graph, region: Region) -> SecondRun | None:
     >>> second_run_of(linear(4), Region((0, 1, 2))) is None  # of operations that nobody traced it is not known
     True
     """
-    engine, inside = autograd_order(graph), set(region.operations)
-    own = [k for k in engine.order if k in engine.unpacks and engine.maker.get(k) in inside]
+    unpacks = autograd_order(graph).unpacks
+    own = [k for k in region.operations if k in unpacks]
     if not own:
         return None
-    last = max(engine.maker[k] for k in own)
+    last, by_place = own[-1], sorted((j for k in own for j in unpacks[k]), key=lambda j: _fact(graph, j).place)
     made = set(graph.outputs(last))
-    ends = any(made & set(graph.inputs(member)) for k in own if engine.maker[k] == last for member in engine.nodes[k])
+    ends = any(made & set(graph.inputs(j)) for j in unpacks[last])
     runs = tuple(k for k in region.operations if (k <= last if ends else k < last) and k not in region.saved)
     saved = tuple(v for k in region.saved for v in graph.outputs(k))
-    return SecondRun(engine.nodes[own[0]][0], runs, saved, engine.nodes[own[-1]][-1])
+    return SecondRun(by_place[0], runs, saved, by_place[-1])
 
 
 def region_plan(graph: Graph, regions: Iterable[Region]) -> Plan:
@@ -144,7 +141,7 @@ def region_plan(graph: Graph, regions: Iterable[Region]) -> Plan:
     >>> from remat_explorer.checker import replay
     >>> from remat_explorer.instances import linear
     >>> replay(region_plan(linear(4), []))
-    (9.0, 5)
+    (9.0, 6)
     """
     engine, graph = autograd_order(graph), _with_noise(graph) or graph
     again: dict[int, list[SecondRun]] = {}
