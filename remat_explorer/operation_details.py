@@ -36,7 +36,8 @@ class AutogradNode:
         number: of the node, alike for a forward operation and the backward ones that are its gradient; -1 for none, as
             for sums of gradients.
         place: of the call in the order in which PyTorch runs a step.
-        resident: whether the operation reads a parameter, a buffer, an input or a constant.
+        resident: whether a forward operation reads a parameter or an input that gets a gradient, and a backward one any
+            parameter, buffer, input or constant.
         scalar: whether it has a number for a factor, which autograd saves as a tensor.
         noise: bytes by which what autograd saves of dropout is larger than its mask; not 0 on a CPU.
     """

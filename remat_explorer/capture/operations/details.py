@@ -42,15 +42,15 @@ def details_of(
         origin.get(SOURCE_FILE),
         tuple(call_text(call, name_of) for call in calls),
         calls[0].meta.get(AROUND, ()) if calls else (),
-        _autograd_node(calls[-1], storages) if calls else None,
+        _autograd_node(calls[-1], draft.backward, storages) if calls else None,
     )
 
 
-def _autograd_node(call: Node, storages: Storages) -> AutogradNode:
+def _autograd_node(call: Node, backward: bool, storages: Storages) -> AutogradNode:
     number = None if call.meta.get("is_gradient_acc") else call.meta.get("seq_nr")
     read = (storages.of_node[node].carrier for node in call.all_input_nodes if node in storages.of_node)
-    given = [node for node in read if node.op in ("placeholder", "get_attr")]
-    resident = any(not isinstance(node.meta.get("desc"), TangentAOTInput) for node in given)
+    given = [node.meta.get("desc") for node in read if node.op in ("placeholder", "get_attr")]
+    resident = any(not isinstance(one, TangentAOTInput) if backward else one in storages.trained for one in given)
     scalar = call.target in _FACTORS and not isinstance(call.args[1], Node)
     noise = 0
     if call.target is _aten.native_dropout.default and storages.fakes[call][1].device.type == "cpu":

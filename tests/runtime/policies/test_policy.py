@@ -265,6 +265,19 @@ def test_a_mask_that_a_module_makes_itself_can_be_saved_and_is_not_made_again(tm
     assert all(map(torch.equal, gradients, torch.autograd.grad(model(*ARGS).sum(), list(model.parameters()))))
 
 
+def test_products_without_a_gradient_are_not_told_apart(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    part = torch.nn.Sequential(torch.nn.Linear(8, 64).requires_grad_(False), torch.nn.Linear(64, 64), torch.nn.GELU())
+    model = torch.nn.Sequential(part, torch.nn.Linear(64, 8))
+    made = by_hand(rx.capture(model, ARGS, contract=False), {"0": []})
+    assert made.to_document()["regions"][0]["operators"] == ["aten.addmm.default"]
+    changed = copy.deepcopy(model)
+    policy_loader.apply_policy(changed, made.save(tmp_path / "policy.json"))
+    trained = [[p for p in one.parameters() if p.requires_grad] for one in (model, changed)]
+    gradients = [torch.autograd.grad(one(*ARGS).sum(), own) for one, own in zip((model, changed), trained, strict=True)]
+    assert all(map(torch.equal, *gradients))
+
+
 def test_contracted_operations_are_refused(model: SmallTransformer) -> None:
     contracted = rx.capture(model, ARGS)
     with pytest.raises(SolverError, match="contract=False"):
