@@ -29,6 +29,27 @@ class SourceFile:
 
 
 @dataclass(frozen=True)
+class AutogradNode:
+    """The node of PyTorch's autograd that an operation belongs to.
+
+    Attributes:
+        number: of the node, alike for a forward operation and the backward ones that are its gradient; -1 for none, as
+            for sums of gradients.
+        place: of the call in the order in which PyTorch runs a step.
+        resident: whether a forward operation reads a parameter or an input that gets a gradient, and a backward one any
+            parameter, buffer, input or constant.
+        scalar: whether it has a number for a factor, which autograd saves as a tensor.
+        noise: bytes by which what autograd saves of dropout is larger than its mask; not 0 on a CPU.
+    """
+
+    number: int
+    place: int
+    resident: bool = False
+    scalar: bool = False
+    noise: int = 0
+
+
+@dataclass(frozen=True)
 class Details:
     """What the capture knows of an operation beyond what schedules depend on; empty where it is not known.
 
@@ -39,6 +60,8 @@ class Details:
         line: file and line of the person's code, the file without its folder: "net.py:42".
         source: that file, as far as the capture has seen it; no file of a graph has it.
         calls: the calls that a plan's code makes for the default implementation; not in a graph file either.
+        around: paths of the modules that it is within and that run once in a step, outer ones first; no file has them.
+        autograd: where PyTorch's own backward pass has it; not in a graph file either.
 
     >>> Details(operator="conv2d", shapes=(shape_text((8, 64, 32, 32)),), line="net.py:42")
     Details(module='', operator='conv2d', shapes=('8x64x32x32',), line='net.py:42')
@@ -50,6 +73,8 @@ class Details:
     line: str = ""
     source: SourceFile | None = field(default=None, compare=False, repr=False)
     calls: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    around: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    autograd: AutogradNode | None = field(default=None, compare=False, repr=False)
 
 
 def shape_text(shape: tuple[int, ...]) -> str:

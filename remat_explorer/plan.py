@@ -11,9 +11,10 @@ solve, every picture. `Plan.of` and `Plan.peak_of` remember what they made.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -25,6 +26,7 @@ from remat_explorer.plain_text import one_line
 from remat_explorer.schedule import Schedule
 
 MOST_PLANS, MOST_STATEMENTS = 256, 500_000  # remembered at a time; a statement takes about 130 bytes
+_NOTHING: Mapping[int, Iterable[int]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -123,12 +125,15 @@ class Plan:
         return _peak_of(schedule)
 
     @staticmethod
-    def from_sequence(graph: Graph, sequence: Iterable[tuple[int, int, int]]) -> Plan:
+    def from_sequence(
+        graph: Graph, sequence: Iterable[tuple[int, int, int]], held: Mapping[int, Iterable[int]] = _NOTHING
+    ) -> Plan:
         """The plan of computations given as (stage, operation, implementation).
 
         A computation that runs again replaces its outputs: the old version is freed after its own last read. A
         persistent output keeps its first version. A value that the implementation may overwrite is overwritten where
-        it would be freed, and then there is no statement that frees it.
+        it would be freed, and then there is no statement that frees it. ``held`` has values that stay until a
+        computation is done, beside its inputs, by its place in the sequence.
 
         Raises:
             ScheduleError: if an operation reads a value that was never computed.
@@ -138,7 +143,7 @@ class Plan:
         drops: list[tuple[int, ...]] = []
         last_use: dict[int, int] = {}
         for i, (_, k, code) in enumerate(sequence):
-            for v in graph.inputs(k, code):
+            for v in (*graph.inputs(k, code), *held.get(i, ())):
                 if v not in last_use:
                     reader, name = graph.operations[k].name, graph.values[v].name
                     raise ScheduleError(f"statement {i} computes {reader!r} but its input {name!r} was never computed")

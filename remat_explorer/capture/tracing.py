@@ -36,7 +36,7 @@ from remat_explorer.capture.operations.bodies import bodies_of_choices, body_of,
 from remat_explorer.capture.operations.constants import hoist_constants
 from remat_explorer.capture.operations.contraction import contract
 from remat_explorer.capture.operations.devices import find_device
-from remat_explorer.capture.operations.naming import MODULE_PATH, SOURCE_FILE, SOURCE_LINE
+from remat_explorer.capture.operations.naming import AROUND, MODULE_PATH, SOURCE_FILE, SOURCE_LINE
 from remat_explorer.capture.operations.program import Body, Input, Program, Registers, Result, bind_inputs
 from remat_explorer.capture.operations.sharded_parameters import share_out
 from remat_explorer.capture.operations.storages import OperationDraft, Storages, find_storages
@@ -82,7 +82,7 @@ def trace(
     joint = trace_joint(step, tensors, target)
     for node, path in joint.paths.items():
         node.meta[MODULE_PATH], node.meta[SOURCE_LINE] = path, joint.lines[node]
-        node.meta[SOURCE_FILE] = joint.files[node]
+        node.meta[SOURCE_FILE], node.meta[AROUND] = joint.files[node], joint.around[node]
     clean(joint.module, options)
     share_out(joint.module, groups)
     with explained(model):

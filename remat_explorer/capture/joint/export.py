@@ -25,14 +25,17 @@ class ExportedStep(nn.Module):
     Args:
         step: the step to export.
         tensors: its inputs, real or FakeTensors.
-        enter: told the path of the module at each operation.
+        enter: told the path of the module at each operation, and those of the modules around it.
 
     Raises:
         Exception: whatever `torch.export` raises for this model.
     """
 
     def __init__(
-        self, step: TrainingStep, tensors: tuple[torch.Tensor, ...], enter: Callable[[str], None] = lambda path: None
+        self,
+        step: TrainingStep,
+        tensors: tuple[torch.Tensor, ...],
+        enter: Callable[[str, list[str]], None] = lambda *_: None,
     ) -> None:
         super().__init__()
         self._parameters, self._buffers = step._parameters, step._buffers
@@ -86,7 +89,7 @@ class _Plain(nn.Module):
 class _Retold(Interpreter):
     """Runs an exported graph with other parameters and buffers, and tells in which module it is."""
 
-    def __init__(self, module: GraphModule, lent: Mapping[str, Any], enter: Callable[[str], None]) -> None:
+    def __init__(self, module: GraphModule, lent: Mapping[str, Any], enter: Callable[[str, list[str]], None]) -> None:
         super().__init__(module, garbage_collect_values=False)
         self._lent = lent
         self._enter = enter
@@ -95,7 +98,8 @@ class _Retold(Interpreter):
         return self._lent[target] if target in self._lent else super().get_attr(target, args, kwargs)
 
     def run_node(self, n: Node) -> Any:
-        stack = list((n.meta.get("nn_module_stack") or {}).values())
-        if n.op == "call_function" and stack:
-            self._enter(str(stack[-1][0]).removeprefix("model").removeprefix("."))
+        stack = (n.meta.get("nn_module_stack") or {}).values()
+        paths = [str(path).removeprefix("model").removeprefix(".") for path, _ in stack]
+        if n.op == "call_function" and paths:
+            self._enter(paths[-1], paths)
         return super().run_node(n)

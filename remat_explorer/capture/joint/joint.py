@@ -51,6 +51,8 @@ LOUD = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes"
 class Joint:
     """The joint graph, and for each of its nodes the path of the module and the line that it comes from.
 
+    Beside it are the modules around it that run once.
+
     The descriptors in ``meta["desc"]`` name parameters and buffers as the model does.
 
     Attributes:
@@ -59,6 +61,7 @@ class Joint:
 
     module: GraphModule
     paths: dict[Node, str]
+    around: dict[Node, tuple[str, ...]]
     lines: dict[Node, str]
     files: dict[Node, SourceFile | None]
     reads: tuple[Assumption, ...]
@@ -121,6 +124,7 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: C
     return Joint(
         graph,
         {node: paths.of(node) for node in nodes},
+        {node: paths.once_around(node) for node in nodes},
         {node: lines.of(node) for node in nodes},
         {node: lines.file_of(node) for node in nodes},
         reads,

@@ -1,10 +1,11 @@
-"""Which module each operation comes from, and in which module a trace broke off."""
+"""Which modules each operation comes from, and in which module a trace broke off."""
 
 from __future__ import annotations
 
 import contextlib
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 
 from torch import nn
 from torch._C._autograd import _get_sequence_nr
@@ -28,6 +29,7 @@ class ModulePaths:
         self._short = self._without_wrapper(model)
         self._spans: list[tuple[int, str]] = []
         self._entered: list[tuple[nn.Module, str]] = []
+        self._calls: Counter[str | None] = Counter()  # a trace runs the model more than once
 
     @staticmethod
     def _without_wrapper(model: nn.Module) -> str:
@@ -35,9 +37,11 @@ class ModulePaths:
         children = list(model.named_children())
         return children[0][0] if len(children) == 1 and any(True for _ in children[0][1].children()) else ""
 
-    def at(self, path: str) -> None:
-        """Note that execution is now in the module with this path."""
+    def at(self, path: str, around: Iterable[str] = ()) -> None:
+        """Note that execution is now in the module with this path, in those ``around`` it that nobody was told of."""
         self._spans.append((_get_sequence_nr(), path))
+        if around:
+            self._calls |= dict.fromkeys((*around, ""), 1)
 
     @contextlib.contextmanager
     def watching(self, look: Callable[[str], None] = lambda module: None) -> Iterator[None]:
@@ -51,6 +55,7 @@ class ModulePaths:
             look(self.innermost)
             outer = self._entered[-1][1] if self._entered else ""
             self._entered.append((module, self._names.get(id(module), outer)))
+            self._calls[self._names.get(id(module))] += 1
             self.at(self._entered[-1][1])
 
         def leave(module: nn.Module, _: object, __: object) -> None:
@@ -75,11 +80,20 @@ class ModulePaths:
 
     def of(self, node: Node) -> str:
         """The path of the module that ``node`` comes from, without what adds no information."""
+        return self._shown(self._path(node).split("."))
+
+    def once_around(self, node: Node) -> tuple[str, ...]:
+        """Paths of the modules within which ``node`` runs and that were called once, as `of` has them, outer first."""
+        parts = self._path(node).split(".")
+        outer = (parts[: i + 1] for i in range(len(parts)))
+        once = (self._shown(path) for path in outer if self._calls[".".join(path)] == self._calls[""])
+        return tuple(dict.fromkeys(path for path in once if path))
+
+    def _path(self, node: Node) -> str:
         number = node.meta.get("seq_nr")
         at = 0 if number is None else bisect_right(self._spans, number, key=lambda span: span[0])
-        if not at:
-            return ""
-        parts = self._spans[at - 1][1].split(".")
-        if self._short and parts[0] == self._short:
-            del parts[0]
-        return ".".join(part for part in parts if part != "_orig_mod")
+        return self._spans[at - 1][1] if at else ""
+
+    def _shown(self, parts: list[str]) -> str:
+        short = parts[0] == self._short != ""
+        return ".".join(part for part in parts[short:] if part != "_orig_mod")

@@ -112,7 +112,7 @@ def _operation(
             )
         )
     phase = "backward" if draft.backward else "forward"
-    return Operation(title, phase, (default, *others), draft.optional, details_of(draft, number, name_of))
+    return Operation(title, phase, (default, *others), draft.optional, details_of(draft, storages, number, name_of))
 
 
 def _result_name(result: Result) -> str:

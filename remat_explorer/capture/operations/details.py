@@ -6,21 +6,28 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import torch
+from torch._functorch._aot_autograd.descriptors import TangentAOTInput
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from remat_explorer.capture.operations.naming import MODULE_PATH, SOURCE_FILE, SOURCE_LINE, operator_name
-from remat_explorer.capture.operations.storages import OperationDraft, StorageDraft
-from remat_explorer.operation_details import Details, shape_text
+from remat_explorer.capture.operations.naming import AROUND, MODULE_PATH, SOURCE_FILE, SOURCE_LINE, operator_name
+from remat_explorer.capture.operations.storages import OperationDraft, StorageDraft, Storages
+from remat_explorer.operation_details import AutogradNode, Details, shape_text
 
 LONGEST = 300  # letters of a call
+_aten = torch.ops.aten
+_FACTORS = (_aten.mul.Tensor, _aten.div.Tensor)
 
 
-def details_of(draft: OperationDraft, number: dict[StorageDraft, int], name_of: Callable[[Node], str]) -> Details:
+def details_of(
+    draft: OperationDraft, storages: Storages, number: dict[StorageDraft, int], name_of: Callable[[Node], str]
+) -> Details:
     """The details of an operation; a backward operation has the module and line of its forward operation.
 
     Args:
         draft: the operation.
+        storages: all of them.
         number: for each storage its value id.
         name_of: what the code of a plan calls the tensor of a node.
     """
@@ -34,7 +41,22 @@ def details_of(draft: OperationDraft, number: dict[StorageDraft, int], name_of: 
         origin.get(SOURCE_LINE, ""),
         origin.get(SOURCE_FILE),
         tuple(call_text(call, name_of) for call in calls),
+        calls[0].meta.get(AROUND, ()) if calls else (),
+        _autograd_node(calls[-1], draft.backward, storages) if calls else None,
     )
+
+
+def _autograd_node(call: Node, backward: bool, storages: Storages) -> AutogradNode:
+    number = None if call.meta.get("is_gradient_acc") else call.meta.get("seq_nr")
+    read = (storages.of_node[node].carrier for node in call.all_input_nodes if node in storages.of_node)
+    given = [node.meta.get("desc") for node in read if node.op in ("placeholder", "get_attr")]
+    resident = any(not isinstance(one, TangentAOTInput) if backward else one in storages.trained for one in given)
+    scalar = call.target in _FACTORS and not isinstance(call.args[1], Node)
+    noise = 0
+    if call.target is _aten.native_dropout.default and storages.fakes[call][1].device.type == "cpu":
+        result, mask = storages.fakes[call]  # PyTorch multiplies by noise of the input's type there
+        noise = result.nbytes - mask.nbytes
+    return AutogradNode(-1 if number is None else number, storages.order[call], resident, scalar, noise)
 
 
 class _Name(str):

@@ -9,6 +9,7 @@ from torch.fx import Node
 from remat_explorer.capture.operations.convolution_arguments import ConvolutionArguments, wanted_gradients
 
 MODULE_PATH = "remat_explorer.module_path"  # a key in a node's meta
+AROUND = "remat_explorer.around"  # the modules around it that run once
 SOURCE_LINE = "remat_explorer.source_line"  # another
 SOURCE_FILE = "remat_explorer.source_file"  # and the file that it is in
 LABEL = "remat_explorer.label"  # a third: what a value is that only other implementations write

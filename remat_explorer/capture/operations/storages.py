@@ -12,10 +12,10 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch._functorch._aot_autograd.descriptors import TangentAOTInput
+from torch._functorch._aot_autograd.descriptors import GradAOTOutput, TangentAOTInput
 from torch.fx import GraphModule, Node
 
-from remat_explorer.capture.joint.cleaning import output_node
+from remat_explorer.capture.joint.cleaning import output_node, results_of
 from remat_explorer.capture.joint.propagation import Fakes, storage_key, tensors_of
 from remat_explorer.capture.operations.implementation import CapturedImplementation
 from remat_explorer.errors import CaptureError
@@ -78,6 +78,12 @@ class Storages:
     def order(self) -> dict[Node, int]:
         """Place of each node in the graph."""
         return {node: place for place, node in enumerate(self.module.graph.nodes)}
+
+    @cached_property
+    def trained(self) -> frozenset[Any]:
+        """Descriptions of the parameters and inputs that get a gradient."""
+        meanings = (meaning for node, meaning in results_of(self.module) if node is not None)
+        return frozenset(meaning.grad_of for meaning in meanings if isinstance(meaning, GradAOTOutput))
 
     def add(self, node: Node, fake: Any) -> None:
         """A node that was inserted into the graph, what it gives, and a storage of its own."""

@@ -12,7 +12,7 @@ import functools
 import json
 
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 FORMAT, VERSION = "remat-explorer/policy", 1
@@ -53,21 +53,22 @@ def find_module(model, path):
 
 
 class Selection:
-    """Says for each operator of one run of a region whether its result is saved."""
+    """Says for each operator of a region, from its call to its second run, whether the result is saved."""
 
     def __init__(self, region):
         self.module, self.operators = region["module"], region["operators"]
-        self.listed, self.saved = set(self.operators), set(region["saved"])
-        self.seen = 0
+        self.listed, self.saved, self.constants = set(self.operators), set(region["saved"]), set(region["constants"])
+        self.seen = {False: 0, True: 0}  # in the forward pass, and in the second run, of which older releases ask again
 
     def __call__(self, context, operator, *args, **kwargs):
         name = str(operator)
         if operator._schema.is_mutable:  # relu_ is relu, in place
             packet, overload = name.rsplit(".", 1)
             name = f"{packet.removesuffix('_')}.{overload}"
-        if name not in self.listed:
+        if name not in self.listed or not (name in self.constants or has_gradient((args, kwargs))):
             return CheckpointPolicy.MUST_RECOMPUTE
-        place, self.seen = self.seen, self.seen + 1
+        place = self.seen[context.is_recompute]
+        self.seen[context.is_recompute] += 1
         if place >= len(self.operators) or self.operators[place] != name:
             raise ValueError(self.differs(place, name))
         if place not in self.saved:
@@ -80,8 +81,8 @@ class Selection:
 
     def finish(self):
         """Refuse a run that had fewer operators than the policy."""
-        if self.seen != len(self.operators):
-            raise ValueError(self.differs(self.seen, "the end"))
+        if self.seen[False] != len(self.operators):
+            raise ValueError(self.differs(self.seen[False], "the end"))
 
     def differs(self, place, found):
         expected = self.operators[place] if place < len(self.operators) else "the end"
@@ -89,6 +90,13 @@ class Selection:
             f"the operators of the module {self.module!r} are not those of the policy: number {place} is {found}, and "
             f"was {expected}; make a policy for this model"
         )
+
+
+def has_gradient(given):
+    """Whether these arguments take part in the backward pass; masks, for one, do not."""
+    return torch.is_grad_enabled() and any(
+        isinstance(one, torch.Tensor) and one.requires_grad for one in tree_leaves(given)
+    )
 
 
 def run_region(forward, region, *args, **kwargs):

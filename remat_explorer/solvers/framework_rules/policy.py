@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 FORMAT, VERSION = "remat-explorer/policy", 1
 _KEYS = ("format", "version", "graph", "budget", "cost", "peak", "all_once", "optimum", "lower_bound", "regions")
-_REGION = ("module", "operators", "saved", "random")
+_REGION = ("module", "operators", "saved", "constants", "random")
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,9 +95,8 @@ class Policy:
         """The policy file as a JSON object, version 1."""
         regions: list[dict[str, Any]] = []
         for module, region in self.modules:
-            operators, saved = operator_list(self.graph, region)
             random = is_random_region(self.graph, region.operations)
-            regions.append({"module": module, "operators": [*operators], "saved": [*saved], "random": random})
+            regions.append({"module": module, **operator_list(self.graph, region), "random": random})
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -181,12 +180,13 @@ def _read(document: Any, graph: Graph) -> Policy:
 
 
 def _region(entry: dict[str, Any], graph: Graph, module: ModuleRegion) -> Region:
-    operators, saved = entry["operators"], entry["saved"]
-    if not isinstance(operators, list) or not all(isinstance(name, str) for name in operators):
-        raise SolutionError(f"the operators of {module.module!r} are no list of names: {quote(operators)}")
+    operators, saved, constants = entry["operators"], entry["saved"], entry["constants"]
+    for names in (operators, constants):
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise SolutionError(f"the operators of {module.module!r} are no list of names: {quote(names)}")
     if not isinstance(saved, list) or not all(type(i) is int and 0 <= i < len(operators) for i in saved):
         raise SolutionError(f"what is saved of {module.module!r} are no places among its operators: {quote(saved)}")
-    listed = listed_calls(graph, module.operations, {operators[i] for i in saved})
+    listed = listed_calls(graph, module.operations, {operators[i] for i in saved}, set(constants))
     if [call for call, _ in listed] != operators:
         raise SolutionError(
             f"the operators of {module.module!r} on this graph are not those of the file: {quote(operators)}"

@@ -3,7 +3,8 @@
 It begins with what people type by hand, so that it never gives anything more expensive: a checkpoint around every
 n-th layer, around the first layers, and around all modules that are alike. Each that fits is improved as long as it
 fits, by removing a checkpoint or by saving what an operation writes, those first that save most cost per byte. Then
-parts of the best one are undone at random and improved again, until time or rounds are up.
+checkpoints are put around more of the best one, modules that are alike together or each alone, which makes room for
+others to be improved; and in the end around modules at random, until time or rounds are up.
 """
 
 from __future__ import annotations
@@ -11,27 +12,28 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from remat_explorer.checker import replay
 from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.framework_rules.autograd_order import region_plan
+from remat_explorer.solvers.framework_rules.autograd_order import region_plan, second_run_of
 from remat_explorer.solvers.framework_rules.layers import layers_of
 from remat_explorer.solvers.framework_rules.module_regions import (
     ModuleRegion,
+    calls_of,
     is_random_region,
     is_savable,
     module_regions,
     region_of,
 )
-from remat_explorer.solvers.framework_rules.regions import Region, second_run
+from remat_explorer.solvers.framework_rules.regions import Region
 
 RANDOM_STATE_BYTES = 5056  # what torch.get_rng_state() takes, kept by each region that draws random numbers
 ROUNDS = 60
-UNDONE = 3  # modules of which a round undoes what is saved
+UNDONE = 3  # modules that a round recomputes as a whole
 
 Choice = Mapping[ModuleRegion, frozenset[int]]
 """What is saved in each module that has a checkpoint."""
@@ -46,11 +48,17 @@ class PolicySearch:
         cancelled: asked between evaluations, each of which takes milliseconds.
 
     Raises:
-        SolverError: if the graph has several implementations, or no module can have a checkpoint.
+        SolverError: if the graph has several implementations, or operations that are several calls, or no module can
+            have a checkpoint.
     """
 
     def __init__(self, graph: Graph, budget: int, cancelled: Callable[[], bool] = lambda: False) -> None:
         Condensed.of(graph)  # which refuses operations with several implementations
+        if any(len(calls_of(graph, k)) > 1 for k in range(graph.n)):
+            raise SolverError(
+                f"{graph.name!r} has operations that are several calls of PyTorch, which runs and saves each by "
+                "itself: capture it with contract=False, --no-contract"
+            )
         self.graph, self.budget, self._cancelled = graph, budget, cancelled
         self.modules = module_regions(graph)
         if not self.modules:
@@ -97,12 +105,12 @@ class PolicySearch:
         best = min(found, key=self.evaluate)
         for choice in sorted(found, key=self.evaluate):
             best = min(best, self._improved(choice, end), key=self.evaluate)
-        draw = random.Random(0)
-        for _ in range(rounds):
-            if time.monotonic() > end or not best:
-                break
-            best = min(best, self._improved(self._undone(best, draw), end), key=self.evaluate)
-        return best
+        before, draw = None, random.Random(0)
+        while best and best != before:
+            before = best
+            best = self._with_more(best, [*self._alike(), *([module] for module in self.modules)], end)
+        few = min(UNDONE, len(self.modules))
+        return self._with_more(best, (draw.sample(self.modules, few) for _ in range(rounds if best else 0)), end)
 
     def starts(self) -> Iterator[Choice]:
         """What people type by hand."""
@@ -111,15 +119,27 @@ class PolicySearch:
         layers = [
             by_operations[layer.operations] for layer in layers_of(self.graph) if layer.operations in by_operations
         ]
-        alike: dict[str, list[ModuleRegion]] = {}
-        for module in self.modules:
-            alike.setdefault(re.sub(r"\b\d+\b", "#", module.module), []).append(module)
         groups: list[Sequence[ModuleRegion]] = [layers[::n] for n in range(1, len(layers) + 1)]
         groups += [layers[:n] for n in range(1, len(layers))]
-        groups += alike.values()
+        groups += self._alike()
         for group in groups:
             yield _disjoint(group)
         yield _disjoint([module for module in self.modules if "." not in module.module])
+
+    def _alike(self) -> list[list[ModuleRegion]]:
+        """Modules whose paths differ in numbers only."""
+        alike: dict[str, list[ModuleRegion]] = {}
+        for module in self.modules:
+            alike.setdefault(re.sub(r"\b\d+\b", "#", module.module), []).append(module)
+        return list(alike.values())
+
+    def _with_more(self, best: Choice, groups: Iterable[Sequence[ModuleRegion]], end: float) -> Choice:
+        """The best policy with the modules of one group after the other recomputed as a whole, and then improved."""
+        for group in groups:
+            if time.monotonic() > end:
+                break
+            best = min(best, self._improved(self._undone(best, group), end), key=self.evaluate)
+        return best
 
     def _improved(self, choice: Choice, end: float) -> Choice:
         """A policy with what can be added to it one by one, the most cost per byte first."""
@@ -141,18 +161,18 @@ class PolicySearch:
         gains: list[tuple[float, ModuleRegion, int]] = []
         bytes_of = self.graph.value_bytes
         for module, saved in choice.items():
-            again = second_run(self.graph, region_of(self.graph, module, saved))
-            runs = again[1] if again else ()
+            again = second_run_of(self.graph, region_of(self.graph, module, saved))
+            runs = again.operations if again else ()
             sizes = {k: sum(int(bytes_of[v]) for v in self.graph.outputs(k)) for k in runs}
             gains += [(self.graph.costs[k] / max(1, sizes[k]), module, k) for k in runs if is_savable(self.graph, k)]
             cost = sum(float(self.graph.costs[k]) for k in runs)
             gains.append((cost / max(1, sum(sizes.values())), module, -1))
         return [(module, k) for _, module, k in sorted(gains, key=lambda gain: -gain[0])]
 
-    def _undone(self, choice: Choice, draw: random.Random) -> Choice:
-        """A policy with a few modules recomputed as a whole, some of which had no checkpoint before."""
+    def _undone(self, choice: Choice, modules: Iterable[ModuleRegion]) -> Choice:
+        """A policy with these modules recomputed as a whole, some of which had no checkpoint before, if it fits."""
         changed = dict(choice)
-        for module in draw.sample(self.modules, min(UNDONE, len(self.modules))):
+        for module in modules:
             for other in [one for one in changed if set(one.operations) & set(module.operations)]:
                 del changed[other]
             changed[module] = frozenset()

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import copy
-import functools
 import json
-import subprocess
-import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import remat_explorer as rx
 from remat_explorer.capture.step.placement import exact_kernels, place
@@ -23,16 +22,15 @@ from remat_explorer.runtime.eager import Eager
 from remat_explorer.runtime.peers import policy_loader
 from remat_explorer.runtime.peers.contenders import Autograd
 from remat_explorer.runtime.peers.peer_bench import PeerBench
-from remat_explorer.solution import Solution
-from remat_explorer.solvers.framework_rules.autograd_order import region_plan
+from remat_explorer.solution import Solution, Status
+from remat_explorer.solvers.framework_rules.autograd_order import region_plan, second_run_of
 from remat_explorer.solvers.framework_rules.layers import layers_of
-from remat_explorer.solvers.framework_rules.module_regions import calls_of
+from remat_explorer.solvers.framework_rules.module_regions import calls_of, is_savable, module_regions, region_of
 from remat_explorer.solvers.framework_rules.policy import Policy
 from remat_explorer.solvers.framework_rules.regions import Region
-from tests.runtime.policies.small_transformer import SmallTransformer
+from tests.runtime.policies.small_transformer import SmallTransformer, example
 
-ARGS = (torch.randn(16, 32, 8, generator=torch.Generator().manual_seed(0)),)
-LOADER = Path(policy_loader.__file__)
+ARGS = (example(),)
 
 
 @pytest.fixture(scope="module")
@@ -103,57 +101,37 @@ def test_operators_that_occur_twice_are_told_apart(graph: Graph, policy: Policy)
     assert all(set(entry["saved"]) < set(range(len(entry["operators"]))) for entry in twice)
 
 
-PROGRAM = """
-import json, sys, torch
-sys.modules["remat_explorer"] = None  # importing it fails
-sys.path[:0] = sys.argv[2:]
-from policy_loader import apply_policy
-from small_transformer import SmallTransformer
-from torch.utils._python_dispatch import TorchDispatchMode
-
 class Calls(TorchDispatchMode):
-    def __init__(self):
+    """Counts what runs, by its name."""
+
+    def __init__(self) -> None:
         super().__init__()
-        self.seen = {}
-    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
-        self.seen[str(operator)] = self.seen.get(str(operator), 0) + 1
-        return operator(*args, **(kwargs or {}))
+        self.seen: Counter[str] = Counter()
 
-torch.manual_seed(0)
-model, args = SmallTransformer(), (torch.randn(16, 32, 8, generator=torch.Generator().manual_seed(0)),)
-def step():
-    for p in model.parameters():
-        p.grad = None
-    with Calls() as calls:
-        loss = model(*args)
-        loss.backward()
-    return [loss.detach(), *(p.grad for p in model.parameters())], calls.seen
-plain, before = step()
-apply_policy(model, sys.argv[1])
-changed, after = step()
-assert all(map(torch.equal, plain, changed))
-with torch.no_grad():
-    assert torch.equal(model(*args), plain[0])
-print(json.dumps({name: after[name] - before[name] for name in before if "addmm" in name or "attention" in name}))
-"""
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen[str(func)] += 1
+        return func(*args, **(kwargs or {}))
 
 
-def test_the_printed_loader_runs_without_us_with_equal_gradients_and_counted_operations(
-    graph: Graph, policy: Policy, tmp_path: Path
+def test_gradients_are_equal_and_what_runs_again_is_what_was_predicted(
+    model: SmallTransformer, graph: Graph, policy: Policy, tmp_path: Path
 ) -> None:
-    (tmp_path / "policy_loader.py").write_text(LOADER.read_text())
-    (tmp_path / "small_transformer.py").write_text(Path(__file__).with_name("small_transformer.py").read_text())
-    ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(policy.save(tmp_path / "policy.json")), str(tmp_path)],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
-    assert ran.returncode == 0, ran.stderr
-    counted = json.loads(ran.stdout)
-    calls = [call for k in again(policy) for call in calls_of(graph, k)]
+    changed = copy.deepcopy(model)
+    policy_loader.apply_policy(changed, policy.save(tmp_path / "policy.json"))
+    results, counts = [], []
+    for one in (model, changed):
+        with Calls() as calls:
+            loss = one(*ARGS)
+            results.append([loss.detach(), *torch.autograd.grad(loss, list(one.parameters()))])
+        counts.append(calls.seen)
+    assert all(map(torch.equal, *results))
+    with torch.no_grad():
+        assert torch.equal(changed(*ARGS), results[0][0])
+    products = [name for name in counts[0] if "addmm" in name or "attention" in name]
+    counted = {name: counts[1][name] - counts[0][name] for name in products}
+    expected = [call for k in again(policy) for call in calls_of(graph, k)]
     assert sum(counted.values()) > 0
-    assert counted == {name: calls.count(name) for name in counted}
+    assert counted == {name: expected.count(name) for name in products}
 
 
 def changed_file(policy: Policy, path: Path, change: dict[str, Any], **whole: Any) -> Path:
@@ -207,17 +185,100 @@ def test_a_policy_needs_a_graph_with_calls_and_a_budget_that_it_fits(solution: S
         small.policy()
 
 
-def test_dropout_in_a_region_is_drawn_again_with_the_same_numbers() -> None:
+def by_hand(graph: Graph, saved: dict[str, list[int]]) -> Policy:
+    """A policy with these modules, of which those operations are saved whose places are given and that can be."""
+    known = {module.module: module for module in module_regions(graph)}
+    regions = []
+    for path, places in saved.items():
+        operations = known[path].operations
+        chosen = {operations[place] for place in places if is_savable(graph, operations[place])}
+        regions.append((path, region_of(graph, known[path], chosen)))
+    return Policy(graph, 2**40, tuple(regions))
+
+
+def test_dropout_in_a_region_is_drawn_again_with_the_same_numbers_and_takes_what_is_predicted(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = SmallTransformer(blocks=2, dropout=0.3)
-    parameters = list(model.parameters())
-    operators = ["aten.addmm.default"] * 8
-    region = {"module": "blocks", "operators": operators, "saved": [1, 6], "random": True}
-    results: list[list[torch.Tensor]] = []
-    for change in (False, True):
-        if change:
-            model.blocks.forward = functools.partial(policy_loader.run_region, model.blocks.forward, region)
+    graph = rx.capture(model, ARGS, contract=False)
+    made = by_hand(graph, {"blocks.0": [1, 2, 8], "blocks.1": []})
+    assert made.modules[0][1].saved
+    changed = copy.deepcopy(model)
+    policy_loader.apply_policy(changed, made.save(tmp_path / "policy.json"))
+    gradients = []
+    for one in (model, changed, copy.deepcopy(changed)):
         torch.manual_seed(1)
-        loss = model(*ARGS)
-        results.append(list(torch.autograd.grad(loss, parameters)))
-    assert all(map(torch.equal, *results))
+        gradients.append(torch.autograd.grad(one(*ARGS), list(one.parameters())))
+    assert all(map(torch.equal, gradients[0], gradients[1]))
+    assert all(map(torch.equal, gradients[0], gradients[2]))
+    everything = by_hand(graph, {})
+    assert made.peak < everything.peak
+    assert measured(changed, graph) == pytest.approx(made.peak, rel=0.01)
+    assert measured(model, graph) == pytest.approx(everything.peak, rel=0.01)
+
+
+def test_a_region_runs_again_as_a_whole_for_its_first_node_and_stops_before_its_last_product(graph: Graph) -> None:
+    """Also where all that the first node reads is saved; by hand, of the last block."""
+    operations = {module.module: module for module in module_regions(graph)}["blocks.2"].operations
+    names = [graph.operations[k].name.removeprefix("blocks.2").lstrip(".") for k in operations]
+    linear = names.index("inner.2 linear")
+    saved = frozenset({operations[names.index("inner.1 gelu")]})
+    run = second_run_of(graph, Region(operations, saved))
+    assert run is not None
+    assert graph.operations[run.before].name == "blocks.2.inner.2 mm"
+    assert run.operations == tuple(k for k in operations[:linear] if k not in saved)
+    assert graph.operations[run.until].name == "blocks.2.before layer_norm_backward"
+
+
+def test_a_list_of_modules_is_no_region_since_its_forward_never_runs(graph: Graph) -> None:
+    paths = {module.module for module in module_regions(graph)}
+    assert {"blocks.0", "blocks.0.inner"} <= paths
+    assert "blocks" not in paths
+
+
+def test_a_module_that_is_called_twice_is_no_region() -> None:
+    layer = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU())
+    other = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU())
+    graph = rx.capture(torch.nn.Sequential(layer, layer, other), (torch.ones(4, 8),), contract=False)
+    assert {module.module.split(".")[0] for module in module_regions(graph)} == {"2"}
+
+
+class Masked(torch.nn.Module):
+    """Attention to what came before, without a kernel for it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores = x @ x.transpose(-1, -2)
+        return (scores * torch.ones(32, 32).tril()).softmax(-1) @ x
+
+
+def test_a_mask_that_a_module_makes_itself_can_be_saved_and_is_not_made_again(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), Masked(), torch.nn.Linear(8, 8))
+    graph = rx.capture(model, ARGS, contract=False)
+    operations = {module.module: module for module in module_regions(graph)}["1"].operations
+    (tril,) = (place for place, k in enumerate(operations) if "tril" in graph.operations[k].name)
+    made = by_hand(graph, {"1": [tril]})
+    assert made.to_document()["regions"][0]["constants"] == ["aten.tril.default"]
+    changed = copy.deepcopy(model)
+    policy_loader.apply_policy(changed, made.save(tmp_path / "policy.json"))
+    with Calls() as calls:
+        gradients = torch.autograd.grad(changed(*ARGS).sum(), list(changed.parameters()))
+    assert (calls.seen["aten.ones.default"], calls.seen["aten.tril.default"]) == (2, 1)
+    assert all(map(torch.equal, gradients, torch.autograd.grad(model(*ARGS).sum(), list(model.parameters()))))
+
+
+def test_products_without_a_gradient_are_not_told_apart(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    part = torch.nn.Sequential(torch.nn.Linear(8, 64).requires_grad_(False), torch.nn.Linear(64, 64), torch.nn.GELU())
+    model = torch.nn.Sequential(part, torch.nn.Linear(64, 8))
+    made = by_hand(rx.capture(model, ARGS, contract=False), {"0": []})
+    assert made.to_document()["regions"][0]["operators"] == ["aten.addmm.default"]
+    changed = copy.deepcopy(model)
+    policy_loader.apply_policy(changed, made.save(tmp_path / "policy.json"))
+    trained = [[p for p in one.parameters() if p.requires_grad] for one in (model, changed)]
+    gradients = [torch.autograd.grad(one(*ARGS).sum(), own) for one, own in zip((model, changed), trained, strict=True)]
+    assert all(map(torch.equal, *gradients))
+
+
+def test_contracted_operations_are_refused(model: SmallTransformer) -> None:
+    contracted = rx.capture(model, ARGS)
+    with pytest.raises(SolverError, match="contract=False"):
+        Solution(contracted, "by hand", Status.UNKNOWN, 2**40, None, None, 0.0).policy()
