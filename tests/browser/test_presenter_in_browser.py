@@ -38,6 +38,13 @@ ORANGE = """() => {
 }"""
 
 
+FITS = """() => {
+    const [place, drawn] = ['.remat-figure', '.remat-figure .main-svg'].map(
+        (name) => document.querySelector(name).getBoundingClientRect());
+    return Math.abs(place.width - drawn.width) < 2 && Math.abs(place.height - drawn.height) < 2;
+}"""
+
+
 def at_scene(page: Any, scene: int, caption: str) -> bool:
     """Whether the bar comes to a scene with its caption."""
     page.wait_for_selector(f'.remat-presenter[data-scene="{scene}"]', timeout=20_000)
@@ -103,6 +110,7 @@ def test_the_explorer_fills_the_window_and_follows_keys_and_python(lab: tuple[st
     run_cell(page, 1)
     assert at_scene(page, 0, "First: 10 B")
     page.wait_for_function(FILLS)
+    page.wait_for_function(FITS, timeout=30_000)
     assert not page.is_visible(".remat-controls")
     page.keyboard.press("PageDown")
     assert at_scene(page, 1, "Second")
