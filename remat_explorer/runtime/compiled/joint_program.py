@@ -177,7 +177,10 @@ def _without_writes(module: GraphModule) -> list[tuple[Node, Node]]:
         given = [node.args[1] if entry is node else entry for entry in given]
         node.replace_all_uses_with(cast(Node, node.args[1]))
         module.graph.erase_node(node)
-    output.args = ((*given, *(source for _, source in pairs)),)
+    results = (*given, *(source for _, source in pairs))
+    output.args = (results,)
+    meanings = list(output.meta.get("desc", ()))
+    output.meta["desc"] = [*meanings, *[None] * (len(results) - len(meanings))]
     return pairs
 
 
