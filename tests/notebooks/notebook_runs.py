@@ -55,7 +55,7 @@ SHOWS: dict[str, tuple[str, ...]] = {
         "with implementations .* and Checkmate",
         "Memory at 10 % overhead relative to plain execution",
         "% of plain execution.{1,3}s memory: .* with implementations",
-        "Seconds to a schedule within 5 %",
+        "seconds to a schedule within 5 %",
     ),
     "09_your_own_model.ipynb": (
         PLOTLY,
