@@ -68,11 +68,16 @@ def distance_heat_map(verdicts: Sequence[Verdict], theme: Theme = "light") -> Fi
         )
     )  # fmt: skip
     figure.update_layout(
-        height=110 + 24 * len(methods),
-        margin={"t": 80, "l": 190, "b": 20},
+        height=150 + 24 * len(methods),
+        margin={"t": 120, "l": 190, "b": 20},
         xaxis={"type": "category", "showgrid": False, "side": "top"},
         yaxis={"autorange": "reversed", "type": "category", "showgrid": False},
-        title="Cost over ours within the same peak, at the worst budget (%)",
+        title={  # above the names of many graphs, which are slanted
+            "text": "Cost over ours within the same peak, at the worst budget (%)",
+            "y": 1,
+            "yanchor": "top",
+            "pad": {"t": 12},
+        },
         **colours.look,
         hoverlabel=colours.hover,
     )
@@ -148,7 +153,8 @@ def heat_cell(row: Sequence[Verdict]) -> str:
     if far is None or far.at_least is None:
         return "×"
     missed = any(not v.kept for v in row)
-    return f"{100 * far.at_least:.{0 if far.at_least >= 0.0995 else 1}f}" + "*" * missed
+    lost = f"{100 * far.at_least:.{0 if far.at_least >= 0.0995 else 1}f}"
+    return lost.replace("-0.0", "0.0") + "*" * missed
 
 
 def _tip(far: Verdict | None, row: Sequence[Verdict]) -> str:
