@@ -48,4 +48,25 @@ def write(name: str, columns: Sequence[str], rows: Sequence[Sequence[str]], deta
     RESULTS.mkdir(exist_ok=True)
     lines = table(columns, rows).splitlines()
     document = {"benchmark": name, "machine": machine() | where, "table": lines, "details": details}
-    return write_text(RESULTS / f"{name}.json", json.dumps(document, indent=1) + chr(10))
+    return write_text(RESULTS / f"{name}.json", in_lines(document) + chr(10))
+
+
+def in_lines(entry: Any, margin: str = "", width: int = 500) -> str:
+    """JSON in which each object or list stands on one line if that has at most ``width`` characters.
+
+    >>> print(in_lines({"rows": [{"n": 5, "cost": 1.5}, {"n": 9}], "of": []}, width=40))
+    {
+     "rows": [{"n": 5, "cost": 1.5}, {"n": 9}],
+     "of": []
+    }
+    """
+    line = json.dumps(entry)
+    if len(line) <= width or not isinstance(entry, dict | list | tuple):
+        return line
+    inside = margin + " "
+    if isinstance(entry, dict):
+        parts = [f"{json.dumps(str(key))}: {in_lines(part, inside, width)}" for key, part in entry.items()]
+    else:
+        parts = [in_lines(part, inside, width) for part in entry]
+    begin, end = "{}" if isinstance(entry, dict) else "[]"
+    return f"{begin}\n{inside}" + f",\n{inside}".join(parts) + f"\n{margin}{end}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from remat_explorer.claims import Status
@@ -89,8 +89,8 @@ class Verdict:
         return ""
 
     def to_document(self) -> dict[str, Any]:
-        """The fields as a JSON object."""
-        return asdict(self)
+        """The fields as a JSON object, without those that have their defaults."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
 
     @staticmethod
     def from_document(entry: Mapping[str, Any]) -> Verdict:

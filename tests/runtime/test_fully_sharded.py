@@ -2,7 +2,6 @@
 
 import json
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +9,12 @@ import pytest
 import torch
 from torch import nn
 from torch.distributed import fsdp
-from torch.multiprocessing.spawn import spawn
 
 import remat_explorer as rx
 from remat_explorer.capture.profiling.memory_meter import CpuMeter
 from remat_explorer.errors import RematError
 from remat_explorer.plan import Compute
+from tests.runtime.two_processes import run_two
 
 WIDTH = 48
 X = torch.randn(64, WIDTH, generator=torch.Generator().manual_seed(1))
@@ -29,14 +28,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 def found(tmp_path_factory):
     """What two processes have found, in the order of their ranks."""
     folder = tmp_path_factory.mktemp("sharded")
-    context = spawn(one_of_two, (str(folder),), nprocs=2, join=False)
-    assert context is not None
-    deadline = time.monotonic() + 180
-    while not context.join(timeout=5):
-        if time.monotonic() > deadline:
-            for process in context.processes:
-                process.terminate()  # type: ignore[union-attr]
-            pytest.fail("the processes did not end")
+    run_two(one_of_two, folder)
     return [json.loads((folder / f"found{rank}").read_text()) for rank in range(2)]
 
 

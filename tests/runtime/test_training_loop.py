@@ -13,7 +13,6 @@ import pytest
 import torch
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-from torch.multiprocessing.spawn import spawn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
@@ -21,6 +20,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import remat_explorer as rx
 from remat_explorer.capture.profiling.memory_meter import CpuMeter
 from remat_explorer.runtime.backward import handovers
+from tests.runtime.two_processes import run_two
 
 X, Y = torch.randn(8, 3, 16, 16), torch.randint(0, 10, (8,))
 
@@ -170,14 +170,7 @@ def test_steps_of_a_loop_keep_to_the_budget_with_any_smaller_batch(tightest):
 
 def test_two_processes_of_distributed_data_parallel_end_with_the_weights_of_plain_training(tmp_path):
     """As with plain modules, each process wraps its own; gradients are averaged by hooks on the parameters."""
-    context = spawn(distributed, (str(tmp_path),), nprocs=2, join=False)
-    assert context is not None
-    deadline = time.monotonic() + 180
-    while not context.join(timeout=5):
-        if time.monotonic() > deadline:
-            for process in context.processes:
-                process.terminate()  # type: ignore[union-attr]
-            pytest.fail("the processes did not end")
+    run_two(distributed, tmp_path)
     plain, first, second = (torch.load(tmp_path / name, weights_only=True) for name in ("plain0", "remat0", "remat1"))
     for key, content in plain.items():
         assert torch.equal(content, first[key]), key
