@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from report import RESULTS, table
+from report import RESULTS, fill, table
 
-from remat_explorer.documents import write_text
 from remat_explorer.figures.judged import heat_cell, worst
 from remat_explorer.judging import Verdict
 from remat_explorer.quantities import format_bytes, format_overhead
@@ -29,9 +28,7 @@ def main() -> None:
     """Write the page anew."""
     name = sys.argv[1] if len(sys.argv) > 1 else "arena"
     known = json.loads((RESULTS / f"{name}.json").read_text())["details"]
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    after = rest.partition(END)[2]
-    write_text(PAGE, f"{before}{BEGIN}\n{results(name, known)}\n{END}{after}")
+    fill(PAGE, BEGIN, END, results(name, known))
 
 
 def results(name: str, known: dict[str, Any]) -> str:

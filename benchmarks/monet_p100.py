@@ -26,10 +26,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from report import RESULTS, publish, table, write
+from report import RESULTS, fill, publish, table, write
 
 import remat_explorer as rx
-from remat_explorer.documents import write_text
 from remat_explorer.papers.p100 import GIB, has_graph, p100_graph, published_runs
 from remat_explorer.solvers.monet.selections import default_selection
 from remat_explorer.solvers.search.compilation import warm_up
@@ -98,7 +97,7 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="write the table of docs/papers.md, solve nothing")
     options = parser.parse_args()
     if options.table:
-        write_page(read())
+        fill(PAGE, BEGINS, ENDS, page_text(read()))
         return
     seconds = min(options.seconds, 10.0) if options.quick else options.seconds
     known = {} if options.quick else read()
@@ -118,15 +117,8 @@ def main() -> None:
     rows = [row(name, known[name]) for name in sorted(known)]
     if not options.quick and rows:
         publish("monet_p100", COLUMNS, rows, known, source=SOURCE)
-        write_page(known)
+        fill(PAGE, BEGINS, ENDS, page_text(known))
     print(summary(known))
-
-
-def write_page(known: dict[str, Any]) -> None:
-    """The table of docs/papers.md, between its marks."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGINS)
-    after = rest.partition(ENDS)[2]
-    write_text(PAGE, f"{before}{BEGINS}\n{page_text(known)}\n{ENDS}{after}")
 
 
 def page_text(known: dict[str, Any]) -> str:

@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from report import RESULTS, machine
+from report import RESULTS, fill, machine
 
 from remat_explorer.documents import write_text
 from remat_explorer.errors import RematError
@@ -137,9 +137,7 @@ def write_tables(known: dict[str, Any]) -> None:
     for key, entry in known.items():
         entry["result"] = ITEMS[key].words(entry["rows"], entry["settings"])
     write(known)
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(TABLE_BEGINS)
-    after = rest.partition(TABLE_ENDS)[2]
-    write_text(PAGE, f"{before}{TABLE_BEGINS}\n{items_tables(known)}\n{TABLE_ENDS}{after}")
+    fill(PAGE, TABLE_BEGINS, TABLE_ENDS, items_tables(known))
     print(f"written to {PAGE}")
 
 

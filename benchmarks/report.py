@@ -51,6 +51,12 @@ def write(name: str, columns: Sequence[str], rows: Sequence[Sequence[str]], deta
     return write_text(RESULTS / f"{name}.json", in_lines(document) + chr(10))
 
 
+def fill(page: Path, begins: str, ends: str, text: str) -> None:
+    """Replace what a page has between two marks, each on a line of its own."""
+    before, _, rest = page.read_text(encoding="utf-8").partition(begins)
+    write_text(page, f"{before}{begins}\n{text}\n{ends}{rest.partition(ends)[2]}")
+
+
 def in_lines(entry: Any, margin: str = "", width: int = 500) -> str:
     """JSON in which each object or list stands on one line if that has at most ``width`` characters.
 

@@ -53,11 +53,7 @@ def memory_breakdown(
     if not summaries:
         raise GraphError("a memory breakdown of [] has no bars; give at least one graph")
     colours = palette(theme)
-    violet, pink, olive = (
-        colours.hues[4],
-        colours.hues[3],
-        colours.hues[6],
-    )  # the blues are for what is kept and what is not
+    violet, pink, olive = (colours.hues[place] for place in (4, 3, 6))  # blues are for what is kept and what is not
     shades = (colours.resident, colours.gradients, violet, olive, pink)
     amounts = {name: np.array([getattr(s, field) for s in summaries], float) for name, field in PARTS.items()}
     peaks = np.array([summary.peak for summary in summaries], dtype=float)

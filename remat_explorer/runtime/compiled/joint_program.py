@@ -10,7 +10,7 @@ import torch
 from torch._functorch._aot_autograd.utils import _is_primal, _is_tangent
 from torch.fx import GraphModule, Node
 
-from remat_explorer.capture.joint.cleaning import clean, output_node
+from remat_explorer.capture.joint.cleaning import clean, output_node, results_of
 from remat_explorer.capture.joint.propagation import fake_mode, propagate
 from remat_explorer.capture.joint.randomness import is_random
 from remat_explorer.capture.operations.assembling import assemble, numbered
@@ -100,7 +100,7 @@ def joint_program(module: GraphModule, forward_results: int, in_place: bool = Tr
         storages.resident_bytes += len(random) * size
     endings = [
         Ending(node, Body(()) if node is None else view_of(node, storages), meaning)
-        for node, meaning in _results(module)
+        for node, meaning in results_of(module)
     ]
     kept = len(endings) - len(written)
     number = numbered(storages)
@@ -152,7 +152,7 @@ def _require_plannable(module: GraphModule, placeholders: Sequence[Node]) -> Non
 
 def _mark_backward(module: GraphModule, forward_results: int) -> None:
     """Mark constants that a decomposed backward operation makes: they depend on no gradient, but stand behind one."""
-    results = [node for node, _ in _results(module)]
+    results = cast(Any, output_node(module).args[0])
     forward, waiting = set(), [node for node in results[:forward_results] if node is not None]
     while waiting:
         node = waiting.pop()
@@ -182,13 +182,6 @@ def _without_writes(module: GraphModule) -> list[tuple[Node, Node]]:
     meanings = list(output.meta.get("desc", ()))
     output.meta["desc"] = [*meanings, *[None] * (len(results) - len(meanings))]
     return pairs
-
-
-def _results(module: GraphModule) -> list[tuple[Node | None, Any]]:
-    output = output_node(module)
-    given = list(cast(Any, output.args[0]))
-    meanings = list(output.meta.get("desc", ()))
-    return [(node, meanings[place] if place < len(meanings) else None) for place, node in enumerate(given)]
 
 
 def _keep_seeds(storages: Storages) -> None:
