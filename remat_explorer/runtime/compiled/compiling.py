@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,14 +14,16 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
 from torch._functorch import config
 from torch._inductor.compile_fx import compile_fx
+from torch._inductor.virtualized import V
 from torch.fx import GraphModule
 
 from remat_explorer.capture.step.sharding import shard_groups
 from remat_explorer.errors import ExecutionError, UnknownNameError
 from remat_explorer.quantities import exact_bytes
+from remat_explorer.runtime.compiled.fusion import FusionWithinBudget
 from remat_explorer.runtime.compiled.partitioner import Partitioner, PlannedGraph
 from remat_explorer.runtime.compiled.trial import trial_peak
-from remat_explorer.runtime.compiled.workspace import measured_workspace
+from remat_explorer.runtime.compiled.workspace import measured_workspace, with_workspace, workspace_of
 from remat_explorer.solvers.memory.smallest_known import Budget
 
 BACKENDS = ("aot_eager", "inductor")
@@ -42,12 +45,13 @@ class BudgetedBackend:
     def __call__(self, module: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile one graph, as torch.compile asks for it; again for less while a trial step exceeds the budget."""
         budget, best = self.budget, None
-        asked, at_budget, measured = 0, None, None
+        asked, at_budget, measured, unforeseen = 0, None, None, 0
         in_place = self.backend == "aot_eager"
         for turn in itertools.count(1):
             parts = Partitioner(budget, self.strategy, self.time_limit, in_place, turn > 1, measured)
+            fusion = None if in_place else FusionWithinBudget(parts, asked or None, unforeseen)
             try:
-                run = self._compiled(parts, module, inputs)
+                run = _compiled(parts, fusion, module, inputs)
             except ExecutionError:
                 if best is None:
                     raise
@@ -60,13 +64,21 @@ class BudgetedBackend:
                 at_budget = graph.solution
             graph.measured_peak = trial_peak(run, inputs) + graph.solution.graph.resident_bytes
             graph.budget, graph.turns = asked, turn
+            if fusion is not None and fusion.peak is not None:
+                graph.fused_peak = fusion.peak
+                unforeseen = 0 if measured is None else max(0, graph.measured_peak - fusion.peak)
             if best is None or graph.measured_peak < (best[1].measured_peak or 0):
                 best = run, graph
             excess = graph.measured_peak - asked
             if excess <= 0 or (isinstance(budget, int) and graph.solution.budget > budget) or turn > REPLANS + 1:
                 break  # it keeps to the budget, or there is no smaller plan
-            if turn == 1 and in_place and parts.program is not None and graph.solution.plan is not None:
-                budget, measured = asked, measured_workspace(graph.solution.plan, parts.program)
+            if turn == 1 and parts.program is not None and graph.solution.plan is not None:
+                budget = asked
+                if fusion is None:
+                    measured = measured_workspace(graph.solution.plan, parts.program).of
+                else:
+                    workspace = workspace_of(parts.program, fusion.called)
+                    measured = partial(with_workspace, workspace=workspace)
             elif turn <= REPLANS:
                 budget = max(1, min(graph.solution.budget, graph.predicted_peak) - excess)
             else:
@@ -83,20 +95,19 @@ class BudgetedBackend:
         self.graphs.append(graph)
         return run
 
-    @config.patch(force_non_lazy_backward_lowering=True)
-    def _compiled(self, parts: Partitioner, module: GraphModule, inputs: Sequence[Any]) -> Any:
-        if self.backend == "inductor":
-            settings = {
-                "custom_partitioner_fn": parts,
-                "reorder_for_peak_memory": False,
-                "reorder_for_locality": False,
-                "fx_graph_cache": False,
-            }
-            return compile_fx(module, inputs, config_patches=settings)
+
+@config.patch(force_non_lazy_backward_lowering=True)
+def _compiled(parts: Partitioner, fusion: FusionWithinBudget | None, module: GraphModule, inputs: Sequence[Any]) -> Any:
+    """One graph, by Inductor with choices of its own, or by running the operations as they are."""
+    if fusion is None:
         aot = aot_autograd(
             fw_compiler=boxed_nop, bw_compiler=boxed_nop, partition_fn=parts, keep_inference_input_mutations=True
         )
         return aot(module, inputs)
+    if not torch.is_grad_enabled() or not any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs):
+        return compile_fx(module, inputs)
+    with V.set_choices_handler(fusion):
+        return compile_fx(module, inputs, config_patches=fusion.settings())
 
 
 def compile(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,9 +22,28 @@ from remat_explorer.runtime.backward.cut import cut_of, needed_after
 from remat_explorer.runtime.compiled.joint_program import Ending, JointProgram
 from remat_explorer.runtime.emission import Emission, LookUp, reads
 
+OPERATION = "planned operation"  # key of Node.meta: the number of the operation that a call belongs to
 
-def halves_of(plan: Plan, joint: JointProgram) -> tuple[GraphModule, GraphModule]:
-    """The forward graph, which gives the results of the forward pass and then what is saved, and the backward graph.
+
+@dataclass(frozen=True, eq=False)
+class Halves:
+    """The two graphs of a step, and what else is in memory while the backward graph runs.
+
+    Attributes:
+        forward: gives the results of the forward pass, and then what is saved.
+        backward: takes what is saved, and then the gradients of the results.
+        held: inputs of the backward graph that are results of the forward pass, and so stay when it has read them.
+        beside: bytes of the other results of the forward pass.
+    """
+
+    forward: GraphModule
+    backward: GraphModule
+    held: frozenset[str]
+    beside: int
+
+
+def halves_of(plan: Plan, joint: JointProgram) -> Halves:
+    """The graphs of a plan.
 
     Operations stand in the plan's order, repetitions included, an operation as often as the plan repeats it. One that
     draws random numbers and is repeated saves the generator's state where it first runs, and repeats from there.
@@ -72,7 +92,16 @@ def halves_of(plan: Plan, joint: JointProgram) -> tuple[GraphModule, GraphModule
     backward.finish(
         [backward.ending(ending) for ending in joint.backward], [ending.meaning for ending in joint.backward]
     )
-    return tuple(GraphModule(_owner(joint), half.graph) for half in (forward, backward))  # type: ignore[return-value]
+    given = {
+        node for ending in joint.forward if ending.node is not None for node in reads(ending.views) or {ending.node}
+    }
+    held, others = given & set(saved), given - set(saved) - set(joint.primals)
+    return Halves(
+        GraphModule(_owner(joint), forward.graph),
+        GraphModule(_owner(joint), backward.graph),
+        frozenset(backward.nodes[node].name for node in held),
+        sum(joint.program.fakes[node].nbytes for node in others),
+    )
 
 
 class _Half(Emission):
@@ -86,6 +115,7 @@ class _Half(Emission):
         super().__init__(plan, joint.program, torch.device("cpu"))
         self.random: dict[Node, Node] = {}
         self._joint = joint
+        self._operation: int | None = None
         self._repeats: bool | None = None  # of a random operation that runs again: whether this is a repetition
 
     def placeholder(self, node: Node) -> None:
@@ -118,8 +148,9 @@ class _Half(Emission):
     def _compute(self, statement: Compute) -> None:
         body = self.program.body(statement) if self.program.in_place else self.program.bodies[statement.operation]
         self._repeats = None if statement.operation not in self._again else not statement.first
+        self._operation = statement.operation
         self._body(body, statement.drops)
-        self._repeats = None
+        self._repeats = self._operation = None
 
     def _written(self, call: Call, look_up: LookUp) -> Node:
         args, kwargs = map_arg((call.args, call.kwargs), look_up)
@@ -137,7 +168,7 @@ class _Half(Emission):
             self.random[call.node] = self.graph.call_function(operator.getitem, (both, 0))
             self.random[call.node].meta["val"] = self._joint.random_state
             made = self.graph.call_function(operator.getitem, (both, 1))
-        made.meta = {**_meta(call.node), "val": value}
+        made.meta = {**_meta(call.node), "val": value, OPERATION: self._operation}
         return self._marked(made)
 
 

@@ -23,6 +23,7 @@ from remat_explorer.capture.operations.storages import Storages, find_storages
 from remat_explorer.capture.step.returned import Returned
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.errors import ExecutionError
+from remat_explorer.runtime.compiled.fused_operations import as_kernels, join_fused
 
 aten = torch.ops.aten
 _BATCH_NORM = (  # whose results do not depend on the running statistics that they also read
@@ -70,8 +71,8 @@ def joint_program(module: GraphModule, forward_results: int, in_place: bool = Tr
     Args:
         module: the joint graph; it is changed.
         forward_results: how many of its results, from the first on, are of the forward pass.
-        in_place: whether operations may be joined and write over what dies, which a compiler of functional graphs
-            decides for itself.
+        in_place: whether calls write over what dies. If not, the graph is for a compiler of functional graphs, which
+            does that and makes kernels of calls: operations are what it is expected to run in one kernel.
 
     Raises:
         ExecutionError: if sizes are symbolic, or the graph has parts that are no tensors.
@@ -90,6 +91,8 @@ def joint_program(module: GraphModule, forward_results: int, in_place: bool = Tr
     weight_gradients_first(storages)
     if in_place:
         contract(storages)
+    else:
+        join_fused(storages)
     _keep_seeds(storages)
     _require_unwritten(storages, [node for node, _ in written])
     random = [draft for draft in storages.operations if is_random(draft.nodes)]
@@ -105,8 +108,11 @@ def joint_program(module: GraphModule, forward_results: int, in_place: bool = Tr
     kept = len(endings) - len(written)
     number = numbered(storages)
     device = next((n.meta["val"].device for n in placeholders if n.meta["val"].numel()), torch.device("cpu"))
+    graph = assemble("compiled", storages, number, (), find_device("cpu" if device.type == "cpu" else "A100"), options)
+    if not in_place:
+        graph = as_kernels(graph, storages, number)
     program = Program(
-        assemble("compiled", storages, number, (), find_device("cpu" if device.type == "cpu" else "A100"), options),
+        graph,
         tuple(body_of(draft, storages, number) for draft in storages.operations),
         tuple(storage.carrier for storage in number),
         (),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,9 +10,9 @@ from torch._inductor.custom_graph_pass import CustomPartitionerFn
 from torch.fx import GraphModule
 
 from remat_explorer.capture.operations.program import Program
-from remat_explorer.capture.profiling.profile_cache import Profile
 from remat_explorer.claims import relative_gap
 from remat_explorer.errors import ExecutionError
+from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_share
 from remat_explorer.runtime.compiled.halves import halves_of
 from remat_explorer.runtime.compiled.joint_program import joint_program
@@ -32,6 +32,7 @@ class PlannedGraph:
         measured_peak: highest bytes of a trial step of the compiled code, resident bytes included; None where none ran.
         turns: how often it was planned, each time for less, until the measured peak kept to the budget.
         at_budget: the last solution for the budget that was asked for, where it was planned again.
+        fused_peak: highest bytes by the buffers of Inductor's kernels, resident bytes included; None without Inductor.
     """
 
     solution: Solution
@@ -39,6 +40,7 @@ class PlannedGraph:
     measured_peak: int | None = None
     turns: int = 1
     at_budget: Solution | None = None
+    fused_peak: int | None = None
 
     @property
     def lower_bound(self) -> float | None:
@@ -82,12 +84,12 @@ class Partitioner(CustomPartitionerFn):
 
     Args:
         again: it was planned before; a budget below the smallest with a known schedule then means that one.
-        measured: workspace and storages of the operations, in place of those predicted.
+        measured: makes of the program's graph the one with measured workspace.
 
     Attributes:
         planned: the graphs that it has parted, in order.
-        program: of the last one, before what was measured; None unless it is ``in_place``: Inductor copies a
-            partitioner with its settings, which FakeTensors do not bear.
+        program: of the last one, before what was measured.
+        held, beside: of the last one's `Halves`.
     """
 
     def __init__(
@@ -97,11 +99,12 @@ class Partitioner(CustomPartitionerFn):
         time_limit: float,
         in_place: bool,
         again: bool = False,
-        measured: Profile | None = None,
+        measured: Callable[[Graph], Graph] | None = None,
     ) -> None:
         self.budget, self.strategy, self.time_limit, self.in_place = budget, strategy, time_limit, in_place
         self.again, self.measured = again, measured
         self.program: Program | None = None
+        self.held, self.beside = frozenset[str](), 0
         self.planned: list[PlannedGraph] = []
 
     def __call__(
@@ -119,10 +122,9 @@ class Partitioner(CustomPartitionerFn):
             ExecutionError: if no schedule fits, with the smallest budget worth trying, or the graph has no plan.
         """
         joint = joint_program(gm, num_fwd_outputs, self.in_place)
-        if self.in_place:
-            self.program = joint.program
+        self.program = joint.program
         if self.measured is not None:
-            graph = self.measured.of(joint.program.graph)
+            graph = self.measured(joint.program.graph)
             joint = replace(joint, program=replace(joint.program, graph=graph))
         graph = joint.program.graph
         asked = budget_of(graph, self.budget)
@@ -135,7 +137,13 @@ class Partitioner(CustomPartitionerFn):
                 raise ExecutionError(smallest.explain_infeasible(self.strategy, asked))
             raise ExecutionError(smallest.explain_unknown(self.strategy, asked, solution.limit))
         self.planned.append(PlannedGraph(solution, asked))
-        return halves_of(solution.plan, joint)
+        halves = halves_of(solution.plan, joint)
+        self.held, self.beside = halves.held, halves.beside
+        return halves.forward, halves.backward
+
+    def __deepcopy__(self, memo: object) -> Partitioner:
+        """Itself: Inductor copies its settings, and FakeTensors cannot be copied outside of their mode."""
+        return self
 
     def uuid(self) -> None:
         """None: a compiled graph is not kept, since it depends on what a search found in time."""

@@ -2,17 +2,73 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
 import torch
 from torch._guards import tracing
+from torch.fx import Node
 from torch.utils._python_dispatch import _disable_current_modes
 
 from remat_explorer.capture.operations.program import Program, Registers
+from remat_explorer.capture.profiling.memory_meter import memory_meter
 from remat_explorer.capture.profiling.profile_cache import Profile
 from remat_explorer.capture.profiling.profiling_run import ProfilingRun
 from remat_explorer.capture.profiling.storage_census import StorageCensus
 from remat_explorer.capture.step.autocast import no_autocast
+from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.runtime.compiled.trial import stand_in
+
+
+def workspace_of(program: Program, operations: Iterable[int]) -> dict[int, int]:
+    """Measured workspace of some operations in bytes, each run by itself, with zeros for inputs, after a first run.
+
+    Args:
+        program: of a joint graph; each operation has one implementation.
+        operations: those that run as they are, and not in a kernel of the compiler's own.
+    """
+    found = dict.fromkeys(operations, 0)
+    with _undisturbed(program):
+        for k in found:
+            body = program.bodies[k]
+            made = {call.node for call in body.calls}
+            sources = {node for call in body.calls for node in call.sources if node not in made}
+            given = {node: _tensor(program, node) for node in sources}
+            body.run(Registers(given))
+            with memory_meter(_device_of(program)) as meter, meter.section():
+                registers = Registers(given)
+                body.run(registers)
+            kept = sum(registers[node].untyped_storage().nbytes() for node in registers.keys() - sources)
+            found[k] = max(0, meter.readings[-1].highest - meter.readings[-1].before - kept)
+    return found
+
+
+def with_workspace(graph: Graph, workspace: Mapping[int, int]) -> Graph:
+    """The graph with this workspace of operations by their numbers, and none of the others."""
+    ways = [replace(node.implementations[0], workspace=workspace.get(k, 0)) for k, node in enumerate(graph.operations)]
+    pairs = zip(graph.operations, ways, strict=True)
+    return replace(graph, operations=tuple(replace(node, implementations=(way,)) for node, way in pairs))
+
+
+@contextmanager
+def _undisturbed(program: Program) -> Iterator[None]:
+    """Kernels run as in a step, without a trace in the random state, although something is being compiled."""
+    device = _device_of(program)
+    devices = [device] if device.type == "cuda" else []
+    with tracing(None), _disable_current_modes(), torch.no_grad(), no_autocast(), torch.random.fork_rng(devices):
+        yield
+
+
+def _tensor(program: Program, node: Node) -> torch.Tensor:
+    return getattr(program.module, str(node.target)) if node.op == "get_attr" else stand_in(program.fakes[node])
+
+
+def _device_of(program: Program) -> torch.device:
+    """The device of the first input that is not empty."""
+    placeholders = [node for node in program.module.graph.nodes if node.op == "placeholder"]
+    return next((program.fakes[n].device for n in placeholders if program.fakes[n].numel()), torch.device("cpu"))
 
 
 def measured_workspace(plan: Plan, program: Program) -> Profile:
@@ -31,10 +87,9 @@ def measured_workspace(plan: Plan, program: Program) -> Profile:
     """
     graph = program.graph
     placeholders = [node for node in program.module.graph.nodes if node.op == "placeholder"]
-    device = next((program.fakes[n].device for n in placeholders if program.fakes[n].numel()), torch.device("cpu"))
-    devices = [device] if device.type == "cuda" else []
+    device = _device_of(program)
     census = StorageCensus(program, device)
-    with tracing(None), _disable_current_modes(), torch.no_grad(), no_autocast(), torch.random.fork_rng(devices):
+    with _undisturbed(program):
         registers: Registers = {node: stand_in(program.fakes[node]) for node in placeholders}
         for node in program.module.graph.nodes:
             if node.op == "get_attr":

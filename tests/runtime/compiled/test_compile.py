@@ -12,6 +12,7 @@ from torch import nn
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
 from torch._dynamo.exc import BackendCompilerFailed, Unsupported
+from torch._inductor.decomposition import select_decomp_table
 
 import remat_explorer as rx
 from remat_explorer.errors import UnknownNameError
@@ -158,6 +159,27 @@ def test_inductor_keeps_to_the_budget_with_equal_gradients() -> None:
     (graph,) = compiled.backend.graphs
     assert graph.within_budget, str(graph)
     assert repeated(graph.solution.plan)
+    assert graph.fused_peak == pytest.approx(graph.measured_peak, rel=0.01)
+    with torch.no_grad():
+        assert torch.allclose(compiled(x), plain(x))
+    assert len(compiled.backend.graphs) == 1
+
+
+def test_what_a_compiler_runs_in_one_kernel_is_one_operation() -> None:
+    """SiLU's gradient is five calls, and the input and the gradient that it reads are all that it takes."""
+    parts = rx.partitioner("95%", time_limit=0.5)
+    model = nn.Sequential(nn.Linear(32, 32), nn.SiLU(), nn.Linear(32, 32))
+    backend = aot_autograd(
+        fw_compiler=boxed_nop, bw_compiler=boxed_nop, partition_fn=parts, decompositions=select_decomp_table()
+    )
+    step(torch.compile(model, backend=backend, fullgraph=True), torch.randn(256, 32))
+    ((gradient,),) = (
+        [o for o in planned.solution.graph.operations if "sigmoid" in o.name] for planned in parts.planned
+    )
+    (way,) = gradient.implementations
+    assert len(way.inputs) == 2
+    assert way.overwrites in way.inputs
+    assert gradient.phase == "backward"
 
 
 def test_the_partitioner_serves_aot_autograd_and_needs_no_gradients_in_evaluation() -> None:
