@@ -124,18 +124,21 @@ def compile(
     order, with what is recomputed in the backward graph. With "aot_eager" gradients are bit for bit those of the model,
     dropout included: what draws random numbers and is repeated saves the generator's state and repeats from it.
 
-    Costs are predicted, and so is the peak: of operations as they are, without the workspace of kernels and without
-    what Inductor fuses. So a trial step of the compiled code is measured, with zeros for inputs. Where it exceeds
-    the budget with "aot_eager", the workspace of each operation is measured, and it is planned again with that. Where
-    that is not enough, and with Inductor, it is planned again for less by the excess: three times in all at most, and
-    then with the smallest plan that is known. A warning says if that was not enough. Inductor's passes that order for
-    memory and locality are off; within a fused kernel, and where it sorts what is independent, its order remains its
-    own.
+    With "inductor" an operation is what Inductor is expected to run in one kernel. It asks before each fusion, and one
+    that would take more memory than the budget has room for, or that stands against the plan's order, is refused; at
+    the end its kernels run in the plan's order. Its passes that order for memory and locality, change layouts or keep
+    memory for reuse are off.
+
+    Costs are predicted, and so is the peak, without the workspace of kernels. So a trial step of the compiled code is
+    measured, with zeros for inputs. If it exceeds the budget, the workspace is measured, of each operation or of the
+    library calls that Inductor leaves, and the step is planned again with that; then for less by the excess. It is
+    planned three times again at most, and at last with the smallest plan that is known. A warning says if that was not
+    enough.
 
     The attribute ``backend`` of what is returned has a `PlannedGraph` for each graph in ``graphs``: its solution, the
     predicted and the measured peak, and how far apart they are. Its ``lower_bound`` and ``gap`` are for the budget that
-    was asked for; those of its solution for the bytes that it was planned for. Both are of operations that are not
-    fused.
+    was asked for; those of its solution for the bytes that it was planned for. Both are of the operations that were
+    planned, whatever is fused of them.
 
     The model is compiled with ``fullgraph=True`` and ``dynamic=False``: a graph break is an error, since each graph
     would have the whole budget while it waits for the others, and inputs of other sizes are solved anew, with

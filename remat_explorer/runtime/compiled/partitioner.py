@@ -162,8 +162,10 @@ def partitioner(
         budget: bytes, "2 GiB", "60%" of what keeping everything takes, or "smallest"; parameters, inputs, gradients and
             the gradients of the outputs are included.
         strategy, time_limit: as for `remat_explorer.solve`.
-        in_place: whether operations may write over tensors that die, as plans of `remat_explorer.rematerialize` do;
-            for back ends that run the graphs as they are, never for Inductor.
+        in_place: for back ends that run the graphs as they are: operations may write over tensors that die, as plans of
+            `remat_explorer.rematerialize` do. Without it operations are kernels, as Inductor is expected to make them;
+            what it then fuses and in which order it runs the kernels is its own choice, which
+            `remat_explorer.compile` restricts.
 
     >>> from torch._dynamo.backends.common import aot_autograd
     >>> from torch._dynamo.backends.debugging import boxed_nop
