@@ -7,12 +7,14 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import nn
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
 from torch._functorch import config
+from torch._inductor.codegen.cpp import CppScheduling
 from torch._inductor.compile_fx import compile_fx
 from torch._inductor.virtualized import V
 from torch.fx import GraphModule
@@ -106,7 +108,8 @@ def _compiled(parts: Partitioner, fusion: FusionWithinBudget | None, module: Gra
         return aot(module, inputs)
     if not torch.is_grad_enabled() or not any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs):
         return compile_fx(module, inputs)
-    with V.set_choices_handler(fusion):
+    # C++ kernels in a row make one function, before which all of their results are allocated; here each is its own.
+    with V.set_choices_handler(fusion), mock.patch.object(CppScheduling, "MAX_FUSED_KERNEL_ARGS_NUM", 0):
         return compile_fx(module, inputs, config_patches=fusion.settings())
 
 

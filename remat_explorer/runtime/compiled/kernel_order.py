@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -90,8 +91,8 @@ class Order:
         members = [*state.members(early), *state.members(late)]
         state.kernel[members] = early
         state.place[early] = place
-        order = object.__new__(Order)
-        order._links, order._state = self._links, state
+        order = copy(self)
+        order._state = state
         order._measure(sorted({k for member in members for k in self._links.near[member]}))
         return order
 
