@@ -30,7 +30,8 @@ class FusionWithinBudget(InductorChoices):
         unforeseen: bytes by which a trial step took more than the buffers that were counted here.
 
     Attributes:
-        peak: the most bytes of a step by the buffers after fusion, resident bytes included; None before that.
+        peak: the most bytes of a step by the buffers after fusion, resident bytes included; None before that, and where
+            the plan's order could not be kept.
         called: numbers of the operations for which a library is called, and no kernel made.
     """
 
@@ -101,10 +102,17 @@ class FusionWithinBudget(InductorChoices):
             self._joined = None
 
     def _sorted(self, nodes: Nodes) -> Nodes:
+        """The kernels in the plan's order, or in Inductor's where it joined unasked what stands against the plan's."""
         if self._order is None:
             return nodes
         self._take_over(nodes[0].scheduler)
-        order = self._order
+        order: Order | None = self._order
+        for node in nodes:
+            first, *others = (self._number[member.get_name()] for member in node.get_nodes())
+            for other in others:
+                order = order and order.joined(first, other)
+        if order is None:
+            return nodes
         self.peak = max(self.peak or 0, self._beside + order.peak)
         return sorted(nodes, key=lambda node: order.place_of(self._number[node.get_first_name()]))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import shutil
+import warnings
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -12,12 +13,18 @@ from torch import nn
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
 from torch._dynamo.exc import BackendCompilerFailed, Unsupported
+from torch._inductor.choices import InductorChoices
 from torch._inductor.decomposition import select_decomp_table
 
 import remat_explorer as rx
 from remat_explorer.errors import UnknownNameError
 from remat_explorer.plan import Compute, Plan
+from remat_explorer.runtime.compiled.fusion import FusionWithinBudget
 from remat_explorer.runtime.compiled.partitioner import PlannedGraph
+
+needs_a_compiler = pytest.mark.skipif(
+    not any(map(shutil.which, ("g++", "clang++", "cl"))), reason="Inductor needs a C++ compiler"
+)
 
 
 class Block(nn.Module):
@@ -142,7 +149,7 @@ def test_the_bound_that_is_shown_is_for_the_budget_that_was_asked_for() -> None:
     assert str(graph).endswith(f"planned for 4 B; for the budget asked for, gap {graph.gap * 100:.1f} %")
 
 
-@pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++", "cl"))), reason="Inductor needs a C++ compiler")
+@needs_a_compiler
 def test_inductor_keeps_to_the_budget_with_equal_gradients() -> None:
     class Classes(nn.Sequential):
         """With its loss, in whose backward pass Inductor makes constants."""
@@ -163,6 +170,19 @@ def test_inductor_keeps_to_the_budget_with_equal_gradients() -> None:
     with torch.no_grad():
         assert torch.allclose(compiled(x), plain(x))
     assert len(compiled.backend.graphs) == 1
+
+
+@needs_a_compiler
+def test_what_inductor_joins_unasked_is_still_made_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FusionWithinBudget, "can_fuse", staticmethod(InductorChoices.can_fuse))
+    model, x = nn.Sequential(nn.Linear(32, 32), nn.SiLU(), nn.LayerNorm(32), nn.Linear(32, 32)), torch.randn(64, 32)
+    plain = copy.deepcopy(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the budget may be exceeded
+        step(rx.compile(model, "90%", backend="inductor", time_limit=0.5), x)
+    step(plain, x)
+    for ours, theirs in zip(model.parameters(), plain.parameters(), strict=True):
+        assert torch.allclose(ours.grad, theirs.grad, rtol=1e-4, atol=1e-6)  # type: ignore[arg-type]
 
 
 def test_what_a_compiler_runs_in_one_kernel_is_one_operation() -> None:
