@@ -194,15 +194,31 @@ def milliseconds(seconds: float | None) -> str:
 
 
 def summary(known: dict[str, Any]) -> str:
-    """How often ours costs less than, as much as, or more than theirs."""
+    """How often ours costs less than, as much as, or more than theirs, by how much, and the largest gap."""
     both = [entry for entry in known.values() if entry["theirs"]["cost"] is not None]
-    worse = sum(entry["worse"] for entry in both)
+    worse = [entry for entry in both if entry["worse"]]
     less = sum(not entry["worse"] and entry["ours"]["cost"] < entry["theirs"]["cost"] - 5e-6 for entry in both)
-    loses = sum(entry.get("loses_to_subset", False) for entry in known.values())
-    return (
+    said = (
         f"of {len(both)} problems with a published schedule, ours costs less in {less}, as much in "
-        f"{len(both) - less - worse}, more in {worse}; a choice costs more than the defaults in {loses}"
+        f"{len(both) - less - len(worse)}, more in {len(worse)}"
     )
+    if worse:
+        said += f", by at most {100 * max(excess(entry) for entry in worse):.2g} %"
+    gaps = {name: entry["ours"]["gap"] for name, entry in known.items() if entry["ours"]["gap"] is not None}
+    if gaps:
+        widest = max(gaps, key=gaps.__getitem__)
+        said += f"; the widest gap is {100 * gaps[widest]:.2f} % ({widest})"
+    plain = [entry for entry in known.values() if "subset" in entry]
+    if plain:
+        loses = sum(entry["loses_to_subset"] for entry in plain)
+        said += f"; a choice costs more than the defaults in {loses} of {len(plain)}"
+    return said
+
+
+def excess(entry: dict[str, Any]) -> float:
+    """How far ours is above theirs, as a share; infinite where nothing was found."""
+    ours = entry["ours"]["cost"]
+    return float("inf") if ours is None else ours / entry["theirs"]["cost"] - 1
 
 
 if __name__ == "__main__":

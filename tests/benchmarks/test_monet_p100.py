@@ -44,9 +44,12 @@ def test_a_row_says_ours_beside_theirs():
 def test_a_row_that_costs_more_is_marked():
     ours = {"cost": 1.1, "bound": 1.0, "gap": 0.1 / 1.1, "wall": 60.0, "status": "feasible"}
     theirs = {"cost": 1.0, "bound": 1.0, "wall": 10.0, "status": "optimal"}
-    entry = {"ours": ours, "theirs": theirs, "worse": True, "loses_to_subset": True}
+    entry = {"ours": ours, "theirs": theirs, "worse": True, "loses_to_subset": True, "subset": {}}
     assert monet_p100.row("unet_i@5", entry)[0] == "unet_i@5!?"
-    assert "more in 1; a choice costs more than the defaults in 1" in monet_p100.summary({"unet_i@5": entry})
+    told = monet_p100.summary({"unet_i@5": entry})
+    assert told.endswith(
+        "more in 1, by at most 10 %; the widest gap is 9.09 % (unet_i@5); a choice costs more than the defaults in 1 of 1"
+    )
 
 
 def test_the_page_of_the_papers_shows_what_the_results_file_holds():
