@@ -47,9 +47,8 @@ def test_a_row_that_costs_more_is_marked():
     entry = {"ours": ours, "theirs": theirs, "worse": True, "loses_to_subset": True, "subset": {}}
     assert monet_p100.row("unet_i@5", entry)[0] == "unet_i@5!?"
     told = monet_p100.summary({"unet_i@5": entry})
-    assert told.endswith(
-        "more in 1, by at most 10 %; the widest gap is 9.09 % (unet_i@5); a choice costs more than the defaults in 1 of 1"
-    )
+    assert "more in 1, by at most 10 %; the widest gap is 9.09 % (unet_i@5); " in told
+    assert told.endswith("a choice costs more than the defaults in 1 of 1")
 
 
 def test_the_page_of_the_papers_shows_what_the_results_file_holds():
