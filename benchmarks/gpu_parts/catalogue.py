@@ -43,7 +43,7 @@ PARTS = {
         Part("monet_paper", "MONeT's Table 1 and Figures 3, 5, 6 and 7, with cuDNN's plans", 5.0),
         Part("costs", "predicted against measured cost of each operation and implementation", 2.0),
         Part("pytorch_ways", "PyTorch's own ways, and our schedule at the peak of each", 2.0),
-        Part("inductor", "a plan that Inductor compiles", 2.5),
+        Part("compiled", "rx.compile, with Inductor and without, beside torch.compile", 4.0),
     )
 }
 

@@ -13,7 +13,7 @@ from gpu_parts.columns import Column, Entry, of, of_bytes, results, rows_table, 
 from gpu_parts.layers import layer_rows
 from gpu_parts.record import PROBLEM, STOPPED, Record
 from gpu_parts.spread import QUANTILES, by_type_rows, spread_rows
-from remat_explorer.quantities import format_overhead, format_seconds
+from remat_explorer.quantities import format_bytes, format_overhead, format_seconds
 
 
 def tables(found: Mapping[str, Record]) -> str:
@@ -236,27 +236,28 @@ def pytorch_ways(record: Record) -> str:
     return rows_table(WAYS, rows)
 
 
-INDUCTOR = (
+COMPILED = (
     Column("model", of("model")),
     Column("way", of("way")),
+    Column("budget", lambda entry: found if isinstance(found := entry.get("budget", ""), str) else format_bytes(found)),
     Column("predicted", of_bytes("predicted_peak")),
+    Column("after fusion", of_bytes("fused_peak")),
     Column("peak", of_bytes("peak")),
+    Column("within", of("within", show=lambda kept: "yes" if kept else "NO")),
     Column("time", of("seconds", show=format_seconds)),
-    Column("convolutions and products", of("calls")),
-    Column("compiled", of("calls_compiled")),
-    Column("compile time", of("compile_seconds", show=format_seconds)),
+    Column("to the first step", of("seconds_to_start", show=format_seconds)),
     Column("gradients differ by", of("gradient_difference", show=lambda found: f"{found:.2g}")),
     Column("note", lambda entry: shortened(entry.get(PROBLEM) or "", 100)),
 )
 
 
-def inductor(record: Record) -> str:
+def compiled(record: Record) -> str:
     """One row for each model and way."""
     rows = []
     for name, entry in record.units.items():
         model, _, way = name.partition(": ")
         rows.append({"model": model, "way": way} | entry)
-    return rows_table(INDUCTOR, rows)
+    return rows_table(COMPILED, rows)
 
 
 TABLES: dict[str, Callable[[Record], str]] = {
@@ -266,5 +267,5 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "monet_paper": monet_paper,
     "costs": costs,
     "pytorch_ways": pytorch_ways,
-    "inductor": inductor,
+    "compiled": compiled,
 }
