@@ -47,8 +47,17 @@ def test_a_row_that_costs_more_is_marked():
     entry = {"ours": ours, "theirs": theirs, "worse": True, "loses_to_subset": True, "subset": {}}
     assert monet_p100.row("unet_i@5", entry)[0] == "unet_i@5!?"
     told = monet_p100.summary({"unet_i@5": entry})
-    assert "more in 1, by at most 10 %; the widest gap is 9.09 % (unet_i@5); " in told
+    assert "more in 1, by at most 10 %; in 0 less than their lower bound; the widest gap is 9.09 % (unet_i@5); " in told
     assert told.endswith("a choice costs more than the defaults in 1 of 1")
+
+
+def test_a_published_run_of_other_costs_is_compared_with_nothing():
+    entry = {"ours": {"cost": 1.1, "bound": 1.0, "gap": 0.09, "wall": 60.0, "status": "feasible"}, "worse": True}
+    entry["theirs"] = {"cost": 1.0, "bound": 1.0, "wall": 10.0, "status": "optimal"}
+    told = dict(zip(monet_p100.COLUMNS, monet_p100.row("resnet50_in@8", entry), strict=True))
+    assert told["problem"] == "resnet50_in@8~"
+    assert told["ours/theirs"] == ""
+    assert monet_p100.summary({"resnet50_in@8": entry}).startswith("of 0 problems")
 
 
 def test_the_page_of_the_papers_shows_what_the_results_file_holds():
