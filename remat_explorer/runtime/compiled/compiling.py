@@ -75,12 +75,11 @@ class BudgetedBackend:
             if excess <= 0 or (isinstance(budget, int) and graph.solution.budget > budget) or turn > REPLANS + 1:
                 break  # it keeps to the budget, or there is no smaller plan
             if turn == 1 and parts.program is not None and graph.solution.plan is not None:
-                budget = asked
                 if fusion is None:
-                    measured = measured_workspace(graph.solution.plan, parts.program).of
+                    budget, measured = asked, measured_workspace(graph.solution.plan, parts.program).of
                 else:
-                    workspace = workspace_of(parts.program, fusion.called)
-                    measured = partial(with_workspace, workspace=workspace)
+                    budget = asked - max(0, (graph.fused_peak or 0) - graph.predicted_peak)
+                    measured = partial(with_workspace, workspace=workspace_of(parts.program, fusion.called))
             elif turn <= REPLANS:
                 budget = max(1, min(graph.solution.budget, graph.predicted_peak) - excess)
             else:

@@ -1,4 +1,4 @@
-"""What the kernels of a joint graph take beside inputs and outputs, measured by one run of a plan."""
+"""What the kernels of a joint graph take beside inputs and outputs, measured by one run of a plan, or one by one."""
 
 from __future__ import annotations
 
