@@ -51,7 +51,14 @@ def test_a_row_that_costs_more_is_marked():
     assert told.endswith("a choice costs more than the defaults in 1 of 1")
 
 
-def test_a_published_run_of_other_costs_is_compared_with_nothing():
+def test_a_published_bound_above_the_published_schedule_is_of_another_run():
+    theirs = {"cost": 1.0, "bound": 1.1, "wall": 10.0, "status": "time limit"}
+    assert monet_p100.published_bound({"theirs": theirs}) is None
+    assert monet_p100.published_bound({"theirs": theirs | {"bound": 1.0}}) == 1.0
+    assert monet_p100.published_bound({"theirs": theirs | {"cost": None}}) == 1.1
+
+
+def test_a_published_run_of_another_problem_is_compared_with_nothing():
     entry = {"ours": {"cost": 1.1, "bound": 1.0, "gap": 0.09, "wall": 60.0, "status": "feasible"}, "worse": True}
     entry["theirs"] = {"cost": 1.0, "bound": 1.0, "wall": 10.0, "status": "optimal"}
     told = dict(zip(monet_p100.COLUMNS, monet_p100.row("resnet50_in@8", entry), strict=True))
