@@ -208,7 +208,7 @@ def summary(known: dict[str, Any]) -> str:
     """How often ours costs less than, as much as, or more than theirs, by how much, and the largest gap."""
     both = [e for name, e in known.items() if e["theirs"]["cost"] is not None and name not in OTHER]
     worse = [entry for entry in both if entry["worse"]]
-    less = sum(not entry["worse"] and entry["ours"]["cost"] < entry["theirs"]["cost"] - 5e-6 for entry in both)
+    less = sum(not entry["worse"] and entry["ours"]["cost"] < entry["theirs"]["cost"] - UNIT / 2 for entry in both)
     said = (
         f"of {len(both)} problems with a published schedule, ours costs less in {less}, as much in "
         f"{len(both) - less - len(worse)}, more in {len(worse)}"

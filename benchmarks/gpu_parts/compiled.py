@@ -6,7 +6,6 @@ nothing fits into that. Peaks are highest requested bytes during one step, resid
 
 from __future__ import annotations
 
-import contextlib
 import statistics
 import time
 import warnings
@@ -74,9 +73,9 @@ class Study:
     def measured(self, way: str) -> dict[str, Any]:
         """Peak, time and gradients of one way."""
         torch._dynamo.reset()
-        config.activation_memory_budget = 0.5 if way == HALF else 1.0
         begun = time.perf_counter()
-        model, entry = self._made(way)
+        with config.patch(activation_memory_budget=0.5 if way == HALF else 1.0):
+            model, entry = self._made(way)
         entry["seconds_to_start"] = time.perf_counter() - begun
         entry |= self._measured(model)
         if isinstance(entry.get("budget"), int):
@@ -93,13 +92,17 @@ class Study:
             model = self.module if way == "plain PyTorch" else torch.compile(self.module)
             self._step(model)
             return model, {}
-        for budget in (int(SHARE * self.plain["peak"]), "smallest"):
-            with contextlib.suppress(RematError, BackendCompilerFailed), warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # a budget that is not kept is in the table
-                model = OURS[way](self.module, self.args, budget)
-                self._step(model)
-                return model, {"budget": budget}
-        raise RematError("no schedule was found within the smallest known budget")
+        try:
+            return self._started(way, int(SHARE * self.plain["peak"]))
+        except (RematError, BackendCompilerFailed):  # there is no schedule for that
+            return self._started(way, "smallest")
+
+    def _started(self, way: str, budget: int | str) -> tuple[Callable[..., torch.Tensor], dict[str, Any]]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # a budget that is not kept is in the table
+            model = OURS[way](self.module, self.args, budget)
+            self._step(model)
+        return model, {"budget": budget}
 
     def _step(self, model: Callable[..., torch.Tensor]) -> None:
         for parameter in self.module.parameters():

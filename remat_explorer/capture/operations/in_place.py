@@ -99,9 +99,14 @@ class Takeover:
 
 def covers(source: Node, call: Node, storages: Storages) -> bool:
     """Whether ``call`` could write its result over ``source`` and fill the storage."""
-    before, after = storages.fakes[source], storages.fakes[call]
-    if before.dtype in ROUNDS_OTHERWISE.get(call.target, ()):  # type: ignore[arg-type]
+    if storages.fakes[source].dtype in ROUNDS_OTHERWISE.get(call.target, ()):  # type: ignore[arg-type]
         return False
+    return fits(source, call, storages)
+
+
+def fits(source: Node, call: Node, storages: Storages) -> bool:
+    """Whether two nodes have the same layout, and each all of its storage."""
+    before, after = storages.fakes[source], storages.fakes[call]
     return (before.dtype, before.shape, before.stride()) == (after.dtype, after.shape, after.stride()) and (
         storages.of_node[source].bytes == storages.of_node[call].bytes == before.numel() * before.element_size()
     )

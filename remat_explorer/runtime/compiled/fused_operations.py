@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import accumulate
 
 import torch
 from torch._ops import OpOverload
 from torch.fx import Node
 
 from remat_explorer.capture.joint.randomness import is_random
+from remat_explorer.capture.operations.in_place import fits
 from remat_explorer.capture.operations.storages import OperationDraft, StorageDraft, Storages
 from remat_explorer.graph import Graph
 
@@ -25,15 +27,18 @@ def join_fused(storages: Storages) -> None:
     second runs; so it is done only where they take no more than the result that is gone, or nothing but operations
     that go entry by entry lies between the two.
     """
-    while _join_some(storages):
+    place = {draft: k for k, draft in enumerate(storages.operations)}
+    apart = [0, *accumulate(not _is_pointwise(draft, REDUCTIONS) for draft in storages.operations)]  # before each place
+    while _join_some(storages, lambda first, last: apart[place[first]] == apart[place[last]]):
         pass
 
 
-def _join_some(storages: Storages) -> bool:
-    readers, before = storages.readers(), len(storages.operations)
-    for draft in list(storages.operations):
+def _join_some(storages: Storages, is_next: Callable[[OperationDraft, OperationDraft], bool]) -> bool:
+    """Join what can be joined; a later pass finds more, where all that read a result are now one operation."""
+    readers, joined = storages.readers(), set()
+    for draft in storages.operations:
         reader = _only_reader(draft, readers)
-        if reader is None or not _is_near(draft, reader, storages):
+        if reader is None or not (_takes_no_more(draft, reader) or is_next(draft, reader)):
             continue
         reads = list(dict.fromkeys([*draft.reads, *(s for s in reader.reads if s is not draft.writes[0])]))
         if len(reads) > MOST_READS:
@@ -41,33 +46,11 @@ def _join_some(storages: Storages) -> bool:
         reader.nodes = draft.nodes + reader.nodes
         reader.reads = reads
         reader.discarded = max(draft.discarded, reader.discarded)
-        storages.operations.remove(draft)
+        joined.add(draft)
         for storage in draft.reads:
-            readers[storage] = [reader if other is draft else other for other in readers[storage]]
-            readers[storage] = list(dict.fromkeys(readers[storage]))
-    return len(storages.operations) < before
-
-
-def overwritten(draft: OperationDraft, storages: Storages) -> StorageDraft | None:
-    """What a kernel may overwrite: an input that it reads entry by entry, in the place of its result.
-
-    Of several inputs that would do, the one that fewest operations read later is the most likely to die.
-    """
-    if len(draft.writes) != 1 or not _is_pointwise(draft):
-        return None
-    (result,), of_node, made = draft.writes, storages.of_node, set(draft.nodes)
-    sources = [source for call in draft.calls for source in call.all_input_nodes if source not in made]
-    fitting = []
-    for source in sources:
-        storage = of_node.get(source)
-        if storage not in draft.reads or storage.resident or storage.persistent or storage.bytes != result.bytes:
-            continue
-        before, after = storages.fakes[source], storages.fakes[result.carrier]
-        alike = (before.dtype, before.shape, before.stride()) == (after.dtype, after.shape, after.stride())
-        if alike and all(other is source for other in sources if of_node.get(other) is storage):
-            fitting.append(storage)
-    later = storages.operations[storages.operations.index(draft) + 1 :]
-    return min(fitting, key=lambda storage: sum(storage in other.reads for other in later), default=None)
+            readers[storage] = list(dict.fromkeys(reader if other is draft else other for other in readers[storage]))
+    storages.operations = [draft for draft in storages.operations if draft not in joined]
+    return bool(joined)
 
 
 def _only_reader(draft: OperationDraft, readers: dict[StorageDraft, list[OperationDraft]]) -> OperationDraft | None:
@@ -80,12 +63,10 @@ def _only_reader(draft: OperationDraft, readers: dict[StorageDraft, list[Operati
     return found[0] if _is_pointwise(found[0], REDUCTIONS) else None
 
 
-def _is_near(draft: OperationDraft, reader: OperationDraft, storages: Storages) -> bool:
-    alone = [s for s in draft.reads if not s.resident and s not in reader.reads]
-    if sum(storage.bytes for storage in alone) <= draft.writes[0].bytes:
-        return True
-    first, last = (storages.operations.index(entry) for entry in (draft, reader))
-    return all(_is_pointwise(other, REDUCTIONS) for other in storages.operations[first + 1 : last])
+def _takes_no_more(draft: OperationDraft, reader: OperationDraft) -> bool:
+    """Whether what the first operation alone reads is no larger than its result."""
+    alone = [storage for storage in draft.reads if not storage.resident and storage not in reader.reads]
+    return sum(storage.bytes for storage in alone) <= draft.writes[0].bytes
 
 
 def _is_pointwise(draft: OperationDraft, others: tuple[OpOverload, ...] = ()) -> bool:
@@ -112,14 +93,32 @@ def as_kernels(graph: Graph, storages: Storages, number: Mapping[StorageDraft, i
         storages: after `join_fused`.
         number: value id of each storage.
     """
+    last_read = {storage: k for k, draft in enumerate(storages.operations) for storage in draft.reads}
     operations = []
     for operation, draft in zip(graph.operations, storages.operations, strict=True):
-        (way,), taken = operation.implementations, overwritten(draft, storages)
+        (way,) = operation.implementations
+        taken = min(_overwritable(draft, storages), key=last_read.__getitem__, default=None)
         way = replace(way, overwrites=None if taken is None else number[taken])
         if len(draft.calls) > 1 and _is_pointwise(draft, REDUCTIONS):
             way = replace(way, cost=way.cost * _share_moved(draft, storages))
         operations.append(replace(operation, implementations=(way,)))
     return replace(graph, operations=tuple(operations))
+
+
+def _overwritable(draft: OperationDraft, storages: Storages) -> list[StorageDraft]:
+    """The inputs that a kernel reads entry by entry, in the place of its result."""
+    if len(draft.writes) != 1 or not _is_pointwise(draft):
+        return []
+    of_node, carrier = storages.of_node, draft.writes[0].carrier
+    sources = [source for call in draft.calls for source in call.all_input_nodes if of_node.get(source) in draft.reads]
+    return [
+        storage
+        for source in dict.fromkeys(sources)
+        if not (storage := of_node[source]).persistent
+        and not storage.resident
+        and fits(source, carrier, storages)
+        and all(other is source for other in sources if of_node[other] is storage)
+    ]
 
 
 def _share_moved(draft: OperationDraft, storages: Storages) -> float:

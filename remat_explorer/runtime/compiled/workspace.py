@@ -23,26 +23,24 @@ from remat_explorer.runtime.compiled.trial import stand_in
 
 
 def workspace_of(program: Program, operations: Iterable[int]) -> dict[int, int]:
-    """Measured workspace of some operations in bytes, each run by itself, with zeros for inputs, after a first run.
+    """Measured workspace of some operations in bytes, each run by itself, with zeros for inputs.
 
     Args:
         program: of a joint graph; each operation has one implementation.
         operations: those that run as they are, and not in a kernel of the compiler's own.
     """
-    found = dict.fromkeys(operations, 0)
-    with _undisturbed(program):
-        for k in found:
+    device = _device_of(program)
+    census, choices = StorageCensus(program, device), [(k, 1) for k in operations]
+    with _undisturbed(program), memory_meter(device) as meter:
+        for k, code in choices:
             body = program.bodies[k]
             made = {call.node for call in body.calls}
             sources = {node for call in body.calls for node in call.sources if node not in made}
-            given = {node: _tensor(program, node) for node in sources}
-            body.run(Registers(given))
-            with memory_meter(_device_of(program)) as meter, meter.section():
-                registers = Registers(given)
-                body.run(registers)
-            kept = sum(registers[node].untyped_storage().nbytes() for node in registers.keys() - sources)
-            found[k] = max(0, meter.readings[-1].highest - meter.readings[-1].before - kept)
-    return found
+            registers = Registers({node: _tensor(program, node) for node in sources})
+            census.run((k, code), body, registers, meter.section)
+    census.read(meter.readings)
+    sizes = census.bytes_of_values()
+    return {k: census.workspace((k, code), sizes) for k, code in choices}
 
 
 def with_workspace(graph: Graph, workspace: Mapping[int, int]) -> Graph:
@@ -86,14 +84,11 @@ def measured_workspace(plan: Plan, program: Program) -> Profile:
         ExecutionError: if an operator gives a tensor in the storage of another, or holds on to memory.
     """
     graph = program.graph
-    placeholders = [node for node in program.module.graph.nodes if node.op == "placeholder"]
     device = _device_of(program)
     census = StorageCensus(program, device)
+    given = [node for node in program.module.graph.nodes if node.op in ("placeholder", "get_attr")]
     with _undisturbed(program):
-        registers: Registers = {node: stand_in(program.fakes[node]) for node in placeholders}
-        for node in program.module.graph.nodes:
-            if node.op == "get_attr":
-                registers[node] = getattr(program.module, str(node.target))
+        registers: Registers = Registers({node: _tensor(program, node) for node in given})
         ProfilingRun(plan, program, device, lambda k: None).metered(registers, census)
     choices, sizes = [(k, 1) for k in range(graph.n)], census.bytes_of_values()
     return Profile(
