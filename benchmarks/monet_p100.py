@@ -117,8 +117,8 @@ def main() -> None:
         known[problem.name] = entry
         print(" | ".join(row(problem.name, entry)), flush=True)
         if not options.quick:
-            write("monet_p100", COLUMNS, [row(name, known[name]) for name in sorted(known)], known, source=SOURCE)
-    rows = [row(name, known[name]) for name in sorted(known)]
+            write("monet_p100", COLUMNS, rows_of(known), known, source=SOURCE)
+    rows = rows_of(known)
     if not options.quick and rows:
         publish("monet_p100", COLUMNS, rows, known, source=SOURCE)
         fill(PAGE, BEGINS, ENDS, page_text(known))
@@ -130,7 +130,7 @@ def page_text(known: dict[str, Any]) -> str:
     if not known:
         return "Not run yet."
     told = summary(known)
-    rows = [row(name, known[name]) for name in sorted(known)]
+    rows = rows_of(known)
     return f"{told[0].upper()}{told[1:]}.\n\n{table(COLUMNS, rows)}"
 
 
@@ -172,6 +172,11 @@ def outcome(graph: rx.Graph, budget: int, strategy: str, seconds: float) -> dict
         "processor": time.process_time() - processor,
         "load": os.getloadavg()[1],
     }
+
+
+def rows_of(known: dict[str, Any]) -> list[list[str]]:
+    """The table's rows, by network and mode and then by budget."""
+    return [row(name, known[name]) for name in sorted(known, key=lambda n: (n.split("@")[0], float(n.split("@")[1])))]
 
 
 def row(name: str, entry: dict[str, Any]) -> list[str]:
