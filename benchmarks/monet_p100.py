@@ -9,7 +9,8 @@ Modes are MONeT's: what runs in place (i), convolution algorithms (c), backward 
 indices (n); "checkmate" is Checkmate's problem, for which the strategy is `optimal`. As in their program, what runs in
 place does so only where its input dies. "!" marks a row that costs more than theirs, "~" one whose published run
 is of another problem. --subset solves each problem with default implementations as well, by
-`optimal`, and marks with "?" where a choice costs more than that.
+`optimal`, and marks with "?" where a choice costs more than that. --fastest keeps, too, what a schedule costs once
+the convolutions have the fastest algorithms that fit; Figures 3, 4 and 6 of `papers.py` take it from here.
 
 Targets, 60 s on two cores: no "!" and no "?"; a gap of at most 1 % on VGG-16 and U-Net, 2 % on the others. A row is
 written when it is done, and not done again by the next run with as many seconds; --again does. The 178 rows take at
@@ -30,6 +31,7 @@ from typing import Any
 from report import RESULTS, fill, publish, table, write
 
 import remat_explorer as rx
+from remat_explorer.papers.monet.modes import fastest, strategy_of
 from remat_explorer.papers.p100 import GIB, has_graph, p100_graph, published_runs
 from remat_explorer.solvers.monet.selections import default_selection
 from remat_explorer.solvers.search.compilation import warm_up
@@ -73,7 +75,7 @@ class Problem:
     @property
     def strategy(self) -> str:
         """What solves the same problem here."""
-        return "optimal" if self.mode == "checkmate" else "monet"
+        return strategy_of(self.mode)
 
     def is_worse(self, cost: float | None) -> bool:
         """Whether a cost is above the published one."""
@@ -97,6 +99,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="of each solve, at most (default: 60)")
     parser.add_argument("--quick", action="store_true", help="three graphs, 10 s each, and nothing is written")
     parser.add_argument("--subset", action="store_true", help="default implementations alone as well")
+    parser.add_argument("--fastest", action="store_true", help="rows without the cost by fastest algorithms, again")
+    parser.add_argument("--gib", nargs="+", type=float, help="some of the budgets (default: all)")
     parser.add_argument("--again", action="store_true", help="also what was done before")
     parser.add_argument("--table", action="store_true", help="write the table of docs/papers.md, solve nothing")
     options = parser.parse_args()
@@ -108,12 +112,13 @@ def main() -> None:
     warm_up()
     asked = [p for p in problems() if not options.quick or f"{p.network}_{p.mode}" in QUICK]
     asked = [p for p in asked if p.network in (options.networks or [p.network])]
+    asked = [p for p in asked if p.gib in (options.gib or [p.gib])]
     for problem in [p for p in asked if p.mode in (options.modes or [p.mode])]:
         done = known.get(problem.name, {})
-        complete = done.get("seconds_allowed") == seconds and ("subset" in done or not options.subset)
-        if complete and not options.again:
+        useful = done.get("seconds_allowed") == seconds and ("fastest" in done["ours"] or not options.fastest)
+        entry = solved(problem, seconds, options.subset, {} if options.again or not useful else done)
+        if entry == done:
             continue
-        entry = solved(problem, seconds, options.subset)
         known[problem.name] = entry
         print(" | ".join(row(problem.name, entry)), flush=True)
         if not options.quick:
@@ -140,16 +145,19 @@ def read() -> dict[str, Any]:
     return json.loads(path.read_text())["details"] if path.exists() else {}
 
 
-def solved(problem: Problem, seconds: float, subset: bool) -> dict[str, Any]:
-    """A problem solved here, beside what was published."""
+def solved(problem: Problem, seconds: float, subset: bool, done: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A problem solved here, beside what was published; what of it was done before is not done again."""
     graph = p100_graph(problem.network, problem.mode, ruled=True)
     budget = int(problem.gib * GIB)
-    ours = outcome(graph, budget, problem.strategy, seconds)
-    theirs = {key: getattr(problem, key) for key in ("cost", "bound", "wall", "status")}
-    entry = {"ours": ours, "theirs": theirs, "worse": problem.is_worse(ours["cost"]), "seconds_allowed": seconds}
-    if subset and problem.strategy != "optimal":
-        plain = entry["subset"] = outcome(default_selection(graph).graph, budget, "optimal", seconds)
-        entry["loses_to_subset"] = problem_loses(ours["cost"], plain["cost"])
+    entry = dict(done or {})
+    if not entry:
+        ours, solution = outcome(graph, budget, problem.strategy, seconds)
+        ours["fastest"] = fastest(solution, problem.network, problem.mode)
+        theirs = {key: getattr(problem, key) for key in ("cost", "bound", "wall", "status")}
+        entry = {"ours": ours, "theirs": theirs, "worse": problem.is_worse(ours["cost"]), "seconds_allowed": seconds}
+    if subset and "subset" not in entry and problem.strategy != "optimal":
+        plain, _ = outcome(default_selection(graph).graph, budget, "optimal", seconds)
+        entry |= {"subset": plain, "loses_to_subset": problem_loses(entry["ours"]["cost"], plain["cost"])}
     return entry
 
 
@@ -158,11 +166,11 @@ def problem_loses(cost: float | None, plain: float | None) -> bool:
     return plain is not None and (cost is None or cost > plain * (1 + 1e-9))
 
 
-def outcome(graph: rx.Graph, budget: int, strategy: str, seconds: float) -> dict[str, Any]:
-    """Cost, bound, gap and seconds of one solve."""
+def outcome(graph: rx.Graph, budget: int, strategy: str, seconds: float) -> tuple[dict[str, Any], rx.Solution]:
+    """Cost, bound, gap and seconds of one solve, and what it found."""
     begun, processor = time.monotonic(), time.process_time()
     solution = rx.solve(graph, budget, strategy, time_limit=seconds)
-    return {
+    told = {
         "strategy": strategy,
         "status": solution.status.value,
         "cost": solution.cost,
@@ -172,6 +180,7 @@ def outcome(graph: rx.Graph, budget: int, strategy: str, seconds: float) -> dict
         "processor": time.process_time() - processor,
         "load": os.getloadavg()[1],
     }
+    return told, solution
 
 
 def rows_of(known: dict[str, Any]) -> list[list[str]]:

@@ -12,11 +12,13 @@ from remat_explorer.errors import UnknownNameError
 from remat_explorer.papers import ITEMS, full_result
 from remat_explorer.papers.checkmate import table_2 as checkmate_table_2
 from remat_explorer.papers.full_results import FILE, OUTCOMES, kept_rows
+from remat_explorer.papers.monet import figure_3, figure_4, figure_6
 from remat_explorer.papers.monet import figure_3_roofline as monet_figure_3
 from remat_explorer.papers.monet import figure_6_roofline as monet_figure_6
 from remat_explorer.papers.monet import solver_time as monet_solver_time
 from remat_explorer.papers.monet import table_1 as monet_table_1
 from remat_explorer.papers.networks import data_file
+from remat_explorer.papers.p100 import pytorch
 from remat_explorer.papers.summary import COLUMNS, NOTHING, TABLE_BEGINS, TABLE_ENDS, items_table, items_tables
 
 ROOT = Path(__file__).parents[2]
@@ -165,6 +167,19 @@ def test_monets_items_are_read_from_the_results_of_their_own_benchmark():
     assert "none no schedule, masks +50.0 %, all +25.0 %" in words[3]
     assert not any(outcome.complete for outcome in outcomes if outcome is not None)
     assert monet_table_1.measured_before({"cpu/vgg16": {}}) is None
+
+
+def test_what_was_found_on_the_p100s_costs_is_read_from_the_results_of_its_own_benchmark():
+    ours = {"cost": 1.45, "fastest": 1.40, "gap": 0.25, "status": "feasible"}
+    known = {"vgg16_i@8": {"ours": ours}, "vgg16_checkmate@8": {"ours": ours}}
+    for item, group in ((figure_3, "Checkmate-O"), (figure_4, "none"), (figure_6, "none")):
+        outcome = item.measured_before(known)
+        (row,) = (row for row in outcome.rows if row.get("way", row.get("group")) == group)
+        assert (row["ms"], row["gap"], row["budget GiB"]) == (1450.0, 0.25, 8.0)
+        assert row["overhead"] == pytest.approx(1400.0 / pytorch("vgg16")["ms"])
+        assert not outcome.complete
+        known_before = {name: {"ours": {"cost": 1.45}} for name in known}  # by a benchmark that kept less
+        assert len(item.measured_before(known_before).rows) == len(outcome.rows) - 1
 
 
 def test_the_program_on_the_page_runs(capsys):

@@ -15,11 +15,15 @@ from remat_explorer.papers.item import Cancelled, Tell
 from remat_explorer.papers.monet.fastest_algorithms import with_fastest_algorithms
 from remat_explorer.papers.p100 import GIB, MODES, has_graph, p100_graph, published_runs, pytorch
 from remat_explorer.quantities import format_overhead, format_share
+from remat_explorer.solution import Solution
 from remat_explorer.solvers import solve
 
 CHOOSING = ("ic", "icmn")  # modes that choose algorithms themselves
 PUBLISHED = ", published"
+CHECKMATE = "checkmate"  # the mode of Checkmate's problem
+NAMES = MODES | {CHECKMATE: "Checkmate-O"}
 MS = 1000.0
+Find = Callable[[str, str, float], dict[str, Any] | None]
 
 
 def found(
@@ -28,7 +32,7 @@ def found(
     """A row for the best schedule that is found here.
 
     Args:
-        network, mode: as `p100_graph` takes them.
+        network, mode: as `p100_graph` takes them; Checkmate's own problem has one implementation of each operation.
         budget: GiB.
         seconds: of the search.
         progress: hears what is being done.
@@ -37,17 +41,58 @@ def found(
     Returns:
         A row as `published` has it; "ms" and "gap" are of the search, before algorithms are chosen afterwards.
     """
-    hear = heard(progress, f"{network} at {budget:g} GiB, {MODES[mode]}")
-    size = int(budget * GIB)
-    solution = solve(
-        p100_graph(network, mode, ruled=True), size, "monet", seconds, on_progress=hear, cancelled=cancelled
-    )
-    cost = solution.cost
-    if solution.schedule is not None and mode not in CHOOSING:
-        cost = with_fastest_algorithms(solution.schedule, p100_graph(network, "ic"), size)
-    ms = None if solution.cost is None else MS * solution.cost
-    row = _row(network, MODES[mode], budget, ms, None if cost is None else MS * cost)
-    return row | {"gap": solution.gap, "status": str(solution.status)}
+    hear = heard(progress, f"{network} at {budget:g} GiB, {NAMES[mode]}")
+    graph, size, strategy = p100_graph(network, mode, ruled=True), int(budget * GIB), strategy_of(mode)
+    solution = solve(graph, size, strategy, seconds, on_progress=hear, cancelled=cancelled)
+    outcome = {"cost": solution.cost, "gap": solution.gap, "status": str(solution.status)}
+    return _found(network, mode, budget, outcome | {"fastest": fastest(solution, network, mode)})
+
+
+def fastest(solution: Solution, network: str, mode: str) -> float | None:
+    """Cost of a solution of a mode once its convolutions have the fastest algorithms that fit, in seconds.
+
+    Args:
+        solution: within its budget.
+        network, mode: as `p100_graph` takes them; a mode that chooses algorithms itself keeps its own.
+
+    Returns:
+        None where there is no schedule.
+    """
+    if solution.schedule is None or solution.budget is None or mode in CHOOSING:
+        return solution.cost
+    return with_fastest_algorithms(solution.schedule, p100_graph(network, "ic"), solution.budget)
+
+
+def strategy_of(mode: str) -> str:
+    """The strategy that solves the problem of a mode.
+
+    >>> strategy_of("checkmate"), strategy_of("icmn")
+    ('optimal', 'monet')
+    """
+    return "optimal" if mode == CHECKMATE else "monet"
+
+
+def found_before(details: Mapping[str, Any], network: str, mode: str, budget: float) -> dict[str, Any] | None:
+    """`found` from an earlier measurement, or None where that has not all of the row.
+
+    Args:
+        details: of the file that ``benchmarks/monet_p100.py`` writes.
+        network, mode, budget: as `found` takes them.
+
+    >>> ours = {"cost": 1.38333, "gap": 0.0, "status": "optimal", "fastest": 1.38333}
+    >>> row = found_before({"vgg16_icmn@8": {"ours": ours}}, "vgg16", "icmn", 8.0)
+    >>> row["ms"], round(row["overhead"], 3)
+    (1383.33, 0.98)
+    """
+    outcome = details.get(f"{network}_{mode}@{budget:g}", {}).get("ours")
+    return _found(network, mode, budget, outcome) if outcome and "fastest" in outcome else None
+
+
+def _found(network: str, mode: str, budget: float, outcome: Mapping[str, Any]) -> dict[str, Any]:
+    """The row of a search: "cost", "gap" and "status" of it, and "fastest", as `fastest` has it."""
+    ms, afterwards = (None if seconds is None else MS * seconds for seconds in (outcome["cost"], outcome["fastest"]))
+    row = _row(network, NAMES[mode], budget, ms, afterwards)
+    return row | {"gap": outcome["gap"], "status": outcome["status"]}
 
 
 def published(network: str, mode: str, budget: float) -> dict[str, Any] | None:
@@ -75,21 +120,31 @@ def rows_of(
     networks: Sequence[str],
     budgets: Sequence[float],
     searched: Sequence[float],
-    seconds: float,
-    progress: Tell,
-    cancelled: Cancelled,
+    find: Find,
 ) -> list[dict[str, Any]]:
-    """Published runs at all ``budgets``, and what is found here at those that are ``searched``, network by network."""
-    rows: list[dict[str, Any]] = []
+    """Published runs at all ``budgets``, and what is found here at those that are ``searched``, network by network.
+
+    Args:
+        networks: keys of `NETWORKS`.
+        budgets, searched: GiB.
+        find: the row of a network, mode and budget, or None.
+    """
+    rows: list[dict[str, Any] | None] = []
     for network in networks:
         for mode in MODES:
-            runs = (published(network, mode, budget) for budget in budgets)
-            rows += [run for run in runs if run is not None]
+            rows += [published(network, mode, budget) for budget in budgets]
             if has_graph(network, mode):
-                for budget in searched:
-                    if not cancelled():
-                        rows.append(found(network, mode, budget, seconds, progress, cancelled))
-    return rows
+                rows += [find(network, mode, budget) for budget in searched]
+    return [row for row in rows if row is not None]
+
+
+def search(seconds: float, progress: Tell, cancelled: Cancelled) -> Find:
+    """Finds rows by `found`, and none once it is cancelled; arguments as there."""
+
+    def find(network: str, mode: str, budget: float) -> dict[str, Any] | None:
+        return None if cancelled() else found(network, mode, budget, seconds, progress, cancelled)
+
+    return find
 
 
 def planned(networks: Sequence[str], searched: Sequence[float]) -> int:
