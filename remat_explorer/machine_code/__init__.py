@@ -25,7 +25,8 @@ import platformdirs
 from numba import config, njit
 
 PACKAGE = Path(__file__).parents[1]
-SOURCES = PACKAGE / "solvers" / "search", PACKAGE / "offsets"  # folders of compiled code
+FOLDERS = "solvers/search", "solvers/persistent", "offsets"  # of compiled code
+SOURCES = tuple(PACKAGE / folder for folder in FOLDERS)
 OPTIONS: dict[str, Any] = {"nogil": True, "_nrt": False}
 WITHOUT_WRAPPERS: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # faster to compile
 CACHE_DIR = "CACHE_DIR"  # numba's name for NUMBA_CACHE_DIR in its configuration

@@ -11,7 +11,8 @@ a bound that no frontier-advancing schedule within the budget is below; infinity
 4. The linear program of the few-moments relaxation gives the first bound, and its point guides walks to a better
    incumbent.
 5. The search of step 1 with more sets, on the smallest graphs.
-6. Rounds of refinement. In each, the bound rises by a linear or an integer program with lazy rows and cuts; the local
+6. Walks through chains of blocks that keep what the best persistent checkpoints are, where the gap is still wide.
+7. Rounds of refinement. In each, the bound rises by a linear or an integer program with lazy rows and cuts; the local
    search improves the incumbent, beside the program if there is a second thread; and walks follow what the program's
    point holds in memory. Where that point is integral, an integer program over what it runs again looks for the best
    schedule near it.
@@ -32,6 +33,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.anytime.chain_guides import chain_guides
 from remat_explorer.solvers.anytime.constructed import constructed
 from remat_explorer.solvers.anytime.plain_search_settings import PLAIN_SEARCH, PlainSearchSettings
 from remat_explorer.solvers.base import Answer, Limits
@@ -95,7 +97,8 @@ class PlainSearch:
     def run(self) -> Answer:
         """Search until the answer is proven or the time is up."""
         first, second, third = self._search_first, self._search_briefly, self._search_long
-        for step in (first, self._plan, second, self._bound_from_moments, third, self._refine):
+        chain = self._follow_checkpoints
+        for step in (first, self._plan, second, self._bound_from_moments, third, chain, self._refine):
             if self.limits.over or self.settled:
                 break
             step()
@@ -151,6 +154,15 @@ class PlainSearch:
         walks = guides(self.condensed, self.moments)
         if not self.settled and not self.limits.over and walks:
             self._walk(walks)
+
+    def _follow_checkpoints(self) -> None:
+        """Walks that keep what persistent checkpoints of blocks are."""
+        if self.incumbent.within(self.settings.wide):
+            return
+        self.incumbent.tell("looking for the best checkpoints of blocks")
+        share = self.limits.share(self.settings.checkpointing)
+        if guides := chain_guides(self.condensed, self.budget, lambda: share.over):
+            self._walk(guides)
 
     def _refine(self) -> None:
         """Rounds of a higher bound and a better schedule, beside each other if there is a second thread."""

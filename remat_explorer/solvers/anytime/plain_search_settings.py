@@ -44,6 +44,10 @@ class PlainSearchSettings:
     # Share of the time that is left, at most, for the few-moments relaxation.
     # No difference measured with 0.15 or 0.6.
     bounding: float = 0.3
+    # Relative gap beyond which walks follow persistent checkpoints.
+    wide: float = 0.02
+    # Share of the time that is left, at most, for the program that finds them.
+    checkpointing: float = 0.2
     # Operations up to which every stage is single from the beginning of the refinement.
     # No difference measured with 15 or 60.
     single_up_to: int = 30

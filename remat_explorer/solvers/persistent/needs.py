@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -48,7 +48,7 @@ class Needs:
         lasting: bytes of the persistent values that the part of the backward pass leaves.
         boundary_bytes: of the boundary, shape (L,).
         saved_bytes: of the boundary and what the backward pass reads of the block, shape (L,).
-        base: bytes that are there all the time: resident, and persistent values of the forward pass.
+        base: bytes that are there all the time: resident, persistent values of the forward pass, and what is shared.
     """
 
     first: Passes
@@ -76,7 +76,7 @@ def needs_of(chain: Chain) -> Needs:
     everything = range(chain.blocks + 1)
     restored = [chain.needed(j, chain.saved[j]) for j in everything]
     start = sum(map(len, chain.forward))
-    base = int(condensed.base[start] if start < condensed.n else condensed.base[-1])
+    base = int(condensed.base[start] if start < condensed.n else condensed.base[-1]) + _bytes(condensed, chain.shared)
     return Needs(
         _passes(chain, again=False),
         _passes(chain, again=True),
@@ -90,6 +90,50 @@ def needs_of(chain: Chain) -> Needs:
         np.array([_bytes(condensed, chain.boundary[j] | chain.saved[j]) for j in range(chain.blocks)], dtype=np.int64),
         base,
     )
+
+
+def eased(chain: Chain, needs: Needs, share: float) -> Needs:
+    """A guess at the needs of blocks that compute some of their values again within them: less memory, the same costs.
+
+    Args:
+        chain: L blocks.
+        needs: those of its blocks, run as a whole.
+        share: what is left of each peak above the largest operation's bytes.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.solvers.persistent.chain import chain_of
+    >>> chain = chain_of(Condensed.of(linear(3)))
+    >>> eased(chain, needs_of(chain), 0.0).peak_backward.tolist()
+    [0, 2, 2, 2]
+    """
+    blocks = range(chain.blocks)
+    restored = [chain.needed(j, chain.saved[j]) for j in (*blocks, chain.blocks)]
+    again = [chain.needed(j, chain.boundary[j]) for j in blocks]
+
+    def lowered(peaks: np.ndarray, operations: Sequence[Sequence[int]], with_input: bool = False) -> np.ndarray:
+        least = np.array([_largest(chain, j, each, with_input) for j, each in enumerate(operations)], dtype=np.int64)
+        return np.minimum(peaks, least + (share * np.maximum(peaks - least, 0)).astype(np.int64))
+
+    def passes(each: Passes, operations: Sequence[Sequence[int]]) -> Passes:
+        through, from_input = each.peak_through, each.peak_from_input
+        return replace(
+            each, peak_through=lowered(through, operations), peak_from_input=lowered(from_input, operations, True)
+        )
+
+    return replace(
+        needs,
+        first=passes(needs.first, chain.forward[:-1]),
+        again=passes(needs.again, again),
+        peak_restoring=lowered(needs.peak_restoring, restored),
+        peak_backward=lowered(needs.peak_backward, chain.backward),
+    )
+
+
+def _largest(chain: Chain, j: int, operations: Iterable[int], with_input: bool) -> int:
+    """Bytes of the largest of these operations of block j alone, with or without the block's input."""
+    condensed = chain.condensed
+    most = max((int(condensed.operation_bytes[k] - condensed.base[k]) for k in operations), default=0)
+    return most if with_input else max(0, most - _bytes(condensed, chain.input(j)))
 
 
 def _passes(chain: Chain, again: bool) -> Passes:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -55,7 +56,43 @@ class Slots:
 
     def needed(self, size: float) -> int:
         """Slots that so many bytes take."""
-        return math.ceil(size / self.size)
+        return -(-int(size) // self.size)
+
+    def all_needed(self, sizes: np.ndarray) -> np.ndarray:
+        """Slots that each of so many bytes takes, int64."""
+        return -(-sizes.astype(np.int64) // self.size)
+
+
+class Column(NamedTuple):
+    """Costs and slots of blocks up to t, where the backward pass of block t comes next; of shape (t + 1,).
+
+    Attributes:
+        saving: cost of block s where it is saved, forward and backward.
+        saved: slots of what is saved.
+        saving_slots: slots that running it takes.
+        through: cost of running it and keeping nothing.
+        peak_through: bytes of that, with its input held by others, and
+        peak_from_input: with its input, which is freed.
+        kept: slots of the input of block s, which is kept.
+        left: slots of the persistent values that blocks s to t leave.
+        begins: bytes of the gradients that the part of block t begins with.
+        slot: bytes of a slot.
+        restoring: cost of block t where its input alone is there, and
+        restoring_slots: slots of that.
+    """
+
+    saving: np.ndarray
+    saved: np.ndarray
+    saving_slots: np.ndarray
+    through: np.ndarray
+    peak_through: np.ndarray
+    peak_from_input: np.ndarray
+    kept: np.ndarray
+    left: np.ndarray
+    begins: int
+    slot: int
+    restoring: float
+    restoring_slots: int
 
 
 class PersistentProgram:
@@ -66,6 +103,7 @@ class PersistentProgram:
         budget: bytes, resident bytes included.
         most_slots: the budget is told apart in at most so many steps.
         beyond: by what share of the budget the table goes on, to look for schedules that need less than it says.
+        needs: of the blocks, where they are not those of `needs_of`.
 
     Attributes:
         slots: of the budget.
@@ -79,21 +117,24 @@ class PersistentProgram:
     (True, 21.0)
     """
 
-    def __init__(self, chain: Chain, budget: int, most_slots: int, beyond: float = 0.0) -> None:
-        self.chain, self.needs = chain, needs_of(chain)
+    def __init__(
+        self, chain: Chain, budget: int, most_slots: int, beyond: float = 0.0, needs: Needs | None = None
+    ) -> None:
+        self.chain, self.needs = chain, needs or needs_of(chain)
         self.slots = Slots.of(self.needs, budget, most_slots)
         self.length = self.slots.count + int(beyond * self.slots.count)
         blocks = chain.blocks + 1
-        self._best: list[list[np.ndarray]] = [[np.empty(0)] * blocks for _ in range(blocks)]
+        self._best = np.full((blocks, blocks, self.length + 1), math.inf)
         self._lasting = np.append(0, self.needs.lasting.cumsum())  # of blocks before j
 
     def run(self, over: Callable[[], bool]) -> bool:
         """Fill the table; False if the time ran out before the end."""
+        from remat_explorer.solvers.persistent.table import fill_column  # compiled on its first use
+
         for t in range(self.chain.blocks + 1):
-            for s in range(t, -1, -1):
-                if over():
-                    return False
-                self._best[s][t] = self._least(s, t)
+            if over():
+                return False
+            fill_column(self._best, t, self._column(t))
         return True
 
     @property
@@ -107,24 +148,33 @@ class PersistentProgram:
         beyond = [m for m in range(self.slots.count + 1, self.length + 1) if costs[m] < costs[m - 1]]
         return ([self.slots.count] if math.isfinite(self.cost) else []) + beyond
 
-    def _least(self, s: int, t: int) -> np.ndarray:
-        """C[s,t,m] for m from 0 to all slots, float of shape (length + 1,)."""
-        best = np.full(self.length + 1, math.inf)
-        for way, cost, terms, enough in self._ways(s, t):
-            del way
-            if enough < len(best):
-                total = np.full(len(best) - enough, cost)
-                for (a, b), taken in terms:
-                    total += self._at(a, b, taken, enough)
-                np.minimum(best[enough:], total, out=best[enough:])
-        return best
+    def _column(self, t: int) -> Column:
+        """What `_ways` says of every first block s, in arrays."""
+        needs, slots, sweep = self.needs, self.slots, self._sweep(t)
+        start, before = int(needs.gradients[t]), slice(0, t)
+        left = self._lasting[t + 1] - self._lasting[: t + 1]
+        using = needs.peak_backward[before] + left[1:]
+        kept = np.append(0, needs.boundary_bytes[before])
+        return Column(
+            sweep.saving[before] + needs.backward[before],
+            slots.all_needed(needs.saved_bytes[before]),
+            slots.all_needed(np.maximum(start + sweep.peak_saving[before], using)),
+            sweep.through[before].astype(np.float64),
+            sweep.peak_through[before],
+            sweep.peak_from_input[before],
+            slots.all_needed(kept),
+            slots.all_needed(left),
+            start,
+            slots.size,
+            float(needs.restoring[t] + needs.backward[t]),
+            self._slots_to_restore(t),
+        )
 
-    def _at(self, s: int, t: int, taken: int, enough: int) -> np.ndarray:
-        """C[s,t,m - taken] for m from ``enough`` on."""
-        shifted = np.full(self.length + 1, math.inf)
-        if taken <= self.length:
-            shifted[taken:] = self._best[s][t][: self.length + 1 - taken]
-        return shifted[enough:]
+    def _slots_to_restore(self, t: int) -> int:
+        """Slots of block t where its input alone is there."""
+        needs = self.needs
+        restoring = int(needs.gradients[t] + needs.peak_restoring[t]) if self.chain.saved[t] else 0
+        return self.slots.needed(max(restoring, int(needs.peak_backward[t])))
 
     def _ways(self, s: int, t: int) -> list[tuple[int, float, list[tuple[tuple[int, int], int]], int]]:
         """The ways to run blocks s to t: which, its own cost, the rest with the slots it leaves out, and slots needed.
@@ -134,9 +184,7 @@ class PersistentProgram:
         needs, slots = self.needs, self.slots
         start = int(needs.gradients[t])
         if s == t:
-            restoring = start + int(needs.peak_restoring[t]) if self.chain.saved[t] else 0
-            enough = slots.needed(max(restoring, int(needs.peak_backward[t])))
-            return [(RESTORE, float(needs.restoring[t] + needs.backward[t]), [], enough)]
+            return [(RESTORE, float(needs.restoring[t] + needs.backward[t]), [], self._slots_to_restore(t))]
         sweep = self._sweep(t)
         saving = start + int(sweep.peak_saving[s])
         using = int(needs.peak_backward[s]) + self._left(s + 1, t)
@@ -173,6 +221,31 @@ class PersistentProgram:
             if stage is not None:
                 R[stage, list(self._run_again(s, way))] = True
         return R
+
+    def held(self) -> list[frozenset[int]]:
+        """What the cheapest persistent schedule keeps while the part of each block runs, and all of it at the end.
+
+        Returns:
+            For each of blocks 0 to L the groups of other blocks, and of its own those that were saved before; after
+            them those that the first sweep leaves.
+        """
+        chain, last = self.chain, self.chain.blocks
+        during = [frozenset[int]()] * (last + 1)
+        first: frozenset[int] = frozenset()
+        todo = [(0, last, self.slots.count, chain.shared)]
+        while todo:
+            s, t, m, held = todo.pop()
+            way, rest = self._best_way(s, t, m)
+            if way == RESTORE:
+                during[t] = held
+            elif way == SAVE:
+                during[s] = held | chain.saved[s]
+                todo += [(*rest[0], during[s] | chain.boundary[s])]
+            else:
+                todo += [(*rest[0], held | chain.boundary[way - 1]), (*rest[1], held)]
+            if t == last:
+                first |= held
+        return [*during, first]
 
     def _best_way(self, s: int, t: int, m: int) -> tuple[int, list[tuple[int, int, int]]]:
         """The cheapest way with m slots, and what it leaves to do, with how many slots."""

@@ -14,6 +14,8 @@ from remat_explorer.instances import linear
 from remat_explorer.machine_code import entries, folder
 from remat_explorer.offsets.placement import load_offset_search
 from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.persistent.chain import chain_of
+from remat_explorer.solvers.persistent.cheapest import cheapest_persistent
 from remat_explorer.solvers.search.cut_paths import shortest_paths
 from remat_explorer.solvers.search.exact_search import search_exactly
 from remat_explorer.solvers.search.flat_graph import FlatGraph
@@ -59,6 +61,7 @@ def _search_once() -> None:
     ends = np.zeros(groups, dtype=np.int64)
     shortest_paths(flat, R, S, np.zeros((n + 1, n)), stages, 0, n, cost, through, np.empty(groups), ends)
     search_exactly(condensed, 3)
+    cheapest_persistent(chain_of(condensed), 3)
     load_offset_search()
 
 

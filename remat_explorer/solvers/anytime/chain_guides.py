@@ -1,0 +1,79 @@
+"""Guides for walks through a chain of blocks: the inputs of blocks that persistent checkpointing keeps.
+
+Where only few of these inputs fit into memory at a time, the cost depends on which of them are kept, and when, and a
+walk alone decides that badly. The dynamic program of `remat_explorer.solvers.persistent` decides it well, but runs
+blocks as a whole, for which little memory is not enough. So it is asked as if blocks took less memory than that, by
+several guesses. Walks keep what it keeps, and compute other values again where they have to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import product
+
+import numpy as np
+
+from remat_explorer.errors import SolverError
+from remat_explorer.solvers.bounds.guidance import guides_to
+from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.persistent.chain import Chain, chain_of
+from remat_explorer.solvers.persistent.needs import eased, needs_of
+from remat_explorer.solvers.persistent.persistent_program import PersistentProgram
+from remat_explorer.solvers.search.guide import Guide
+
+EASED = (0.0, 0.1, 0.2, 0.3, 0.5, 1.0)  # what is left of a block's memory above its largest operation's
+BUDGETS = 1.0, 1.02  # times the budget: the program rounds sizes up
+SMALL = 0.001  # share of the budget below which values may be read by any block
+SLOTS = 300  # steps in which the program tells memory apart
+MOST_BLOCKS = 200  # of a chain: the table of the program takes memory by the square, and time by the cube
+
+
+def chain_guides(condensed: Condensed, budget: int, over: Callable[[], bool] = lambda: False) -> list[Guide]:
+    """Guides towards what the program keeps, for each guess with which it finds a schedule.
+
+    Args:
+        condensed: n operations and their groups of values.
+        budget: bytes, resident bytes included.
+        over: asked before each step; once True the guides so far are returned.
+
+    Returns:
+        No guides where the graph is no chain of blocks.
+
+    >>> from remat_explorer.instances import linear
+    >>> guides = chain_guides(Condensed.of(linear(8)), budget=4)
+    >>> guides[0].rows.shape
+    (10, 16)
+    """
+    guides: list[Guide] = []
+    with suppress(SolverError):  # no chain of blocks
+        chain = chain_of(condensed, int(SMALL * budget))
+        if chain.blocks > MOST_BLOCKS:
+            return []
+        needs = needs_of(chain)
+        for share, times in product(EASED, BUDGETS):
+            if over():
+                break
+            program = PersistentProgram(chain, int(times * budget), SLOTS, needs=eased(chain, needs, share))
+            if not program.run(over):
+                break
+            if np.isfinite(program.cost):
+                guides += guides_to(*_held(chain, program.held()))
+    return guides
+
+
+def _held(chain: Chain, kept: list[frozenset[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """What is held as `guides_to` takes it: a row for the part of each block, and the last one for the first sweep.
+
+    A block's own values, and those of the backward pass, are left to the walk.
+    """
+    condensed = chain.condensed
+    start = sum(map(len, chain.forward))
+    held = np.where(condensed.producer < start, 0.0, 0.5) * np.ones((len(kept), 1))
+    row = np.full(condensed.n, len(kept) - 1)
+    for j, operations in enumerate(chain.backward):
+        row[list(operations)] = j
+        held[j, np.isin(condensed.producer, chain.forward[j])] = 0.5
+    for j, groups in enumerate(kept):
+        held[j, list(groups)] = 1.0
+    return held, row
