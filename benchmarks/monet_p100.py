@@ -32,7 +32,7 @@ from report import RESULTS, fill, publish, table, write
 
 import remat_explorer as rx
 from remat_explorer.papers.monet.modes import fastest, strategy_of
-from remat_explorer.papers.p100 import GIB, has_graph, p100_graph, published_runs
+from remat_explorer.papers.p100 import GIB, OTHER_PROBLEM, has_graph, p100_graph, published_runs
 from remat_explorer.solvers.monet.selections import default_selection
 from remat_explorer.solvers.search.compilation import warm_up
 
@@ -42,9 +42,7 @@ COLUMNS = ("problem", "ours, ms", "bound", "gap", "s", "theirs, ms", "their boun
 PAGE = Path(__file__).parents[1] / "docs" / "papers.md"
 BEGINS, ENDS = "<!-- runs: python benchmarks/monet_p100.py --table -->", "<!-- end of the runs -->"
 SOURCE = "Shah et al., ICLR 2021; https://github.com/utsaslab/monet-schedules"
-OTHER = (  # published runs of another problem than the published one: their solutions hold other costs, or ReLU6 reads
-    "resnet50_im@10", "resnet50_in@8", "resnet50_in@9", "resnet50_in@10", "mobilenet_v2_i@8"
-)  # fmt: skip
+OTHER = tuple(f"{network}_{mode}@{gib:g}" for network, mode, gib in OTHER_PROBLEM)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@
 3. A cooling of local search.
 4. The integer program of the few-moments relaxation, where there is time for it: it raises the bound more in half a
    second than the first round of `refinement` does.
-5. From then on coolings and rounds of `refinement` alternate, so that each has had about half of the time. Coolings
+5. Where the gap is wide then, walks that keep what the best persistent checkpoints are.
+6. From then on coolings and rounds of `refinement` alternate, so that each has had about half of the time. Coolings
    begin with a new walk, with the best schedule, or with that of the next larger budget, which exceeds this one.
 """
 
@@ -17,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from remat_explorer.schedule import Schedule
+from remat_explorer.solvers.anytime.chain_guides import chain_guides
 from remat_explorer.solvers.anytime.constructed import constructed
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.bounds.common_divisors import cost_step
@@ -42,6 +44,8 @@ class BudgetSettings:
     # The gap that a budget without any schedule is taken to have.
     # No difference measured with 0.15 or 0.6.
     unknown: float = 0.3
+    # The gap beyond which walks follow persistent checkpoints.
+    wide: float = 0.02
     # Iterations of local search in one step.
     # No difference measured with 20,000 or 80,000.
     cooling: int = 40_000
@@ -121,6 +125,9 @@ class BudgetSearch:
         if schedule is not None and (self.best is None or schedule.cost < self.best.cost):
             self.best = schedule
 
+    def _is_over(self) -> bool:
+        return self.limits.over
+
     def _run(self) -> Iterator[bool]:
         """Generator: the steps, each followed by True."""
         if not self.planned or self.best is None:
@@ -131,12 +138,16 @@ class BudgetSearch:
         self._local = LocalSearch(self.condensed, self.budget)
         walks = guides(self.condensed, self.relaxed)
         self._local.guide(walks)
-        self.take(guided_schedule(self.condensed, self.budget, walks, lambda: self.limits.over))
+        self.take(guided_schedule(self.condensed, self.budget, walks, self._is_over))
         yield True
         self._search()
         yield True
         if self.limits.left > self.proving / 2:
             self._prove_at_moments()
+            yield True
+        if self.gap > self.settings.wide and (walks := chain_guides(self.condensed, self.budget, self._is_over)):
+            self._local.guide(walks)
+            self.take(guided_schedule(self.condensed, self.budget, walks, self._is_over))
             yield True
         searching, proving = 0.0, 0.0
         while self._refinement is None or not self._refinement.finished:
