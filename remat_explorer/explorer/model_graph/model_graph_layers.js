@@ -1,6 +1,7 @@
 // The layers of the model's picture, from the ground up: rails and pale boxes; the stage; arcs and names; the cursor.
 const BESIDE = 20; // pixels on either side, for the turns of the rails
 const CROWDED = 60; // arcs from which on they are drawn thin
+const NAME_HEIGHT = 10; // pixels of a line of a name
 
 // From columns and rows to pixels.
 function scaleOf(data, width, height) {
@@ -139,8 +140,11 @@ function drawArcsAndNames(context, data, scale, palette) {
   context.textBaseline = "middle";
   const [, upper, lower] = data.lanes;
   const least = Math.min(1, ...data.labels.map((label) => label[3]));
-  const step = ((lower - upper) * scale.line) / Math.max(data.lines, 1);
+  const between = (lower - upper) * scale.line;
+  const fitting = Math.max(Math.min(Math.floor(between / NAME_HEIGHT), data.lines), 1); // lines that do not touch
+  const step = between / fitting;
   for (const [left, right, row, line, text] of data.labels) {
+    if (line - least >= fitting) continue;
     if (context.measureText(text).width > (right - left) * scale.column) continue;
     const y = scale.y(row + upper) + (line - least + 0.5) * step;
     const place = [text, scale.x((left + right) / 2), y + 0.5];
