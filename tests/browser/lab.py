@@ -42,6 +42,7 @@ def serve(folder: Path, dark: bool = False, program: str = "jupyterlab") -> Iter
     root = folder / "root"
     root.mkdir(exist_ok=True)
     environment = dict(os.environ)
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else every kernel would compile all that it imports
     for name in ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR"):
         environment[f"JUPYTER_{name}"] = str(folder / name)
     environment["JUPYTERLAB_SETTINGS_DIR"] = str(folder / "settings")
