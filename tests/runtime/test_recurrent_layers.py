@@ -36,6 +36,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
+def skip_without_bfloat16_kernels() -> None:
+    """Plain PyTorch itself has no such LSTM on processors without AVX-512."""
+    if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        pytest.skip("oneDNN has no LSTM in bfloat16 on this processor")
+
+
 class Sequence(nn.Module):
     """A recurrent layer and a head, as for a sequence to be labelled."""
 
@@ -107,6 +113,8 @@ def test_so_it_does_with_projections_and_another_activation(kind, options):
 @pytest.mark.parametrize("keeps_casts", [True, False])
 @pytest.mark.parametrize(("kind", "options"), [("LSTM", {}), ("GRU", {}), ("RNN", {}), ("LSTM", {"proj_size": 5})])
 def test_so_it_does_under_autocast_which_casts_a_weight_once_for_all_steps(kind, options, keeps_casts):
+    if kind == "LSTM":
+        skip_without_bfloat16_kernels()
     model, args = sequence(kind, options)
 
     def forward(*given: torch.Tensor) -> torch.Tensor:
@@ -151,6 +159,8 @@ def test_each_layer_and_direction_of_an_lstm_is_one_operation():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_graph_has_the_bytes_of_every_output_that_a_run_of_the_layer_gives(dtype):
+    if dtype is torch.bfloat16:
+        skip_without_bfloat16_kernels()
     model, args = sequence("LSTM", {"num_layers": 2, "bias": False}, dtype)
     program, real = trace(model, args), {}
     registers = program.bind(model, args)
