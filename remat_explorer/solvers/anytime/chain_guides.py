@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import product
 
 import numpy as np
 
@@ -51,14 +50,14 @@ def chain_guides(condensed: Condensed, budget: int, over: Callable[[], bool] = l
         if chain.blocks > MOST_BLOCKS:
             return []
         needs = needs_of(chain)
-        for share, times in product(EASED, BUDGETS):
+        for share in EASED:
             if over():
                 break
-            program = PersistentProgram(chain, int(times * budget), SLOTS, needs=eased(chain, needs, share))
-            if not program.run(over):
-                break
-            if np.isfinite(program.cost):
-                guides += guides_to(*_held(chain, program.held()))
+            blocks = eased(chain, needs, share)
+            for times in BUDGETS:
+                program = PersistentProgram(chain, int(times * budget), SLOTS, needs=blocks)
+                if program.run(over) and np.isfinite(program.cost):
+                    guides += guides_to(*_held(chain, program.held()))
     return guides
 
 

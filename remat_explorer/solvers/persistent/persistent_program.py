@@ -64,7 +64,7 @@ class Slots:
 
 
 class Column(NamedTuple):
-    """Costs and slots of blocks up to t, where the backward pass of block t comes next; of shape (t + 1,).
+    """Costs and slots of blocks s before t, where the backward pass of block t comes next; arrays of shape (t,).
 
     Attributes:
         saving: cost of block s where it is saved, forward and backward.
@@ -73,8 +73,8 @@ class Column(NamedTuple):
         through: cost of running it and keeping nothing.
         peak_through: bytes of that, with its input held by others, and
         peak_from_input: with its input, which is freed.
-        kept: slots of the input of block s, which is kept.
-        left: slots of the persistent values that blocks s to t leave.
+        kept: slots of the input of block s, which is kept, of shape (t + 1,).
+        left: slots of the persistent values that blocks s to t leave, of shape (t + 1,).
         begins: bytes of the gradients that the part of block t begins with.
         slot: bytes of a slot.
         restoring: cost of block t where its input alone is there, and
