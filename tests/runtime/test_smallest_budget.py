@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import remat_explorer as rx
+from remat_explorer.capture.profiling.memory_meter import memory_meter
 from remat_explorer.errors import ExecutionError
 from remat_explorer.solvers import checkpoint_all_peak
 
@@ -22,6 +23,18 @@ def test_a_model_is_trained_within_the_smallest_budget():
     assert (solution.peak or 0) <= solution.budget < checkpoint_all_peak(solution.graph)
     trained(inputs).sum().backward()
     assert all(parameter.grad is not None for parameter in trained.parameters())
+
+
+def test_running_statistics_of_before_a_step_are_held_in_the_memory_of_the_new_ones():
+    loaded = rx.models.load("residual_net", 4, 16)
+    trained = rx.rematerialize(loaded.module, loaded.args, budget="smallest", time_limit=4.0)
+    halves = trained.rematerialization.first.halves
+    buffers = {entry.node for entry in halves.program.inputs if entry.kind == "buffer"}
+    assert buffers.intersection(halves.later)  # a normalization runs again in the backward pass
+    with memory_meter(torch.device("cpu")) as meter, meter.section():
+        loss = trained(*loaded.args)
+    assert loss.requires_grad
+    assert meter.readings[0].after <= halves.left_bytes
 
 
 def test_where_no_schedule_was_found_the_error_names_the_smallest_budget_with_one():

@@ -16,6 +16,11 @@ from remat_explorer.capture_options import CaptureOptions
 
 aten = torch.ops.aten
 RENAMING = (aten.detach.default, aten.alias.default)
+NORMALIZATIONS = {  # the place of the argument that says whether statistics are those of the batch
+    aten.native_batch_norm_backward.default: 7,
+    aten.batch_norm_backward.default: 7,
+    aten.cudnn_batch_norm_backward.default: None,  # they always are
+}
 REMARKS = ("profiler._record_function", "aten._assert_", "aten.sym_constrain_range")
 
 
@@ -24,6 +29,7 @@ def clean(module: GraphModule, options: CaptureOptions) -> None:
     drop_remarks(module)
     drop_renaming(module)
     compute_gates_in_their_layout(module)
+    drop_running_statistics(module)
     if options.contract:
         drop_same_layout_clones(module)
         mask_hardtanh_by_result(module)
@@ -65,6 +71,19 @@ def compute_gates_in_their_layout(module: GraphModule) -> None:
     for node in module.graph.nodes:
         if (strides := node.meta.get(LAYOUT)) and node.target is aten.sigmoid.default:
             node.target, node.args = sigmoid_in_layout, (node.args[0], list(strides))
+
+
+def drop_running_statistics(module: GraphModule) -> None:
+    """Let the gradient of a batch normalization in training mode take no running statistics: its kernels read none.
+
+    Autograd passes the new ones. A plan that runs the normalization again in its backward pass reads those of before
+    the step, and would hold both.
+    """
+    for node in module.graph.nodes:
+        if node.target in NORMALIZATIONS:
+            place = NORMALIZATIONS[node.target]
+            if place is None or node.args[place]:
+                node.args = (*node.args[:3], None, None, *node.args[5:])
 
 
 def drop_same_layout_clones(module: GraphModule) -> None:
