@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from remat_explorer.capture.step.losses import Loss
-from tests.runtime.kinds_of_models import Case, Made
+from tests.runtime.kinds_of_models import KINDS, Case, Made
 
 LAST = torch.channels_last
 
@@ -216,4 +216,5 @@ MODELS: dict[str, Callable[[], Case]] = {
         (positions(4, 6),),
     ),
 }
-UNUSUAL = {**LOSSES, **MODELS}
+SHARED = {name: KINDS[name] for name in ("one picture as a sequence", "a view of folded patches")}
+UNUSUAL = {**SHARED, **LOSSES, **MODELS}

@@ -160,6 +160,28 @@ def named_parts(self: Any, x: torch.Tensor) -> torch.Tensor:
         return self.layer(x).sin()
 
 
+def folded(self: Any, x: torch.Tensor) -> torch.Tensor:
+    """What PyTorch folds lies in the memory of the larger patches, and is copied out of it."""
+    patches = functional.unfold(self.net(x), 3, padding=1)
+    return self.last(functional.fold(patches, (6, 6), 3, padding=1).permute(0, 2, 3, 1)).square().mean()
+
+
+class PictureAsSequence(nn.Module):
+    """A batch of one, whose layout before the last convolution depends on the stride of its only picture."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv2d(8, 32, 1), nn.Conv2d(32, 32, 1)
+        self.norm, self.mixing = nn.LayerNorm(32), nn.Linear(32, 32)
+        self.scale = nn.Parameter(torch.randn(1, 32, 1, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        picture = self.norm(self.first(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2) * self.scale
+        sequence = picture.flatten(2).transpose(1, 2)
+        sequence = sequence + self.mixing(sequence)
+        return self.last(sequence.transpose(1, 2).view(picture.shape)).square().mean()
+
+
 def several_outputs(self: Any, x: torch.Tensor) -> dict[str, Any]:
     y = self.layer(x).sin()
     return {"a": y, "again": y, "view": y.view(-1), "place": y.argmax(1), "detached": y.detach(), "b": [y.cos(), 3]}
@@ -178,6 +200,10 @@ KINDS: dict[str, Callable[[], Case]] = {
     "several outputs": lambda: Case(Made(several_outputs, layer=linear()), (x(),)),
     "an input and a parameter among the outputs": lambda: Case(
         Made(lambda s, x: (s.layer(x).sin(), x, x.t(), s.layer.weight, s.layer.bias.view(2, 4)), layer=linear()), (x(),)
+    ),
+    "one picture as a sequence": lambda: Case(PictureAsSequence(), (torch.randn(1, 8, 3, 3),)),
+    "a view of folded patches": lambda: Case(
+        Made(folded, net=nn.Conv2d(2, 4, 3), last=nn.Linear(4, 4)), (x(2, 2, 8, 8),)
     ),
     "two views of one tensor": lambda: Case(Made(lambda s, x: s.layer(x).sin().chunk(2), layer=linear()), (x(),)),
     "None in places": lambda: Case(

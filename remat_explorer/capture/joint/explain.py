@@ -214,9 +214,11 @@ def _higher_order_operator(error: BaseException) -> str:
 
 
 def _source_line(error: BaseException) -> str:
-    """The innermost line of the person's own code, or of a library between it and torch."""
+    """The innermost line of the person's own code, or of a library between it and torch, that ran in the capture."""
     frames = traceback.extract_tb(error.__traceback__)
-    outside = [f for f in frames if not f.filename.startswith((torch.__path__[0], _CAPTURE)) and f.line]
+    ours = (torch.__path__[0], _CAPTURE, contextlib.__file__)
+    begun = next((place for place, f in enumerate(frames) if f.filename.startswith(_CAPTURE)), 0)
+    outside = [f for f in frames[begun:] if not f.filename.startswith(ours) and f.line]
     if not outside:
         return ""
     last = outside[-1]

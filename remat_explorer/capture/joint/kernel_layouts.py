@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 from torch._prims_common import suggest_memory_format
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.utils import _pytree as pytree
 
 from remat_explorer.capture.cuda.fakes import SeenOnCuda
@@ -135,6 +135,21 @@ def _in_storage_of(size: int, like: torch.Tensor) -> torch.Tensor:
     return made.as_strided_(like.shape, like.stride(), like.storage_offset())
 
 
+def _as_by(view: OpOverload) -> Layout:
+    """With the strides that dimensions of one entry get, by which a convolution chooses its layout."""
+
+    def layout(result: torch.Tensor, args: Sequence[Any]) -> torch.Tensor:
+        source, sizes = args[:2]
+        if not all(type(n) is int for n in (*source.shape, *source.stride(), *sizes)):
+            return result
+        with unset_fake_temporarily():
+            strides = view(torch.empty_strided(source.shape, source.stride(), device="meta"), sizes).stride()
+        as_predicted = strides == result.stride()
+        return result if as_predicted else source.as_strided(result.shape, strides, result.storage_offset())
+
+    return layout
+
+
 _WRITTEN = {**RECURRENT_LAYERS, **FUSED_CELLS}
 _LAYOUTS: dict[OpOverload, Layout] = {
     aten.mse_loss.default: _reduced_in_place(2, 0, 1),
@@ -150,6 +165,7 @@ _LAYOUTS: dict[OpOverload, Layout] = {
     aten.hardswish_backward.default: _elementwise(0, 1),
     aten.hardsigmoid_backward.default: _elementwise(0, 1),
     aten.hardtanh_backward.default: _elementwise(0, 1),
+    aten.native_layer_norm_backward.default: _contiguous,
     aten.xlogy.Tensor: _elementwise(0, 1),
     aten.col2im.default: _folded,
     aten.copy.default: _all_of_storage,
@@ -160,6 +176,7 @@ _LAYOUTS: dict[OpOverload, Layout] = {
     aten.hann_window.default: _window,
     aten.hamming_window.default: _window,
     aten.blackman_window.default: _window,
+    **{view: _as_by(view) for view in (aten.view.default, aten._unsafe_view.default, aten.expand.default)},
 }
 _LAYOUTS_ON_CPU: dict[OpOverload, Layout] = {
     aten.log_sigmoid_forward.default: _contiguous,

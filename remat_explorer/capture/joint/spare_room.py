@@ -11,7 +11,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from remat_explorer.capture.joint.gradients import meta_of
-from remat_explorer.capture.joint.propagation import Fakes, run_node
+from remat_explorer.capture.joint.propagation import Fakes, run_node, storage_key, tensors_of
 
 aten = torch.ops.aten
 LEAVING_ROOM = (
@@ -39,7 +39,18 @@ def copy_out(module: GraphModule, fakes: Fakes) -> None:
         node.replace_all_uses_with(copied, delete_user_cb=lambda user, copied=copied: user is not copied)
         copied.meta = meta_of(node)
         fakes[copied] = run_node(copied, fakes)
+        _see_the_copy(copied, fakes)
     module.recompile()
+
+
+def _see_the_copy(copied: Node, fakes: Fakes) -> None:
+    """Views of what was copied are views of the copy."""
+    views = [copied]
+    for view in views:
+        for user in view.users:
+            if {storage_key(t) for t in tensors_of(fakes[user])} == {storage_key(fakes[copied.args[0]])}:  # type: ignore[index]
+                fakes[user] = run_node(user, fakes)
+                views.append(user)
 
 
 def is_copy_of(node: Node, source: Node) -> bool:
