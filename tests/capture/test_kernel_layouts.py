@@ -47,6 +47,17 @@ def test_kernels_give_the_strides_and_storages_that_fake_tensors_say(name):
     assert differences(UNUSUAL[name]()) == []
 
 
+def test_a_step_is_traced_with_the_strides_of_kernels():
+    """Formulas of derivatives and layouts of convolutions are chosen by them."""
+    case = UNUSUAL["one picture as a sequence"]()
+    program = trace(case.model, case.args)
+    traced = {
+        node: node.meta["val"].stride() for node in program.fakes if isinstance(node.meta.get("val"), torch.Tensor)
+    }
+    assert len(traced) > 20
+    assert traced == {node: program.fakes[node].stride() for node in traced}
+
+
 @pytest.mark.parametrize("loss", ["MSE", "SmoothL1", "BCE", "soft margin"])
 def test_a_loss_that_stays_does_not_hold_the_memory_of_its_summands(loss):
     case = UNUSUAL[loss]()

@@ -14,13 +14,14 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 from torch._prims_common import suggest_memory_format
-from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from remat_explorer.capture.cuda.fakes import SeenOnCuda
 from remat_explorer.capture.cuda.recurrent import FUSED_CELLS
 from remat_explorer.capture.fake_mode import fake_tensor_mode
 from remat_explorer.capture.joint.recurrent_layers import RECURRENT_LAYERS
+from remat_explorer.capture.joint.single_entries import with_strides_of_kernel
 
 aten = torch.ops.aten
 _HAS_OVERLAP: Any = torch._debug_has_internal_overlap  # type: ignore[reportPrivateImportUsage]
@@ -53,7 +54,7 @@ def kernel_layouts(on_cuda: bool = False) -> FakeTensorMode:
         if layout is None and func in _LAYOUTS_ON_CPU and args[0].device.type == "cpu" and not on_cuda:
             layout = _LAYOUTS_ON_CPU[func]
         if layout is None:
-            return result
+            return with_strides_of_kernel(mode, func, result, args, kwargs or {})
         with torch.no_grad(), mode:
             return pytree.tree_map_only(torch.Tensor, lambda tensor: layout(tensor, args), result)
 
@@ -63,6 +64,11 @@ def kernel_layouts(on_cuda: bool = False) -> FakeTensorMode:
 
 def _contiguous(result: torch.Tensor, args: Sequence[Any]) -> torch.Tensor:
     return torch.empty_like(result, memory_format=torch.contiguous_format)
+
+
+def _contiguous_like(result: torch.Tensor, args: Sequence[Any]) -> torch.Tensor:
+    """Contiguous where the first argument is, even where it could be said to have channels last as well."""
+    return _contiguous(result, args) if args[0].is_contiguous() else result
 
 
 def _like(position: int) -> Layout:
@@ -135,19 +141,11 @@ def _in_storage_of(size: int, like: torch.Tensor) -> torch.Tensor:
     return made.as_strided_(like.shape, like.stride(), like.storage_offset())
 
 
-def _as_by(view: OpOverload) -> Layout:
-    """With the strides that dimensions of one entry get, by which a convolution chooses its layout."""
-
-    def layout(result: torch.Tensor, args: Sequence[Any]) -> torch.Tensor:
-        source, sizes = args[:2]
-        if not all(type(n) is int for n in (*source.shape, *source.stride(), *sizes)):
-            return result
-        with unset_fake_temporarily():
-            strides = view(torch.empty_strided(source.shape, source.stride(), device="meta"), sizes).stride()
-        as_predicted = strides == result.stride()
-        return result if as_predicted else source.as_strided(result.shape, strides, result.storage_offset())
-
-    return layout
+def _attended(result: torch.Tensor, args: Sequence[Any]) -> torch.Tensor:
+    """Heads lie inside of positions."""
+    if result.dim() != 4:
+        return result
+    return torch.empty_like(result.transpose(1, 2), memory_format=torch.contiguous_format).transpose(1, 2)
 
 
 _WRITTEN = {**RECURRENT_LAYERS, **FUSED_CELLS}
@@ -176,7 +174,6 @@ _LAYOUTS: dict[OpOverload, Layout] = {
     aten.hann_window.default: _window,
     aten.hamming_window.default: _window,
     aten.blackman_window.default: _window,
-    **{view: _as_by(view) for view in (aten.view.default, aten._unsafe_view.default, aten.expand.default)},
 }
 _LAYOUTS_ON_CPU: dict[OpOverload, Layout] = {
     aten.log_sigmoid_forward.default: _contiguous,
@@ -185,4 +182,7 @@ _LAYOUTS_ON_CPU: dict[OpOverload, Layout] = {
     aten.max_unpool2d.default: _suggested(0),
     aten.reflection_pad2d_backward.default: _suggested(1),
     aten.replication_pad2d_backward.default: _suggested(1),
+    aten._native_batch_norm_legit_functional.default: _contiguous_like,
+    aten.native_batch_norm.default: _contiguous_like,
+    aten._scaled_dot_product_flash_attention_for_cpu.default: _attended,
 }

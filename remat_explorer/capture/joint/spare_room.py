@@ -45,12 +45,13 @@ def copy_out(module: GraphModule, fakes: Fakes) -> None:
 
 def _see_the_copy(copied: Node, fakes: Fakes) -> None:
     """Views of what was copied are views of the copy."""
-    views = [copied]
-    for view in views:
-        for user in view.users:
-            if {storage_key(t) for t in tensors_of(fakes[user])} == {storage_key(fakes[copied.args[0]])}:  # type: ignore[index]
+    before = storage_key(fakes[copied.args[0]])  # type: ignore[index]
+    seen = [copied]
+    for node in seen:
+        for user in node.users:
+            if user in fakes and before in {storage_key(tensor) for tensor in tensors_of(fakes[user])}:
                 fakes[user] = run_node(user, fakes)
-                views.append(user)
+                seen.append(user)
 
 
 def is_copy_of(node: Node, source: Node) -> bool:
