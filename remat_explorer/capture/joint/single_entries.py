@@ -7,6 +7,7 @@ included. What describes operators to FakeTensors leaves them to chance.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -31,17 +32,15 @@ def with_strides_of_kernel(
         func, args, kwargs: the call.
         result: what was predicted for it, which is given back for every other call.
     """
-    if not isinstance(func, OpOverload) or not isinstance(result, torch.Tensor) or 1 not in result.shape:
+    if not isinstance(result, torch.Tensor) or 1 not in result.shape or not _is_concerned(func):
         return result
-    tensors = [part for part in pytree.tree_leaves((args, kwargs)) if isinstance(part, torch.Tensor)]
+    tensors = [part for part in pytree.arg_tree_leaves(*args, **kwargs) if isinstance(part, torch.Tensor)]
     if not all(type(n) is int for tensor in (*tensors, result) for n in (*tensor.shape, *tensor.stride())):
         return result  # sizes are not known
     if func in _VIEWS:
         strides = _of_view(func, args[0], args[1])
-    elif torch.Tag.pointwise in func.tags and func not in _COPIES and tensors:
-        strides = _of_iteration(tensors, tuple(result.shape), _has_number_for_tensor(func, args))
     else:
-        return result
+        strides = _of_iteration(tensors, tuple(result.shape), _has_number_for_tensor(func, args))
     long = [place for place, size in enumerate(result.shape) if size > 1]
     if strides == result.stride() or any(strides[place] != result.stride()[place] for place in long):
         return result  # as predicted, or of a kernel that takes its operands in another order
@@ -49,6 +48,13 @@ def with_strides_of_kernel(
         if func in _VIEWS:
             return args[0].as_strided(result.shape, strides, result.storage_offset())
         return torch.empty_strided(result.shape, strides, dtype=result.dtype, device=result.device)
+
+
+@cache
+def _is_concerned(func: Any) -> bool:
+    if not isinstance(func, OpOverload) or func in _COPIES:
+        return False
+    return func in _VIEWS or torch.Tag.pointwise in func.tags
 
 
 def _of_view(view: OpOverload, source: torch.Tensor, sizes: Sequence[int]) -> Strides:
@@ -119,8 +125,11 @@ def _dense(shape: tuple[int, ...], order: Sequence[int]) -> Strides:
 
 def _has_number_for_tensor(func: OpOverload, args: Sequence[Any]) -> bool:
     """Whether an operand is a number, which becomes a tensor without dimensions."""
+    return any(place < len(args) and isinstance(args[place], int | float | complex) for place in _operands(func))
+
+
+@cache
+def _operands(func: OpOverload) -> list[int]:
+    """The places of arguments that are tensors."""
     tensor = torch._C.TensorType.get()
-    return any(
-        isinstance(given, int | float | complex) and argument.type.isSubtypeOf(tensor)
-        for given, argument in zip(args, func._schema.arguments, strict=False)
-    )
+    return [place for place, argument in enumerate(func._schema.arguments) if argument.type.isSubtypeOf(tensor)]

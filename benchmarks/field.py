@@ -1,0 +1,200 @@
+"""Models of libraries that nobody here wrote, trained within their smallest budget and compared with plain PyTorch.
+
+    pip install --no-deps torchvision timm diffusers segmentation-models-pytorch pillow huggingface_hub einops
+    python benchmarks/field.py
+    python benchmarks/field.py timm:volo diffusers    (these alone)
+    python benchmarks/field.py --again                (not only what the file of results does not have)
+
+The libraries are no dependencies; install them where nothing depends on what they bring. A case is one of
+`field_models.LIBRARIES`, and runs in a process of its own: a step in plain PyTorch, and one of `rx.rematerialize` with
+budget="smallest", from the same random state. The loss is the mean of the squares of all outputs. Loss, gradients,
+buffers and random state must be equal bit for bit, and the measured peak within the budget. The outcomes:
+
+- exact: so it is;
+- refused: an error of ours in words, as for control flow that depends on data;
+- differs, exceeds, fails: not so. The benchmark then leaves with 1;
+- late: not ready in the time of a case;
+- plain PyTorch fails: no case.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from field_models import LIBRARIES, declare_operators_of_torchvision
+from report import RESULTS, machine, publish, write
+from torch import nn
+
+import remat_explorer as rx
+from remat_explorer.capture.profiling.memory_meter import memory_meter
+from remat_explorer.errors import RematError
+from remat_explorer.quantities import format_bytes, format_overhead
+
+COLUMNS = ("library", "model", "outcome", "n", "plain peak", "smallest budget", "measured", "cost", "seconds", "remark")
+DEFECTS = ("differs", "exceeds", "fails")
+TANGENT = 4  # bytes of the gradient of the loss: measured, and among the resident bytes
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="*", default=list(LIBRARIES), metavar="LIBRARY or LIBRARY:MODEL")
+    parser.add_argument("--time-limit", type=float, default=4.0, help="of a search, seconds")
+    parser.add_argument("--each", type=float, default=600.0, help="seconds of a case")
+    parser.add_argument("--again", action="store_true", help="measure again what the file of results has")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)  # in this process, as JSON
+    options = parser.parse_args()
+    declared = declare_operators_of_torchvision()
+    if options.one:
+        print(json.dumps(outcome(options.cases[0], options.time_limit)))
+        return 0
+    known = kept()
+    for case in cases(options.cases):
+        if options.again or case not in known:
+            known[case] = in_a_process(case, options)
+            print(" | ".join(cells(known[case])), flush=True)
+            write("field", COLUMNS, [cells(known[key]) for key in sorted(known)], [known[key] for key in sorted(known)])
+    rows = [known[key] for key in sorted(known)]
+    publish("field", COLUMNS, [cells(row) for row in rows], rows, time_limit=options.time_limit)
+    counts = Counter(row["outcome"] for row in rows)
+    print(", ".join(f"{outcome} {count}" for outcome, count in counts.most_common()))
+    del declared
+    return int(any(counts[outcome] for outcome in DEFECTS))
+
+
+def kept() -> dict[str, dict[str, Any]]:
+    """The rows of the file of results, if it was made with this version of PyTorch."""
+    path = RESULTS / "field.json"
+    document = json.loads(path.read_text()) if path.exists() else None
+    if document is None or document["machine"]["torch"] != machine()["torch"]:
+        return {}
+    return {row["case"]: row for row in document["details"]}
+
+
+def cases(asked: list[str]) -> Iterator[str]:
+    """LIBRARY:MODEL for everything that was asked for."""
+    for name in asked:
+        library, _, model = name.partition(":")
+        yield from [name] if model else (f"{library}:{model}" for model in LIBRARIES[library]())
+
+
+def in_a_process(case: str, options: argparse.Namespace) -> dict[str, Any]:
+    """The row of a case."""
+    command = [sys.executable, __file__, "--one", case, "--time-limit", str(options.time_limit)]
+    row: dict[str, Any] = {"case": case}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=options.each, check=False)
+    except subprocess.TimeoutExpired:
+        return row | {"outcome": "late", "remark": f"after {options.each:.0f} s"}
+    if done.returncode:
+        return row | {"outcome": "fails", "remark": (done.stderr.strip().splitlines() or ["no word"])[-1]}
+    return row | json.loads(done.stdout.splitlines()[-1])
+
+
+class Whole(nn.Module):
+    """A model that returns its loss: the mean of the squares of all outputs."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        outputs = [*tensors(self.model(*args, **kwargs))]
+        return torch.stack([output.float().square().mean() for output in outputs]).sum()
+
+
+def tensors(output: Any) -> Iterator[torch.Tensor]:
+    """Every tensor of an output, of any structure, that has a gradient."""
+    if isinstance(output, torch.Tensor):
+        if output.requires_grad:
+            yield output
+        return
+    parts = output if isinstance(output, list | tuple) else output.values() if isinstance(output, dict) else []
+    parts = parts or list(getattr(output, "__dict__", {}).values())
+    for part in parts:
+        yield from tensors(part)
+
+
+def outcome(case: str, time_limit: float) -> dict[str, Any]:
+    """What comes of a case."""
+    library, _, name = case.partition(":")
+    torch.manual_seed(0)
+    try:
+        model, (args, kwargs) = LIBRARIES[library]()[name]()
+        plain = Whole(model.train())
+        trained = copy.deepcopy(plain)
+        expected = step_of(plain, args, kwargs)
+    except Exception as error:  # a library may raise anything
+        return {"outcome": "plain PyTorch fails", "remark": f"{type(error).__name__}: {error}".splitlines()[0]}
+    state = torch.get_rng_state()
+    begun = time.monotonic()
+    try:
+        made = rx.rematerialize(trained, args, kwargs, budget="smallest", time_limit=time_limit)
+    except RematError as error:
+        return {"outcome": "refused", "remark": str(error)}
+    solution = made.rematerialization.solution
+    found: dict[str, Any] = {
+        "operations": solution.graph.n,
+        "budget": solution.budget,
+        "cost": solution.overhead,
+        "seconds": time.monotonic() - begun,
+    }
+    loss = step_of(made, args, kwargs)
+    wrong = [] if torch.equal(loss, expected) else ["loss"]
+    wrong += [] if torch.equal(state, torch.get_rng_state()) else ["random state"]
+    pairs = zip(trained.named_parameters(), plain.parameters(), strict=True)
+    wrong += [name for (name, mine), theirs in pairs if not equal(mine.grad, theirs.grad)]
+    wrong += [n for (n, b), c in zip(trained.named_buffers(), plain.buffers(), strict=True) if not torch.equal(b, c)]
+    resident = solution.graph.resident_bytes - TANGENT
+    found["measured"] = resident + peak_of(made, args, kwargs)
+    found["plain"] = resident + peak_of(plain, args, kwargs)
+    if wrong:
+        return found | {"outcome": "differs", "remark": f"{len(wrong)}, such as {wrong[0]}"}
+    return found | {"outcome": "exact" if found["measured"] <= found["budget"] else "exceeds", "remark": ""}
+
+
+def equal(mine: torch.Tensor | None, theirs: torch.Tensor | None) -> bool:
+    """Whether two gradients are the same bit for bit, or both None."""
+    if mine is None or theirs is None:
+        return mine is theirs
+    return torch.equal(mine, theirs)
+
+
+def step_of(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+    """The loss of a step from the same random state every time; gradients are left."""
+    torch.manual_seed(3)
+    loss = model(*args, **kwargs)
+    loss.backward()
+    return loss.detach()
+
+
+def peak_of(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """The most bytes that a step takes beside what is there before it."""
+    model.zero_grad()
+    with memory_meter(torch.device("cpu")) as meter, meter.section():
+        step_of(model, args, kwargs)
+    return meter.readings[-1].highest - meter.readings[-1].before
+
+
+def cells(row: dict[str, Any]) -> list[str]:
+    """What the table shows."""
+    library, _, name = row["case"].partition(":")
+    shown = [library, name, row["outcome"]]
+    if "budget" in row:
+        shown += [f"{row['operations']:,}", format_bytes(row["plain"]), format_bytes(row["budget"])]
+        shown += [format_bytes(row["measured"]), format_overhead(row["cost"]), f"{row['seconds']:.0f}"]
+    else:
+        shown += [""] * 6
+    return [*shown, row["remark"][:80].replace("|", "/").replace("\n", " ")]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
