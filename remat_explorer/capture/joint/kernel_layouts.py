@@ -141,13 +141,6 @@ def _in_storage_of(size: int, like: torch.Tensor) -> torch.Tensor:
     return made.as_strided_(like.shape, like.stride(), like.storage_offset())
 
 
-def _attended(result: torch.Tensor, args: Sequence[Any]) -> torch.Tensor:
-    """Heads lie inside of positions."""
-    if result.dim() != 4:
-        return result
-    return torch.empty_like(result.transpose(1, 2), memory_format=torch.contiguous_format).transpose(1, 2)
-
-
 _WRITTEN = {**RECURRENT_LAYERS, **FUSED_CELLS}
 _LAYOUTS: dict[OpOverload, Layout] = {
     aten.mse_loss.default: _reduced_in_place(2, 0, 1),
@@ -184,5 +177,4 @@ _LAYOUTS_ON_CPU: dict[OpOverload, Layout] = {
     aten.replication_pad2d_backward.default: _suggested(1),
     aten._native_batch_norm_legit_functional.default: _contiguous_like,
     aten.native_batch_norm.default: _contiguous_like,
-    aten._scaled_dot_product_flash_attention_for_cpu.default: _attended,
 }

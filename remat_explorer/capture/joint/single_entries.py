@@ -41,6 +41,8 @@ def with_strides_of_kernel(
         strides = _of_view(func, args[0], args[1])
     else:
         strides = _of_iteration(tensors, tuple(result.shape), _has_number_for_tensor(func, args))
+    if strides is None:
+        return result
     long = [place for place, size in enumerate(result.shape) if size > 1]
     if strides == result.stride() or any(strides[place] != result.stride()[place] for place in long):
         return result  # as predicted, or of a kernel that takes its operands in another order
@@ -57,10 +59,17 @@ def _is_concerned(func: Any) -> bool:
     return func in _VIEWS or torch.Tag.pointwise in func.tags
 
 
-def _of_view(view: OpOverload, source: torch.Tensor, sizes: Sequence[int]) -> Strides:
-    """By the kernel for a tensor without content, and not by what Python has in its place while a step is traced."""
+def _of_view(view: OpOverload, source: torch.Tensor, sizes: Sequence[int]) -> Strides | None:
+    """By the kernel for a tensor without content, and not by what Python has in its place while a step is traced.
+
+    Returns:
+        None where it refuses, as it does if a stride of the source was predicted otherwise than its kernel gives it.
+    """
     with unset_fake_temporarily(), torch._C._DisablePythonDispatcher():
-        return view(torch.empty_strided(source.shape, source.stride(), device="meta"), sizes).stride()
+        try:
+            return view(torch.empty_strided(source.shape, source.stride(), device="meta"), sizes).stride()
+        except RuntimeError:
+            return None
 
 
 def _of_iteration(tensors: Sequence[torch.Tensor], shape: tuple[int, ...], has_number: bool) -> Strides:
