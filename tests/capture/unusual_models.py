@@ -211,6 +211,15 @@ MODELS: dict[str, Callable[[], Case]] = {
         lambda y: functional.glu(functional.elu(functional.logsigmoid(y.contiguous(memory_format=LAST))), 3),
         mean,
     ),
+    "a normalization before another layout": lambda: Case(
+        Made(
+            lambda s, x: s.last(s.norm(s.net(x)).contiguous(memory_format=LAST)).square().mean(),
+            net=nn.Conv2d(3, 8, 3),
+            norm=nn.BatchNorm2d(8),
+            last=nn.Conv2d(8, 8, 3),
+        ),
+        (images(),),
+    ),
     "bags of embeddings": lambda: Case(
         Made(lambda s, i: functional.mse_loss(s.bags(i), torch.ones(4, 8)), bags=nn.EmbeddingBag(20, 8)),
         (positions(4, 6),),

@@ -80,6 +80,8 @@ def _suggested(position: int) -> Layout:
     """In the memory format of an argument, without gaps."""
 
     def layout(result: torch.Tensor, args: Sequence[Any]) -> torch.Tensor:
+        if result.dim() != args[position].dim():
+            return result
         form = suggest_memory_format(args[position])
         return torch.empty_like(result, memory_format=form)
 
@@ -177,4 +179,5 @@ _LAYOUTS_ON_CPU: dict[OpOverload, Layout] = {
     aten.replication_pad2d_backward.default: _suggested(1),
     aten._native_batch_norm_legit_functional.default: _contiguous_like,
     aten.native_batch_norm.default: _contiguous_like,
+    aten.native_batch_norm_backward.default: _suggested(1),
 }
