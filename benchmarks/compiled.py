@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
 import statistics
 import sys
 import time
@@ -28,7 +27,7 @@ from typing import Any
 
 import torch
 from arena_executed import wrong
-from report import RESULTS, machine, publish, write
+from report import kept, publish, write
 from torch import nn
 from torch._dynamo.exc import BackendCompilerFailed
 from torch._functorch import config
@@ -57,7 +56,7 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="measure again what the file of results has")
     parser.add_argument("--remark", default="", help="of the machine, such as that it was busy; kept with the results")
     options = parser.parse_args()
-    known = {} if options.again else kept()
+    known = {} if options.again else {(row["case"], row["share"]): row for row in kept("compiled")}
     where = {"threads": torch.get_num_threads(), "device": "CPU", "back end": "inductor", "remark": options.remark}
     for case in options.cases:
         for row in measured(case, [s for s in options.shares if (case, s) not in known], options):
@@ -68,15 +67,6 @@ def main() -> None:
     cases = dict.fromkeys(case for case, _ in known)
     said = [f"{case}: {what}" for case in cases for what in wrong([r for r in in_order(known) if r["case"] == case])]
     sys.exit("\n".join(said) or 0)
-
-
-def kept() -> dict[tuple[str, float], dict[str, Any]]:
-    """The rows of the file of results, if it was made with this version of PyTorch."""
-    path = RESULTS / "compiled.json"
-    document = json.loads(path.read_text()) if path.exists() else None
-    if document is None or document["machine"]["torch"] != machine()["torch"]:
-        return {}
-    return {(row["case"], row["share"]): row for row in document["details"]}
 
 
 def in_order(known: dict[tuple[str, float], dict[str, Any]]) -> list[dict[str, Any]]:

@@ -31,7 +31,7 @@ from typing import Any
 
 import torch
 from field_models import LIBRARIES, declare_operators_of_torchvision
-from report import RESULTS, machine, publish, write
+from report import kept, publish, write
 from torch import nn
 
 import remat_explorer as rx
@@ -52,11 +52,11 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="measure again what the file of results has")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)  # in this process, as JSON
     options = parser.parse_args()
-    declared = declare_operators_of_torchvision()
+    _declared = declare_operators_of_torchvision()  # for as long as this runs
     if options.one:
         print(json.dumps(outcome(options.cases[0], options.time_limit)))
         return 0
-    known = kept()
+    known = {row["case"]: row for row in kept("field")}
     for case in cases(options.cases):
         if options.again or case not in known:
             known[case] = in_a_process(case, options)
@@ -66,17 +66,7 @@ def main() -> int:
     publish("field", COLUMNS, [cells(row) for row in rows], rows, time_limit=options.time_limit)
     counts = Counter(row["outcome"] for row in rows)
     print(", ".join(f"{outcome} {count}" for outcome, count in counts.most_common()))
-    del declared
     return int(any(counts[outcome] for outcome in DEFECTS))
-
-
-def kept() -> dict[str, dict[str, Any]]:
-    """The rows of the file of results, if it was made with this version of PyTorch."""
-    path = RESULTS / "field.json"
-    document = json.loads(path.read_text()) if path.exists() else None
-    if document is None or document["machine"]["torch"] != machine()["torch"]:
-        return {}
-    return {row["case"]: row for row in document["details"]}
 
 
 def cases(asked: list[str]) -> Iterator[str]:

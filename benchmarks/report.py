@@ -51,6 +51,15 @@ def write(name: str, columns: Sequence[str], rows: Sequence[Sequence[str]], deta
     return write_text(RESULTS / f"{name}.json", in_lines(document) + chr(10))
 
 
+def kept(name: str) -> list[dict[str, Any]]:
+    """The rows of results/NAME.json, if they were made with this version of PyTorch."""
+    path = RESULTS / f"{name}.json"
+    document = json.loads(path.read_text()) if path.exists() else None
+    if document is None or document["machine"]["torch"] != machine()["torch"]:
+        return []
+    return document["details"]
+
+
 def fill(page: Path, begins: str, ends: str, text: str) -> None:
     """Replace what a page has between two marks, each on a line of its own."""
     before, _, rest = page.read_text(encoding="utf-8").partition(begins)

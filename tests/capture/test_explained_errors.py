@@ -58,7 +58,7 @@ def test_a_buffer_that_the_first_pass_makes_larger_is_refused_with_what_to_do():
 
     part = Part(growing)
     part.register_buffer("places", torch.ones(1, 8))
-    with pytest.raises(CaptureError, match=r"of shape \[4, 8\] after it.* run that one before") as caught:
+    with pytest.raises(CaptureError, match=r"of shape \[4, 8\] after it.* run one pass before") as caught:
         rx.capture(part, (x(),))
     assert "contextlib" not in str(caught.value)  # which ended the pass, and is nobody's code
     part(x())

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
+from torch._prims_common import make_channels_last_strides_for, make_contiguous_strides_for
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.utils import _pytree as pytree
 
@@ -19,7 +20,7 @@ aten = torch.ops.aten
 Strides = tuple[int, ...]
 _VIEWS = (aten.view.default, aten._unsafe_view.default, aten.expand.default)
 _COPIES = (aten.clone.default,)  # entry by entry, but laid out as their source
-_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
+_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def with_strides_of_kernel(
@@ -54,6 +55,7 @@ def with_strides_of_kernel(
 
 @cache
 def _is_concerned(func: Any) -> bool:
+    """Whether the strides of a call are looked after here."""
     if not isinstance(func, OpOverload) or func in _COPIES:
         return False
     return func in _VIEWS or torch.Tag.pointwise in func.tags
@@ -75,19 +77,14 @@ def _of_view(view: OpOverload, source: torch.Tensor, sizes: Sequence[int]) -> St
 def _of_iteration(tensors: Sequence[torch.Tensor], shape: tuple[int, ...], has_number: bool) -> Strides:
     """By the rules of PyTorch's TensorIterator (aten/src/ATen/TensorIterator.cpp) for a result that it allocates."""
     if not has_number and all(tensor.shape == shape for tensor in tensors):
-        layouts = [torch.contiguous_format, *([_FORMATS[len(shape)]] if len(shape) in _FORMATS else [])]
-        for layout in layouts:
-            if all(tensor.is_contiguous(memory_format=layout) for tensor in tensors):
-                return _dense(shape, _fastest_first(shape, layout))
+        if all(tensor.is_contiguous() for tensor in tensors):
+            return make_contiguous_strides_for(shape)
+        last = _CHANNELS_LAST.get(len(shape))
+        if last is not None and all(tensor.is_contiguous(memory_format=last) for tensor in tensors):
+            return make_channels_last_strides_for(shape)  # type: ignore[reportArgumentType]
         if all(tensor.stride() == tensors[0].stride() for tensor in tensors):
             return tensors[0].stride()
     return _dense(shape, _sorted_by_strides([_broadcast(tensor, shape) for tensor in tensors], shape))
-
-
-def _fastest_first(shape: tuple[int, ...], layout: torch.memory_format) -> list[int]:
-    """Dimensions from the one whose entries are neighbours on."""
-    ascending = list(range(len(shape)))[::-1]
-    return ascending if layout is torch.contiguous_format else [1, *ascending[:-2], 0]
 
 
 def _sorted_by_strides(operands: Sequence[Strides], shape: tuple[int, ...]) -> list[int]:

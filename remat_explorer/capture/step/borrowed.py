@@ -80,7 +80,7 @@ def _write_back(path: str, new: torch.Tensor, lent: torch.Tensor) -> None:
         raise CaptureError(
             f"the buffer {path!r} is {lent.dtype} of shape {list(lent.shape)} before the forward pass, and {new.dtype} "
             f"of shape {list(new.shape)} after it: it must keep both. If the model makes it in its first pass, run "
-            "that one before, on inputs of this size"
+            "one pass before, on inputs of this size"
         )
     with torch.no_grad():
         lent.copy_(new)
