@@ -30,11 +30,6 @@ def plain(words: Words) -> str:
     return "".join(word if isinstance(word, str) else word.text for word in words)
 
 
-def mention_value(graph: Graph, value: int, stage: int | None = None) -> Mention:
-    """The name of a value."""
-    return Mention(graph.values[value].name, value, stage)
-
-
 def mention_operation(graph: Graph, operation: int, stage: int | None = None) -> Mention:
     """The name of an operation; it leads to its first output, in the stage where it runs."""
     outputs = graph.outputs(operation)

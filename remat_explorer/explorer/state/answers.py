@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from remat_explorer.explanations.kinds import kinds_used
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
-from remat_explorer.solution import Solution, Status
+from remat_explorer.solution import Solution
 from remat_explorer.solvers.monet.selections import Selection
 from remat_explorer.solvers.sweeps.own_points import OwnPoint
 from remat_explorer.solvers.sweeps.sharing import assessed
@@ -98,8 +98,3 @@ def lifted_schedule(schedule: Schedule, selection: Selection) -> Schedule:
 def lifted_point(point: OwnPoint, selection: Selection) -> OwnPoint:
     """A method's own point, in the same way."""
     return OwnPoint.of(lifted(point, selection), point.label)
-
-
-def is_settled(solution: Solution | None) -> bool:
-    """Whether nothing better can come of solving again."""
-    return solution is not None and solution.status is Status.OPTIMAL
