@@ -65,11 +65,11 @@ def rematerialize(
 
     Smaller batches and shorter sequences than those of ``args``, such as the last batch of an epoch, take the schedule
     that was found: the step is traced once more, which takes about as long as `remat_explorer.capture`, and the checker
-    looks at the schedule with their sizes; where keeping everything fits, nothing is recomputed. Where operators depend
-    on the size, as some do for a batch of one, the step is profiled, and runs if keeping everything fits. Every shape
-    has a plan of its own, which is kept. An operation is assumed to need at most the workspace that it needed for the
-    larger inputs. Inputs with a larger dimension are planned anew, within the same bytes, with a warning that says how
-    long it took: begin with the largest.
+    looks at the schedule with their sizes; where keeping everything fits, nothing is recomputed. Where operations are
+    others for another size, as in a loop over time steps, the step is profiled, and planned anew, with a warning, if
+    keeping everything does not fit. Every shape has a plan of its own, which is kept. An operation is assumed to need
+    at most the workspace that it needed for the larger inputs. Inputs with a larger dimension are planned anew, within
+    the same bytes, with a warning that says how long it took: begin with the largest.
 
     A model that `torch.distributed.fsdp.fully_shard` has sharded is rematerialized by all its processes at once. The
     budget is for one of them, which holds parts of parameters; the plan gathers them, and scatters gradients.
@@ -88,10 +88,9 @@ def rematerialize(
         strategy, solver, on_progress: as for `remat_explorer.solve`.
         time_limit: seconds of searching, as for `remat_explorer.solve`. Tracing and profiling come before.
         solution: a solution of this model, or a solution file, instead of solving; ``budget`` is not needed then.
-        resolve: plan anew, within ``budget``, for inputs that differ in more than sizes or that need another schedule,
-            and after a change of the model, of PyTorch's settings or of autocast; plans are kept. Otherwise that is an
-            error. After ``.to(...)``, and where forward reads the other of two truth values out of its inputs, it is
-            planned anew in any case.
+        resolve: plan anew, within ``budget``, for inputs that differ in more than sizes, and after a change of the
+            model, of PyTorch's settings or of autocast; plans are kept. Otherwise that is an error. After ``.to(...)``,
+            and where forward reads the other of two truth values out of its inputs, it is planned anew in any case.
         optimizer: "sgd", "momentum" or "adam" counts that optimizer's state within the budget.
         cache: take a kept schedule for the same profile, budget and strategy, if its search was proven or had as much
             time, and keep a new one. It is checked against the graph that is captured and measured here, like any

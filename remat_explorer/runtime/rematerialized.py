@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import warnings
 from typing import Any
 
 import torch
@@ -77,12 +78,15 @@ class RematerializedModule(nn.Module):
         theirs.hooks, theirs.assigned = copy.deepcopy((mine.hooks, mine.assigned), memo)
         return made
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        name = type(self.rematerialization.model).__name__
-        raise TypeError(
-            f"a rematerialized {name} cannot be pickled: save its state_dict(), which has the names of {name}, and "
-            "rematerialize again where it is loaded"
+    def __reduce_ex__(self, _protocol: Any) -> Any:
+        model = self.rematerialization.model
+        name = type(model).__name__
+        warnings.warn(
+            f"a rematerialized {name} is pickled as the {name} that it was, without its plan: rematerialize again "
+            "where it is loaded",
+            stacklevel=2,
         )
+        return model.__reduce_ex__(1)  # from protocol 2 on, the class must be that of the object that is pickled
 
 
 def rematerialized(rematerialization: Rematerialization) -> RematerializedModule:

@@ -137,17 +137,19 @@ class Deeper(nn.Module):
         return y if len(x) > 60 else self.deep(y.repeat(1, 10).reshape(-1, 4)) if len(x) > 9 else self.deep(y)
 
 
-def test_where_fewer_examples_have_other_operations_everything_is_kept_or_it_is_planned_anew_on_request():
+def test_where_fewer_examples_have_other_operations_everything_is_kept_or_it_is_planned_anew():
     model = Deeper()
     planned, resolving = trained(model), trained(model, resolve=True)
-    with pytest.raises(
-        ExecutionError,
-        match=r"\[60, 16\] .* made for .* \[64, 16\] .* since the model computes 'repeat' where it computed "
-        r".* there, and keeping everything does not fit .*resolve=True",
-    ):
-        planned(X[:60])
+    given = rx.rematerialize(model, (X,), solution=planned.rematerialization.solution)
+    words = r"\[30, 16\] .* made for .* \[64, 16\] .* since the model computes 'repeat' where it computed .* there"
+    with pytest.raises(ExecutionError, match=words + r", and keeping everything does not fit .*resolve=True"):
+        given(X[:30])
+    with pytest.warns(UserWarning, match=words + r"\. It is planned anew$") as noted:
+        assert_like_plain(planned, X[:30])
+    assert [warning.filename for warning in noted] == [__file__]
     assert_like_plain(resolving, X[:30])
     assert resolving.rematerialization.solution.budget == planned.rematerialization.solution.budget
+    assert planned.rematerialization.solution.schedule.recomputations > 0
     assert_like_plain(planned, X[:9])
     assert planned.rematerialization.solution.overhead == 1.0
     assert planned.rematerialization.plans[-1].measured
@@ -161,9 +163,10 @@ def test_everything_is_kept_for_fewer_examples_only_where_what_is_retained_fits_
     planned = trained(Deeper(), budget="95%", retain_graph=True)
     with monkeypatch.context() as larger:
         larger.setattr(family, "retaining_peak", lambda plan: plan.peak + 10**9)
-        with pytest.raises(ExecutionError, match="keeping everything does not fit"):
-            planned(X[:9])
-    assert_like_plain(planned, X[:9])
+        with pytest.warns(UserWarning, match=r"\[9, 16\] .*planned anew"):
+            assert_like_plain(planned, X[:9])
+    assert_like_plain(planned, X[:8])
+    assert planned.rematerialization.solution.overhead == 1.0
 
 
 def test_what_is_read_out_of_smaller_inputs_is_what_their_plan_is_for():

@@ -78,9 +78,9 @@ class Family:
         """A plan for inputs of other sizes than those of all plans, or None for inputs that differ in more than sizes.
 
         For smaller inputs the step is traced again, and the schedule of the larger ones is carried over. Where that is
-        not possible, as some operators are others for a batch of one, the step is profiled, and nothing is recomputed
-        if it fits so. For larger inputs it is planned anew, if there is a budget; bytes stay what they were. A warning
-        says how long that took. So it is where forward reads other truth values out of the inputs than in every plan.
+        not possible, as a loop over time steps has fewer of them, the step is profiled, and nothing is recomputed if it
+        fits so. Otherwise, for larger inputs, and where forward reads other truth values out of the inputs than in
+        every plan, it is planned anew, with a warning, if there is a budget; bytes stay what they were.
 
         Raises:
             ExecutionError: if a schedule cannot be carried over, and none shall be searched for; if none fits.
@@ -100,21 +100,7 @@ class Family:
         try:
             made = captured.planned(self._carried_over(planned, captured), measured=False)
         except ExecutionError as error:
-            budget = planned.solution.budget
-            if (everything := self._keeping_everything(captured, budget)) is not None:
-                made = captured.planned(everything)
-            elif self.resolve:
-                made = self.recipe.plan_of(captured, self._within())
-            elif not alike and self.recipe.budget is not None:
-                read = captured.program.assumptions
-                warnings.warn(f"for the first time, a step reads {read}. It is planned anew", stacklevel=_CALLER - 1)
-                made = self.recipe.plan_of(captured, self._within())
-            else:
-                what, _ = difference_of_inputs(planned.signature, now, planned.paths, paths_of(*called))
-                raise ExecutionError(
-                    f"{what}. Its schedule does not serve here, since {error}, and keeping everything does not fit "
-                    f"into the budget of {exact_bytes(budget)}. {_OTHERWISE}"
-                ) from None
+            made = self._of_other_operations(planned, called, now, captured, f"{error}", turned=not alike)
         return dataclasses.replace(made, calling=planned.calling)
 
     def _relatives(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[Planned, Arguments, Signature]]:
@@ -144,6 +130,23 @@ class Family:
         if found and found.plan and self.recipe.retain_graph and retaining_peak(found.plan) > budget:
             return None
         return found
+
+    def _of_other_operations(
+        self, planned: Planned, called: Arguments, now: Signature, captured: Captured, why: str, *, turned: bool
+    ) -> Planned:
+        budget = planned.solution.budget
+        if (everything := self._keeping_everything(captured, budget)) is not None:
+            return captured.planned(everything)
+        what, _ = difference_of_inputs(planned.signature, now, planned.paths, paths_of(*called))
+        what = f"{what}. Its schedule does not serve here, since {why}"
+        if self.recipe.budget is None and not self.resolve:
+            raise ExecutionError(
+                f"{what}, and keeping everything does not fit into the budget of {exact_bytes(budget)}. {_OTHERWISE}"
+            ) from None
+        if not self.resolve:
+            what = f"for the first time, a step reads {captured.program.assumptions}" if turned else what
+            warnings.warn(f"{what}. It is planned anew", stacklevel=_CALLER)
+        return self.recipe.plan_of(captured, self._within())
 
     def _of_larger(self, planned: Planned, called: Arguments, now: Signature) -> Planned:
         what, _ = difference_of_inputs(planned.signature, now, planned.paths, paths_of(*called))
