@@ -60,8 +60,9 @@ def rematerialize(
 
     A plan is for the model as it is in the first step. What forward reads of it, such as attributes, hooks and modes,
     is compared at every step; if it has changed, the step raises an ExecutionError that names it, unless ``resolve`` is
-    set. What a training loop sets up between here and the first step, such as autocast, modes, ``config.use_cache``
-    and an input ``num_items_in_batch``, is planned anew then, within ``budget``; set up before, it is planned once.
+    set or it is a tensor that is no buffer, as a cache is. What a training loop sets up between here and the first
+    step, such as autocast, modes, ``config.use_cache`` and an input ``num_items_in_batch``, is planned anew then,
+    within ``budget``; set up before, it is planned once.
 
     Smaller batches and shorter sequences than those of ``args``, such as the last batch of an epoch, take the schedule
     that was found: the step is traced once more, which takes about as long as `remat_explorer.capture`, and the checker

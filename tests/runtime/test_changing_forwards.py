@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch.nn import functional
 
 import remat_explorer as rx
 from remat_explorer.errors import ExecutionError
+from remat_explorer.runtime.shapes import family
 from tests.runtime.kinds_of_models import Made, linear, x
 
 
@@ -159,6 +161,12 @@ def notes_its_shape(self: Any, x: torch.Tensor) -> torch.Tensor:
     return functional.relu(self.layer(x)).view(self.shape)
 
 
+def caches_the_last_mask(self: Any, x: torch.Tensor) -> torch.Tensor:
+    if self.mask is None or len(self.mask) != len(x):
+        self.mask = torch.ones(len(x), len(x)).tril()
+    return functional.dropout(self.mask @ self.layer(x), 0.5, self.training)
+
+
 CACHES: dict[str, Callable[[], nn.Module]] = {
     "positions": lambda: Made(caches_positions, layer=linear(), positions=None),
     "masks by length": lambda: Made(caches_by_length, layer=linear(), masks={}),
@@ -177,13 +185,57 @@ def test_a_cache_that_is_filled_once_is_no_obstacle_before_or_after_it_is_filled
         trained.train()
 
 
+def gradient(model: Any, data: torch.Tensor) -> torch.Tensor:
+    torch.manual_seed(3)
+    return torch.autograd.grad(model(data).square().sum(), [model.layer.weight])[0]
+
+
 def test_a_cache_that_somebody_else_fills_with_other_numbers_is_noticed():
-    model: Any = CACHES["positions"]()
-    trained = planned(model)
-    trained(x())
+    model, data = CACHES["positions"](), x()
+    trained: Any = rx.rematerialize(model, (data,), budget="200%")
+    trained(data)
     model.positions = torch.zeros(8)
+    with pytest.warns(UserWarning, match=r"attribute positions of the model \(Made\) .* The step is traced again"):
+        assert torch.equal(gradient(trained, data), gradient(model, data))
+    given = rx.rematerialize(model, (data,), solution=trained.rematerialization.solution)
+    given(data)
+    model.positions = torch.ones(8)
     with pytest.raises(ExecutionError, match=r"attribute positions of the model \(Made\)"):
-        trained(x())
+        given(data)
+
+
+@pytest.mark.parametrize("has_run", [False, True])
+def test_a_mask_that_an_evaluation_leaves_behind_is_no_obstacle(has_run):
+    model: Any = Made(caches_the_last_mask, layer=linear(), mask=None)
+    data = x()
+    if has_run:
+        model(data)
+    trained = planned(model)
+    trained(data)
+    for _ in range(2):  # epochs, of which the second finds what was left before
+        trained.eval()
+        trained(data[:3])
+        assert len(model.mask) == 3
+        trained.train()
+        assert torch.equal(gradient(trained, data), gradient(model, data))
+    assert len(trained.rematerialization.plans) == 2
+
+
+def test_a_tensor_that_is_another_one_in_each_step_is_refused_after_a_while():
+    def weighs(self: Any, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) * self.weights
+
+    model: Any = Made(weighs, layer=linear(), weights=torch.ones(8))
+    trained, data = planned(model), x()
+    trained(data)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for number in range(2, family.MOST_CACHES + 1):
+            model.weights = torch.full((8,), float(number))
+            trained(data)
+    model.weights = torch.full((8,), 0.5)
+    with pytest.raises(ExecutionError, match=r"attribute weights of the model \(Made\) .* resolve=True"):
+        trained(data)
 
 
 def test_models_that_keep_outputs_can_still_be_solved_and_measured():

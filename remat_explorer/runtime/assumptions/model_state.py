@@ -127,6 +127,16 @@ class ModelState:
         """Whether a plan for one serves the other."""
         return self.shapes == now.shapes and self.home == now.home and not any(True for _ in self.changed(now))
 
+    def differs_in_caches(self, now: ModelState) -> bool:
+        """Whether all that differs is what forward fills itself, and other tensors as attributes.
+
+        So it is after a model that keeps masks or rotations was evaluated with inputs of other sizes.
+        """
+        return (self.shapes, self.home) == (now.shapes, now.home) and all(
+            (place, name) in self._settled or _are_caches(then, content)
+            for place, name, then, content in self.changed(now)
+        )
+
     def has_moved(self, now: ModelState) -> bool:
         """Whether the same tensors lie elsewhere, or have another type, as after ``model.to(...)``."""
         return self.shapes == now.shapes and self.home != now.home
@@ -191,6 +201,24 @@ def _registered(model: nn.Module) -> Iterator[tuple[str, dict[str, Any], str, to
 
 def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tensor.requires_grad, tensor.dtype, tensor.device, tensor.shape, tensor.stride()
+
+
+def _are_caches(then: Content, now: Content) -> bool:
+    """Whether two contents are equal but for tensors of which one took the place of the other, or was not there.
+
+    >>> none, one, two = (Content("plain", (type(value), value)) for value in (None, 1, 2))
+    >>> _are_caches(none, none), _are_caches(none, ABSENT), _are_caches(one, two)
+    (True, True, False)
+    """
+    if then == now:
+        return True
+    if then.kind == now.kind and then.kind in ("container", "object"):
+        old, new = dict(then.items), dict(now.items)
+        return then.value is now.value and all(_are_caches(old.get(k, ABSENT), new.get(k, ABSENT)) for k in old | new)
+    tensors = [content.value.tensor for content in (then, now) if content.kind == "tensor"]
+    others = [content for content in (then, now) if content.kind != "tensor"]
+    nothing = all(content == ABSENT or content.value == (type(None), None) for content in others)
+    return nothing and (len(tensors) < 2 or tensors[0] is not tensors[1])
 
 
 def _is_filled(now: Content, before: Content, settled: Content) -> bool:

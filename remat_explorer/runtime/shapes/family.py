@@ -15,8 +15,9 @@ from remat_explorer.capture.profiling.storage_census import StorageCensus
 from remat_explorer.capture.step.training_step import plain_inputs
 from remat_explorer.errors import ExecutionError
 from remat_explorer.quantities import SMALLEST, exact_bytes, format_seconds
-from remat_explorer.runtime.assumptions.differences import ANEW, difference_of_inputs
+from remat_explorer.runtime.assumptions.differences import ANEW, difference_of_inputs, difference_of_models
 from remat_explorer.runtime.assumptions.inputs import paths_of
+from remat_explorer.runtime.assumptions.model_state import ModelState
 from remat_explorer.runtime.backward.retaining import retaining_peak
 from remat_explorer.runtime.recipe import Captured, Planned, Recipe
 from remat_explorer.runtime.shapes.carrying import carried_over, keeping_everything
@@ -26,6 +27,7 @@ from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
 
 _OTHERWISE = f"Pad the inputs to the planned size, or {ANEW}"
 _LARGEST_FIRST = "Rematerialize with the largest inputs that there will be, from which all smaller ones follow"
+MOST_CACHES = 8  # plans for other contents of what a model keeps; more are made if ``resolve`` is set
 _CALLER = 9  # from where a warning is given to the call of the model
 
 
@@ -82,6 +84,8 @@ class Family:
         fits so. Otherwise, for larger inputs, and where forward reads other truth values out of the inputs than in
         every plan, it is planned anew, with a warning, if there is a budget; bytes stay what they were.
 
+        So it is, too, where the model keeps another tensor than it did, such as a mask for inputs of another size.
+
         Raises:
             ExecutionError: if a schedule cannot be carried over, and none shall be searched for; if none fits.
         """
@@ -93,6 +97,9 @@ class Family:
             return self._of_larger(*relatives[-1])
         larger.sort(key=lambda one: _elements(one[0].signature))
         planned, called, now = larger[0]
+        if not (self.resolve or planned.state.holds()):
+            what, _ = difference_of_models(planned.state, planned.state.now())
+            warnings.warn(f"{what}. The step is traced again for that", stacklevel=_CALLER - 1)
         captured = self.recipe.capture(self.model, *called, like=planned.halves.program)
         reading = captured.program.assumptions.truths
         alike = [one for one, _, _ in larger if one.halves.program.assumptions.truths == reading]
@@ -104,15 +111,24 @@ class Family:
         return dataclasses.replace(made, calling=planned.calling)
 
     def _relatives(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[Planned, Arguments, Signature]]:
-        """Plans that were measured, for the model as it is, with the inputs as they are passed for each."""
+        """Plans that were measured, for the model but for its caches, with the inputs as they are passed for each."""
         found = []
         for planned in self.plans:
             called = planned.calling.same_way(args, kwargs)
             now = Signature.of(*called)
             alike = differ_in_sizes(planned.signature, now) and planned.signature.surroundings == now.surroundings
-            if planned.measured and alike and planned.state.holds():
+            if planned.measured and alike and (planned.state.holds() or self._differs_in_caches(planned.state)):
                 found.append((planned, called, now))
         return found
+
+    def _differs_in_caches(self, state: ModelState) -> bool:
+        """Whether a plan may be carried over to what the model keeps now; not where that changes again and again."""
+        others = sum(not planned.state.holds() for planned in self.plans)
+        return self.recipe.budget is not None and others < MOST_CACHES and state.differs_in_caches(state.now())
+
+    def _difference(self, planned: Planned, called: Arguments, now: Signature) -> str:
+        what, _ = difference_of_inputs(planned.signature, now, planned.paths, paths_of(*called))
+        return what or difference_of_models(planned.state, planned.state.now())[0]
 
     def _carried_over(self, larger: Planned, captured: Captured) -> Solution:
         program = captured.program
@@ -137,8 +153,7 @@ class Family:
         budget = planned.solution.budget
         if (everything := self._keeping_everything(captured, budget)) is not None:
             return captured.planned(everything)
-        what, _ = difference_of_inputs(planned.signature, now, planned.paths, paths_of(*called))
-        what = f"{what}. Its schedule does not serve here, since {why}"
+        what = f"{self._difference(planned, called, now)}. Its schedule does not serve here, since {why}"
         if self.recipe.budget is None and not self.resolve:
             raise ExecutionError(
                 f"{what}, and keeping everything does not fit into the budget of {exact_bytes(budget)}. {_OTHERWISE}"
@@ -149,7 +164,7 @@ class Family:
         return self.recipe.plan_of(captured, self._within())
 
     def _of_larger(self, planned: Planned, called: Arguments, now: Signature) -> Planned:
-        what, _ = difference_of_inputs(planned.signature, now, planned.paths, paths_of(*called))
+        what = self._difference(planned, called, now)
         if self.recipe.budget is None and not self.resolve:
             raise ExecutionError(
                 f"{what}, which is larger. {_LARGEST_FIRST}, or give budget=..., to plan anew within it"
