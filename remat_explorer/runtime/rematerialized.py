@@ -78,7 +78,7 @@ class RematerializedModule(nn.Module):
         theirs.hooks, theirs.assigned = copy.deepcopy((mine.hooks, mine.assigned), memo)
         return made
 
-    def __reduce_ex__(self, _protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: Any) -> Any:
         model = self.rematerialization.model
         name = type(model).__name__
         warnings.warn(
@@ -86,7 +86,7 @@ class RematerializedModule(nn.Module):
             "where it is loaded",
             stacklevel=2,
         )
-        return model.__reduce_ex__(1)  # from protocol 2 on, the class must be that of the object that is pickled
+        return model.__reduce_ex__(protocol)
 
 
 def rematerialized(rematerialization: Rematerialization) -> RematerializedModule:
@@ -99,6 +99,7 @@ def rematerialized(rematerialization: Rematerialization) -> RematerializedModule
 def _without_attributes(rematerialization: Rematerialization) -> RematerializedModule:
     kind = type(rematerialization.model)
     own = {"rematerialization": rematerialization, "forward": Forward(rematerialization.model)}
+    own["__class__"] = property(lambda _: kind)  # as which it is pickled
     own |= {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
     if callable(state := getattr(rematerialization.model, _SHARDING, None)):  # torch knows the model by its identity
         own[_SHARDING] = lambda _: state()
