@@ -107,3 +107,30 @@ def test_a_schedule_that_costs_more_than_it_says_is_not_shown(known: State) -> N
     document["curve"]["points"][0]["cost"] = 20.0
     entry.path.write_text(json.dumps(document))
     assert not show_look(State(model="chain"))
+
+
+def test_a_model_that_is_none_of_the_zoo_is_known_by_its_graph(known: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    known.model = "net.py:make"
+    assert not keep_look(known)  # too small
+    monkeypatch.setattr("remat_explorer.explorer.work.kept_looks.SMALL", 9)
+    assert keep_look(known)
+    state = State(model="net.py:make_again")
+    assert not show_look(state)
+    assert not show_look(state, captured=rx.linear(7))
+    again = rx.linear(8)
+    assert show_look(state, captured=again)
+    assert with_captured(state, again, None, "no module")
+    assert (state.graph, state.no_execution) == (again, "no module")
+    assert state.frontier is not None
+    assert [solution.budget for solution in state.frontier.solutions] == [4, 10]
+
+
+def test_of_a_large_graph_few_schedules_are_kept(known: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert known.graph is not None
+    known.frontier = joined(known.graph, None, [rx.solve(known.graph, budget) for budget in range(3, 11)])
+    monkeypatch.setattr("remat_explorer.explorer.work.kept_looks.CHECKED", 3 * known.graph.n)
+    assert keep_look(known)
+    state = State(model="chain")
+    assert show_look(state)
+    assert state.frontier is not None
+    assert [solution.budget for solution in state.frontier.solutions] == [3, 5, 7, 10]  # 5 is the state's

@@ -1,13 +1,15 @@
-"""What was known of a model of the zoo when it was last explored: on the screen before torch is imported.
+"""What was known of a model when it was last explored: on the screen before anything is searched for.
 
-To import torch and to capture a model takes seconds, and gives the same graph as the last time. So the graph and its
-trade-off curve are kept in the cache folder. Nothing of a file is believed that can be checked: the graph is read as
-any graph file is, every schedule passes the checker, and the captured graph takes the place of the kept one.
+To import torch and to capture a model of the zoo takes seconds, and gives the same graph as the last time. So the graph
+and its trade-off curve are kept in the cache folder. Other models and graphs are known by their graph, so that their
+curve is there once they are captured. Nothing of a file is believed that can be checked: the graph is read as any graph
+file is, every schedule passes the checker, and the captured graph takes the place of the kept one.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -17,7 +19,6 @@ from remat_explorer.documents import read_json, require_format, require_keys, wr
 from remat_explorer.entry_checks import require_bytes
 from remat_explorer.errors import RematError, SolutionError
 from remat_explorer.explorer.state.begin_sizes import BEGIN
-from remat_explorer.explorer.state.implementations import NONE
 from remat_explorer.explorer.state.questions import choose_strategy
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.looking import forget, look_first
@@ -28,33 +29,43 @@ from remat_explorer.solvers import Frontier
 from remat_explorer.solvers.cache import PACKAGE
 
 FORMAT, VERSION = "remat-explorer/look", 1
-MANY = 400  # operations from which on one schedule is kept alone: each is checked before it is on the screen
+CHECKED = 4000  # operations of all schedules that are kept: each is checked before the first is on the screen
+SMALL = 100  # operations up to which a graph that is no model of the zoo is searched faster than its look is worth
 LARGEST = 32 * 2**20  # bytes of all kept looks together; above that the longest unused go
 NOT_YET = "The model has not been captured yet: load it again"
 
 
-def look_key(state: State) -> dict[str, Any] | None:
+def look_key(state: State, graph: Graph | None = None) -> dict[str, Any] | None:
     """What two looks at a model must share to show the same; None where nothing is kept.
+
+    Args:
+        state: which model, and how it is asked for.
+        graph: once it is captured; only models of the zoo are known before.
 
     >>> look_key(State(model="mlp"))["batch"], look_key(State(model="my_model.py:make_model"))
     (8192, None)
     """
     begin = BEGIN.get(state.model)
-    if begin is None or state.implementations != NONE or state.measured_costs:
+    if state.measured_costs or (begin is None and (graph is None or graph.n <= SMALL)):
         return None
+    chosen = state.implementations if isinstance(state.implementations, str) else list(state.implementations)
+    if begin is None:
+        assert graph is not None  # as begin is None
+        return {"graph": graph.sha256, "implementations": chosen, "package": PACKAGE}
     try:
         torch = version("torch")
     except PackageNotFoundError:
         return None
     sizes = {"batch": state.batch or begin.get("batch"), "image": state.image or begin.get("image")}
-    return {"model": state.model, **sizes, "device": state.device, "package": PACKAGE, "torch": torch}
+    asked = {"model": state.model, **sizes, "device": state.device, "implementations": chosen}
+    return {**asked, "package": PACKAGE, "torch": torch}
 
 
 class KeptLooks:
     """Keeps what is known of the state's model once it is loaded, and again when its trade-off curve is filled.
 
     Args:
-        state: followed; its model need not be one whose looks are kept.
+        state: followed.
     """
 
     def __init__(self, state: State) -> None:
@@ -69,17 +80,24 @@ class KeptLooks:
 
 def keep_look(state: State) -> bool:
     """Keep what is known of a model; whether something was kept."""
-    key, graph, frontier, smallest = look_key(state), state.graph, state.frontier, state.smallest
-    if key is None or None in (graph, frontier, smallest, state.inputs) or state.costs_are_measured or state.stale:
+    graph, frontier, smallest = state.graph, state.frontier, state.smallest
+    key = look_key(state, graph)
+    if key is None or None in (graph, frontier, smallest) or state.costs_are_measured or state.stale:
+        return False
+    if state.no_execution == NOT_YET:  # the kept look itself
         return False
     assert graph is not None
     assert frontier is not None
-    shown, best = frontier.best(state.budget), frontier.nondominated()
+    shown = frontier.best(state.budget)
     if frontier.graph is not graph or shown is None:
         return False
-    curve = Frontier(graph, (shown,))
-    if graph.n < MANY:
-        curve = Frontier(graph, frontier.solutions, own=tuple(point for point in frontier.own if point in best))
+    points = (shown, *_spread(frontier.nondominated(), CHECKED // graph.n))
+    chosen = {id(point.schedule) for point in points}
+    curve = Frontier(
+        graph,
+        tuple(point for point in frontier.solutions if id(point.schedule) in chosen),
+        own=tuple(point for point in frontier.own if id(point.schedule) in chosen),
+    )
     document = {
         "format": FORMAT,
         "version": VERSION,
@@ -97,18 +115,30 @@ def keep_look(state: State) -> bool:
     return False
 
 
-def show_look(state: State, budget: str | int | float | None = None) -> bool:
+def _spread(points: Sequence[Any], most: int) -> list[Any]:
+    """At most so many of some points, evenly, the first and the last among them.
+
+    >>> _spread("abcdefg", 3), _spread("ab", 3), _spread("abc", 1)
+    (['a', 'd', 'g'], ['a', 'b'], [])
+    """
+    if len(points) <= most:
+        return list(points)
+    return [points[round(k * (len(points) - 1) / (most - 1))] for k in range(most)] if most > 1 else []
+
+
+def show_look(state: State, budget: str | int | float | None = None, captured: Graph | None = None) -> bool:
     """Put what is kept of the state's model on the screen; whether there was anything.
 
     Args:
         state: all that is known about the model before is forgotten.
         budget: what `State.set_budget` takes; None for the one that was kept.
+        captured: the model's graph, if it is captured already.
     """
-    key = look_key(state)
+    key = look_key(state, captured)
     if key is None or not entry_path("look", key).exists():
         return False
     try:
-        graph, kept, keep_all, frontier = _read(key)
+        graph, kept, keep_all, frontier = _read(key, captured)
     except (RematError, KeyError, TypeError, ValueError):
         return False
     with state.at_once():
@@ -128,7 +158,7 @@ def show_look(state: State, budget: str | int | float | None = None) -> bool:
     return True
 
 
-def _read(key: dict[str, Any]) -> tuple[Graph, int, int, Frontier]:
+def _read(key: dict[str, Any], captured: Graph | None) -> tuple[Graph, int, int, Frontier]:
     """Graph, budget, peak of keeping everything, and curve of the look that is kept for a key.
 
     Raises:
@@ -139,7 +169,7 @@ def _read(key: dict[str, Any]) -> tuple[Graph, int, int, Frontier]:
     require_keys(document, names, "the kept look", SolutionError)
     require_format(document, FORMAT, VERSION, SolutionError)
     budget, keep_all = (require_bytes(document[name], name, SolutionError) for name in ("budget", "keep_all"))
-    graph = Graph.from_document(document["graph"])
+    graph = captured or Graph.from_document(document["graph"])
     frontier = Frontier.from_document(document["curve"], graph)
     if document["key"] != key or not frontier.scheduled():
         raise SolutionError("the kept look is one of another model")
@@ -154,6 +184,9 @@ def with_captured(state: State, graph: Graph, inputs: Any, no_execution: str) ->
     kept, frontier = state.graph, state.frontier
     if kept is None or frontier is None or kept.sha256 != graph.sha256:
         return False
+    if kept is graph:
+        state.inputs, state.no_execution = inputs, no_execution
+        return True
     curve = Frontier.from_document(frontier.to_document(), graph)
     best = curve.best(state.budget) or curve.nondominated()[-1]
     with state.at_once():
