@@ -62,6 +62,11 @@ class Planned:
     processes: Processes | None = None
 
     @cached_property
+    def left(self) -> dict[Place, Content]:
+        """Attributes in which a forward pass would have left tensors, with what it leaves there."""
+        return self.state.left
+
+    @cached_property
     def digest(self) -> int:
         """Of the collectives of its plan."""
         return digest_of_collectives(self.halves.plan, self.halves.program)

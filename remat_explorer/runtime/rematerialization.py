@@ -13,6 +13,7 @@ from torch import nn
 from torch._compile import _disable_dynamo
 
 from remat_explorer.capture.joint.assumptions import Broken
+from remat_explorer.capture.step.left_behind import leave
 from remat_explorer.capture.step.nesting import tensors_in
 from remat_explorer.capture.step.sharding import reshard, shard_groups
 from remat_explorer.capture.step.training_step import plain_inputs
@@ -117,6 +118,8 @@ class Rematerialization:
             self.begun, self.training = True, self.model.training
         args, kwargs = planned.calling.same_way(args, kwargs)
         outputs = train(planned.halves, self.model, plain_inputs(args, kwargs), tensors_in((args, kwargs)))
+        if planned.left:
+            leave(self.model, planned.left)
         return planned.halves.program.returned.filled(outputs)
 
     def _plan_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Planned:

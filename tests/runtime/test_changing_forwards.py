@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 import remat_explorer as rx
+from remat_explorer.capture.step.left_behind import LeftBehind
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.shapes import family
 from tests.runtime.kinds_of_models import Made, linear, x
@@ -72,6 +75,22 @@ def draws_once(self: Any, x: torch.Tensor) -> torch.Tensor:
     return self.layer(x) * self.mask
 
 
+def goes_on_from_its_state(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.memory = (self.layer(x).mean(0) + self.memory).detach()
+    return self.layer(x) * self.memory
+
+
+def keeps_a_list(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.heads[0] = self.layer(x)
+    self.heads[1] = self.heads[0].tanh()
+    return torch.stack(self.heads).sum(0)
+
+
+def keeps_a_new_list(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.seen = [self.layer(x), (self.layer(x).sin(), {"cos": self.layer(x).cos()})]
+    return self.seen[1][0]
+
+
 class Auxiliary(nn.Module):
     """A layer that leaves a loss behind, as layers of experts do."""
 
@@ -99,15 +118,11 @@ STALE: dict[str, tuple[Callable[[], nn.Module], str]] = {
         lambda: Made(counts_in_a_meter, layer=linear(), meter=Meter()),
         r"forward changes the attribute meter.count of the model \(Made\), from 0 to 1",
     ),
-    "a kept output": (
-        lambda: Made(keeps_features, layer=linear()),
-        r"attribute features of .* return it from forward, or keep",
+    "a state": (
+        lambda: Made(goes_on_from_its_state, layer=linear(), memory=torch.zeros(8)),
+        r"attribute memory of .* return it from forward, or keep",
     ),
     "a list of outputs": (lambda: Made(collects, layer=linear(), seen=[]), r"forward changes the attribute seen"),
-    "a loss that is left behind": (
-        lambda: nn.Sequential(linear(), Auxiliary()),
-        r"forward changes the attribute l_aux of '1' \(Auxiliary\), .* return it",
-    ),
     "another first step": (
         lambda: Made(warms_up, layer=linear(), first=True),
         r"attribute first of the model \(Made\), from True to False, in the first pass alone, .* run the model once",
@@ -236,6 +251,49 @@ def test_a_tensor_that_is_another_one_in_each_step_is_refused_after_a_while():
     model.weights = torch.full((8,), 0.5)
     with pytest.raises(ExecutionError, match=r"attribute weights of the model \(Made\) .* resolve=True"):
         trained(data)
+
+
+LEFT: dict[str, tuple[Callable[[], nn.Module], Callable[[Any], torch.Tensor]]] = {
+    "a kept output": (lambda: Made(keeps_features, layer=linear()), lambda model: model.features),
+    "a loss": (lambda: nn.Sequential(linear(), Auxiliary()), lambda model: model[1].l_aux),
+    "a list": (lambda: Made(keeps_a_list, layer=linear(), heads=[torch.ones(1)] * 2), lambda model: model.heads[1]),
+    "a list that is a new one": (lambda: Made(keeps_a_new_list, layer=linear()), lambda model: model.seen[1][1]["cos"]),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_forward_leaves_behind_is_marked_as_not_there(name):
+    make, look = LEFT[name]
+    model: Any = make()
+    data = x()
+    with pytest.warns(UserWarning, match="after its steps such attributes are not there") as noted:
+        trained = planned(model, data)
+    assert [warning.filename for warning in noted] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # it is said once
+        for _ in range(2):
+            found = [torch.autograd.grad(one(data).sum(), [*model.parameters()]) for one in (model, trained)]
+            assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
+            assert isinstance(look(model), torch.Tensor)
+            with pytest.raises(ExecutionError, match="is not there after a training step by a plan"):
+                _ = found[0][0].sum() + look(model)
+            trained(data[:2]).sum().backward()
+            trained.eval()
+            trained(data[:3])
+            assert look(model).sum() < 1e6
+            trained.train()
+    assert len(trained.rematerialization.plans) == 2
+    trained(data)
+    assert look(copy.deepcopy(trained)) is look(trained)
+    with pytest.warns(UserWarning, match="pickled as"):
+        assert look(pickle.loads(pickle.dumps(trained))) is None
+
+
+def test_marks_are_told_from_other_tensors_by_everyone():
+    mark = LeftBehind.of("it is gone")
+    for use in (float, bool, torch.Tensor.detach, lambda gone: gone.shape, lambda gone: torch.stack([gone, gone])):
+        with pytest.raises(ExecutionError, match="it is gone"):
+            use(mark)
 
 
 def test_models_that_keep_outputs_can_still_be_solved_and_measured():

@@ -80,10 +80,11 @@ class TensorContent:
         mine, theirs = self.tensor, other.tensor
         if mine is theirs:
             return self.version == other.version
-        if (self.version, other.version) != (version_of(mine), version_of(theirs)):
+        versions = version_of(mine), version_of(theirs)
+        if type(mine) is not type(theirs) or (self.version, other.version) != versions:
             return False
         layouts = ((t.dtype, t.device, t.shape, t.stride(), t.requires_grad) for t in (mine, theirs))
-        return next(layouts) == next(layouts) and type(mine) is type(theirs) and _equal(mine, theirs)
+        return next(layouts) == next(layouts) and _equal(mine, theirs)
 
 
 @dataclass(frozen=True, slots=True, eq=True)

@@ -1,4 +1,4 @@
-"""Two forward passes with nothing at stake: which attributes a model changes once, and which again and again."""
+"""Forward passes with nothing at stake: which attributes a model changes once, and which again and again."""
 
 from __future__ import annotations
 
@@ -15,29 +15,33 @@ from remat_explorer.capture.fake_mode import fake_tensor_mode
 from remat_explorer.capture.step.attributes import Attributes, Changes, Place
 from remat_explorer.capture.step.borrowed import borrowed
 from remat_explorer.capture.step.contents import Content
+from remat_explorer.capture.step.left_behind import is_left, leave
 from remat_explorer.capture.step.losses import Loss
 from remat_explorer.capture.step.sharding import is_sharded, whole_like
 from remat_explorer.capture.step.training_step import TrainingStep, unwrapped
+from remat_explorer.errors import ExecutionError
 
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What two forward passes, one after another, do to the attributes of a model.
+    """What forward passes, one after another, do to the attributes of a model.
 
     Attributes:
         settled: what the first pass changes and the second leaves alone, such as caches, with what it holds then.
-        restless: what the second pass changes again, such as a counter or a kept output.
+        left: tensors that each pass leaves behind and none reads before it writes them, such as attention maps.
+        restless: what else the second pass changes again, such as a counter.
         from_data: what only the first pass changes, but from inputs, parameters or random numbers, or in a way that
             makes the second pass compute something else.
     """
 
     settled: dict[Place, Content] = field(default_factory=dict)
+    left: dict[Place, Content] = field(default_factory=dict)
     restless: Changes = field(default_factory=dict)
     from_data: Changes = field(default_factory=dict)
 
 
 def rehearse(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], loss: Loss | None = None) -> Rehearsal:
-    """Run the forward pass twice, and leave the model as it was.
+    """Run the forward pass twice, and once more without what it left behind, and leave the model as it was.
 
     Inputs and parameters are FakeTensors, and so is what depends on them; constants are computed for real. So nothing
     large is allocated, and what a cache holds in the end can be told from what depends on data.
@@ -74,20 +78,40 @@ def rehearse(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], lo
         torch.random.fork_rng(devices),
         borrowed(model, {id(own[name]): tensor for name, tensor in held.items()}),
     ):
-        passes, start = [], Attributes(inner)
+        start = Attributes(inner)
         try:
-            for _ in range(2):
-                attributes, calls = Attributes(inner), _Calls()
-                with calls:
-                    step.results_of(inner, tensors)
-                passes.append((attributes.changes(), calls.made))
+            first, calls_of_first = _pass(step, inner, tensors)
+            again, calls_of_second = _pass(step, inner, tensors)
+            left = {place: after for place, (before, after) in again.items() if is_left(before, after)}
+            leave(inner, left)
+            if left and not _is_without(step, inner, tensors, calls_of_second):
+                left = {}
         finally:
             start.restore()
-    (first, calls_of_first), (again, calls_of_second) = passes
     alike = calls_of_first == calls_of_second
     once = {place: change for place, change in first.items() if place not in again}
     settled = {place: after for place, (_, after) in once.items() if alike and not _is_from_data(after)}
-    return Rehearsal(settled, again, {place: change for place, change in once.items() if place not in settled})
+    restless = {place: change for place, change in again.items() if place not in left}
+    from_data = {place: change for place, change in once.items() if place not in settled}
+    return Rehearsal(settled, left, restless, from_data)
+
+
+def _pass(step: TrainingStep, model: nn.Module, tensors: tuple[torch.Tensor, ...]) -> tuple[Changes, list[Any]]:
+    """What a forward pass changes, and what it computes."""
+    attributes, calls = Attributes(model), _Calls()
+    with calls:
+        step.results_of(model, tensors)
+    return attributes.changes(), calls.made
+
+
+def _is_without(
+    step: TrainingStep, model: nn.Module, tensors: tuple[torch.Tensor, ...], calls_of_second: list[Any]
+) -> bool:
+    """Whether a pass computes the same where marks are in place of what was left behind."""
+    try:
+        return _pass(step, model, tensors)[1] == calls_of_second
+    except ExecutionError:
+        return False
 
 
 class _Calls(TorchDispatchMode):

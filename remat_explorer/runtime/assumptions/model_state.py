@@ -77,6 +77,11 @@ class ModelState:
         self._layouts = [_layout(tensor) for _, _, _, tensor in self._tensors]
         self._latest: ModelState | None = self
 
+    @property
+    def left(self) -> dict[Place, Content]:
+        """Attributes in which a forward pass would have left tensors that nobody reads, and what it leaves."""
+        return {place: content.value for place, content in self._settled.items() if content.kind == "left"}
+
     def holds(self) -> bool:
         """Whether the model still is as it was, told in microseconds unless something was assigned since last time.
 
@@ -120,7 +125,7 @@ class ModelState:
         """Attributes that hold something else now: place and name, and what they hold then and now."""
         for key, then in self.attributes.items():
             content = now.attributes.get(key, ABSENT)
-            if content != then and not (key in self._settled and _is_filled(content, then, self._settled[key])):
+            if not (key in self._settled and _is_filled(content, then, self._settled[key])) and content != then:
                 yield *key, then, content
 
     def matches(self, now: ModelState) -> bool:
@@ -223,7 +228,7 @@ def _are_caches(then: Content, now: Content) -> bool:
 
 def _is_filled(now: Content, before: Content, settled: Content) -> bool:
     """Whether an attribute that forward fills holds what a forward pass leaves there; entries may have joined it."""
-    if now == settled:
+    if settled.kind == "left" or now == settled:
         return True
     if not (now.kind == settled.kind == "container" and now.value is settled.value and issubclass(now.value, dict)):
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ from torch import nn
 
 from remat_explorer.capture.step.attributes import Changes, Place
 from remat_explorer.capture.step.contents import Content
+from remat_explorer.capture.step.left_behind import is_marked
 from remat_explorer.capture.step.losses import Loss
 from remat_explorer.capture.step.rehearsal import rehearse
 from remat_explorer.errors import ExecutionError
@@ -24,6 +26,9 @@ def settled_attributes(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], loss: Loss | None, changes: Changes
 ) -> Mapping[Place, Content]:
     """What the attributes that forward changes hold in the end, if they come to rest in one pass, as caches do.
+
+    What each pass leaves behind and none reads, such as attention maps, is there with the kind "left" and with what a
+    pass left. A plan does not make it, of which a warning is given.
 
     Args:
         changes: what a traced pass changed; without any nothing is run.
@@ -52,7 +57,14 @@ def settled_attributes(
             f"{_change(model, found.from_data)}, in the first pass alone, which depends on its inputs or computes "
             "something else than later ones. A plan is for all steps: run the model once before rematerialize"
         )
-    return found.settled
+    new = {place: changes[place] for place in found.left if place in changes and not is_marked(changes[place][0])}
+    if new:
+        warnings.warn(
+            f"{_change(model, new)}. A plan does not run forward: after its steps such attributes are not there, and "
+            f"to compute with them is an error. If they are needed, {_INSTEAD}",
+            stacklevel=5,
+        )
+    return {**found.settled, **{place: Content("left", after) for place, after in found.left.items()}}
 
 
 def _change(model: nn.Module, changes: Changes) -> str:

@@ -1,0 +1,115 @@
+"""Tensors that forward leaves in attributes and does not read again, such as attention maps: a plan leaves a mark."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from remat_explorer.capture.step.attributes import Place
+from remat_explorer.capture.step.contents import Content
+from remat_explorer.errors import ExecutionError
+
+_ABSENT = object()
+
+
+class LeftBehind(torch.Tensor):
+    """Stands where forward would have left a tensor; to compute with it is an error, so that nothing old is used.
+
+    >>> mark = LeftBehind.of("the map is not there")
+    >>> isinstance(mark, torch.Tensor), mark
+    (True, <the map is not there>)
+    >>> torch.ones(2) + mark
+    Traceback (most recent call last):
+        ...
+    remat_explorer.errors.ExecutionError: the map is not there
+    """
+
+    words: str
+
+    @staticmethod
+    @functools.cache
+    def of(words: str) -> LeftBehind:
+        """The mark that says so; the same one for the same words, so that attributes hold the same after each step."""
+        mark = torch.empty(0).as_subclass(LeftBehind)
+        mark.words = words
+        return mark
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.__self__.__name__ if func.__name__ == "__get__" else func.__name__
+        if name in ("_version", "is_inference", "data_ptr"):  # by which changes are noticed
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **(kwargs or {}))
+        leaves = pytree.tree_leaves((args, kwargs or {}))
+        raise ExecutionError(next(leaf.words for leaf in leaves if isinstance(leaf, LeftBehind)))
+
+    def __deepcopy__(self, memo: Any) -> LeftBehind:
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return type(None), ()  # pickled as None: who reads it need not have this class
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return f"<{self.words}>"
+
+
+def is_left(before: Content, after: Content) -> bool:
+    """Whether tensors, in lists and dictionaries of the same keys, are all in which two contents differ.
+
+    >>> none, one = Content("plain", (type(None), None)), Content("plain", (int, 1))
+    >>> is_left(none, none), is_left(none, one)
+    (True, False)
+    """
+    if before == after:
+        return True
+    if before.kind == after.kind == "container" and before.value is after.value:
+        keys = [[key for key, _ in content.items] for content in (before, after)]
+        pairs = zip(before.items, after.items, strict=False)
+        return keys[0] == keys[1] and all(is_left(then, now) for (_, then), (_, now) in pairs)
+    return before.kind == after.kind == "tensor"
+
+
+def is_marked(content: Content) -> bool:
+    """Whether there is a mark in a content."""
+    if content.kind == "tensor":
+        return isinstance(content.value.tensor, LeftBehind)
+    return any(is_marked(item) for _, item in content.items)
+
+
+def leave(model: nn.Module, left: Mapping[Place, Content]) -> None:
+    """Put marks where a forward pass would have left tensors.
+
+    Args:
+        model: its attributes are changed.
+        left: places, and what a forward pass left there.
+    """
+    for (path, name), content in left.items():
+        module = model.get_submodule(path)
+        of = f"{path!r} ({type(module).__name__})" if path else f"the model ({type(module).__name__})"
+        mark = LeftBehind.of(
+            f"the attribute {name} of {of} is not there after a training step by a plan, which does not run forward. "
+            "Return it from forward, or keep it in a buffer (register_buffer), which plans update"
+        )
+        held = vars(module)
+        held[name] = _marked(held.get(name, _ABSENT), content, mark)
+
+
+def _marked(value: Any, content: Content, mark: LeftBehind) -> Any:
+    """``value`` with a mark for each tensor of a content; lists and dictionaries are changed in place."""
+    if content.kind == "tensor":
+        return mark
+    if content.kind != "container" or not issubclass(content.value, list | dict | tuple):
+        return None if value is _ABSENT else value
+    if issubclass(content.value, tuple) or type(value) is not content.value:
+        parts = {key: _marked(_ABSENT, item, mark) for key, item in content.items}
+        return parts if issubclass(content.value, dict) else list(parts.values())
+    for key, item in content.items:
+        if isinstance(value, dict) or key < len(value):
+            there = value.get(key, _ABSENT) if isinstance(value, dict) else value[key]
+            value[key] = _marked(there, item, mark)
+    return value
