@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from remat_explorer import models as models
     from remat_explorer.capture import capture as capture
+    from remat_explorer.capture import loss_elsewhere as loss_elsewhere
     from remat_explorer.capture import profile as profile
     from remat_explorer.checker import check as check
     from remat_explorer.explorer import Explorer as Explorer
@@ -72,6 +73,7 @@ _HOMES = {
     "compile": "remat_explorer.runtime.compiled",
     "fit": "remat_explorer.fit",
     "linear": "remat_explorer.instances",
+    "loss_elsewhere": "remat_explorer.capture",
     "measure": "remat_explorer.runtime",
     "max_batch": "remat_explorer.solvers",
     "max_image": "remat_explorer.solvers",
@@ -104,6 +106,7 @@ __all__ = [
     "compile",
     "fit",
     "linear",
+    "loss_elsewhere",
     "max_batch",
     "max_image",
     "measure",

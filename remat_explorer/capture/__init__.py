@@ -15,13 +15,13 @@ from remat_explorer.callable_module import make_callable
 from remat_explorer.capture.cuda.target import target_of
 from remat_explorer.capture.operations.devices import find_device
 from remat_explorer.capture.profiling.profiling import profile
-from remat_explorer.capture.step.losses import Loss
+from remat_explorer.capture.step.losses import Loss, loss_elsewhere
 from remat_explorer.capture.step.nesting import tensors_in
 from remat_explorer.capture.tracing import trace
 from remat_explorer.capture_options import CUDA, CaptureOptions, kinds_of
 from remat_explorer.graph import Graph
 
-__all__ = ["capture", "profile", "trace"]
+__all__ = ["capture", "loss_elsewhere", "profile", "trace"]
 RATES_OF_CUDA = "A100"  # published rates for costs where only CUDA is named: the first of Ampere
 
 

@@ -85,7 +85,8 @@ def rematerialize(
             whose backward pass is still to come takes the attribute ``rematerialization.waiting_bytes`` more.
         loss: from the model's output to a scalar tensor, which is then what the model returns; it must not read
             tensors that change from step to step. None returns what the model returns: a loss that is computed
-            elsewhere, or, of an output that has a ``loss``, that loss (other tensors of such an output are None).
+            elsewhere, or, of an output that has a ``loss``, that loss (other tensors of such an output are None);
+            `remat_explorer.loss_elsewhere` returns all of such an output, too.
         strategy, solver, on_progress: as for `remat_explorer.solve`.
         time_limit: seconds of searching, as for `remat_explorer.solve`. Tracing and profiling come before.
         solution: a solution of this model, or a solution file, instead of solving; ``budget`` is not needed then.

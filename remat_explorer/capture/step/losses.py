@@ -15,6 +15,27 @@ from remat_explorer.errors import CaptureError
 Loss = Callable[[Any], torch.Tensor]
 
 
+def loss_elsewhere(output: Any) -> Any:
+    """What a model returns, as it is: given as ``loss``, it leaves the loss to the training loop in any case.
+
+    Without it, the loss of an output that has one is what is trained, and the other tensors of the output are not kept.
+    With it they are all there, as for a loop that reads logits beside the loss, or makes another loss of them.
+
+    >>> from torch import nn
+    >>> import remat_explorer as rx
+    >>> class Scores(nn.Linear):
+    ...     def forward(self, x):
+    ...         scores = super().forward(x)
+    ...         return {"loss": scores.square().mean(), "scores": scores}
+    >>> x = torch.ones(2, 3)
+    >>> rx.rematerialize(Scores(3, 4), (x,), budget="100%")(x)["scores"] is None
+    True
+    >>> rx.rematerialize(Scores(3, 4), (x,), budget="110%", loss=rx.loss_elsewhere)(x)["scores"].shape
+    torch.Size([2, 4])
+    """
+    return output
+
+
 def results_of_output(
     output: Any, loss: Loss | None, given: Iterable[torch.Tensor] = ()
 ) -> tuple[tuple[torch.Tensor, ...], Returned]:
@@ -38,6 +59,8 @@ def results_of_output(
     >>> results_of_output((2 * weight, None), None)
     ((tensor([2., 2., 2.], grad_fn=<MulBackward0>),), Returned(nesting=(0, None), is_loss=False))
     """
+    if loss is loss_elsewhere:
+        return _every_tensor(output, given)
     if loss is not None:
         value = loss(output)
         if not isinstance(value, torch.Tensor) or value.numel() != 1:
