@@ -13,7 +13,7 @@ import remat_explorer as rx
 from remat_explorer.cache_folder import entries, entry_path
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.inputs import Inputs
-from remat_explorer.explorer.work.kept_looks import NOT_YET, keep_look, look_key, show_look, with_captured
+from remat_explorer.explorer.work.kept_looks import NO_MODULE, NOT_YET, keep_look, look_key, show_look, with_captured
 from remat_explorer.explorer.work.loading import find_marks, show_kept
 from remat_explorer.graph import Graph
 from remat_explorer.solvers import minimum_budget
@@ -123,6 +123,13 @@ def test_a_model_that_is_none_of_the_zoo_is_known_by_its_graph(known: State, mon
     assert (state.graph, state.no_execution) == (again, "no module")
     assert state.frontier is not None
     assert [solution.budget for solution in state.frontier.solutions] == [4, 10]
+
+
+def test_a_graph_with_the_name_of_a_model_is_not_taken_for_it(known: State) -> None:
+    assert keep_look(known)
+    assert not show_look(State(model="chain", no_execution=NO_MODULE))
+    known.no_execution = NO_MODULE
+    assert not keep_look(known)  # as a graph it is too small
 
 
 def test_of_a_large_graph_few_schedules_are_kept(known: State, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,7 @@ FORMAT, VERSION = "remat-explorer/look", 1
 CHECKED = 4000  # operations of all schedules that are kept: each is checked before the first is on the screen
 SMALL = 100  # operations up to which a graph that is no model of the zoo is searched faster than its look is worth
 LARGEST = 32 * 2**20  # bytes of all kept looks together; above that the longest unused go
+NO_MODULE = "This is a graph without a module, so nothing can run."
 NOT_YET = "The model has not been captured yet: load it again"
 
 
@@ -45,7 +46,7 @@ def look_key(state: State, graph: Graph | None = None) -> dict[str, Any] | None:
     >>> look_key(State(model="mlp"))["batch"], look_key(State(model="my_model.py:make_model"))
     (8192, None)
     """
-    begin = BEGIN.get(state.model)
+    begin = None if state.no_execution == NO_MODULE else BEGIN.get(state.model)  # a graph may have a model's name
     if state.measured_costs or (begin is None and (graph is None or graph.n <= SMALL)):
         return None
     chosen = state.implementations if isinstance(state.implementations, str) else list(state.implementations)

@@ -19,7 +19,7 @@ from remat_explorer.explorer.state.questions import choose_strategy
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.best_known import show_known
 from remat_explorer.explorer.work.inputs import Inputs
-from remat_explorer.explorer.work.kept_looks import show_look, with_captured
+from remat_explorer.explorer.work.kept_looks import NO_MODULE, show_look, with_captured
 from remat_explorer.explorer.work.looking import forget, look_again, look_first
 from remat_explorer.explorer.work.measured_costs import with_measured_costs
 from remat_explorer.explorer.work.solving import prepare, show_schedule
@@ -48,7 +48,6 @@ class Loaded:
 
 
 LARGEST_WEIGHTS = 2**30  # of a model of the zoo that the explorer also runs, bytes
-NO_MODULE = "This is a graph without a module, so nothing can run."
 Source = Callable[[State], Loaded]
 
 

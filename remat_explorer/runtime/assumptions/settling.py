@@ -61,7 +61,7 @@ def settled_attributes(
     if new:
         warnings.warn(
             f"{_change(model, new)}. A plan does not run forward: after its steps such attributes are not there, and "
-            f"to compute with them is an error. If they are needed, {_INSTEAD}",
+            "to compute with them is an error. Return from forward what is needed",
             stacklevel=5,
         )
     return {**found.settled, **{place: Content("left", after) for place, after in found.left.items()}}
