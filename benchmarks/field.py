@@ -1,14 +1,16 @@
 """Models of libraries that nobody here wrote, trained within their smallest budget and compared with plain PyTorch.
 
     pip install --no-deps torchvision timm diffusers segmentation-models-pytorch pillow huggingface_hub einops
+    pip install --no-deps monai torch_geometric xxhash psutil aiohttp neuraloperator tensorly tensorly-torch opt_einsum
     python benchmarks/field.py
     python benchmarks/field.py timm:volo diffusers    (these alone)
     python benchmarks/field.py --again                (not only what the file of results does not have)
 
 The libraries are no dependencies; install them where nothing depends on what they bring. A case is one of
-`field_models.LIBRARIES`, and runs in a process of its own: a step in plain PyTorch, and one of `rx.rematerialize` with
-budget="smallest", from the same random state. The loss is the mean of the squares of all outputs. Loss, gradients,
-buffers and random state must be equal bit for bit, and the measured peak within the budget. The outcomes:
+`field_models.LIBRARIES` or `field_domains.DOMAINS`, and runs in a process of its own: a step in plain PyTorch, and one
+of `rx.rematerialize` with budget="smallest", from the same random state. The loss is the mean of the squares of all
+outputs. Loss, gradients, buffers and random state must be equal bit for bit, and the measured peak within the budget.
+The outcomes:
 
 - exact: so it is;
 - refused: an error of ours in words, as for control flow that depends on data;
@@ -30,6 +32,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from field_domains import DOMAINS
 from field_models import LIBRARIES, declare_operators_of_torchvision
 from report import kept, publish, write
 from torch import nn
@@ -41,13 +44,14 @@ from remat_explorer.errors import RematError
 from remat_explorer.quantities import format_bytes, format_overhead
 
 COLUMNS = ("library", "model", "outcome", "n", "plain peak", "smallest budget", "measured", "cost", "seconds", "remark")
+MODELS = LIBRARIES | DOMAINS
 DEFECTS = ("differs", "exceeds", "fails")
 TANGENT = 4  # bytes of the gradient of the loss: measured, and among the resident bytes
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cases", nargs="*", default=list(LIBRARIES), metavar="LIBRARY or LIBRARY:MODEL")
+    parser.add_argument("cases", nargs="*", default=list(MODELS), metavar="LIBRARY or LIBRARY:MODEL")
     parser.add_argument("--time-limit", type=float, default=4.0, help="of a search, seconds")
     parser.add_argument("--each", type=float, default=600.0, help="seconds of a case")
     parser.add_argument("--again", action="store_true", help="measure again what the file of results has")
@@ -74,7 +78,7 @@ def cases(asked: list[str]) -> Iterator[str]:
     """LIBRARY:MODEL for everything that was asked for."""
     for name in asked:
         library, _, model = name.partition(":")
-        yield from [name] if model else (f"{library}:{model}" for model in LIBRARIES[library]())
+        yield from [name] if model else (f"{library}:{model}" for model in MODELS[library]())
 
 
 def in_a_process(case: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -119,7 +123,7 @@ def outcome(case: str, time_limit: float) -> dict[str, Any]:
     library, _, name = case.partition(":")
     torch.manual_seed(0)
     try:
-        model, (args, kwargs) = LIBRARIES[library]()[name]()
+        model, (args, kwargs) = MODELS[library]()[name]()
         plain = Whole(model.train())
         trained = copy.deepcopy(plain)
         expected = step_of(plain, args, kwargs)
