@@ -11,8 +11,9 @@ from field_models import Inputs, Maker
 from torch import nn
 
 WORDS = 120
+FIRST = "decoder_start_token_id"
 SIZES: dict[int, tuple[str, ...]] = {  # of a configuration of transformers: what it has of these
-    1: ("bos_token_id", "decoder_start_token_id"),
+    1: ("bos_token_id", FIRST),
     2: (
         *("eos_token_id", "num_hidden_layers", "encoder_layers", "decoder_layers", "num_layers", "num_decoder_layers"),
         *("n_layer", "n_layers", "num_key_value_heads", "mask_time_length"),
@@ -124,7 +125,7 @@ def of_transformers() -> dict[str, Maker]:
     def net(name: str, head: str, **given: Any) -> tuple[nn.Module, Inputs]:
         kind = getattr(transformers, name + head)
         usual = kind.config_class()
-        settings = {key: value for key, value in SMALL.items() if hasattr(usual, key)}
+        settings = {key: value for key, value in SMALL.items() if hasattr(usual, key) or key == FIRST}
         return kind(kind.config_class(**(settings | SETTINGS.get(name, {})))), ((), given)
 
     def words() -> dict[str, torch.Tensor]:
