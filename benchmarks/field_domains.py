@@ -110,10 +110,8 @@ def of_neuralop() -> dict[str, Maker]:
 
     def net(name: str) -> tuple[nn.Module, Inputs]:
         kind = getattr(import_module("neuralop.models"), name)
-        return kind(n_modes=(8, 8), hidden_channels=16, in_channels=1, out_channels=1), (
-            (torch.randn(2, 1, 32, 32),),
-            {},
-        )
+        model = kind(n_modes=(8, 8), hidden_channels=16, in_channels=1, out_channels=1)
+        return model, ((torch.randn(2, 1, 32, 32),), {})
 
     return {name: lambda n=name: net(n) for name in ("FNO", "TFNO")}
 

@@ -285,12 +285,11 @@ def test_what_forward_leaves_behind_is_marked_as_not_there(name):
     assert len(trained.rematerialization.plans) == 2
     trained(data)
     assert look(copy.deepcopy(trained)) is look(trained)
-    with pytest.warns(UserWarning, match="pickled as"):
-        assert look(pickle.loads(pickle.dumps(trained))) is None
 
 
 def test_marks_are_told_from_other_tensors_by_everyone():
     mark = LeftBehind.of("it is gone")
+    assert b"remat_explorer" not in pickle.dumps(mark)  # whoever reads it need not have this package
     for use in (float, bool, torch.Tensor.detach, lambda gone: gone.shape, lambda gone: torch.stack([gone, gone])):
         with pytest.raises(ExecutionError, match="it is gone"):
             use(mark)

@@ -47,11 +47,12 @@ def look_key(state: State, graph: Graph | None = None) -> dict[str, Any] | None:
     (8192, None)
     """
     begin = None if state.no_execution == NO_MODULE else BEGIN.get(state.model)  # a graph may have a model's name
-    if state.measured_costs or (begin is None and (graph is None or graph.n <= SMALL)):
+    if state.measured_costs:
         return None
     chosen = state.implementations if isinstance(state.implementations, str) else list(state.implementations)
     if begin is None:
-        assert graph is not None  # as begin is None
+        if graph is None or graph.n <= SMALL:
+            return None
         return {"graph": graph.sha256, "implementations": chosen, "package": PACKAGE}
     try:
         torch = version("torch")
