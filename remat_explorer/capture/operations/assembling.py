@@ -14,7 +14,7 @@ from remat_explorer.capture.operations.naming import LABEL, operation_name, uniq
 from remat_explorer.capture.operations.predicted_costs import predicted_cost, predicted_time
 from remat_explorer.capture.operations.program import Result
 from remat_explorer.capture.operations.reads_and_writes import overwritten_by, reads_of, writes_of
-from remat_explorer.capture.operations.storages import OperationDraft, StorageDraft, Storages
+from remat_explorer.capture.operations.storages import OperationDraft, Readers, StorageDraft, Storages
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.graph import Graph, Implementation, Operation, Value
 
@@ -65,6 +65,8 @@ def assemble(
     entries = zip(names, number, strict=True)
     of_carrier = {storage.carrier: identifier(label) for label, storage in zip(names, number, strict=True)}
 
+    readers = storages.readers()
+
     def name_of(node: Node) -> str:
         return of_carrier.get(node) or _resident_name(node)
 
@@ -72,7 +74,7 @@ def assemble(
         name,
         tuple(Value(label, storage.bytes, storage.persistent) for label, storage in entries),
         tuple(
-            _operation(draft, title, storages, number, device, name_of)
+            _operation(draft, title, storages, readers, number, device, name_of)
             for draft, title in zip(storages.operations, titles, strict=True)
         ),
         storages.resident_bytes,
@@ -84,11 +86,12 @@ def _operation(
     draft: OperationDraft,
     title: str,
     storages: Storages,
+    readers: Readers,
     number: Numbers,
     device: Device,
     name_of: Callable[[Node], str],
 ) -> Operation:
-    takeover = takeover_of(draft, storages)
+    takeover = takeover_of(draft, storages, readers)
     default = Implementation(
         tuple(sorted(number[storage] for storage in draft.reads)),
         tuple(sorted(number[storage] for storage in draft.writes)),

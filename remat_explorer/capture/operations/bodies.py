@@ -53,8 +53,9 @@ def _body(
 def in_place_bodies(storages: Storages, number: Mapping[StorageDraft, int]) -> dict[int, Body]:
     """For every operation that may overwrite an input, by its place, the body that does."""
     bodies: dict[int, Body] = {}
+    readers = storages.readers()
     for k, draft in enumerate(storages.operations):
-        takeover = takeover_of(draft, storages)
+        takeover = takeover_of(draft, storages, readers)
         if takeover is None:
             continue
         plain, first = body_of(draft, storages, number), draft.nodes[0]

@@ -8,7 +8,7 @@ from torch.fx import Node
 
 from remat_explorer.capture.joint.spare_room import is_copy_of
 from remat_explorer.capture.operations.in_place import COMMUTATIVE, IN_PLACE, covers, swap_operands, takeover_of
-from remat_explorer.capture.operations.storages import OperationDraft, StorageDraft, Storages
+from remat_explorer.capture.operations.storages import OperationDraft, Readers, Storages
 
 aten = torch.ops.aten
 SMALL_LEAF = 64 * 1024  # bytes of a bias gradient that may join the weight gradient right before it
@@ -110,9 +110,8 @@ def merge_leaves(storages: Storages) -> None:
     """
     readers = storages.readers()
     position = {draft: place for place, draft in enumerate(storages.operations)}
-    leaves = [
-        draft for draft in storages.operations if _is_leaf(draft, readers) and takeover_of(draft, storages) is None
-    ]
+    leaves = [draft for draft in storages.operations if _is_leaf(draft, readers)]
+    leaves = [draft for draft in leaves if takeover_of(draft, storages, readers) is None]
     for leaf in leaves:
         for other in leaves:
             if other is leaf or other not in storages.operations or not set(leaf.reads) <= set(other.reads):
@@ -129,7 +128,7 @@ def merge_leaves(storages: Storages) -> None:
                 break
 
 
-def _is_leaf(draft: OperationDraft, readers: dict[StorageDraft, list[OperationDraft]]) -> bool:
+def _is_leaf(draft: OperationDraft, readers: Readers) -> bool:
     """Whether every output is a result that nobody reads. Operations that read nothing run at the end, not here."""
     return bool(draft.reads) and all(s.persistent and s not in readers for s in draft.writes) and not draft.in_place
 
@@ -177,8 +176,8 @@ def merge_fan_out_sums(storages: Storages) -> None:
     while place < len(storages.operations):
         maker = storages.operations[place]
         sums = _sums_after(storages, place, readers)
-        freed = sum(s.bytes for s in maker.reads if readers[s][-1] is maker)
-        if len(sums) > 1 and sum(draft.writes[0].bytes for draft in sums) <= freed - _taken_over(maker, storages):
+        taken = sum(draft.writes[0].bytes for draft in sums)
+        if len(sums) > 1 and taken <= _freed_after(maker, storages, readers):
             joint = sums[0]
             for draft in sums[1:]:
                 joint.nodes += draft.nodes
@@ -186,17 +185,18 @@ def merge_fan_out_sums(storages: Storages) -> None:
                 joint.reads = list(dict.fromkeys(joint.reads + draft.reads))
             joined = set(map(id, sums[1:]))
             storages.operations = [draft for draft in storages.operations if id(draft) not in joined]
+            readers = storages.readers()
         place += 1
 
 
-def _taken_over(draft: OperationDraft, storages: Storages) -> int:
-    takeover = takeover_of(draft, storages)
-    return 0 if takeover is None else takeover.storage.bytes
+def _freed_after(draft: OperationDraft, storages: Storages, readers: Readers) -> int:
+    """Bytes of what nobody reads after an operation, without what it overwrites."""
+    takeover = takeover_of(draft, storages, readers)
+    overwritten = 0 if takeover is None else takeover.storage.bytes
+    return sum(storage.bytes for storage in draft.reads if readers[storage][-1] is draft) - overwritten
 
 
-def _sums_after(
-    storages: Storages, place: int, readers: dict[StorageDraft, list[OperationDraft]]
-) -> list[OperationDraft]:
+def _sums_after(storages: Storages, place: int, readers: Readers) -> list[OperationDraft]:
     """The additions right after an operation that read one of its outputs, and none of each other's."""
     maker = storages.operations[place]
     sums: list[OperationDraft] = []

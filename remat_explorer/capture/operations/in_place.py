@@ -19,7 +19,7 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from remat_explorer.capture.joint.randomness import is_random
-from remat_explorer.capture.operations.storages import OperationDraft, StorageDraft, Storages
+from remat_explorer.capture.operations.storages import OperationDraft, Readers, StorageDraft, Storages
 from remat_explorer.capture.step.gates import sigmoid_in_layout, sigmoid_in_layout_
 
 aten = torch.ops.aten
@@ -121,8 +121,8 @@ def swap_operands(call: Node) -> None:
     call.meta[SWAPPED] = not call.meta.get(SWAPPED, False)
 
 
-def takeover_of(draft: OperationDraft, storages: Storages) -> Takeover | None:
-    """What ``draft`` may overwrite where it dies, or None.
+def takeover_of(draft: OperationDraft, storages: Storages, readers: Readers) -> Takeover | None:
+    """What ``draft`` may overwrite where it dies, or None; ``readers`` as `Storages.readers` gives them.
 
     It is read by the first call alone, and by that once; the calls after it, if any, overwrite the result of the first.
     Of two operands that would do, the one that fewer operations read later is more likely to die.
@@ -142,10 +142,14 @@ def takeover_of(draft: OperationDraft, storages: Storages) -> Takeover | None:
     if not fitting:
         return None
     if len(fitting) > 1:
-        later = storages.operations[storages.operations.index(draft) + 1 :]
-        fitting.sort(key=lambda entry: sum(entry[1] in other.reads for other in later))  # the first where equal
+        fitting.sort(key=lambda entry: _later(draft, readers[entry[1]]))  # the first where equal
     position, storage = fitting[0]
     return Takeover(storage, Overwriting(first.target, position))  # type: ignore[arg-type]
+
+
+def _later(draft: OperationDraft, readers: list[OperationDraft]) -> int:
+    """How many of ``readers``, of which ``draft`` is one, run after it."""
+    return len(readers) - 1 - readers.index(draft)
 
 
 def _positions(call: Node) -> tuple[int, ...]:

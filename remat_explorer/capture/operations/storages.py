@@ -64,6 +64,9 @@ class OperationDraft:
         return [node for node in self.nodes if node.target is not operator.getitem]
 
 
+Readers = dict[StorageDraft, list[OperationDraft]]
+
+
 @dataclass(eq=False)
 class Storages:
     """Operations and storages of a joint graph; ``fakes`` maps each node to its FakeTensors."""
@@ -91,9 +94,9 @@ class Storages:
         self.of_node[node] = StorageDraft(node, fake.untyped_storage().nbytes())
         vars(self).pop("order", None)  # counted anew, with this node
 
-    def readers(self) -> dict[StorageDraft, list[OperationDraft]]:
-        """Who reads each storage, as things stand."""
-        readers: dict[StorageDraft, list[OperationDraft]] = {}
+    def readers(self) -> Readers:
+        """Who reads each storage, in order, as things stand."""
+        readers: Readers = {}
         for draft in self.operations:
             for storage in draft.reads:
                 readers.setdefault(storage, []).append(draft)

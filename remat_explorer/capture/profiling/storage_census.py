@@ -6,9 +6,12 @@ what no tensor shows, so that a profiled graph holds for operators that nobody k
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import torch
@@ -56,7 +59,7 @@ class StorageCensus:
     Attributes:
         program: whose operations run.
         device: where they run.
-        runs: what ran, in order.
+        runs: what ran, of each choice in order.
 
     Raises:
         ExecutionError: from `run` and `read`, if storages are shared, or memory stays, in a way that no graph can say.
@@ -64,8 +67,12 @@ class StorageCensus:
 
     program: Program
     device: torch.device
-    runs: list[Run] = field(default_factory=list)
+    runs: defaultdict[Choice, list[Run]] = field(default_factory=lambda: defaultdict(list))
     _waiting: list[Run | tuple[int, int]] = field(default_factory=list)  # for the meter: runs; values freed, and bytes
+
+    @cached_property
+    def _value_of(self) -> dict[Node, int]:
+        return {carrier: value for value, carrier in enumerate(self.program.carriers)}
 
     def run(
         self, choice: Choice, body: Body, registers: Registers, section: Section, drops: Collection[int] = ()
@@ -99,10 +106,10 @@ class StorageCensus:
                 raise self._shared(choice[0], node, owners[key], owners[key] in body.outputs.values())
             owners[key] = node
             del storage
-        if body.overwrites in self.program.carriers and not isinstance(registers, Scratch):
-            entry.operand = self.program.carriers.index(body.overwrites)
         entry.apart = isinstance(registers, Scratch)
-        self.runs.append(entry)
+        if body.overwrites is not None and not entry.apart:
+            entry.operand = self._value_of.get(body.overwrites)
+        self.runs[choice].append(entry)
         self._waiting.append(entry)
         for node, before in there.items():  # what is dropped does not take the place of what an earlier run has made
             del registers[node]
@@ -165,7 +172,7 @@ class StorageCensus:
     def bytes_of_values(self) -> tuple[int, ...]:
         """The most that each value's storage has, of the bodies that take new tensors; predicted where none ran."""
         found: dict[int, int] = {}
-        for run in self.runs:
+        for run in chain.from_iterable(self.runs.values()):
             for value, size in run.made.items() if run.body.overwrites is None else ():
                 found[value] = max(found.get(value, 0), size)
         return tuple(found.get(v, value.bytes) for v, value in enumerate(self.program.graph.values))
@@ -194,7 +201,7 @@ class StorageCensus:
             return False
         fitting = [v for v in way.outputs if sizes[v] == sizes[way.overwrites]]
         heir = min(fitting, key=lambda v: graph.values[v].persistent, default=None)
-        over = [run for run in self.runs if run.choice == choice and run.body.overwrites is not None]
+        over = [run for run in self.runs[choice] if run.body.overwrites is not None]
         return heir is not None and all(heir in run.heirs for run in over)
 
     def workspace(self, choice: Choice, sizes: tuple[int, ...]) -> int:
@@ -202,8 +209,8 @@ class StorageCensus:
         k, code = choice
         overwritten = self.program.graph.operations[k].implementations[code - 1].overwrites
         overwrites, most = self.takes_over(choice, sizes), 0
-        for run in self.runs:
-            if run.choice != choice or run.reading is None or (run.body.overwrites is not None and not overwrites):
+        for run in self.runs[choice]:
+            if run.reading is None or (run.body.overwrites is not None and not overwrites):
                 continue
             taken = sizes[overwritten] if overwritten is not None and run.body.overwrites is not None else 0
             grown = sum(sizes[v] for v in run.made) - taken
@@ -225,9 +232,8 @@ class StorageCensus:
         )
 
     def _name(self, node: Node) -> str:
-        for value, carrier in zip(self.program.graph.values, self.program.carriers, strict=True):
-            if carrier is node:
-                return repr(value.name)
+        if node in self._value_of:
+            return repr(self.program.graph.values[self._value_of[node]].name)
         for entry in self.program.inputs:
             if entry.node is node and entry.kind != "constant":
                 return f"the {entry.kind} {entry.name or entry.place!r}"
