@@ -246,6 +246,25 @@ def test_what_writes_to_its_inputs_or_parameters_is_refused():
         rx.capture(nn.Sequential(nn.Embedding(9, 8, max_norm=0.5)), (torch.tensor([1, 2]),))
 
 
+@pytest.mark.parametrize("copied", [True, False])
+def test_a_state_that_keeps_its_gradient_from_step_to_step_is_refused(copied):
+    class Leaky(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = linear()
+            self.register_buffer("state", torch.zeros(4, 8))
+
+        def forward(self, x):
+            state = self.state * 0.9 + self.linear(x)
+            self.state = self.state.copy_(state) if copied else state
+            return state
+
+    model = Leaky()
+    model(x())
+    with pytest.raises(CaptureError, match=r"the buffer 'state' what still has a gradient.*state\.detach\(\)"):
+        rx.capture(model, (x(),))
+
+
 def test_inputs_of_another_shape_than_those_captured_are_refused():
     from remat_explorer.capture.step.training_step import TrainingStep
 

@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 
 import torch
 from torch import nn
-from torch._functorch._aot_autograd.descriptors import ParamAOTInput, PlainAOTInput
+from torch._functorch._aot_autograd.descriptors import BufferAOTInput, ParamAOTInput, PlainAOTInput
 
 from remat_explorer.capture.joint.content import RANDOM, Unknown
 from remat_explorer.errors import CaptureError
@@ -184,6 +184,11 @@ place, such as ReLU(inplace=False)
         return CaptureError(
             f"forward writes in place to input tensor {changed.idx}, which must last for every repetition; use the "
             "operation that is not in place, such as ReLU(inplace=False)"
+        )
+    if isinstance(changed, BufferAOTInput):
+        return CaptureError(
+            f"forward writes into the buffer {changed.target!r} what still has a gradient, so that the next step would "
+            "differentiate through this one, too; write detached content into it, such as state.detach()"
         )
     return does_more(type(meaning).__name__)
 
