@@ -6,14 +6,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import anywidget
 import traitlets as t
 
+from remat_explorer.explorer.page_widget import PageWidget
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.state.suitable import fits
 
 
-class ExplorerPage(anywidget.AnyWidget):
+class ExplorerPage(PageWidget):
     """A line above the explorer, empty as long as its kernel answers, for no kernel can say that it has gone.
 
     It remembers in the browser whether the fields under "More" were open, for the explorers that are shown next. And it

@@ -1,4 +1,4 @@
-"""The explorer and the report for those who do not see them, or use no pointer: axe, names, rings of the focus."""
+"""The explorer for those who do not see them, or use no pointer: axe, names, rings of the focus."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from axe_playwright_python.base import AXE_FILE_PATH
 
-import remat_explorer as rx
 from tests.browser.explorer_page import open_more, show
 
 pytestmark = pytest.mark.browser
@@ -57,13 +56,25 @@ FAINT = """async () => {
 }"""
 
 
+@pytest.fixture(scope="module")
+def page(lab: tuple[str, Path], lasting_page: Any) -> Any:
+    """A page with an explorer that offers all fields."""
+    show(lasting_page, lab, "accessible.ipynb", 'rx.Explorer("mlp", batch=64, implementations="exact")')
+    open_more(lasting_page)
+    return lasting_page
+
+
+def choose_theme(page: Any, theme: str) -> None:
+    """Let JupyterLab and the explorer be light or dark."""
+    page.evaluate(f"window.jupyterapp.commands.execute('apputils:change-theme', {{theme: 'JupyterLab {theme}'}})")
+    page.wait_for_selector(f'.remat-matrices[data-theme="{theme.lower()}"]')
+
+
 def violations(page: Any, place: str) -> list[str]:
     return page.evaluate(VIOLATIONS, place)
 
 
-def test_the_explorer_has_no_serious_finding_of_axe_in_any_panel_and_theme(lab: tuple[str, Path], page: Any) -> None:
-    show(page, lab, "accessible.ipynb", 'rx.Explorer("mlp", batch=64, implementations="exact")')
-    open_more(page)
+def test_the_explorer_has_no_serious_finding_of_axe_in_any_panel_and_theme(page: Any) -> None:
     page.evaluate(AXE)
     assert "label" in " ".join(page.evaluate(VIOLATIONS, "body"))  # JupyterLab's own: the rules are there
     found = set(violations(page, ".remat-explorer"))
@@ -75,44 +86,26 @@ def test_the_explorer_has_no_serious_finding_of_axe_in_any_panel_and_theme(lab: 
         page.locator(".remat-scrubber").get_by_role("button", name=picture).click()
         page.wait_for_timeout(500)
         found |= set(violations(page, ".remat-explorer"))
-    page.evaluate("window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})")
-    page.wait_for_selector('.remat-matrices[data-theme="dark"]')
+    choose_theme(page, "Dark")
     page.wait_for_timeout(500)
     found |= set(violations(page, ".remat-explorer"))
     assert sorted(found) == []
 
 
-def test_fields_have_the_names_that_stand_over_them(lab: tuple[str, Path], page: Any) -> None:
-    show(page, lab, "named.ipynb", 'rx.Explorer("mlp", batch=64)')
+def test_the_focus_is_seen_in_both_themes(page: Any) -> None:
+    for theme in ("Light", "Dark"):
+        choose_theme(page, theme)
+        seen, faint = page.evaluate(FAINT)
+        assert seen > 25
+        assert faint == [], theme
+
+
+def test_fields_have_the_names_that_stand_over_them(page: Any) -> None:
     for name in ("Model", "Batch", "Image", "Device", "Costs", "Implementations", "Strategy", "Options", "Solver"):
         assert page.locator(".remat-controls").get_by_label(name, exact=True).count() == 1, name
     assert page.get_by_label("Limit (s)", exact=True).input_value() == "60"
     assert page.locator(".remat-budget-row").get_by_label("Budget", exact=True).count() == 1
     assert page.get_by_role("slider", name="Stage").count() == 1
-    open_more(page)
     page.get_by_label("Batch", exact=True).fill("32")
     page.get_by_label("Batch", exact=True).press("Enter")
     page.wait_for_selector('.remat-status[data-busy="loading"]', timeout=20_000)
-
-
-def test_the_focus_is_seen_in_both_themes(lab: tuple[str, Path], page: Any) -> None:
-    show(page, lab, "focus.ipynb", 'rx.Explorer("mlp", batch=64)')
-    open_more(page)
-    for theme in ("light", "dark"):
-        page.wait_for_selector(f'.remat-matrices[data-theme="{theme}"]')
-        seen, faint = page.evaluate(FAINT)
-        assert seen > 25
-        assert faint == [], theme
-        page.evaluate("window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})")
-
-
-def test_a_report_has_no_serious_finding_of_axe(page: Any, tmp_path: Path) -> None:
-    graph = rx.linear(8)
-    path = rx.report(rx.solve(graph, 4), tmp_path / "report.html", frontier=rx.sweep(graph, budgets=3))
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)
-        page.goto(path.as_uri())
-        page.wait_for_selector("body[data-ready]", timeout=60_000)
-        page.locator("#plan summary").click()
-        page.evaluate(AXE)
-        assert violations(page, "body") == []

@@ -108,7 +108,7 @@ def test_the_page_paints_solves_and_hands_files_over_without_a_request_to_the_ou
     assert box["width"] > 0.95 * page.viewport_size["width"]
 
     page.set_viewport_size({"width": 1920, "height": 1080})
-    page.wait_for_function("() => document.querySelector('.remat-figure .main-svg').clientWidth > 900")
+    page.wait_for_function("() => document.querySelector('.remat-figure .main-svg')?.clientWidth > 900")
     box = page.locator(".remat-explorer").bounding_box()
     assert box["width"] > 0.95 * 1920
     assert 0.95 * 1080 < box["height"] <= 1080

@@ -72,7 +72,7 @@ def test_another_model_a_dragged_budget_and_a_point_of_the_curve(lab: tuple[str,
     assert drawn(page) > before
 
     await_idle(page)
-    page.wait_for_function(f"() => ({DRAGGED})(0.9)", timeout=60_000)  # the curve has come to the page
+    page.wait_for_function(f"() => ({DRAGGED})(0.9)", timeout=120_000)  # the curve has come to the page
     assert page.evaluate(DRAGGED, 0.05)
     assert page.evaluate(DRAGGED, 0.95)
     page.locator(".remat-budget input").evaluate("slider => slider.dispatchEvent(new Event('change', {bubbles: true}))")

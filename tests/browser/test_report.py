@@ -10,6 +10,7 @@ import pytest
 import remat_explorer as rx
 from remat_explorer.judging import Contender, judge
 from remat_explorer.report.arena import write_arena
+from tests.browser.test_accessibility import AXE, VIOLATIONS
 from tests.figures.choices import chain_with_choices
 from tests.hostile_names import hostile
 
@@ -196,3 +197,14 @@ def test_the_page_of_the_arena_is_drawn_without_any_request_in_both_themes(page:
     assert grounds == ["rgb(255, 255, 255)", "rgb(17, 17, 17)"]
     assert [address for address in requests if not address.startswith(("data:", "blob:"))] == [path.as_uri()]
     assert page.failures == []
+
+
+def test_a_report_has_no_serious_finding_of_axe(page: Any, tmp_path: Path) -> None:
+    graph = rx.linear(8)
+    path = rx.report(rx.solve(graph, 4), tmp_path / "report.html", frontier=rx.sweep(graph, budgets=3))
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        open_report(page, path)
+        page.locator("#plan summary").click()
+        page.evaluate(AXE)
+        assert page.evaluate(VIOLATIONS, "body") == []

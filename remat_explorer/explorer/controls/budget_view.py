@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import anywidget
 import ipywidgets as w
 import traitlets as t
 
 from remat_explorer.errors import QuantityError, shown
+from remat_explorer.explorer.page_widget import PageWidget
 from remat_explorer.explorer.state.state import State
 from remat_explorer.quantities import format_bytes
 
@@ -20,7 +20,7 @@ LARGE = 1000  # bytes: nobody means a budget below it where nothing fits into it
 BEYOND = 1.05  # the slider ends a little above checkpoint-all
 
 
-class BudgetSlider(anywidget.AnyWidget):
+class BudgetSlider(PageWidget):
     """A range with clickable marks; all traits are bytes.
 
     ``dragged`` is where the thumb is while it is dragged, else 0, for other widgets of the page. ``moving`` follows it:

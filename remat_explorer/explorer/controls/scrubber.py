@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import anywidget
 import ipywidgets as w
 import traitlets as t
 
 from remat_explorer.explanations import summarize_stage, values_of_stages
 from remat_explorer.explorer.controls.search_field import SearchField
+from remat_explorer.explorer.page_widget import PageWidget
 from remat_explorer.explorer.state.sharing import give, take
 from remat_explorer.explorer.state.state import State
 
@@ -25,7 +25,7 @@ PICTURE_HINTS = (
 BOTH_WAYS = ("stage", "playing", "speed")  # traits that the browser changes too
 
 
-class StageBar(anywidget.AnyWidget):
+class StageBar(PageWidget):
     """Steps, player, slider and speed of the stages, with what the selected one does.
 
     Attributes:

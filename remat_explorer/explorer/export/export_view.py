@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-import anywidget
 import traitlets as t
 
 from remat_explorer.errors import RematError
@@ -20,6 +19,7 @@ from remat_explorer.explorer.export.exporting import (
     say_written,
     write,
 )
+from remat_explorer.explorer.page_widget import PageWidget
 from remat_explorer.explorer.state.state import State
 
 HERE = Path(__file__).parent
@@ -33,7 +33,7 @@ class Starter(Protocol):
     def start(self, busy: str, work: Any) -> None: ...
 
 
-class ExportMenu(anywidget.AnyWidget):
+class ExportMenu(PageWidget):
     """A button with a menu; pictures are made where they are seen, so this widget makes them.
 
     Attributes:

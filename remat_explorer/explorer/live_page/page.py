@@ -138,11 +138,11 @@ def page(title: str, documents: dict[str, Any]) -> str:
 def page_script() -> str:
     """The widgets' modules, each in a room of its own, and the page's own script, which has the last room."""
     modules = {
-        "budget": BudgetSlider._esm,
-        "bar": StageBar._esm,
-        "matrices": Matrices._esm,
-        "memory": MemoryMap._esm,
-        "model": ModelGraph._esm,
+        "budget": BudgetSlider.module,
+        "bar": StageBar.module,
+        "matrices": Matrices.module,
+        "memory": MemoryMap.module,
+        "model": ModelGraph.module,
         "panel": _read("panels/clickable.js"),
         "band": _read("plots/plots_page.js"),
         "run": _read("plots/measured_run.js"),
@@ -150,7 +150,7 @@ def page_script() -> str:
     }
     rooms = []
     for name, source in modules.items():
-        inside = EXPORT.sub(r"return \1;", str(source))
+        inside = EXPORT.sub(r"return \1;", source)
         rooms.append(f"MODULES.{name} = (() => {{\n{inside}\n}})();")
     own = "".join(map(_read, OWN))
     return "\n".join(['"use strict";', "const MODULES = {};", *rooms, f"(() => {{\n{own}\n}})();"])

@@ -7,7 +7,6 @@ from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Any
 
-import anywidget
 import traitlets as t
 
 from remat_explorer.explorer.matrices.matrix_cells import (
@@ -19,6 +18,7 @@ from remat_explorer.explorer.matrices.matrix_cells import (
     labels,
 )
 from remat_explorer.explorer.matrices.matrix_edits import MatrixEdits
+from remat_explorer.explorer.page_widget import PageWidget
 from remat_explorer.explorer.state.sharing import give, take
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.state.zooming import follow
@@ -39,7 +39,7 @@ BOTH_WAYS = ("stage", "value", "zoom", "playing", "folded")  # traits that the b
 FOLLOWED = (*BOTH_WAYS, "budget", "found")
 
 
-class Matrices(anywidget.AnyWidget):
+class Matrices(PageWidget):
     """The widget: matrices as bytes, names, the cursor, and what is marked.
 
     Attributes:

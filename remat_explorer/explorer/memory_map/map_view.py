@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import anywidget
 import traitlets as t
 
 from remat_explorer.explorer.memory_map.map_cells import (
@@ -16,6 +15,7 @@ from remat_explorer.explorer.memory_map.map_cells import (
     map_names,
     peak_of_other,
 )
+from remat_explorer.explorer.page_widget import PageWidget
 from remat_explorer.explorer.state.sharing import give, take
 from remat_explorer.explorer.state.state import State
 from remat_explorer.figures.memory.map_pieces import KINDS
@@ -39,7 +39,7 @@ FOLLOWED = (*BOTH_WAYS, "found", "budget", "theme", "folded")
 KEEP_EVERYTHING = "keeping everything"
 
 
-class MemoryMap(anywidget.AnyWidget):
+class MemoryMap(PageWidget):
     """The widget: rectangles, lines, names, and the cursor.
 
     Attributes:

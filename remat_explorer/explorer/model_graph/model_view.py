@@ -7,11 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import anywidget
 import numpy as np
 import traitlets as t
 
 from remat_explorer.explorer.model_graph.step_plan import step_plan
+from remat_explorer.explorer.page_widget import PageWidget
 from remat_explorer.explorer.state.sharing import give, take
 from remat_explorer.explorer.state.state import State
 from remat_explorer.figures.networks.folded_layout import folded_picture
@@ -40,7 +40,7 @@ FOLLOWED = ("stage", "computation", "value", "found", "theme", "budget", "playin
 SELECTED = ("stage", "computation", "value", "playing")  # what the browser changes, too
 
 
-class ModelGraph(anywidget.AnyWidget):
+class ModelGraph(PageWidget):
     """The widget: the picture of a graph, the bits of a schedule, its plan, the cursor and the player.
 
     Attributes:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import anywidget
 import traitlets as t
+
+from remat_explorer.explorer.page_widget import PageWidget
 
 HERE = Path(__file__).parent
 
@@ -22,7 +23,7 @@ class Click:
     action: str = ""
 
 
-class Clickable(anywidget.AnyWidget):
+class Clickable(PageWidget):
     """Shows `html`, whose text is escaped by whoever writes it, and tells of clicks.
 
     Args:

@@ -29,6 +29,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import traitlets
+
+from remat_explorer.explorer.page_widget import hearing
 
 LATER = Path(__file__).parent / "plotly_later.js"
 Trace = dict[str, Any]
@@ -40,7 +43,7 @@ def _module() -> str:
     from plotly.graph_objects import FigureWidget
 
     code = base64.b64encode(zlib.compress(str(FigureWidget._esm).encode(), 1)).decode("ascii")
-    return LATER.read_text("utf-8").replace("VERSION", version("plotly")).replace('CODE"', f'{code}"')
+    return hearing(LATER.read_text("utf-8")).replace("VERSION", version("plotly")).replace('CODE"', f'{code}"')
 
 
 def live_figure(
@@ -71,6 +74,7 @@ def live_figure(
     class LiveFigure(FigureWidget):
         _esm = _module()
         _complete = False
+        probed = traitlets.Bool(False).tag(sync=True)
 
         def __init__(self, *given: Any) -> None:
             super().__init__(*given)

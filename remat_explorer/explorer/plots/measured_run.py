@@ -10,15 +10,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import anywidget
 import ipywidgets as w
 import traitlets as t
 
+from remat_explorer.explorer.page_widget import PageWidget
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.pacing import moments, pace
 
 
-class MeasuredRun(anywidget.AnyWidget):
+class MeasuredRun(PageWidget):
     """Has nothing to show of its own: it uncovers the measured line of the explorer's figure from left to right.
 
     Attributes:

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import anywidget
 import ipywidgets as w
 import traitlets as t
 
+from remat_explorer.explorer.page_widget import PageWidget
 
-class PlotsPage(anywidget.AnyWidget):
+
+class PlotsPage(PageWidget):
     """Lies beside the figure, draws into it and listens to it.
 
     Moving a shape of plotly's would draw the whole figure anew, 0.1 s. And FigureWidget tells of a click by a trait, of

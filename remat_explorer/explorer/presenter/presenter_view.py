@@ -6,15 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import anywidget
 import traitlets as t
 
+from remat_explorer.explorer.page_widget import PageWidget
 from remat_explorer.explorer.state.state import State
 
 HERE = Path(__file__).parent
 
 
-class PresenterBar(anywidget.AnyWidget):
+class PresenterBar(PageWidget):
     """A button as long as nothing is presented, then the caption with the way to the next scene.
 
     Attributes:
