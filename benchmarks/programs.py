@@ -16,7 +16,6 @@ import argparse
 import builtins
 import json
 import os
-import pickle
 import random
 import re
 import runpy
@@ -104,7 +103,7 @@ PROGRAMS: dict[str, Program] = {
         "    seq.double()",
         "    seq = remat(seq, input)",
         "--steps 2",
-        (("torch.load('traindata.pt')", "np.load('traindata.npy')"),),
+        (("load('traindata.pt')", "from_numpy(np.load('traindata.npy')).numpy()"),),
     ),
     **{f"word_language_model {kind}": language_model(kind) for kind in ("LSTM", "GRU", "RNN_TANH", "Transformer")},
     "gat": Program(
@@ -120,7 +119,10 @@ PROGRAMS: dict[str, Program] = {
         "--dataset=made --device=cpu --compile=False --eval_iters=2 --log_interval=1 --block_size=32 --batch_size=4 "
         "--n_layer=2 --n_head=2 --n_embd=32 --max_iters=6 --lr_decay_iters=6 --dropout=0.1 --eval_interval=3 "
         "--gradient_accumulation_steps=4",
-        (("open('configurator.py')", "open(__file__.rpartition('/')[0] + '/configurator.py')"),),
+        (
+            ("open('configurator.py')", "open(__file__.rpartition('/')[0] + '/configurator.py')"),
+            ("meta_vocab_size = None", "meta_vocab_size = 60"),
+        ),
     ),
     "minGPT": Program(
         "minGPT/projects/adder/adder.py",
@@ -251,7 +253,6 @@ def make_data(place: Path) -> None:
         (place / folder).mkdir(parents=True)
     for part, count in (("train", 4000), ("val", 1000)):
         draw.integers(0, 60, count).astype(np.uint16).tofile(place / "data" / "made" / f"{part}.bin")
-    (place / "data" / "made" / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": 60}))
     for part, count in (("train", 200), ("valid", 30), ("test", 30)):
         lines = (" ".join(f"w{word}" for word in draw.integers(0, 80, 20)) for _ in range(count))
         (place / "words" / f"{part}.txt").write_text("\n".join(lines) + "\n")

@@ -64,7 +64,6 @@ def assemble(
     names = list(unique(labels.values()))
     entries = zip(names, number, strict=True)
     of_carrier = {storage.carrier: identifier(label) for label, storage in zip(names, number, strict=True)}
-
     readers = storages.readers()
 
     def name_of(node: Node) -> str:
