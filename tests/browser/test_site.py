@@ -10,6 +10,8 @@ import plotly.graph_objects as go
 import pytest
 from nbformat.notebooknode import NotebookNode
 
+from remat_explorer.figures.palette import palette
+from remat_explorer.figures.playing import player
 from tools.website.check import faults
 from tools.website.execution import ROOT, WIDGET
 from tools.website.outputs import PLOTLY
@@ -37,7 +39,9 @@ OPENED = (
 def drawn(notebook: NotebookNode) -> tuple[NotebookNode, dict[str, str]]:
     """As if it had been executed: every notebook is without outputs but the one that draws."""
     if notebook.metadata.get("draws"):
-        figure = go.Figure(go.Scatter(y=[1, 3, 2])).to_plotly_json()
+        frames = [go.Frame(name=name, layout={"title": {"text": name}}) for name in ("first", "second")]
+        layout = {"title": {"text": "first"}, **player(["first", "second"], "frame ", 100, 1.2, palette("light"))}
+        figure = go.Figure(go.Scatter(y=[1, 3, 2]), layout, frames).to_plotly_json()
         explorer = nbformat.v4.new_output("display_data", {WIDGET: {"model_id": "explorer"}})
         progress = nbformat.v4.new_output("stream", name="stderr", text="Warning: 99 %")
         outputs = [nbformat.v4.new_output("display_data", {PLOTLY: figure}), explorer, progress]
@@ -76,6 +80,22 @@ def test_a_page_has_its_figure_its_formula_and_its_explorer_and_no_warnings(site
     assert 'src="../_static/live/drawn-1.html"' in text
     assert "the live page" in (site / "_static" / "live" / "drawn-1.html").read_text("utf-8")
     assert "99 %" not in text
+
+
+def test_the_arena_has_its_page_of_curves(site: Path, page: Any) -> None:
+    page.goto((site / "docs" / "arena.html").as_uri())
+    page.locator("iframe.live-page").scroll_into_view_if_needed()
+    arena = page.frame_locator("iframe.live-page")
+    arena.locator("#heat-map .main-svg").first.wait_for()
+    assert "unet" in arena.locator("nav").inner_text()
+
+
+def test_an_animation_plays_on_the_site(site: Path, page: Any) -> None:
+    page.goto((site / "papers" / "drawn.html").as_uri())
+    title = page.locator(".site-figure .gtitle")
+    title.get_by_text("first").wait_for()
+    page.locator(".site-figure .updatemenu-button").get_by_text("Play").click()
+    title.get_by_text("second").wait_for()
 
 
 def test_keys_turn_the_slides_and_each_fills_the_screen(site: Path, page: Any) -> None:

@@ -14,6 +14,7 @@ from nbclient import NotebookClient
 from nbformat.notebooknode import NotebookNode
 
 from remat_explorer.course import EXERCISES
+from tools.website.pictures import PRINTED, told
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -131,20 +132,20 @@ def lacking(notebook: NotebookNode, shows: tuple[str, ...]) -> list[str]:
 
 
 def outdated(cells: list[NotebookNode]) -> list[str]:
-    """The code cells whose printed lines are told in the cell below them, and have changed.
+    """The code cells whose printed lines are to be told in the cell below them, and are not, or have changed.
 
     Times may differ, and all of what depends on the machine or on how far a search came: that has the tag "measured".
     """
-    codes = {cell.id: cell for cell in cells if cell.cell_type == "code" and "id" in cell}
+    below = {cell.metadata["picture"]["of"]: cell.source for cell in cells if "picture" in cell.metadata}
     found = []
     for cell in cells:
-        kept = re.match(r"```text\n(.*?)\n```", cell.source, re.DOTALL)
-        if cell.cell_type != "markdown" or "picture" not in cell.metadata or kept is None:
+        tags = cell.metadata.get("tags", ())
+        if PRINTED not in tags:
             continue
-        of = codes[cell.metadata["picture"]["of"]]
-        same = TIME.sub("", kept.group(1)) == TIME.sub("", printed(of).rstrip())
-        if not same and not (printed(of) and "measured" in of.metadata.get("tags", ())):
-            found.append(of.id)
+        now, kept = told(cell.outputs), below.get(cell.id, "")
+        same = TIME.sub("", kept).startswith(TIME.sub("", now))
+        if not (now and kept) or not (same or "measured" in tags):
+            found.append(cell.id)
     return found
 
 

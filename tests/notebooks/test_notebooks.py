@@ -9,7 +9,7 @@ import nbformat
 import pytest
 
 from tests.notebooks.notebook_runs import FIGURE, NOTEBOOKS, SHOWS, answered, lacking, outdated
-from tools.website.pictures import digest_of, picture_cell, stale
+from tools.website.pictures import digest_of, picture_cell, stale, told
 
 
 def test_every_notebook_says_what_it_must_show() -> None:
@@ -64,8 +64,11 @@ def test_what_is_missing_and_a_wrong_answer_are_found() -> None:
 
 def test_printed_lines_that_are_told_below_their_cell_are_those_that_are_printed() -> None:
     words = nbformat.v4.new_output("stream", text="cost 26, 0.12 s\n")
-    cell = nbformat.v4.new_code_cell("solve()", outputs=[words])
-    told = [picture_cell(cell, "", {}, text) for text in ("cost 26, 1.5 s\n", "cost 25, 0.12 s\n")]
-    assert [outdated([cell, one]) for one in told] == [[], [cell.id]]
+    table = nbformat.v4.new_output("display_data", {"text/markdown": "| optimal | 26 |"})
+    cell = nbformat.v4.new_code_cell("solve()", outputs=[words, table], metadata={"tags": ["printed"]})
+    kept = [f"```text\ncost {cost}, 1.5 s\n```\n\n| optimal | 26 |" for cost in (26, 25)]
+    same, other = (picture_cell(cell, "", {}, text) for text in kept)
+    assert told(cell.outputs) == kept[0].replace("1.5", "0.12")
+    assert [outdated(cells) for cells in ([cell, same], [cell, other], [cell])] == [[], [cell.id], [cell.id]]
     cell.metadata["tags"] = ["printed", "measured"]
-    assert outdated([cell, told[1]]) == []
+    assert [outdated(cells) for cells in ([cell, other], [cell])] == [[], [cell.id]]

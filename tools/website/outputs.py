@@ -48,9 +48,7 @@ def _left_out(output: NotebookNode, paged: bool) -> bool:
 def _drawn(output: NotebookNode, live: Mapping[str, str]) -> NotebookNode:
     data = output.get("data", {})
     if WIDGET in data:
-        place = live[data[WIDGET]["model_id"]]
-        html = f'<iframe class="live-page" title="The explorer" loading="lazy" src="{place}"></iframe>'
-        html += f'<p><a href="{place}">The explorer on a page of its own</a>: it needs no kernel.</p>'
+        html = framed(live[data[WIDGET]["model_id"]], "The explorer")
     elif PLOTLY in data:
         html = figure_html(data[PLOTLY])
     else:
@@ -59,11 +57,22 @@ def _drawn(output: NotebookNode, live: Mapping[str, str]) -> NotebookNode:
     return output
 
 
+def framed(place: str, title: str) -> str:
+    """A page within a page, and a link to it.
+
+    >>> framed("live.html", "The explorer").count("live.html")
+    2
+    """
+    html = f'<iframe class="live-page" title="{title}" loading="lazy" src="{place}"></iframe>'
+    return html + f'<p><a href="{place}">{title} on a page of its own</a>: it needs no kernel.</p>'
+
+
 def figure_html(figure: Mapping[str, object]) -> str:
     """A figure as the site's script finds it.
 
     >>> figure_html({"data": [], "layout": {"title": "</script>"}}).count("</script>")
     1
     """
-    text = json.dumps({key: figure[key] for key in ("data", "layout")}, separators=(",", ":")).replace("</", "<\\/")
+    wanted = {key: figure[key] for key in ("data", "layout", "frames") if key in figure}
+    text = json.dumps(wanted, separators=(",", ":")).replace("</", "<\\/")
     return f'<div class="site-figure" role="img"><script type="application/json">{text}</script></div>'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping
@@ -10,7 +11,9 @@ from pathlib import Path
 import nbformat
 from nbformat.notebooknode import NotebookNode
 
-from tools.website.outputs import shown
+from remat_explorer.judging import Verdict
+from remat_explorer.report.arena import arena_page
+from tools.website.outputs import framed, shown
 
 ROOT = Path(__file__).parents[2]
 STATIC = Path(__file__).parent / "static"
@@ -48,6 +51,7 @@ def write_pages(folder: Path, run: Run, papers: Mapping[str, NotebookNode]) -> N
         _write_text(folder / target, (ROOT / name).read_text("utf-8"), ROOT / name, folder)
     for path in sorted((ROOT / "docs").glob("*.md")):
         _write_text(folder / "docs" / path.name, path.read_text("utf-8"), path, folder)
+    _write_arena(folder)
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         _write_notebook(folder, f"notebooks/{path.name}", run(nbformat.read(path, as_version=4)))
     for name, notebook in papers.items():
@@ -120,6 +124,18 @@ def _write_notebook(folder: Path, name: str, found: tuple[NotebookNode, dict[str
     target = folder / name
     target.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(notebook, target)
+
+
+def _write_arena(folder: Path) -> None:
+    """The arena's page of curves and rows, made of its file of results, at the end of the page that tells of it."""
+    results = json.loads((ROOT / "benchmarks" / "results" / "arena.json").read_text("utf-8"))
+    known = results["details"]
+    verdicts = [Verdict.from_document(one) for entry in known["graphs"].values() for one in entry["verdicts"]]
+    about = [(name, str(value)) for name, value in results["machine"].items()]
+    page = arena_page(verdicts, known["executed"], known["reported"], about)
+    (folder / "_static" / "live" / "arena.html").write_text(page, "utf-8")
+    with (folder / "docs" / "arena.md").open("a", encoding="utf-8") as text:
+        text.write(f"\n## All curves and rows\n\n{framed('../_static/live/arena.html', 'The arena')}\n")
 
 
 def _write_plotly(static: Path) -> None:

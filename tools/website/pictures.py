@@ -66,12 +66,25 @@ def picture_cell(of: NotebookNode, depends: str, pictures: Mapping[str, str], pr
         of: the code cell.
         depends: as `digest_of` gives it.
         pictures: words for each, by the name of its file.
-        printed: lines above them.
+        printed: what stands above them, as `told` gives it.
     """
-    lines = [f"```text\n{printed.rstrip()}\n```"] if printed else []
+    lines = [printed] if printed else []
     lines += [f"![{words}](pictures/{name})" for name, words in pictures.items()]
     metadata = {"tags": [PICTURE], PICTURE: {"of": of.id, "depends": depends, "files": list(pictures)}}
     return nbformat.v4.new_markdown_cell("\n\n".join([*lines, SAID]), id=f"{of.id}-picture", metadata=metadata)
+
+
+def told(outputs: Sequence[Mapping[str, Any]]) -> str:
+    """What a cell printed, lines and tables, as Markdown.
+
+    >>> print(told([{"output_type": "stream", "name": "stdout", "text": "cost 26\\n"}]))
+    ```text
+    cost 26
+    ```
+    """
+    lines = "".join(one["text"] for one in outputs if one.get("name") == "stdout").rstrip()
+    tables = [one["data"]["text/markdown"] for one in outputs if "text/markdown" in one.get("data", {})]
+    return "\n\n".join([f"```text\n{lines}\n```", *tables] if lines else tables)
 
 
 def with_pictures(path: Path, cache: Path, sources: str, page: Any, browser: tuple[Any, str]) -> NotebookNode:
@@ -108,7 +121,7 @@ def with_pictures(path: Path, cache: Path, sources: str, page: Any, browser: tup
             (FOLDER / name).write_bytes(taken)
         pictures = {name: words for name, (words, _) in zip(names, drawn, strict=True)}
         wanted = PRINTED in cell.metadata.get("tags", ())
-        printed = "".join(one.text for one in outputs if wanted and one.get("name") == "stdout")
+        printed = told(outputs) if wanted else ""
         if pictures or printed:
             cells.append(picture_cell(cell, digest_of(notebook.cells, number), pictures, printed))
     notebook.cells = cells

@@ -3,10 +3,11 @@
   const here = document.currentScript.src;
   const draw = (figure) => {
     const script = figure.querySelector("script");
-    const { data, layout } = JSON.parse(script.textContent);
+    const { data, layout, frames } = JSON.parse(script.textContent);
     script.remove();
     const drawing = figure.appendChild(document.createElement("div"));
-    window.Plotly.newPlot(drawing, data, layout, { responsive: !layout.width, displaylogo: false });
+    const config = { responsive: !layout.width, displaylogo: false };
+    window.Plotly.newPlot(drawing, { data, layout, frames, config });
   };
   document.addEventListener("DOMContentLoaded", () => {
     const figures = [...document.querySelectorAll(".site-figure")];
