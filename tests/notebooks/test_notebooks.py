@@ -9,7 +9,7 @@ import nbformat
 import pytest
 
 from tests.notebooks.notebook_runs import FIGURE, NOTEBOOKS, SHOWS, answered, lacking, outdated
-from tools.website.pictures import digest_of, picture_cell, stale, told
+from tools.website.pictures import SAID, UNTITLED, digest_of, picture_cell, stale, told
 
 
 def test_every_notebook_says_what_it_must_show() -> None:
@@ -25,6 +25,14 @@ def test_a_notebook_is_committed_without_outputs(path: Path) -> None:
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
 def test_no_picture_of_a_notebook_is_stale(path: Path) -> None:
     assert stale(nbformat.read(path, as_version=4)) == [], "make pictures renews them"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_pictures_say_what_they_show_and_end_alike(path: Path) -> None:
+    pictures = [cell.source for cell in nbformat.read(path, as_version=4).cells if "picture" in cell.metadata]
+    assert all(source.endswith(f"\n\n{SAID}") for source in pictures)
+    untitled = [source for source in pictures if f"![{UNTITLED}]" in source]
+    assert untitled == [], "metadata shows of the code cell says it where a figure has no title"
 
 
 def test_a_picture_is_stale_where_code_above_it_changed_or_its_file_is_gone(tmp_path: Path) -> None:

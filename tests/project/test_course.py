@@ -16,6 +16,7 @@ from remat_explorer.explorer.panels.help import TERMS
 from remat_explorer.instances import linear
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from tests.notebooks.notebook_runs import NOTEBOOKS
+from tests.project.glossary_uses import WORDS, not_linked, prose
 from tests.project.pages import page
 
 GIVEN = ("02.2", "02.3", "11.1", "11.2")  # what is right depends on what their notebook has computed
@@ -100,8 +101,32 @@ def test_every_notebook_links_its_words_once_each_to_an_anchor_of_the_glossary()
         assert len(linked) == len(set(linked)), path.name
 
 
+def test_the_first_use_of_a_word_of_the_glossary_is_its_link() -> None:
+    assert set(WORDS) == set(re.findall(r'<a id="([^"]+)">', page("docs/glossary.md")))
+    for path in NOTEBOOKS:
+        assert not_linked(prose(nbformat.read(path, as_version=4)), path.stem.partition("_")[0]) == [], path.name
+
+
+def test_a_first_use_that_is_not_linked_is_found() -> None:
+    text = "# A budget\n[Bounds](../docs/glossary.md#lower-bound) of $R$, [$S$](../docs/glossary.md#s), gap, `budget`."
+    assert not_linked(text, "01") == ["gap", "r"]
+    assert not_linked(text, "05") == ["r"]
+    assert not_linked("[A stage](../docs/glossary.md#schedule)", "01") == ["stage"]
+
+
 def test_every_notebook_states_its_minutes_and_ends_with_a_question() -> None:
     for path in NOTEBOOKS:
         cells = nbformat.read(path, as_version=4).cells
         assert re.search(r"\*\*It takes\*\* about \d+ minutes", cells[0].source), path.name
         assert "**The next question:**" in cells[-1].source, path.name
+
+
+def test_every_notebook_has_three_things_to_remember_and_two_exercises_or_more() -> None:
+    for path in NOTEBOOKS:
+        cells = nbformat.read(path, as_version=4).cells
+        last = cells[-1].source
+        assert last.partition("## To remember")[2].count("\n- ") == 3, path.name
+        text = "\n".join(cell.source for cell in cells)
+        labels = re.findall(r'^(?:\*\*Exercise (\d+)|check\("[\d.]+")', text, re.MULTILINE)  # empty for a check
+        assert len(labels) >= 4, path.name
+        assert labels == [part for i in range(len(labels) // 2) for part in (str(i + 1), "")], path.name

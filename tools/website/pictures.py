@@ -26,8 +26,10 @@ from tools.website.slide_pictures import draw_slides
 FOLDER = ROOT / "notebooks" / "pictures"
 SIZE = {"width": 760, "height": 440}
 STILL = {"height": 150, "sliders": [], "updatemenus": [], "margin": {"t": 50, "b": 30}}  # a frame of an animation alone
-SAID = "*The output above, for reading without running.*"
+SAID = "*Output of the cell above, for readers who do not run it.*"
 PRINTED = "printed"  # tag of code cells whose printed lines are wanted, too
+SHOWS = "shows"  # in the metadata of a code cell: what its figure shows, where the figure has no title
+UNTITLED = "The figure"
 DRAW = """async ([figure, size]) => {
     const {data, layout} = figure;
     const all = {...layout, width: layout.width ?? size.width, height: layout.height ?? size.height};
@@ -112,7 +114,8 @@ def with_pictures(path: Path, cache: Path, sources: str, page: Any, browser: tup
     for number, cell in enumerate(notebook.cells):
         cells.append(cell)
         outputs = found.cells[number].get("outputs", ())
-        drawn = [one for output in outputs for one in _drawn(output, page)]
+        shown = cell.metadata.get(SHOWS, UNTITLED)
+        drawn = [one for output in outputs for one in _drawn(output, page, shown)]
         drawn += [("The explorer", explorers[cell.id])] if cell.id in explorers else []
         names = [
             f"{path.stem.partition('_')[0]}-{cell.id}{f'-{i}' if i > 1 else ''}.png" for i in range(1, len(drawn) + 1)
@@ -132,8 +135,11 @@ def _is_explorer(output: Mapping[str, Any], live: Mapping[str, str]) -> bool:
     return output.get("data", {}).get(WIDGET, {}).get("model_id") in live
 
 
-def _drawn(output: Mapping[str, Any], page: Any) -> list[tuple[str, bytes]]:
-    """A figure in words and as PNG, of an animation several of its frames; nothing for other outputs."""
+def _drawn(output: Mapping[str, Any], page: Any, untitled: str) -> list[tuple[str, bytes]]:
+    """A figure in words and as PNG, of an animation several of its frames; nothing for other outputs.
+
+    Its words are its title, or `untitled` where it has none.
+    """
     figure = output.get("data", {}).get(PLOTLY)
     if figure is None:
         return []
@@ -147,7 +153,7 @@ def _drawn(output: Mapping[str, Any], page: Any) -> list[tuple[str, bytes]]:
     drawn = []
     for still in stills:
         address = page.evaluate(DRAW, [json.loads(json.dumps(still)), SIZE])
-        title = still["layout"].get("title", {}).get("text") or "The figure"
+        title = still["layout"].get("title", {}).get("text") or untitled
         words = title.replace("<br>", ", ").replace("[", "(").replace("]", ")")
         drawn.append((words, base64.b64decode(address.partition(",")[2])))
     return drawn
