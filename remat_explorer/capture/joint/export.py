@@ -15,6 +15,7 @@ from torch import nn
 from torch.fx import GraphModule, Interpreter, Node
 
 from remat_explorer.capture.step.borrowed import borrowed
+from remat_explorer.capture.step.kept_casts import with_kept_casts
 from remat_explorer.capture.step.training_step import TrainingStep, unwrapped
 from remat_explorer.errors import CaptureError
 
@@ -50,7 +51,8 @@ class ExportedStep(nn.Module):
         graph, enter = self._graph
         held = {**self._parameters, **self._buffers}
         lent = {f"model.{path}": held[name] for path, name in self._aliases.items()}
-        return _Retold(graph, lent, enter).run(*tensors)
+        with with_kept_casts():
+            return _Retold(graph, lent, enter).run(*tensors)
 
 
 def _on_one_device(step: TrainingStep) -> dict[int, torch.Tensor]:

@@ -100,7 +100,7 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: C
         DrawsOfPython() as draws,
     ):
         try:
-            with paths.watching(draws.look), lines:
+            with paths.watching(draws.look), step.watched_by(lines):
                 graph = _export_joint(step, fakes)
             draws.refuse(step.model)
         except Exception as error:  # whatever a person's model does while it is traced

@@ -78,7 +78,7 @@ _this_thread = threading.local()  # another one may run plain PyTorch meanwhile
 
 @contextlib.contextmanager
 def casts_are_kept() -> Iterator[None]:
-    """Let a trace keep the casts that autocast would keep."""
+    """Let a trace keep the casts that autocast would keep, in what runs `with_kept_casts`."""
     kept, before, clear = KeptCasts(), dict(TO.py_kernels), torch.clear_autocast_cache
 
     def clear_both() -> None:
@@ -90,8 +90,7 @@ def casts_are_kept() -> Iterator[None]:
     torch.clear_autocast_cache = clear_both
     _this_thread.tracing = kept
     try:
-        with kept:
-            yield
+        yield
     finally:
         _this_thread.tracing = None
         torch.clear_autocast_cache = clear
@@ -100,8 +99,15 @@ def casts_are_kept() -> Iterator[None]:
         TO._dispatch_cache.clear()
 
 
-def watch_parameters(model: nn.Module) -> None:
-    """In a trace, keep the casts of the parameters that ``model`` runs with; elsewhere autocast does it."""
+@contextlib.contextmanager
+def with_kept_casts(model: nn.Module | None = None) -> Iterator[None]:
+    """What a model runs in: in a trace casts are kept, elsewhere autocast does it.
+
+    Args:
+        model: that runs; casts are kept of the parameters that it has now. None for the same as before.
+    """
     kept: KeptCasts | None = getattr(_this_thread, "tracing", None)
-    if kept is not None:
+    if kept is not None and model is not None:
         kept.watch(model)
+    with kept or contextlib.nullcontext():
+        yield

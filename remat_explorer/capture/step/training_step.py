@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from remat_explorer.capture.step.attributes import Attributes, Changes
 from remat_explorer.capture.step.autocast import Autocast
 from remat_explorer.capture.step.borrowed import borrowed
-from remat_explorer.capture.step.kept_casts import watch_parameters
+from remat_explorer.capture.step.kept_casts import with_kept_casts
 from remat_explorer.capture.step.losses import Loss, results_of_output
 from remat_explorer.capture.step.nesting import map_tensors, tensors_in
 from remat_explorer.capture.step.reads import Reads
@@ -81,6 +81,7 @@ class TrainingStep(nn.Module):
         self.reads = Reads(model)
         self.changes: Changes = {}
         self.surroundings: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
+        self._watching: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
 
     @property
     def model(self) -> nn.Module:
@@ -99,6 +100,15 @@ class TrainingStep(nn.Module):
         for name, buffer in self._buffers.items():
             assert buffer is not None
             self._buffers[name] = choose(buffer)
+
+    @contextlib.contextmanager
+    def watched_by(self, watching: contextlib.AbstractContextManager[object]) -> Iterator[None]:
+        """Meanwhile model and loss run within ``watching``, a mode of torch for example, and nothing else does."""
+        before, self._watching = self._watching, watching
+        try:
+            yield
+        finally:
+            self._watching = before
 
     def stand_ins(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """Each parameter and buffer of the model, and what the step holds for it."""
@@ -156,10 +166,9 @@ class TrainingStep(nn.Module):
         """Loss or outputs of ``model`` as it is, for inputs in the order that `tensors` gives."""
         remaining = iter(tensors)
         args, kwargs = map_tensors(lambda _: next(remaining), self._inputs)
-        with self._autocast.on(), _without_compilation(), torch.enable_grad():
-            watch_parameters(model)
+        with self._autocast.on(), _without_compilation(), torch.enable_grad(), with_kept_casts(model):
             loss, given = self._parts[1], [*tensors, *model.parameters(), *model.buffers()]
-            with self.reads.calling(), self.surroundings():
+            with self.reads.calling(), self.surroundings(), self._watching:
                 output = model(*args, **kwargs)
                 results, self.returned = results_of_output(output, loss, given)
             return results
