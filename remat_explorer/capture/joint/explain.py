@@ -14,6 +14,7 @@ from torch import nn
 from torch._functorch._aot_autograd.descriptors import BufferAOTInput, ParamAOTInput, PlainAOTInput
 
 from remat_explorer.capture.joint.content import RANDOM, Unknown
+from remat_explorer.capture.joint.source_lines import file_name
 from remat_explorer.errors import CaptureError
 
 _CAPTURE = str(Path(__file__).parents[1])
@@ -227,4 +228,4 @@ def _source_line(error: BaseException) -> str:
     if not outside:
         return ""
     last = outside[-1]
-    return f"at {PurePath(last.filename).name}:{last.lineno} `{last.line}`"
+    return f"at {file_name(last.filename) or PurePath(last.filename).name}:{last.lineno} `{last.line}`"

@@ -52,7 +52,7 @@ class SourceLines(TorchFunctionMode):
     def of(self, node: Node) -> str:
         """File and line that ``node`` comes from, "net.py:42", or nothing; sums of gradients come from several."""
         place = self._place(node)
-        return "" if place is None else f"{_name(place[0])}:{place[1]}"
+        return "" if place is None else f"{file_name(place[0])}:{place[1]}"
 
     def file_of(self, node: Node) -> SourceFile | None:
         """The file that `of` names, with the lines that were met."""
@@ -81,7 +81,7 @@ def place_of(frame: FrameType | None) -> Place | None:
     while frame is not None:
         if frame.f_code is TrainingStep.results_of.__code__:
             return place
-        if place is None and _name(frame.f_code.co_filename):
+        if place is None and file_name(frame.f_code.co_filename):
             place = frame.f_code.co_filename, frame.f_lineno
         frame = frame.f_back
     return None
@@ -92,13 +92,13 @@ def _excerpt(path: str, met: set[int]) -> SourceFile:
     linecache.checkcache(path)
     lines = linecache.getlines(path)
     wanted = {n for number in met for n in range(number - CONTEXT, number + CONTEXT + 1) if 1 <= n <= len(lines)}
-    return SourceFile(_name(path), path, tuple((n, lines[n - 1].rstrip("\n")) for n in sorted(wanted)))
+    return SourceFile(file_name(path), path, tuple((n, lines[n - 1].rstrip("\n")) for n in sorted(wanted)))
 
 
 def reading_line(frame: FrameType | None) -> tuple[str, str]:
     """The innermost line outside of torch and of the capture, with its text: who reads a number out of a tensor."""
     while frame is not None:
-        if name := _name(frame.f_code.co_filename):
+        if name := file_name(frame.f_code.co_filename):
             text = linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals).strip()
             return f"{name}:{frame.f_lineno}", text
         frame = frame.f_back
@@ -106,8 +106,12 @@ def reading_line(frame: FrameType | None) -> tuple[str, str]:
 
 
 @cache
-def _name(path: str) -> str:
-    """What a file of the person's own is called, or nothing; there are as many frames as calls, but few files."""
+def file_name(path: str) -> str:
+    """What a file of the person's own is called, or nothing; there are as many frames as calls, but few files.
+
+    >>> file_name("/home/me/net.py"), file_name("/tmp/ipykernel_7/2174200069.py")
+    ('net.py', 'notebook cell')
+    """
     if path.startswith(_PASSED_OVER):
         return ""
     file = Path(path)
