@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +15,14 @@ from tests.search_fixtures import compiled_search  # noqa: F401
 
 CASES = {"graph": 260, "graph with choices": 140, "solution": 250, "sweep": 200, "ablation": 150}
 KINDS = [*CASES, "kept solution", "kept profile", "kept algorithms"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_entries(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A cache that no other file of tests has filled: it is listed for every mutant."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.mark.parametrize("kind", KINDS)
