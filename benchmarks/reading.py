@@ -1,7 +1,8 @@
-"""How long each notebook takes: reading at 200 words per minute, and execution.
+"""How long each notebook takes: reading at 200 words per minute, outputs that are told included, and execution.
 
 Target: at most the minutes that the notebook states in its first cell. Exercises are thought about on top of that.
-With --execute each notebook runs, too; without it only reading is counted.
+With --execute each notebook runs, too, exercises answered, and what it took is written to results/reading.json; without
+it only reading is counted.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import time
 from pathlib import Path
 
 import nbformat
+from report import publish
 
 ROOT = Path(__file__).parents[1]
 WORDS_PER_MINUTE = 200
@@ -45,15 +47,20 @@ def execution_seconds(path: Path) -> float:
 
 def main() -> None:
     """Print a row for each notebook; exit with 1 if one takes longer than it states."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--execute", action="store_true", help="run each notebook, too")
-    execute = parser.parse_args().execute
-    late = []
+    options = parser.parse_args()
+    taken = []
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         notebook = nbformat.read(path, as_version=4)
-        minutes = words(notebook) / WORDS_PER_MINUTE + (execution_seconds(path) / 60 if execute else 0)
-        print(f"{path.name:40} {words(notebook):5} words {minutes:5.1f} of {stated(notebook)} minutes", flush=True)
-        late += [path.name] if minutes > stated(notebook) else []
+        seconds = execution_seconds(path) if options.execute else 0.0
+        minutes = words(notebook) / WORDS_PER_MINUTE + seconds / 60
+        entry = {"words": words(notebook), "execution_seconds": round(seconds, 1), "minutes": round(minutes, 1)}
+        taken.append({"notebook": path.name, **entry, "stated_minutes": stated(notebook)})
+        print(taken[-1], flush=True)
+    if options.execute:
+        publish("reading", list(taken[0]), [[str(value) for value in entry.values()] for entry in taken], taken)
+    late = [entry["notebook"] for entry in taken if entry["minutes"] > entry["stated_minutes"]]
     if late:
         sys.exit(f"longer than stated: {', '.join(late)}")
 
