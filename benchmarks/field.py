@@ -5,6 +5,7 @@
     python benchmarks/field.py
     python benchmarks/field.py timm:volo diffusers    (these alone)
     python benchmarks/field.py --again                (not only what the file of results does not have)
+    python benchmarks/field.py --page                 (puts what the file of results has into README.md)
 
 The libraries are no dependencies; install them where nothing depends on what they bring. A case is one of
 `field_models.LIBRARIES` or `field_domains.DOMAINS`, and runs in a process of its own: a step in plain PyTorch, and one
@@ -26,15 +27,17 @@ import copy
 import json
 import subprocess
 import sys
+import textwrap
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from field_domains import DOMAINS
 from field_models import LIBRARIES, declare_operators_of_torchvision
-from report import kept, publish, write
+from report import fill, kept, publish, table, write
 from torch import nn
 
 import remat_explorer as rx
@@ -46,6 +49,9 @@ from remat_explorer.quantities import format_bytes, format_overhead
 COLUMNS = ("library", "model", "outcome", "n", "plain peak", "smallest budget", "measured", "cost", "seconds", "remark")
 MODELS = LIBRARIES | DOMAINS
 DEFECTS = ("differs", "exceeds", "fails")
+PAGE = Path(__file__).parents[1] / "README.md"
+BEGIN, END = "<!-- field: begin -->", "<!-- field: end -->"
+HEADS = ("library", "models", "equal and within budget")
 TANGENT = 4  # bytes of the gradient of the loss: measured, and among the resident bytes
 
 
@@ -55,8 +61,12 @@ def main() -> int:
     parser.add_argument("--time-limit", type=float, default=4.0, help="of a search, seconds")
     parser.add_argument("--each", type=float, default=600.0, help="seconds of a case")
     parser.add_argument("--again", action="store_true", help="measure again what the file of results has")
+    parser.add_argument("--page", action="store_true", help="run nothing; put the file of results into README.md")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)  # in this process, as JSON
     options = parser.parse_args()
+    if options.page:
+        fill(PAGE, BEGIN, END, in_words(kept("field")))
+        return 0
     _declared = declare_operators_of_torchvision()  # for as long as this runs
     if options.one:
         print(json.dumps(outcome(options.cases[0], options.time_limit)))
@@ -72,6 +82,27 @@ def main() -> int:
     counts = Counter(row["outcome"] for row in rows)
     print(", ".join(f"{outcome} {count}" for outcome, count in counts.most_common()))
     return int(any(counts[outcome] for outcome in DEFECTS))
+
+
+def in_words(rows: Sequence[dict[str, Any]]) -> str:
+    """What the page says of the cases: how many there are of each library, and what came of them."""
+    ran = [row for row in rows if row["outcome"] != "plain PyTorch fails"]
+    counts = Counter(row["outcome"] for row in ran)
+    of_library = {name: Counter(r["outcome"] for r in ran if library_of(r) == name) for name in map(library_of, ran)}
+    others = [f", {count} {outcome}" for outcome, count in counts.items() if outcome not in ("exact", "refused")]
+    said = (
+        "`benchmarks/field.py` trains models that nobody here wrote, each in a small size, at the smallest budget that "
+        f"is found in seconds, beside plain PyTorch. Of {len(ran)} models of {len(of_library)} libraries "
+        f"{counts['exact']} stay within the budget, measured, with loss, gradients, buffers and random state equal bit "
+        f"for bit; {counts['refused']} refused in words{''.join(others)}."
+    )
+    lines = [(name, str(found.total()), str(found["exact"])) for name, found in sorted(of_library.items())]
+    return f"{textwrap.fill(said, 118)}\n\n{table(HEADS, lines)}"
+
+
+def library_of(row: dict[str, Any]) -> str:
+    """The library of a case."""
+    return row["case"].partition(":")[0]
 
 
 def cases(asked: list[str]) -> Iterator[str]:
