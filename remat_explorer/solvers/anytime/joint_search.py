@@ -155,7 +155,9 @@ class JointSearch:
 
     def _relax(self) -> None:
         self.incumbent.tell("bounding from a few moments, with choices")
-        self._bound(self.limits.left * self.settings.bounding, integral=False)
+        end = self.limits.elapsed + self.limits.left * self.settings.bounding
+        self._bound(self.limits.left * self.settings.first_round, integral=False, rounds=1)
+        self._bound(end - self.limits.elapsed, integral=False)
         self.candidates.plan(self.relaxation.best.choice(), "planning with the relaxation's implementations")
 
     def _change_choices(self) -> None:
@@ -169,9 +171,9 @@ class JointSearch:
             search.improve(self.settings.changes, self.incumbent.bound, lambda: limits.over)
             self.candidates.plan(search.choice, "planning with changed implementations")
 
-    def _bound(self, seconds: float, integral: bool) -> None:
+    def _bound(self, seconds: float, integral: bool, rounds: int | None = None) -> None:
         limits = replace(self.one_thread, time_limit=self.limits.elapsed + seconds)
-        self.incumbent.raise_bound(self.relaxation.improve(limits, integral, self.incumbent.schedule).bound)
+        self.incumbent.raise_bound(self.relaxation.improve(limits, integral, self.incumbent.schedule, rounds).bound)
 
     def _solve_exactly(self) -> None:
         self.incumbent.tell("building the joint problem")

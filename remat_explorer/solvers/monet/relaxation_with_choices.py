@@ -6,6 +6,7 @@ linear program, then with s and d binary. The best bound of all rounds stands.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -90,10 +91,14 @@ class RelaxationWithChoices:
         self.moments: Sequence[int] = first_moments(tables, budget, settings.first)
         self.best = ChoiceBound(tables.problem.least_cost)
 
-    def improve(self, limits: Limits, integral: bool, incumbent: Schedule | None = None) -> ChoiceBound:
-        """Rounds until no moment is added, the bound meets the incumbent's cost, or the time is up."""
+    def improve(
+        self, limits: Limits, integral: bool, incumbent: Schedule | None = None, rounds: int | None = None
+    ) -> ChoiceBound:
+        """Rounds, so many at most, until no moment is added, the bound meets the incumbent, or the time is up."""
         most = self.settings.most + self.settings.more_integral * integral
-        while self.moments and not limits.over:
+        for _ in itertools.repeat(None) if rounds is None else range(rounds):
+            if not self.moments or limits.over:
+                break
             relaxed = self._round(limits, integral)
             if relaxed is None:
                 break
