@@ -84,7 +84,8 @@ def told(outputs: Sequence[Mapping[str, Any]]) -> str:
     cost 26
     ```
     """
-    lines = "".join(one["text"] for one in outputs if one.get("name") == "stdout").rstrip()
+    text = "".join(one["text"] for one in outputs if one.get("name") == "stdout").rstrip()
+    lines = "\n".join(line.rpartition("\r")[2] for line in text.split("\n"))  # of a line of progress what stays
     tables = [one["data"]["text/markdown"] for one in outputs if "text/markdown" in one.get("data", {})]
     return "\n\n".join([f"```text\n{lines}\n```", *tables] if lines else tables)
 
