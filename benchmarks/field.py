@@ -29,7 +29,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -88,7 +88,9 @@ def in_words(rows: Sequence[dict[str, Any]]) -> str:
     """What the page says of the cases: how many there are of each library, and what came of them."""
     ran = [row for row in rows if row["outcome"] != "plain PyTorch fails"]
     counts = Counter(row["outcome"] for row in ran)
-    of_library = {name: Counter(r["outcome"] for r in ran if library_of(r) == name) for name in map(library_of, ran)}
+    of_library: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for row in ran:
+        of_library[row["case"].partition(":")[0]][row["outcome"]] += 1
     others = [f", {count} {outcome}" for outcome, count in counts.items() if outcome not in ("exact", "refused")]
     said = (
         "`benchmarks/field.py` trains models that nobody here wrote, each in a small size, at the smallest budget that "
@@ -98,11 +100,6 @@ def in_words(rows: Sequence[dict[str, Any]]) -> str:
     )
     lines = [(name, str(found.total()), str(found["exact"])) for name, found in sorted(of_library.items())]
     return f"{textwrap.fill(said, 118)}\n\n{table(HEADS, lines)}"
-
-
-def library_of(row: dict[str, Any]) -> str:
-    """The library of a case."""
-    return row["case"].partition(":")[0]
 
 
 def cases(asked: list[str]) -> Iterator[str]:

@@ -155,9 +155,8 @@ class JointSearch:
 
     def _relax(self) -> None:
         self.incumbent.tell("bounding from a few moments, with choices")
-        end = self.limits.elapsed + self.limits.left * self.settings.bounding
-        self._bound(self.limits.left * self.settings.first_round, integral=False, rounds=1)
-        self._bound(end - self.limits.elapsed, integral=False)
+        left = self.limits.left
+        self._bound(left * self.settings.bounding, integral=False, first=left * self.settings.first_round)
         self.candidates.plan(self.relaxation.best.choice(), "planning with the relaxation's implementations")
 
     def _change_choices(self) -> None:
@@ -171,9 +170,12 @@ class JointSearch:
             search.improve(self.settings.changes, self.incumbent.bound, lambda: limits.over)
             self.candidates.plan(search.choice, "planning with changed implementations")
 
-    def _bound(self, seconds: float, integral: bool, rounds: int | None = None) -> None:
+    def _bound(self, seconds: float, integral: bool, first: float | None = None) -> None:
+        """Rounds of the relaxation for some time; the first of them may take ``first`` seconds."""
         limits = replace(self.one_thread, time_limit=self.limits.elapsed + seconds)
-        self.incumbent.raise_bound(self.relaxation.improve(limits, integral, self.incumbent.schedule, rounds).bound)
+        longer = None if first is None else replace(self.one_thread, time_limit=self.limits.elapsed + first)
+        improved = self.relaxation.improve(limits, integral, self.incumbent.schedule, longer)
+        self.incumbent.raise_bound(improved.bound)
 
     def _solve_exactly(self) -> None:
         self.incumbent.tell("building the joint problem")

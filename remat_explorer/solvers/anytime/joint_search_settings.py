@@ -32,7 +32,7 @@ class JointSearchSettings:
     # No difference measured with 0.05 or 0.2.
     bounding: float = 0.1
     # Share for its first round, which ends as soon as it is solved: without it the best choices are not found.
-    # With 0.1 the gap after 4.8 s was 8.4 % on ResNet-50 at half of its memory (MONeT's size), with 0.5 0.6 %.
+    # At MONeT's sizes of ResNet-50 and GoogLeNet it is not ready after half a second.
     first_round: float = 0.5
     # Share for changes of the best choices.
     # No difference measured with 0.05 or 0.2.

@@ -6,7 +6,6 @@ linear program, then with s and d binary. The best bound of all rounds stands.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -92,14 +91,21 @@ class RelaxationWithChoices:
         self.best = ChoiceBound(tables.problem.least_cost)
 
     def improve(
-        self, limits: Limits, integral: bool, incumbent: Schedule | None = None, rounds: int | None = None
+        self, limits: Limits, integral: bool, incumbent: Schedule | None = None, first: Limits | None = None
     ) -> ChoiceBound:
-        """Rounds, so many at most, until no moment is added, the bound meets the incumbent, or the time is up."""
+        """Rounds until no moment is added, the bound meets the incumbent's cost, or the time is up.
+
+        Args:
+            limits: of all rounds.
+            integral: whether first runs and what is held are binary.
+            incumbent: the best schedule that is known.
+            first: limits of the first round alone, where it may take longer.
+        """
         most = self.settings.most + self.settings.more_integral * integral
-        for _ in itertools.repeat(None) if rounds is None else range(rounds):
-            if not self.moments or limits.over:
-                break
-            relaxed = self._round(limits, integral)
+        limits_of_round = first or limits
+        while self.moments and not limits_of_round.over:
+            relaxed = self._round(limits_of_round, integral)
+            limits_of_round = limits
             if relaxed is None:
                 break
             last = relaxed if relaxed.held is not None else self.best

@@ -52,3 +52,15 @@ def test_a_budget_below_one_operation_is_proven_infeasible(data):
     problem = CondensedChoices.of(graph)
     budget = int(0.98 * problem.least_memory.max())
     assert math.isinf(RelaxationWithChoices(Tables(problem), budget).improve(Limits(), integral=False).bound)
+
+
+def test_the_first_round_may_take_longer_than_all_others(data):
+    graph = with_choices(Graph.load(data / "captured" / "unet.json"))
+    problem = CondensedChoices.of(graph)
+    relaxation = RelaxationWithChoices(Tables(problem), int(0.5 * checkpoint_all_peak(graph)))
+    nothing = relaxation.improve(Limits(time_limit=0.0), integral=False)
+    assert (nothing.bound, nothing.choice()) == (problem.least_cost, {})
+    moments = list(relaxation.moments)
+    first = relaxation.improve(Limits(time_limit=0.0), integral=False, first=Limits())
+    assert first.bound > problem.least_cost
+    assert list(first.moments) == moments  # of one round
