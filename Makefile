@@ -1,5 +1,6 @@
 # make explore   set up and open the explorer in JupyterLab      (PORT=8890, NO_BROWSER=1)
-# make test      set up and run every test and check            (WORKERS=2)
+# make test      set up and run tests and checks                (WORKERS=2)
+# make thorough  the same with the tests marked thorough: as much time again, every night on GitHub
 # make site      build the site into build/site/html: docs, API, every notebook executed; opens every page once
 # make pictures  renew the pictures of figures in the notebooks; NOTEBOOKS="01 04b" renews those of these alone
 # make audit     ask whether weaknesses of the packages are known  (needs a network)
@@ -24,15 +25,15 @@ QUICK := $(addprefix tests/, core explanations figures capture/test_costs.py cap
 	solvers/rounding solvers/test_milp_handle.py solvers/test_overwriting.py solvers/test_threads.py \
 	solvers/test_wrong_schedules.py)
 
-.PHONY: explore test quick quick-tests check setup site pictures audit lock clean
+.PHONY: explore test thorough quick quick-tests check setup site pictures audit lock clean
 
 explore: setup
 	$(BIN)/remat-explorer lab notebooks/01_explorer.ipynb --port $(PORT) $(if $(NO_BROWSER),--no-browser)
 
 # Style and types are those of the PyTorch in constraints.txt; other versions declare other types.
-test: $(VENV)/interpreted
+test thorough: $(VENV)/interpreted
 	$(MAKE) --jobs=2 --output-sync=target setup $(if $(TORCH),,check)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(if $(filter test,$@),-m 'not thorough')
 
 quick: $(VENV)/installed
 	$(MAKE) --jobs=2 --output-sync=target check quick-tests
