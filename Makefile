@@ -30,10 +30,11 @@ QUICK := $(addprefix tests/, core explanations figures capture/test_costs.py cap
 explore: setup
 	$(BIN)/remat-explorer lab notebooks/01_explorer.ipynb --port $(PORT) $(if $(NO_BROWSER),--no-browser)
 
+# Files stay in their order: those in a browser follow each other, and share one.
 # Style and types are those of the PyTorch in constraints.txt; other versions declare other types.
 test thorough: $(VENV)/interpreted
 	$(MAKE) --jobs=2 --output-sync=target setup $(if $(TORCH),,check)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(if $(filter test,$@),-m 'not thorough')
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(filter test,$@),-m 'not thorough')
 
 quick: $(VENV)/installed
 	$(MAKE) --jobs=2 --output-sync=target check quick-tests

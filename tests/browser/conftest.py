@@ -12,12 +12,13 @@ import pytest
 
 from remat_explorer.cli.shell.chromium import REMEDY, find_chromium
 from tests.browser.lab import browse, serve
+from tests.browser.lasting_notebook import LastingNotebook
 from tests.torch_fixtures import one_thread, quick_collection, settings_of_torch  # noqa: F401
 
 LEAVE = """async () => {
     if (!window.jupyterapp?.commands.hasCommand('apputils:change-theme')) return; // Voila ends its kernel itself
     await window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Light'});
-    await window.jupyterapp.serviceManager.sessions.shutdownAll();
+    await window.jupyterapp.shell.currentWidget?.sessionContext?.shutdown();
 }"""
 
 
@@ -41,30 +42,54 @@ def lab(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tup
         yield address, folder / "root"
 
 
+@pytest.fixture(scope="package")
+def playwright() -> Iterator[Any]:
+    """The driver of browsers, of which a thread can have one."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as started:
+        yield started
+
+
 @pytest.fixture
-def page(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def page(playwright: Any, chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A fresh page of 1280 x 800."""
-    with _fresh_page(chromium, tmp_path_factory) as page:
+    with _fresh_page(playwright, chromium, tmp_path_factory) as page:
         yield page
 
 
 @pytest.fixture(scope="module")
-def lasting_page(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The same for all tests of a file, which load JupyterLab and start a kernel once: most of their time."""
-    with _fresh_page(chromium, tmp_path_factory) as page:
+def lasting_page(playwright: Any, chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The same for all tests of a file."""
+    with _fresh_page(playwright, chromium, tmp_path_factory) as page:
         yield page
 
 
 @contextmanager
-def _fresh_page(chromium: str, folders: pytest.TempPathFactory) -> Iterator[Any]:
+def _fresh_page(playwright: Any, chromium: str, folders: pytest.TempPathFactory) -> Iterator[Any]:
     """A page; a screenshot of its end is left in a folder of its own.
 
     Kernels that it has started end with it, or their background work would slow down the tests that follow; these find
     JupyterLab light, and what the browser has loaded of it.
     """
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright, browse(playwright, folders.getbasetemp() / "profile", chromium) as page:
+    with browse(playwright, folders.getbasetemp() / "profile", chromium) as page:
         yield page
         page.screenshot(path=folders.mktemp("page") / "end.png")
         page.evaluate(LEAVE)
+
+
+@pytest.fixture(scope="package")
+def one_lab(
+    playwright: Any, chromium: str, lab: tuple[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LastingNotebook]:
+    """A notebook in JupyterLab that stays open from file to file: loading it all takes half a minute."""
+    with browse(playwright, tmp_path_factory.getbasetemp() / "lasting-profile", chromium) as page:
+        yield LastingNotebook(page, *lab)
+
+
+@pytest.fixture(scope="module")
+def notebook(one_lab: LastingNotebook, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LastingNotebook]:
+    """A notebook in JupyterLab, of which `begin` makes another one; a file of tests leaves its kernel without work."""
+    yield one_lab
+    one_lab.page.screenshot(path=tmp_path_factory.mktemp("page") / "end.png")
+    one_lab.clear()

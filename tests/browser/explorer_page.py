@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.browser.lab import open_notebook, run_cell, write_notebook
+from tests.browser.lasting_notebook import LastingNotebook
 
+CELL = "import remat_explorer as rx\nexplorer = {}\nexplorer"
 ON_SCREEN = """() => {
     const matrices = document.querySelector('.remat-matrices');
     const figure = document.querySelector('.js-plotly-plot');
@@ -42,8 +44,19 @@ def stage(page: Any) -> int:
 def show(page: Any, lab: tuple[str, Path], name: str, explorer: str) -> None:
     """Open a notebook with the explorer, run it, and wait for matrices and timeline."""
     address, root = lab
-    write_notebook(root / name, [f"import remat_explorer as rx\nexplorer = {explorer}\nexplorer"])
+    write_notebook(root / name, [CELL.format(explorer)])
     open_notebook(page, address, name)
+    _run(page)
+
+
+def show_in(notebook: LastingNotebook, explorer: str) -> Any:
+    """The page of a notebook that is open already, with the explorer as it comes there."""
+    page = notebook.begin(CELL.format(explorer))
+    _run(page)
+    return page
+
+
+def _run(page: Any) -> None:
     run_cell(page, 0)
     page.wait_for_function(ON_SCREEN, timeout=90_000)
     await_idle(page)

@@ -29,11 +29,16 @@ FLAGS = (
 LOCAL = ("http://127.0.0.1", "ws://127.0.0.1", "data:", "blob:", "file://")
 
 
-def write_notebook(path: Path, cells: Sequence[str]) -> None:
+def code_cells(sources: Sequence[str]) -> nbformat.NotebookNode:
     """A notebook of code cells for the Python that runs this."""
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in cells])
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    nbformat.write(notebook, path)
+    return notebook
+
+
+def write_notebook(path: Path, cells: Sequence[str]) -> None:
+    """A file with a notebook of code cells."""
+    nbformat.write(code_cells(cells), path)
 
 
 @contextmanager

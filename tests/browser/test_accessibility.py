@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 from axe_playwright_python.base import AXE_FILE_PATH
 
-from tests.browser.explorer_page import open_more, show
+from tests.browser.explorer_page import open_more, show_in
+from tests.browser.lasting_notebook import LastingNotebook
 
 pytestmark = pytest.mark.browser
 
@@ -57,11 +57,11 @@ FAINT = """async () => {
 
 
 @pytest.fixture(scope="module")
-def page(lab: tuple[str, Path], lasting_page: Any) -> Any:
+def page(notebook: LastingNotebook) -> Any:
     """A page with an explorer that offers all fields."""
-    show(lasting_page, lab, "accessible.ipynb", 'rx.Explorer("mlp", batch=64, implementations="exact")')
-    open_more(lasting_page)
-    return lasting_page
+    page = show_in(notebook, 'rx.Explorer("mlp", batch=64, implementations="exact")')
+    open_more(page)
+    return page
 
 
 def choose_theme(page: Any, theme: str) -> None:

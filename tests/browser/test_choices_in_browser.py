@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from remat_explorer.figures.schedules.implementation_colours import LIGHT
 from tests.browser.explorer_page import await_idle, click
-from tests.browser.lab import open_notebook, run_cell, write_notebook
+from tests.browser.lab import run_cell
+from tests.browser.lasting_notebook import LastingNotebook
 from tests.figures.choices import chain_with_choices
 
 pytestmark = pytest.mark.browser
@@ -29,11 +29,9 @@ def toggle(page: Any, kind: str) -> Any:
     return page.locator(".remat-implementations").get_by_role("button", name=kind)
 
 
-def test_kinds_are_toggled_and_colour_the_matrix(lab: tuple[str, Path], page: Any) -> None:
-    chain_with_choices().save(str(lab[1] / "choices.json"))
-    address, root = lab
-    write_notebook(root / "choices.ipynb", [f"import remat_explorer as rx\nexplorer = {EXPLORER}\nexplorer"])
-    open_notebook(page, address, "choices.ipynb")
+def test_kinds_are_toggled_and_colour_the_matrix(notebook: LastingNotebook) -> None:
+    chain_with_choices().save(str(notebook.root / "choices.json"))
+    page = notebook.begin(f"import remat_explorer as rx\nexplorer = {EXPLORER}\nexplorer")
     run_cell(page, 0)
     page.wait_for_selector('.remat-matrices[data-rows="6"]', timeout=90_000)
     await_idle(page)

@@ -9,7 +9,8 @@ import pytest
 from axe_playwright_python.base import AXE_FILE_PATH
 
 import remat_explorer as rx
-from tests.browser.explorer_page import await_idle, show
+from tests.browser.explorer_page import await_idle, show_in
+from tests.browser.lasting_notebook import LastingNotebook
 from tests.browser.test_accessibility import VIOLATIONS
 
 pytestmark = pytest.mark.browser
@@ -35,9 +36,9 @@ def press(page: Any, name: str) -> None:
 
 
 def test_cells_are_kept_and_dropped_by_click_drag_and_keys_and_the_panel_tells_how_it_stands(
-    lab: tuple[str, Path], page: Any
+    notebook: LastingNotebook,
 ) -> None:
-    show(page, lab, "editing.ipynb", EXPLORER)
+    page = show_in(notebook, EXPLORER)
     page.locator(".remat-matrices .remat-edit").click()
     page.wait_for_selector(".remat-matrices[data-editing=true]")
     assert page.locator(".remat-edit").get_attribute("aria-pressed") == "true"
@@ -99,9 +100,9 @@ def test_cells_are_kept_and_dropped_by_click_drag_and_keys_and_the_panel_tells_h
 
 
 def test_where_operations_have_several_implementations_the_button_says_why_it_is_off(
-    lab: tuple[str, Path], page: Any
+    notebook: LastingNotebook,
 ) -> None:
-    show(page, lab, "no-editing.ipynb", 'rx.Explorer("mlp", batch=64, implementations="exact", sweep=False)')
+    page = show_in(notebook, 'rx.Explorer("mlp", batch=64, implementations="exact", sweep=False)')
     button = page.locator(".remat-edit")
     assert button.is_disabled()
     assert "several implementations" in button.get_attribute("aria-label")

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.browser.explorer_page import ON_SCREEN, await_idle, click, show, stage, status
+from tests.browser.explorer_page import ON_SCREEN, await_idle, click, show, show_in, stage, status
 from tests.browser.lab import run_cell, save
+from tests.browser.lasting_notebook import LastingNotebook
 
 pytestmark = pytest.mark.browser
 
@@ -115,9 +116,9 @@ def test_solve_move_the_cursor_execute_and_reload(lab: tuple[str, Path], page: A
     assert page.failures == []
 
 
-def test_cancel_stops_a_long_solve_at_once_and_the_interface_lives_on(lab: tuple[str, Path], page: Any) -> None:
+def test_cancel_stops_a_long_solve_at_once_and_the_interface_lives_on(notebook: LastingNotebook) -> None:
     chosen = 'strategy="checkmate-ilp", time_limit=600, improve=False, sweep=False'
-    show(page, lab, "cancel.ipynb", f'rx.Explorer(graph=rx.linear(32), budget="30%", {chosen})')
+    page = show_in(notebook, f'rx.Explorer(graph=rx.linear(32), budget="30%", {chosen})')
     choose_tab(page, "Plan")
     click(page, "Solve")
     page.wait_for_selector('.remat-status[data-busy="solving"]', timeout=20_000)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import remat_explorer as rx
-from tests.browser.lab import open_notebook, run_cell, write_notebook
+from tests.browser.lab import run_cell
+from tests.browser.lasting_notebook import LastingNotebook
 
 pytestmark = pytest.mark.browser
 
@@ -30,23 +31,21 @@ COLOURS = """async (bytes) => {
 
 
 @pytest.fixture(scope="module")
-def page(lab: tuple[str, Path], lasting_page: Any) -> Any:
+def page(notebook: LastingNotebook) -> Any:
     """A solved chain in a notebook."""
-    address, root = lab
     made = "import remat_explorer as rx\ne = rx.Explorer(graph=rx.linear(8), improve=False, sweep=False)\ne.wait()"
-    write_notebook(root / "export.ipynb", [f"{made}\ne.state.budget = 4\ne.solve()\ne.wait()\ne"])
-    open_notebook(lasting_page, address, "export.ipynb")
-    run_cell(lasting_page, 0)
-    lasting_page.wait_for_function(ON_SCREEN, timeout=90_000)
-    lasting_page.keyboard.press("Escape")
-    lasting_page.wait_for_selector(".remat-status:has-text('Optimal')", timeout=60_000)
-    return lasting_page
+    page = notebook.begin(f"{made}\ne.state.budget = 4\ne.solve()\ne.wait()\ne")
+    run_cell(page, 0)
+    page.wait_for_function(ON_SCREEN, timeout=90_000)
+    page.keyboard.press("Escape")
+    page.wait_for_selector(".remat-status:has-text('Optimal')", timeout=60_000)
+    return page
 
 
 @pytest.fixture
-def shown(lab: tuple[str, Path]) -> Path:
+def shown(notebook: LastingNotebook) -> Path:
     """The folder of the notebook."""
-    return lab[1]
+    return notebook.root
 
 
 def choose(page: Any, label: str) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.browser.explorer_page import ON_SCREEN, open_more, show
+from tests.browser.explorer_page import ON_SCREEN, open_more, show_in
 from tests.browser.lab import run_cell
+from tests.browser.lasting_notebook import LastingNotebook
 
 pytestmark = pytest.mark.browser
 
@@ -34,14 +34,8 @@ PARTS = [".remat-explorer", ".remat-plots", ".remat-side", ".remat-canvas", ".re
 
 
 @pytest.fixture(scope="module")
-def page(lab: tuple[str, Path], lasting_page: Any) -> Any:
-    show(
-        lasting_page,
-        lab,
-        "first.ipynb",
-        'rx.Explorer("residual_net", batch=8, budget="60%", improve=False, sweep=False)',
-    )
-    return lasting_page
+def page(notebook: LastingNotebook) -> Any:
+    return show_in(notebook, 'rx.Explorer("residual_net", batch=8, budget="60%", improve=False, sweep=False)')
 
 
 def boxes(page: Any) -> dict[str, dict[str, float]]:

@@ -11,7 +11,8 @@ from axe_playwright_python.base import AXE_FILE_PATH
 
 import remat_explorer as rx
 from remat_explorer.graph.repeated_blocks import repeated_blocks
-from tests.browser.lab import open_notebook, run_cell, run_until_printed, write_notebook
+from tests.browser.lab import run_cell, run_until_printed
+from tests.browser.lasting_notebook import LastingNotebook
 from tests.browser.test_accessibility import VIOLATIONS
 from tests.browser.test_live_page import open_page
 from tests.core.repeated_graphs import transformer
@@ -50,22 +51,19 @@ NAMES, NUMBERS = 96, 32  # pixels below them
 
 
 @pytest.fixture(scope="module")
-def notebook(lab: tuple[str, Path], lasting_page: Any) -> Any:
+def begun(notebook: LastingNotebook) -> Any:
     """A page with an explorer of a graph that repeats a block, and cells that change it."""
-    address, root = lab
-    transformer(LAYERS).save(str(root / "blocks.json"))
-    write_notebook(root / "folding.ipynb", CELLS)
-    open_notebook(lasting_page, address, "folding.ipynb")
-    return lasting_page
+    transformer(LAYERS).save(str(notebook.root / "blocks.json"))
+    return notebook.begin(*CELLS)
 
 
 @pytest.fixture
-def page(notebook: Any) -> Any:
-    run(notebook, BEGIN)
-    await_attribute(notebook, "rows", 32 * LAYERS + 5)
-    await_attribute(notebook, "folded", 0)
-    notebook.keyboard.press("Escape")
-    return notebook
+def explored(begun: Any) -> Any:
+    run(begun, BEGIN)
+    await_attribute(begun, "rows", 32 * LAYERS + 5)
+    await_attribute(begun, "folded", 0)
+    begun.keyboard.press("Escape")
+    return begun
 
 
 def run(page: Any, source: str) -> None:
@@ -100,68 +98,68 @@ def shown(count: int, rows: np.ndarray) -> list[int]:
     return [number for number in range(count) if number not in away]
 
 
-def test_a_large_graph_is_folded_and_a_click_on_the_label_unfolds_it(page: Any) -> None:
-    assert page.locator(LABELS).count() == 6  # forward and backward, over R, S and U
-    label = page.locator(LABELS).first
+def test_a_large_graph_is_folded_and_a_click_on_the_label_unfolds_it(explored: Any) -> None:
+    assert explored.locator(LABELS).count() == 6  # forward and backward, over R, S and U
+    label = explored.locator(LABELS).first
     assert label.get_attribute("aria-label") == f"Unfold blocks.0–{LAYERS - 1} × {LAYERS}"
     assert label.inner_text() in (f"▸ blocks.0–{LAYERS - 1} × {LAYERS}", f"▸ × {LAYERS}")  # as much as fits
     assert label.get_attribute("aria-expanded") == "false"
     label.click()
-    await_attribute(page, "folded", "")
-    say(page, "()")
-    assert page.locator(LABELS).first.get_attribute("aria-expanded") == "true"
-    page.locator(LABELS).first.click()
-    await_attribute(page, "folded", 0)
-    say(page, "(0,)")
-    assert page.failures == []
+    await_attribute(explored, "folded", "")
+    say(explored, "()")
+    assert explored.locator(LABELS).first.get_attribute("aria-expanded") == "true"
+    explored.locator(LABELS).first.click()
+    await_attribute(explored, "folded", 0)
+    say(explored, "(0,)")
+    assert explored.failures == []
 
 
-def test_keys_fold_the_block_of_the_cursor_or_all(page: Any) -> None:
-    page.locator(".remat-matrices").focus()
-    page.keyboard.press("Shift+F")
-    await_attribute(page, "folded", "")
-    page.keyboard.press("f")
-    await_attribute(page, "folded", 0)
-    page.locator(LABELS).first.focus()
-    page.keyboard.press("Enter")
-    await_attribute(page, "folded", "")
-    say(page, "()")
-    assert page.failures == []
+def test_keys_fold_the_block_of_the_cursor_or_all(explored: Any) -> None:
+    explored.locator(".remat-matrices").focus()
+    explored.keyboard.press("Shift+F")
+    await_attribute(explored, "folded", "")
+    explored.keyboard.press("f")
+    await_attribute(explored, "folded", 0)
+    explored.locator(LABELS).first.focus()
+    explored.keyboard.press("Enter")
+    await_attribute(explored, "folded", "")
+    say(explored, "()")
+    assert explored.failures == []
 
 
-def test_the_tip_says_in_which_copies_a_cell_is_filled_and_a_click_selects_one_of_them(page: Any) -> None:
-    run(page, DIFFER)
-    await_attribute(page, "stage", 0)
-    page.keyboard.press("Escape")
+def test_the_tip_says_in_which_copies_a_cell_is_filled_and_a_click_selects_one_of_them(explored: Any) -> None:
+    run(explored, DIFFER)
+    await_attribute(explored, "stage", 0)
+    explored.keyboard.press("Escape")
     graph = transformer(LAYERS)
     (blocks,) = repeated_blocks(graph)
     operations, values = shown(graph.n, blocks.operations), shown(len(graph.values), blocks.values)
     names = [graph.operations[k].name for k in operations]
     gelu, down, head = (names.index(name) for name in ("blocks.0.gelu", "blocks.0.down backward", "head"))
     kept = values.index(graph.outputs(operations[gelu])[0])
-    said = hover(page, 1, kept, head, len(values), len(operations))
+    said = hover(explored, 1, kept, head, len(values), len(operations))
     assert f"blocks.0.gelu (16 B), one of {LAYERS} alike" in said
     assert f"kept from the stage before in {LAYERS - 2} of {LAYERS}: not in 4, 9" in said
-    said = hover(page, 0, gelu, down, len(operations), len(operations))
+    said = hover(explored, 0, gelu, down, len(operations), len(operations))
     assert f"recomputed in 2 of {LAYERS}: 4, 9" in said
     assert f"and those of {LAYERS - 1} copies" in said
-    page.mouse.down()
-    page.mouse.up()
+    explored.mouse.down()
+    explored.mouse.up()
     again = next(k for k, node in enumerate(graph.operations) if node.name == "blocks.4.down backward")
-    await_attribute(page, "stage", again)
-    page.wait_for_function("() => document.querySelector('.remat-live').textContent.includes('blocks.4.gelu')")
-    assert page.failures == []
+    await_attribute(explored, "stage", again)
+    explored.wait_for_function("() => document.querySelector('.remat-live').textContent.includes('blocks.4.gelu')")
+    assert explored.failures == []
 
 
-def test_a_comparison_unfolds_everything_and_its_end_folds_it_again(page: Any) -> None:
-    run(page, DIFFER)
-    run(page, COMPARE)
-    await_attribute(page, "compared", "true")
-    await_attribute(page, "folded", "")
-    assert page.locator(LABELS).count() == 0
-    run(page, NO_COMPARE)
-    await_attribute(page, "folded", 0)
-    assert page.failures == []
+def test_a_comparison_unfolds_everything_and_its_end_folds_it_again(explored: Any) -> None:
+    run(explored, DIFFER)
+    run(explored, COMPARE)
+    await_attribute(explored, "compared", "true")
+    await_attribute(explored, "folded", "")
+    assert explored.locator(LABELS).count() == 0
+    run(explored, NO_COMPARE)
+    await_attribute(explored, "folded", 0)
+    assert explored.failures == []
 
 
 def test_the_live_page_folds_and_unfolds_by_itself(page: Any, tmp_path: Path) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.browser.lab import open_notebook, run_cell, run_until_printed, write_notebook
+from tests.browser.lab import run_cell, run_until_printed
+from tests.browser.lasting_notebook import LastingNotebook
 
 pytestmark = pytest.mark.browser
 
@@ -52,22 +52,19 @@ def await_attribute(page: Any, name: str, value: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def notebook(lab: tuple[str, Path], lasting_page: Any) -> Any:
+def begun(notebook: LastingNotebook) -> Any:
     """A page with a notebook of `CELLS`, which all tests share."""
-    address, root = lab
-    write_notebook(root / "matrices.ipynb", CELLS)
-    open_notebook(lasting_page, address, "matrices.ipynb")
-    return lasting_page
+    return notebook.begin(*CELLS)
 
 
 @pytest.fixture
-def page(notebook: Any) -> Any:
+def page(begun: Any) -> Any:
     """The notebook with a new explorer."""
-    run(notebook, BEGIN)
-    await_attribute(notebook, "rows", 49)
-    await_attribute(notebook, "stage", 0)
-    notebook.keyboard.press("Escape")
-    return notebook
+    run(begun, BEGIN)
+    await_attribute(begun, "rows", 49)
+    await_attribute(begun, "stage", 0)
+    begun.keyboard.press("Escape")
+    return begun
 
 
 def run(page: Any, source: str) -> None:

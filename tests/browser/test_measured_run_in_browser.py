@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
-from tests.browser.lab import open_notebook, run_cell, write_notebook
+from tests.browser.lab import run_cell
+from tests.browser.lasting_notebook import LastingNotebook
 
 pytestmark = pytest.mark.browser
 
@@ -31,10 +29,8 @@ LINE = """() => {
 }"""
 
 
-def test_the_measured_line_is_uncovered_from_left_to_right_and_then_stands(lab: tuple[str, Path], page: Any) -> None:
-    address, root = lab
-    write_notebook(root / "run.ipynb", CELLS)
-    open_notebook(page, address, "run.ipynb")
+def test_the_measured_line_is_uncovered_from_left_to_right_and_then_stands(notebook: LastingNotebook) -> None:
+    page = notebook.begin(*CELLS)
     run_cell(page, 0)
     run_cell(page, 1)
     page.wait_for_function(f"{RUN} === 'drawing'", timeout=90_000)

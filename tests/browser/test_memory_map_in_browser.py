@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.browser.explorer_page import show
+from tests.browser.explorer_page import show_in
+from tests.browser.lasting_notebook import LastingNotebook
 
 pytestmark = pytest.mark.browser
 
@@ -26,13 +26,12 @@ SAMPLE = """(points) => {
 
 
 @pytest.fixture(scope="module")
-def page(lab: tuple[str, Path], lasting_page: Any) -> Any:
+def page(notebook: LastingNotebook) -> Any:
     """The chain of eight layers within 4 bytes, its map on the screen, and a cell that prints what is selected."""
-    settings = "rx.Explorer(graph=rx.linear(8), budget=4, improve=False, sweep=False)"
-    show(lasting_page, lab, "map.ipynb", settings)
-    lasting_page.locator(".remat-scrubber").get_by_role("button", name="Memory").click()
-    lasting_page.wait_for_selector(f'{MAP}[data-rectangles="26"]')
-    return lasting_page
+    page = show_in(notebook, "rx.Explorer(graph=rx.linear(8), budget=4, improve=False, sweep=False)")
+    page.locator(".remat-scrubber").get_by_role("button", name="Memory").click()
+    page.wait_for_selector(f'{MAP}[data-rectangles="26"]')
+    return page
 
 
 def press(page: Any, *keys: str) -> None:

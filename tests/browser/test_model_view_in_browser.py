@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
-from tests.browser.lab import open_notebook, run_cell, run_until_printed, write_notebook
+from tests.browser.lab import run_cell, run_until_printed
+from tests.browser.lasting_notebook import LastingNotebook
 
 pytestmark = pytest.mark.browser
 
@@ -22,18 +20,16 @@ SHOWN = """() => {
 }"""
 
 
-def test_the_model_is_shown_from_python_and_a_click_selects_a_value(lab: tuple[str, Path], page: Any) -> None:
-    address, root = lab
-    errors: list[str] = []
-    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+def test_the_model_is_shown_from_python_and_a_click_selects_a_value(notebook: LastingNotebook) -> None:
     cells = [
         "import remat_explorer as rx\nexplorer = rx.Explorer(graph=rx.linear(24), improve=False, sweep=False)\n"
         "explorer.wait(60)\nexplorer",
         "explorer.state.picture = 'model'\nexplorer.state.stage = 30",
         "print('value', explorer.state.value, 'stage', explorer.state.stage)",
     ]
-    write_notebook(root / "model.ipynb", cells)
-    open_notebook(page, address, "model.ipynb")
+    page = notebook.begin(*cells)
+    errors: list[str] = []
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
     run_cell(page, 0)
     assert page.locator(".remat-model").count() == 0 or not page.locator(".remat-model").is_visible()
     run_cell(page, 1)

@@ -11,7 +11,8 @@ from axe_playwright_python.base import AXE_FILE_PATH
 import remat_explorer as rx
 from remat_explorer.explorer.live_page import live_page
 from remat_explorer.explorer.state.scenes import Scene
-from tests.browser.lab import open_notebook, run_cell, run_until_printed, write_notebook
+from tests.browser.lab import run_cell, run_until_printed
+from tests.browser.lasting_notebook import LastingNotebook
 from tests.browser.test_accessibility import VIOLATIONS
 
 pytestmark = pytest.mark.browser
@@ -96,16 +97,14 @@ def test_scenes_of_the_live_page_go_by_keys_and_end(page: Any, tmp_path: Path) -
     assert page.failures == []
 
 
-def test_the_explorer_fills_the_window_and_follows_keys_and_python(lab: tuple[str, Path], page: Any) -> None:
-    address, root = lab
+def test_the_explorer_fills_the_window_and_follows_keys_and_python(notebook: LastingNotebook) -> None:
     cells = [
         "import remat_explorer as rx\nfrom remat_explorer.explorer import Scene\n"
         "explorer = rx.Explorer(graph=rx.linear(8), budget=6, improve=False, sweep=False)\nexplorer.wait(60)\nexplorer",
         "explorer.present([Scene('First: {keep_all}', '100%', 'model'), Scene('Second', picture='matrices', at=5)])",
         "print('scene', explorer.state.scene, explorer.state.picture, explorer.state.stage)",
     ]
-    write_notebook(root / "presented.ipynb", cells)
-    open_notebook(page, address, "presented.ipynb")
+    page = notebook.begin(*cells)
     run_cell(page, 0)
     run_cell(page, 1)
     assert at_scene(page, 0, "First: 10 B")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,12 @@ def site(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "html"
 
 
+def faults_of(folder: Path, pages: Sequence[Path], **how: Any) -> list[str]:
+    """What the check of the site finds, whose driver of browsers needs a thread without one."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(faults, folder, pages, **how).result()
+
+
 def test_every_page_of_docs_and_every_notebook_is_on_the_site(site: Path) -> None:
     pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "notebooks").glob("*.ipynb")]
     wanted = [path.relative_to(ROOT).with_suffix(".html") for path in pages]
@@ -70,7 +78,7 @@ def test_every_page_of_docs_and_every_notebook_is_on_the_site(site: Path) -> Non
 
 
 def test_ten_pages_open_without_a_network_drawn_and_no_wider_than_a_phone(site: Path) -> None:
-    assert faults(site, [site / page for page in OPENED]) == []
+    assert faults_of(site, [site / page for page in OPENED]) == []
 
 
 def test_a_page_has_its_figure_its_formula_and_its_explorer_and_no_warnings(site: Path) -> None:
@@ -115,7 +123,7 @@ def test_what_is_wrong_with_a_page_is_found(site: Path, tmp_path: Path) -> None:
         "<script>throw new Error('broken')</script>",
         "utf-8",
     )
-    found = "\n".join(faults(tmp_path, [page], wait=500))
+    found = "\n".join(faults_of(tmp_path, [page], wait=500))
     for fault in ("broken", "request https://localhost:1/x.js", "1 figures are not drawn", "wider than a phone"):
         assert fault in found
 

@@ -11,7 +11,8 @@ import remat_explorer as rx
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import format_bytes
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
-from tests.browser.lab import open_notebook, run_cell, run_until_printed, write_notebook
+from tests.browser.lab import run_cell, run_until_printed
+from tests.browser.lasting_notebook import LastingNotebook
 
 pytestmark = pytest.mark.browser
 
@@ -179,8 +180,7 @@ def test_the_step_of_a_thousand_operations_plays_and_is_scrubbed(data: Path, pag
     assert page.failures == []
 
 
-def test_the_step_in_the_explorer_moves_the_state_and_plays(lab: tuple[str, Path], page: Any) -> None:
-    address, root = lab
+def test_the_step_in_the_explorer_moves_the_state_and_plays(notebook: LastingNotebook) -> None:
     cells = [
         "import remat_explorer as rx\n"
         "explorer = rx.Explorer(graph=rx.linear(8), budget=4, improve=False, sweep=False)\n"
@@ -188,8 +188,7 @@ def test_the_step_in_the_explorer_moves_the_state_and_plays(lab: tuple[str, Path
         "print('at', explorer.state.computation, 'in', explorer.state.stage, explorer.state.playing)",
         "explorer.state.speed = 4\nexplorer.play()",
     ]
-    write_notebook(root / "step.ipynb", cells)
-    open_notebook(page, address, "step.ipynb")
+    page = notebook.begin(*cells)
     run_cell(page, 0)
     page.keyboard.press("Escape")
     assert at_rest(page, 19)

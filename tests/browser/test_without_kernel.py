@@ -15,7 +15,7 @@ from tests.browser.lab import open_notebook, run_cell, save, write_notebook
 pytestmark = pytest.mark.browser
 
 EXPLORER = "rx.Explorer(graph=rx.linear(8), budget=4, improve=False, sweep=False)"
-END = "async () => await window.jupyterapp.serviceManager.sessions.shutdownAll()"
+END = "async () => await window.jupyterapp.shell.currentWidget.sessionContext.shutdown()"
 
 
 def test_a_saved_notebook_shows_how_the_explorer_stood(lab: tuple[str, Path], page: Any, tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ function render({ model: kept, el }) {
   const { root, views, tip, live, buttons } = build();
   el.append(root);
   let frame = null; // of the trade-off curve, shown in place of what the kernel has sent
-  const model = { ...bound(kept), get: (name) => frame?.[name] ?? kept.get(name) };
+  const dragging = (name) => frame && (name === "budget" ? kept.get("dragged") || undefined : frame[name]);
+  const model = { ...bound(kept), get: (name) => dragging(name) ?? kept.get(name) };
   const curve = frameStore(kept);
   let [data, folding, part, shown] = [null, null, null, null];
   let folded = { data: null }; // what `folding` was made of
@@ -142,6 +143,7 @@ function render({ model: kept, el }) {
     const budget = kept.get("dragged");
     if (!budget && frame) setTimeout(() => kept.get("dragged") || changed(true), PATIENCE);
     const next = budget ? curve.within(budget) : null;
+    if (next === frame) redraw(); // what is near the budget, or above it
     if (next === null || next === frame) return;
     if (data.rows > 0) views.forEach((view) => leaveBehind(view.cells));
     frame = next;

@@ -26,16 +26,25 @@ function lastWithin(steps, count) {
   return low - 1;
 }
 
-// Unpacks all frames of a model, in the pauses of the page; `within` is the one for a budget, null where there is none
-// or it is not there yet.
+function sameBytes(one, other) {
+  const [a, b] = [one, other].map((view) => new Uint8Array(view.buffer, view.byteOffset, view.byteLength));
+  return a.length === b.length && a.every((byte, i) => byte === b[i]);
+}
+
+const sameFrame = (one, other) => String(one.slice(0, 4)) === String(other.slice(0, 4)) && sameBytes(one[4], other[4]);
+
+// Unpacks all frames of a model, in the pauses of the page, those that it had before excepted: while a sweep goes on the
+// curve comes again and again. `within` is the best one for a budget that is there already, or null.
 function frameStore(model) {
   let [frames, unpacked] = [[], []];
   async function load() {
-    const [latest, known] = [model.get("frames"), new Map(frames.map((frame, i) => [frame[4], unpacked[i]]))];
-    [frames, unpacked] = [latest, latest.map((frame) => known.get(frame[4]) ?? null)];
+    const [latest, before, known] = [model.get("frames"), frames, unpacked];
+    const had = (frame) => known[before.findIndex((other) => sameFrame(frame, other))] ?? null;
+    [frames, unpacked] = [latest, latest.map(had)];
     for (let i = 0; i < latest.length && frames === latest; i++) unpacked[i] ??= await unpackFrame(latest[i]);
   }
-  return { load, within: (budget) => unpacked[lastWithin(frames, budget)] ?? null };
+  const within = (budget) => unpacked.slice(0, lastWithin(frames, budget) + 1).findLast((frame) => frame) ?? null;
+  return { load, within };
 }
 
 // A model's methods as functions.

@@ -57,7 +57,7 @@ function render({ model, el }) {
     if (!found && plot && !plot.isConnected && !waiting) compare(); // it has gone, and none has come
     if (!found?.on || found === plot) return;
     if (plot) sizes.disconnect();
-    else model.send({ arrived: true });
+    model.send({ arrived: true });
     plot = found;
     sizes.observe(plot.parentElement);
     for (const event of ["plotly_afterplot", "plotly_relayouting"]) plot.on(event, draw);

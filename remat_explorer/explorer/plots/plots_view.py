@@ -42,6 +42,7 @@ class PlotsView:
         self._place = w.Box([self.sketch]).add_class("remat-figure")
         self.page = PlotsPage(self._click, self._again, self._arrived)
         self._waits = True
+        self._replaced: list[Any] = []  # figures that the page has missed
         self.widget = w.VBox([row, self._place, self.page])
         self.widget.add_class("remat-plots")
         state.observe(self._draw, SHOWN)
@@ -85,15 +86,19 @@ class PlotsView:
         self.page.revision = canvas.revision
 
     def _arrived(self) -> None:
-        """Plotly's figure is on the screen, which the sketch stood in for."""
+        """Plotly's figure is on the screen, which the sketch stood in for.
+
+        Those that it replaces end now: what is still loaded would answer a kernel that knows it no more.
+        """
         self._waits, self.sketch.value = False, ""
+        while self._replaced:
+            self._replaced.pop().close()
 
     def _again(self) -> None:
         """The page has missed a change, as it does while it loads plotly: it gets the figure as it is now."""
         with self._state.lock:
-            old = self.figure
+            self._replaced.append(self.figure)
             self._put(Canvas(*self._scene.compose(self._state), FIXED, self._state.lock))
-            old.close()
 
     def _move(self, change: Any = None) -> None:
         self.page.move(*self._scene.span(self._state.stage))
