@@ -15,6 +15,7 @@ from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime import Measurement
 from tests.runtime.kinds_of_models import KINDS, Case, Made, linear, x
 from tests.runtime.random_schedules import random_schedule, solution_of
+from tests.thorough import thorough_but
 
 
 def measured(case: Case) -> Measurement:
@@ -29,7 +30,11 @@ def assert_equal(found: Measurement) -> None:
     assert found.equal
 
 
-@pytest.mark.parametrize("kind", KINDS)
+# All kinds are compared with plain PyTorch by every road in test_random_plans.py; these are measured, too.
+MEASURED = ("train mode", "buffers assigned anew", "custom autograd Function", "dictionary output with a loss")
+
+
+@pytest.mark.parametrize("kind", thorough_but(KINDS, *MEASURED))
 def test_gradients_buffers_and_random_state_are_those_of_plain_pytorch(kind):
     torch.manual_seed(0)
     assert_equal(measured(KINDS[kind]()))

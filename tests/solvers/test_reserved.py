@@ -64,7 +64,7 @@ def test_a_schedule_that_reserves_more_is_not_taken_though_it_is_cheaper() -> No
 def test_what_is_found_for_a_network_reserves_no_more_than_the_budget(name: str) -> None:
     path = Path(__file__).parents[1] / "data" / "captured" / f"{name}.json"
     graph = Graph.load(str(path))
-    found = solve(graph, "80%", time_limit=4, budget_means="reserved")
+    found = solve(graph, "80%", time_limit=2, budget_means="reserved")
     assert found.schedule is not None
     assert found.plan is not None
     assert predict_allocator(found.plan).peak_reserved <= found.budget
