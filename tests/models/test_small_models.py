@@ -46,8 +46,8 @@ OPERATIONS = {
 # Models that are another one with more layers, on which strategies are tried.
 ALIKE = {"densenet161": "densenet121", "vgg19": "vgg16"}
 
-# One model of each kind: a chain, layers with branches, skips over blocks and over the whole network, attention.
-KINDS = ("chain", "mlp", "vgg16", "googlenet", "resnet18", "unet", "vit")
+# One model of each kind: a chain, skips over blocks and over the whole network, attention.
+KINDS = ("chain", "mlp", "vgg16", "resnet18", "unet", "vit")
 
 
 # Captures of seconds, of models that have the layers of others: dense blocks join their inputs as GoogLeNet does.
