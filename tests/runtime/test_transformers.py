@@ -165,7 +165,7 @@ CASES = {
 
 
 # Decoders whose parts others have.
-FURTHER = {"qwen 2", "phi 3", "olmo 2", "qwen 3 with experts"}
+FURTHER = {"qwen 2", "phi 3", "olmo 2", "qwen 3 with experts", "mistral with a window"}
 
 
 @pytest.mark.parametrize("case", thorough_but(CASES, *(case for case in CASES if case not in FURTHER)))

@@ -33,8 +33,11 @@ def costs(node: Operation) -> dict[str, float]:
     return {way.name: way.cost for way in node.implementations}
 
 
-@pytest.mark.parametrize("device", ["cpu", "P100", "H100"])
-@pytest.mark.parametrize("name", NETS)
+ON_DEVICES = [(name, device) for name in NETS for device in ("cpu", "P100", "H100")]
+QUICK = [("pooled", "cpu"), ("residual", "P100"), ("attentive", "H100")]
+
+
+@pytest.mark.parametrize(("name", "device"), thorough_but(ON_DEVICES, *QUICK))
 def test_every_implementation_costs_something_and_none_is_free_by_doing_less(name, device):
     graph = captured(name, device)
     ways = [way for node in graph.operations for way in node.implementations]

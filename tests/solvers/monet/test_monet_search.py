@@ -48,7 +48,7 @@ def test_choices_make_schedules_cheaper_than_checkmates(graph, data, share):
 def test_a_schedule_comes_before_the_bound_and_both_only_improve(graph):
     reports = []
     budget = int(0.45 * checkpoint_all_peak(graph))
-    solve(graph, budget, "monet", time_limit=6, on_progress=reports.append)
+    solve(graph, budget, "monet", time_limit=3, on_progress=reports.append)
     costs = [report.cost for report in reports if report.cost is not None]
     bounds = [report.lower_bound for report in reports if report.lower_bound is not None]
     assert costs == sorted(costs, reverse=True)

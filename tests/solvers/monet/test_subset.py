@@ -26,7 +26,7 @@ def test_a_choice_never_costs_more_than_the_defaults(seed, share):
     assert (joint.cost or math.inf) <= (plain.cost or math.inf) * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", thorough_but(range(6), 0, 1))
 def test_the_steps_for_large_graphs_keep_to_that_as_well(seed):
     graph = in_place_only(overwriting(random_graph(seed, layers=6)))
     budget = int(0.85 * checkpoint_all_peak(graph))

@@ -154,7 +154,7 @@ def test_progress_names_every_part_and_a_cancelled_ablation_keeps_what_it_has():
 
 
 def test_points_are_kept_and_taken_from_the_cache(monkeypatch):
-    graph = small(5)
+    graph = small(3)
     first = ablation(graph, budgets_of(graph), time_limit=ENOUGH, cache=True)
 
     def refuse(*arguments, **options):
