@@ -106,6 +106,7 @@ def test_the_number_of_labels_may_be_a_number_or_a_tensor_and_another_one_in_eve
         trained(**batch())
 
 
+@pytest.mark.thorough
 def test_shorter_batches_and_a_smaller_last_one_follow_from_the_largest_that_was_given(trained, tmp_path):
     def cut(examples: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
         longest = max(int(example["attention_mask"].sum()) for example in examples)

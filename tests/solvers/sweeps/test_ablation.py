@@ -121,7 +121,7 @@ def test_kinds_are_those_of_the_graph_and_of_the_ablation():
 
 
 def test_the_table_names_what_is_infeasible_and_what_is_not_found(unet):
-    graph = small(2)
+    graph = small(7)
     least = ablation(graph, [1, checkpoint_all_peak(graph)], time_limit=ENOUGH)
     assert str(least).count("infeasible") == len(least.sets)
     assert "%" in str(least).splitlines()[-1].split("infeasible")[-1]
@@ -132,7 +132,7 @@ def test_the_table_names_what_is_infeasible_and_what_is_not_found(unet):
 
 
 def test_progress_names_every_part_and_a_cancelled_ablation_keeps_what_it_has():
-    graph, heard = small(4), []
+    graph, heard = small(7), []
     whole = ablation(graph, budgets_of(graph), time_limit=ENOUGH, on_progress=heard.append)
     parts = len(whole.sets) * 4
     assert [progress.done for progress in heard] == list(range(parts + 1))
@@ -154,7 +154,7 @@ def test_progress_names_every_part_and_a_cancelled_ablation_keeps_what_it_has():
 
 
 def test_points_are_kept_and_taken_from_the_cache(monkeypatch):
-    graph = small(3)
+    graph = small(7)
     first = ablation(graph, budgets_of(graph), time_limit=ENOUGH, cache=True)
 
     def refuse(*arguments, **options):
