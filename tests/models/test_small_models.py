@@ -52,7 +52,7 @@ KINDS = ("chain", "mlp", "vgg16", "resnet18", "unet")
 
 
 # Captures of seconds, of models that have the layers of others: dense blocks join their inputs as GoogLeNet does.
-FURTHER = {"bert", "densenet121", "densenet161", "mobilenet_v2", "resnet50"}
+FURTHER = {"bert", "densenet121", "densenet161", "mobilenet_v2", "resnet50", "vit"}
 
 
 def test_every_model_is_tried():
