@@ -11,6 +11,7 @@ from remat_explorer.capture import tracing
 from remat_explorer.graph import Graph
 from remat_explorer.solvers import checkpoint_all_peak
 from tests.solvers.exhaustive import frontier_optimum
+from tests.thorough import thorough_but
 
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "sigmoid": nn.Sigmoid, "gelu": nn.GELU}
 
@@ -65,9 +66,11 @@ def test_as_traced_the_input_gradient_comes_first(monkeypatch):
     assert producer_of(graph, "2.weight.grad") > input_gradient_of(graph, "2")
 
 
-@pytest.mark.parametrize("hidden", [1, 2])
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+PERCEPTRONS = [(activation, bias, hidden) for activation in ACTIVATIONS for bias in (False, True) for hidden in (1, 2)]
+QUICK = [("tanh", True, 2), ("relu", False, 2), ("sigmoid", True, 1), ("gelu", False, 1)]
+
+
+@pytest.mark.parametrize(("activation", "bias", "hidden"), thorough_but(PERCEPTRONS, *QUICK))
 def test_stages_without_limits_fit_into_no_less_and_cost_no_less_than_whole_ones(activation, bias, hidden):
     """At the smallest budget, found by the exact strategy and one byte below it, and halfway to keeping everything."""
     graph = captured(perceptron(activation, hidden, bias))

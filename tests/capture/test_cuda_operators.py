@@ -10,6 +10,7 @@ from torch import nn
 
 import remat_explorer as rx
 from remat_explorer.errors import CaptureError
+from tests.thorough import thorough_but
 
 STEPS, BATCH, SIZE, HIDDEN = 3, 4, 6, 8
 
@@ -55,7 +56,7 @@ def test_a_layer_without_gates_multiplies_step_by_step():
     assert len(left(graph, "tanh")) == STEPS
 
 
-@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+@pytest.mark.parametrize("kind", thorough_but([nn.LSTM, nn.GRU, nn.RNN], nn.LSTM, nn.RNN))
 def test_layers_in_both_directions_drop_between_them(kind):
     layers = kind(SIZE, HIDDEN, 2, dropout=0.5, bidirectional=True, batch_first=True)
     graph = captured(layers, torch.ones(BATCH, STEPS, SIZE))

@@ -12,6 +12,7 @@ from remat_explorer.capture.operations.program import bind_inputs
 from remat_explorer.capture.step.training_step import TrainingStep
 from tests.capture.unusual_models import UNUSUAL
 from tests.runtime.kinds_of_models import Case
+from tests.thorough import thorough_but
 
 NOT_PREDICTED = {"aten._embedding_bag.default"}  # makes room for one number more than it gives
 
@@ -41,7 +42,21 @@ def differences(case: Case) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("name", sorted(UNUSUAL.keys() - {"bags of embeddings"}))
+OF_EACH_KIND = (
+    "one picture as a sequence",
+    "BCE",
+    "MSE of a transposed output",
+    "SmoothL1 of an LSTM",
+    "Fourier neural operator",
+    "slices assigned",
+    "interpolation",
+    "scatter",
+    "expanded",
+    "channels last and a unit",
+)
+
+
+@pytest.mark.parametrize("name", thorough_but(sorted(UNUSUAL.keys() - {"bags of embeddings"}), *OF_EACH_KIND))
 def test_kernels_give_the_strides_and_storages_that_fake_tensors_say(name):
     torch.manual_seed(0)
     assert differences(UNUSUAL[name]()) == []

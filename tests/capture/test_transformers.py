@@ -10,6 +10,7 @@ import torch
 import remat_explorer as rx
 from remat_explorer.capture import trace
 from remat_explorer.graph.repeated_blocks import repeated_blocks
+from tests.thorough import thorough_but
 
 transformers = pytest.importorskip("transformers", reason="transformers is an optional extra")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -17,11 +18,11 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 WORDS = torch.randint(1, 90, (2, 12), generator=torch.Generator().manual_seed(0))
 MASK = (torch.arange(12) < torch.tensor([[12], [9]])).long()
 LABELS = {"labels": WORDS}
-GPT2: dict[str, Any] = {"vocab_size": 90, "n_positions": 16, "n_embd": 16, "n_layer": 2, "n_head": 2}
+GPT2: dict[str, Any] = {"vocab_size": 90, "n_positions": 16, "n_embd": 16, "n_layer": 1, "n_head": 2}
 BERT: dict[str, Any] = {
     "vocab_size": 90,
     "hidden_size": 16,
-    "num_hidden_layers": 2,
+    "num_hidden_layers": 1,
     "num_attention_heads": 2,
     "intermediate_size": 32,
     "max_position_embeddings": 16,
@@ -61,7 +62,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", thorough_but(CASES, "gpt2 with labels and mask", "bert for sequences"))
 def test_a_model_is_captured_solved_and_executed_with_the_gradients_of_plain_pytorch(case):
     torch.manual_seed(0)
     model, args, kwargs = CASES[case]()

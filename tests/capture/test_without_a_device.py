@@ -20,6 +20,7 @@ from remat_explorer.errors import CaptureError, ExecutionError, GraphError, Unkn
 from tests.capture.unusual_models import UNUSUAL
 from tests.models.small_models import SMALL
 from tests.runtime.kinds_of_models import Case
+from tests.thorough import thorough_but
 
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is here")
 X = torch.ones(4, 8)
@@ -56,13 +57,13 @@ class Attention(nn.Module):
     def forward(self, x):
         return self.inside(x, x, x, need_weights=False)[0].mean()
 
-small = rx.models.load("gpt2", batch=1, sequence=16, device="cuda", costs="H100")
+small = rx.models.load("whisper_small", batch=1, layers=1, device="cuda", costs="H100")
 graphs = [small.graph, rx.capture(small.module, small.args, device="H100", kernels="cuda")]
 for model, x in ((network(), X), (Attention(), torch.ones(2, 5, 8))):
     loss = None if isinstance(model, Attention) else mean
     graphs += [rx.capture(model, (x,), loss=loss, device="cuda"), rx.capture(model, (x,), loss=loss, kernels="sm_90")]
     graphs.append(rx.capture(model, (on_fake_cuda(model, x),), loss=loss, device="A100"))
-print(*(graph.options.kernels for graph in graphs), sum("attention" in graph.operations[k].name
+print(*(graph.options.kernels for graph in graphs), sum("efficient_attention" in graph.operations[k].name
       for graph in graphs for k in range(graph.n)) > 0)
 """
 
@@ -86,7 +87,10 @@ def of_cpu(graph: rx.Graph) -> list[str]:
     return [node.name for node in graph.operations if "for_cpu" in node.name or "mkldnn" in node.name]
 
 
-@pytest.mark.parametrize("name", ["bert", "gpt2", "mlp", "mobilenet_v2", "residual_net", "unet", "vit"])
+ZOO = ["bert", "gpt2", "mlp", "mobilenet_v2", "residual_net", "unet", "vit"]
+
+
+@pytest.mark.parametrize("name", thorough_but(ZOO, "mlp", "residual_net", "unet"))
 def test_a_network_of_the_zoo_has_a_graph_for_cuda(name):
     case = small_network(name)
     graph = rx.capture(case.model, case.args, device="H100", kernels="cuda")
@@ -95,7 +99,10 @@ def test_a_network_of_the_zoo_has_a_graph_for_cuda(name):
     assert attends == (name in ("bert", "gpt2", "vit"))
 
 
-@pytest.mark.parametrize("kind", UNUSUAL)
+LESS_USUAL = ("a view of folded patches", "SmoothL1 of an LSTM", "FNet", "grid sample", "complex numbers", "bfloat16")
+
+
+@pytest.mark.parametrize("kind", thorough_but(UNUSUAL, *LESS_USUAL))
 def test_less_usual_models_have_a_graph_without_operations_of_the_cpu(kind):
     case: Case = UNUSUAL[kind]()
     assert not of_cpu(rx.capture(case.model, case.args, case.kwargs, case.loss, kernels="cuda"))

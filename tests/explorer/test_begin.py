@@ -8,6 +8,7 @@ from remat_explorer import models
 from remat_explorer.explorer.state.begin_sizes import BEGIN
 from remat_explorer.models.registry import MODELS
 from remat_explorer.solvers import checkpoint_all_peak, minimum_budget
+from tests.thorough import thorough_but
 
 
 @pytest.mark.parametrize("name", models.names())
@@ -22,7 +23,10 @@ def test_the_list_of_models_is_the_zoo():
     assert tuple(BEGIN) == models.names()
 
 
-@pytest.mark.parametrize("name", ["linear32", "mlp", "residual_net", "resnet18", "segnet", "unet", "vgg16"])
+SAVING = ["linear32", "mlp", "residual_net", "resnet18", "segnet", "unet", "vgg16"]
+
+
+@pytest.mark.parametrize("name", thorough_but(SAVING, "linear32", "mlp", "residual_net", "unet"))
 def test_a_model_begins_where_at_least_a_quarter_of_its_memory_can_be_saved(name):
     begin = BEGIN[name]
     graph = models.load(name, begin["batch"], begin.get("image"), begin.get("sequence")).graph

@@ -106,7 +106,7 @@ def test_another_graph_without_choices_is_solved_by_the_strategy_from_before(dri
 
 
 def test_models_are_captured_again_for_implementations() -> None:
-    state: Any = State(improve=False, sweep=False, measured_costs=False, batch=4, time_limit=5.0)
+    state: Any = State(improve=False, sweep=False, measured_costs=False, batch=4, time_limit=1.0)
     driver = settled(Driver(state, Sources("residual_net")))
     assert not state.graph.has_choices
     state.implementations = "exact"

@@ -114,7 +114,7 @@ def test_the_page_holds_no_curve_while_a_schedule_is_edited_so_that_a_drag_gives
 
 
 def test_what_was_edited_is_executed_and_exported_like_any_other(tmp_path: Path) -> None:
-    driver = settled(Driver(State(improve=False, sweep=False, measured_costs=False), Sources("mlp"), "100%"))
+    driver = settled(Driver(State(improve=False, sweep=False, measured_costs=False, batch=16), Sources("mlp"), "100%"))
     driver.edit("everything")
     schedule = driver.state.schedule
     fixed = driver.state.editing.refusal

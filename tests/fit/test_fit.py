@@ -27,7 +27,7 @@ def deep(width: int = 64, layers: int = 8) -> nn.Module:
 
 def fit(memory: Any, batch: int = 1024, **options: Any) -> Fit:
     inputs = (torch.empty(batch, 64, device="meta"),)
-    return rx.fit(deep(), memory, inputs, loss=lambda y: y.square().mean(), time_limit=2, **options)
+    return rx.fit(deep(), memory, inputs, loss=lambda y: y.square().mean(), time_limit=0.5, **options)
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from tests.fuzz.in_process import in_process
 from tests.fuzz.nonsense import texts
 from tests.fuzz.outcomes import ALL_CHECKS, of_call, of_command
 from tests.search_fixtures import compiled_search  # noqa: F401
+from tests.thorough import thorough_but
 
 DRAWN: dict[str, Any] = {
     "deadline": None,
@@ -36,13 +37,14 @@ def places(tmp_path: Path) -> dict[str, str]:
     return paths
 
 
+@pytest.mark.parametrize("cases", thorough_but([12, 40], 12))
 @pytest.mark.parametrize("command", sorted(parsers()))
 def test_nonsense_on_a_command_line_is_refused_or_means_something(
-    command: str, places: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    command: str, cases: int, places: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)  # where files of drawn names are written
 
-    @settings(max_examples=4 if command == "doctor" else 40, **DRAWN)
+    @settings(max_examples=4 if command == "doctor" else cases, **DRAWN)
     @given(command_lines(command))
     def call(line: list[str]) -> None:
         of_command([places.get(part, part) for part in line])

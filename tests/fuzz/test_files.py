@@ -12,6 +12,7 @@ from tests.fuzz.file_kinds import file_kinds
 from tests.fuzz.mutants import mutants
 from tests.fuzz.outcomes import ALL_CHECKS
 from tests.search_fixtures import compiled_search  # noqa: F401
+from tests.thorough import thorough_but
 
 CASES = {"graph": 260, "graph with choices": 140, "solution": 250, "sweep": 200, "ablation": 150}
 KINDS = [*CASES, "kept solution", "kept profile", "kept algorithms"]
@@ -25,12 +26,13 @@ def few_entries(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.mark.parametrize("share", thorough_but([0.25, 1.0], 0.25))
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_mutant_of_a_file_is_read_or_refused_by_name(kind: str) -> None:
+def test_a_mutant_of_a_file_is_read_or_refused_by_name(kind: str, share: float) -> None:
     chosen = file_kinds()[kind]
 
     @settings(
-        max_examples=CASES.get(kind, 100),
+        max_examples=int(share * CASES.get(kind, 100)),
         deadline=None,
         derandomize=True,
         database=None,

@@ -7,9 +7,12 @@ import torch
 
 import remat_explorer as rx
 from remat_explorer.errors import ModelError, UnknownNameError
+from tests.thorough import thorough_but
+
+TWICE = ["chain", "mlp", "residual_net", "segnet", "unet", "unet_monet", "vgg16"]
 
 
-@pytest.mark.parametrize("name", ["chain", "mlp", "residual_net", "segnet", "unet", "unet_monet", "vgg16"])
+@pytest.mark.parametrize("name", thorough_but(TWICE, "chain", "mlp", "residual_net"))
 def test_loading_twice_gives_the_same_and_leaves_the_random_state_alone(name):
     state = torch.get_rng_state()
     size = 32 if rx.models.published_size(name).image else None

@@ -137,6 +137,14 @@ def test_graphs_of_different_networks_are_refused():
         with_fastest_algorithms(checkpoint_all(p100_graph("vgg16", "i")), two_convolutions([(1.0, 0)], "other"), GIB)
 
 
+@pytest.fixture
+def _short_searches(monkeypatch):
+    """Searches find something in a part of their time, and then take the rest."""
+    for figure in (figure_3, figure_4):
+        monkeypatch.setitem(figure.SECONDS, "small", 0.7)
+
+
+@pytest.mark.usefixtures("_short_searches")
 def test_the_ablation_at_one_memory_has_a_row_for_each_mode_and_for_its_published_run():
     outcome = ITEMS["monet-figure-4"].run("small")
     assert outcome.complete
@@ -150,6 +158,7 @@ def test_the_ablation_at_one_memory_has_a_row_for_each_mode_and_for_its_publishe
     assert len(outcome.figure.to_dict()["data"]) == 7
 
 
+@pytest.mark.usefixtures("_short_searches")
 def test_figure_3_has_the_authors_runs_and_both_problems_at_their_budgets():
     outcome = ITEMS["monet-figure-3"].run("small")
     assert outcome.complete

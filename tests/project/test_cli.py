@@ -15,11 +15,12 @@ from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
 from remat_explorer.solution import Solution
 from tests.project.shell import run
+from tests.thorough import thorough_but
 
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is here")
 
 
-@pytest.mark.parametrize("strategy", ["checkmate-ilp", "optimal"])
+@pytest.mark.parametrize("strategy", thorough_but(["checkmate-ilp", "optimal"], "optimal"))
 def test_the_eight_layer_chain_at_budget_4_costs_26(capsys, chain, strategy):
     code, out, _ = run(capsys, "solve", chain, "--budget", "4", "--strategy", strategy, "--json")
     answer = json.loads(out)

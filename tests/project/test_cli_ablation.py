@@ -72,7 +72,7 @@ def test_a_model_is_captured_with_the_kinds_that_are_asked_for(capsys, tmp_path)
 
 
 def test_with_implementations_to_choose_the_strategy_is_monet(capsys, tmp_path):
-    arguments = (*NET, "--implementations", "exact", "--budget", "90%", "--time-limit", "20", "--json")
+    arguments = (*NET, "--implementations", "exact", "--budget", "90%", "--time-limit", "3", "--json")
     code, out, _ = run(capsys, "solve", *arguments)
     assert code in (0, 3)
     assert json.loads(out)["strategy"] == "monet"

@@ -119,6 +119,7 @@ def test_commits_and_checks_are_read_by_the_same_ruff() -> None:
 
 def test_tests_of_folders_that_need_neither_torch_nor_numba_load_neither() -> None:
     chosen = ["tests/core", "--ignore=tests/core/test_import.py", "tests/explanations/test_values.py"]
+    chosen += ["-m", "not thorough", "-k", "not so_many_stages"]  # which takes seconds, and imports nothing of its own
     command = [sys.executable, "-c", LISTING, *chosen]
     found = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert found.returncode == 0, found.stdout

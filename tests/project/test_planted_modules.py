@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,15 +58,20 @@ def run(folder: Path, *command: str) -> str:
     return done.stdout
 
 
+def further(started: str, arguments: str) -> Any:
+    """A command that is started as another one of the list."""
+    return pytest.param(started, arguments, marks=pytest.mark.thorough)
+
+
 @pytest.mark.parametrize(
     ("started", "arguments"),
     [
         ("-P -m", "solve chain.json --budget 4 --no-cache"),  # its own process is as that of the command
-        ("-m", "solve chain.json --budget 4 --no-cache --strategy checkmate-ilp"),
+        further("-m", "solve chain.json --budget 4 --no-cache --strategy checkmate-ilp"),
         ("-P -m", "sweep chain.json --budgets 5,8 --workers 1 --no-cache"),
-        ("-m", "max-batch chain.json --memory 40 --overhead-limit none"),
+        further("-m", "max-batch chain.json --memory 40 --overhead-limit none"),
         ("-m", "report chain.json --budget 5 --no-cache -o report.html"),
-        ("-m", "doctor"),
+        further("-m", "doctor"),
     ],
 )
 def test_no_module_of_the_working_directory_is_run(started: str, arguments: str, folder: Path) -> None:

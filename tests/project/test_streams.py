@@ -74,7 +74,7 @@ def test_a_standard_error_that_is_full_changes_nothing(umlauts: str) -> None:
 def test_a_disk_without_room_is_said_so_and_keeps_nothing_of_a_file(tmp_path: Path) -> None:
     target = tmp_path / "page.html"
     ended = called(
-        *("papers", "checkmate-figure-1", "-o", str(target)),
+        *("papers", "checkmate-appendix-a", "-o", str(target)),
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)),
     )
     assert ended.returncode == 64

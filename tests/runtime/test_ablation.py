@@ -16,13 +16,14 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Status
 from remat_explorer.solvers import checkpoint_all_peak
 from tests.capture.alternatives.nets import NETS
+from tests.thorough import thorough_but
 
 SIZES = {"pooled": (96, 16), "residual": (64, 16)}
 BUDGETS = ["85%", "65%"]
 HALF_A_PERCENT = 0.005
 
 
-@pytest.fixture(scope="module", params=SIZES)
+@pytest.fixture(scope="module", params=thorough_but(SIZES, "pooled"))
 def found(request, data) -> rx.Ablation:
     graph = Graph.load(data / "ablation" / f"{request.param}.json")
     return rx.ablation(graph, BUDGETS, time_limit=4, threads=1)
@@ -64,7 +65,7 @@ def test_something_fits_into_055_of_the_default_peak_with_all_kinds_and_nothing_
     assert nothing.status is Status.INFEASIBLE
 
 
-@pytest.fixture(scope="module", params=SIZES)
+@pytest.fixture(scope="module", params=thorough_but(SIZES, "residual"))
 def profiled(request):
     model, args = NETS[request.param](*SIZES[request.param])
     graph = rx.profile(rx.capture(model, args, implementations="all"), model, args, repeats=1)
@@ -74,9 +75,9 @@ def profiled(request):
 @pytest.mark.parametrize("implementations", ["all", "exact"])
 def test_schedules_near_the_smallest_budget_are_executed_as_predicted(profiled, implementations):
     model, args, graph = profiled
-    least = rx.minimum_budget(graph, seconds=5, implementations=implementations)
+    least = rx.minimum_budget(graph, seconds=2, implementations=implementations)
     budget = int(1.02 * least.known_feasible)
-    solution = rx.solve(graph, budget, "monet", time_limit=4, implementations=implementations)
+    solution = rx.solve(graph, budget, "monet", time_limit=2, implementations=implementations)
     schedule = solution.schedule or least.schedule  # a busy machine may find none in that time
     solution = rx.Solution(graph, "monet", Status.FEASIBLE, budget, schedule, None, 0.0)
     measured = rx.measure(solution, model, args, repeats=1)

@@ -15,6 +15,7 @@ from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime import Measurement
 from tests.runtime.kinds_of_models import KINDS, Case, Made, linear, x
 from tests.runtime.random_schedules import random_schedule, solution_of
+from tests.thorough import thorough_but
 
 
 def measured(case: Case) -> Measurement:
@@ -29,7 +30,13 @@ def assert_equal(found: Measurement) -> None:
     assert found.equal
 
 
-@pytest.mark.parametrize("kind", KINDS)
+AUTOCAST = ["train mode", "bfloat16 with dropout", "tied weights and padding"]
+ALONE = ["caches on attributes", "buffers assigned anew", "tied weights and padding", "GRU"]
+# All kinds are compared with plain PyTorch by every road in test_random_plans.py; these are measured, too.
+MEASURED = ("train mode", "buffers assigned anew", "custom autograd Function", "dictionary output with a loss")
+
+
+@pytest.mark.parametrize("kind", thorough_but(KINDS, *MEASURED))
 def test_gradients_buffers_and_random_state_are_those_of_plain_pytorch(kind):
     torch.manual_seed(0)
     assert_equal(measured(KINDS[kind]()))
@@ -72,7 +79,7 @@ def test_arithmetic_with_a_parameter_in_any_place_gives_the_numbers_of_plain_pyt
     assert_equal(measured(Case(Combined(COMBINATIONS[combination]), (torch.randn(8, 8),))))
 
 
-@pytest.mark.parametrize("kind", ["train mode", "bfloat16 with dropout", "tied weights and padding"])
+@pytest.mark.parametrize("kind", thorough_but(AUTOCAST, "train mode", "tied weights and padding"))
 def test_ambient_autocast_holds_for_the_forward_pass_alone(kind):
     torch.manual_seed(0)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -87,7 +94,9 @@ def test_gradients_are_computed_whatever_the_caller_has_switched_off(ambient):
         assert_equal(measured(case))
 
 
-@pytest.mark.parametrize("kind", ["caches on attributes", "buffers assigned anew", "tied weights and padding", "GRU"])
+@pytest.mark.parametrize(
+    "kind", thorough_but(ALONE, "caches on attributes", "buffers assigned anew", "tied weights and padding")
+)
 def test_measuring_leaves_attributes_buffers_and_gradients_alone(kind):
     case = KINDS[kind]()
     attributes = {name: dict(module.__dict__) for name, module in case.model.named_modules()}

@@ -100,7 +100,7 @@ def one_of_two(rank: int, folder: str) -> None:
     mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2,))
     os.environ["REMAT_EXPLORER_CACHE"] = f"{folder}/cache{rank}"
     x = X + rank
-    models = {"plain": sharded(mesh), "remat": rx.rematerialize(sharded(mesh), (x,), budget="75%", time_limit=10)}
+    models = {"plain": sharded(mesh), "remat": rx.rematerialize(sharded(mesh), (x,), budget="75%", time_limit=2)}
     planned = models["remat"].rematerialization.plans[0]
     graph, plan = planned.solution.graph, planned.solution.plan
     found: dict[str, Any] = {"budget": planned.solution.budget, "predicted": plan.peak, "digest": planned.digest}

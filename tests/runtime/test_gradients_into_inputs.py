@@ -15,6 +15,7 @@ from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.backward import handovers
 from tests.runtime.heads import keeping, recomputing
 from tests.runtime.kinds_of_models import Made, linear
+from tests.thorough import thorough_but
 
 X = torch.randn(32, 8)
 ROADS = {"keeping": keeping, "recomputing": recomputing}
@@ -44,8 +45,10 @@ def equal(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
     return len(first) == len(second) and all(map(torch.equal, first, second))
 
 
-@pytest.mark.parametrize("frozen", [False, True])
-@pytest.mark.parametrize("road", ROADS)
+TRAINED = [(road, frozen) for road in ROADS for frozen in (False, True)]
+
+
+@pytest.mark.parametrize(("road", "frozen"), thorough_but(TRAINED, ("keeping", True), ("recomputing", False)))
 def test_a_stem_before_it_is_trained_as_in_plain_pytorch(road, frozen):
     """Frozen, nothing but what comes before it learns, as in prompt tuning."""
     found = []

@@ -16,6 +16,7 @@ from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.backward import handovers
 from tests.runtime.heads import Heads, Loss, X, differing, gradients, keeping, recomputing
 from tests.runtime.kinds_of_models import Made, linear
+from tests.thorough import thorough_but
 
 WIDE = torch.randn(256, 32)
 
@@ -194,8 +195,10 @@ def test_gradients_of_the_last_layer_alone_end_the_plan_early(trained):
     assert all(torch.equal(*pair) for pair in zip(found[0], expected[-2:], strict=True))
 
 
-@pytest.mark.parametrize("make", [keeping, recomputing])
-@pytest.mark.parametrize("used", ["first", "features"])
+USED = [(used, make) for used in ("first", "features") for make in (keeping, recomputing)]
+
+
+@pytest.mark.parametrize(("used", "make"), thorough_but(USED, ("first", recomputing), ("features", keeping)))
 def test_with_an_unused_output_gradients_come_one_by_one_too(make, used):
     torch.manual_seed(0)
     trained: Any = make(Heads(), X)

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 import remat_explorer as rx
+from tests.thorough import thorough_but
 
 WORK = """
     import itertools, torch
@@ -34,7 +35,7 @@ WORK = """
 """
 
 
-@pytest.mark.parametrize("delay", [0.4, 0.7, 1.1])
+@pytest.mark.parametrize("delay", thorough_but([0.4, 0.7, 1.1], 0.4))
 def test_files_are_whole_whenever_the_process_is_killed(tmp_path, delay):
     cache = tmp_path / "cache"
     cache.mkdir()

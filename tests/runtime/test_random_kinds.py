@@ -7,11 +7,12 @@ import torch
 
 from tests.runtime.exactness import Exactness
 from tests.runtime.random_kinds import RANDOM_KINDS, random_case
+from tests.thorough import thorough_but
 
 MODELS, SCHEDULES = 3, 2  # of each kind, of each model
 
 
-@pytest.mark.parametrize("seed", range(MODELS))
+@pytest.mark.parametrize("seed", thorough_but(range(MODELS), 0))
 @pytest.mark.parametrize("kind", RANDOM_KINDS)
 def test_random_schedules_of_a_random_model_give_the_numbers_of_plain_pytorch(kind, seed):
     case = random_case(kind, seed)

@@ -22,6 +22,7 @@ from remat_explorer.runtime.eager import Eager
 from remat_explorer.runtime.halves import Halves
 from remat_explorer.runtime.training_run import train
 from tests.runtime.random_schedules import random_schedule
+from tests.thorough import thorough_but
 
 CPU = torch.device("cpu")
 STEPS, BATCH, INPUT, HIDDEN = 3, 7, 12, 20  # rows of 20 entries are no whole number of vectors
@@ -90,14 +91,24 @@ def assert_a_plan_that_recomputes_gives_the_numbers_of_a_plain_loop(model: nn.Mo
     assert all(torch.equal(*pair) for pair in zip(plain, found, strict=True))
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("kind", LAYERS)
+# An LSTM is one operation for a layer; a GRU and an RNN have operations for every step, so that they take longer.
+PAIRS = [(kind, variant) for kind in LAYERS for variant in VARIANTS]
+STEP_BY_STEP = [("GRU", "plain"), ("GRU", "in both directions"), ("RNN", "plain"), ("RNN", "two layers with dropout")]
+QUICK = [*(pair for pair in PAIRS if pair[0] == "LSTM"), *STEP_BY_STEP]
+
+
+@pytest.mark.parametrize(("kind", "variant"), thorough_but(PAIRS, *QUICK))
 def test_a_plan_gives_the_gradients_of_a_plain_loop_bit_for_bit(kind, variant):
     assert_a_plan_that_recomputes_gives_the_numbers_of_a_plain_loop(*sequence(kind, VARIANTS[variant]))
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("kind", LAYERS)
+PRECISIONS = [(kind, dtype) for kind in LAYERS for dtype in (torch.float64, torch.bfloat16)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    thorough_but(PRECISIONS, ("LSTM", torch.float64), ("RNN", torch.float64), ("RNN", torch.bfloat16)),
+)
 def test_so_it_does_in_other_precisions_with_a_state_that_is_given(kind, dtype):
     options = VARIANTS["two layers with dropout"]
     assert_a_plan_that_recomputes_gives_the_numbers_of_a_plain_loop(*sequence(kind, options, dtype, state=True))

@@ -16,6 +16,7 @@ from remat_explorer.runtime import recipe, rematerialization
 from remat_explorer.runtime.shapes import family
 from remat_explorer.runtime.shapes.carrying import carried_over, require_same_operations
 from tests.runtime.kinds_of_models import Made, linear
+from tests.thorough import thorough_but
 
 X = torch.randn(64, 16)
 
@@ -89,7 +90,7 @@ def bert() -> tuple[Any, dict[str, Any]]:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("make", [llama, bert])
+@pytest.mark.parametrize("make", thorough_but([llama, bert], bert))
 def test_shorter_sequences_and_smaller_batches_of_transformers(make):
     model, others = make()
     inputs = {"input_ids": WORDS, "attention_mask": PADDED} | others

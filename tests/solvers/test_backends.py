@@ -13,6 +13,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
 from remat_explorer.solvers import SolveJob, checkpoint_all_peak, minimum_budget, relax, solve
 from remat_explorer.solvers.milp import Milp
+from tests.thorough import thorough_but
 
 DATA = Path(__file__).parents[1] / "data"
 INSTALLED = ("highs", "cbc")
@@ -55,7 +56,7 @@ def test_both_back_ends_agree_on_the_reference_chains(reference):
             both_relaxed(chain, entry["budget"], "checkmate-unpartitioned")
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", thorough_but(range(12), *range(5)))
 def test_both_back_ends_agree_on_random_training_graphs(seed, random_graph, overwriting_graph):
     graph = (random_graph, overwriting_graph)[seed % 2](seed, layers=3)
     low, high = minimum_budget(graph, seconds=0.2).lower_bound, checkpoint_all_peak(graph)

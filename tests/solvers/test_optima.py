@@ -13,6 +13,7 @@ from remat_explorer.solution import Status
 from remat_explorer.solvers import checkpoint_all, checkpoint_all_peak, minimum_budget, relax, solve
 from tests.solvers.exhaustive import frontier_optimum
 from tests.solvers.random_graphs import repeated_blocks
+from tests.thorough import thorough_but
 
 EIGHT_LAYERS = {3: 45, 4: 26, 5: 22, 6: 21, 7: 20, 8: 19, 9: 18, 10: 17}
 
@@ -54,17 +55,25 @@ def test_the_relaxation_of_problem_9_gives_the_reference_bounds(reference, small
         assert relax(small_graph(entry), entry["budget"]) == pytest.approx(entry["lp_bound"], rel=1e-6), entry
 
 
-@pytest.mark.parametrize("strategy", ["optimal", "checkmate-ilp"])
-def test_global_optima_without_any_stages_are_reached_on_small_graphs(strategy, reference, small_graph):
-    for entry in reference("exact_small_graphs.json"):
+REFERENCES = [("optimal", 1), ("checkmate-ilp", 3), ("checkmate-ilp", 1)]  # all of them, or every third one
+
+
+@pytest.mark.parametrize(("strategy", "step"), thorough_but(REFERENCES, *REFERENCES[:2]))
+def test_global_optima_without_any_stages_are_reached_on_small_graphs(strategy, step, reference, small_graph):
+    for entry in reference("exact_small_graphs.json")[::step]:
         solution = solve(small_graph(entry), entry["budget"], strategy)
         optimum = entry["exact_global"]
         assert (solution.status, solution.cost, solution.lower_bound) == (Status.OPTIMAL, optimum, optimum), entry
 
 
-def test_the_other_strategies_agree_with_the_reference_optima_where_they_are_quick(reference, small_graph):
-    """Split stages and no stages at all on the smallest graphs; checkpoint-all wherever it is the optimum."""
-    for entry in reference("exact_small_graphs.json"):
+@pytest.mark.parametrize("step", thorough_but([3, 1], 3))
+def test_the_other_strategies_agree_with_the_reference_optima_where_they_are_quick(step, reference, small_graph):
+    """Split stages and no stages at all on the smallest graphs; checkpoint-all wherever it is the optimum.
+
+    Of every third reference, or of all.
+    """
+    ran: set[str] = set()
+    for entry in reference("exact_small_graphs.json")[::step]:
         graph, budget, optimum = small_graph(entry), entry["budget"], entry["exact_global"]
         runs: list[tuple[str, dict[str, Any]]] = [("checkmate-ilp", {"splits": 2})] if graph.n <= 9 else []
         runs += [("checkmate-unpartitioned", {})] if graph.n <= 7 else []
@@ -72,6 +81,8 @@ def test_the_other_strategies_agree_with_the_reference_optima_where_they_are_qui
         for strategy, options in runs:
             solution = solve(graph, budget, strategy, **options)
             assert (solution.status, solution.cost) == (Status.OPTIMAL, optimum), (entry["graph"], budget, strategy)
+            ran.add(strategy)
+    assert ran == {"checkmate-ilp", "checkmate-unpartitioned", "checkpoint-all"}
 
 
 def test_integrality_gaps_with_and_without_stages_are_those_of_the_paper(reference):

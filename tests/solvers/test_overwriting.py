@@ -20,6 +20,7 @@ from remat_explorer.solvers.bounds.liveness_model import LivenessModel
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.milp import Milp
 from tests.solvers.exhaustive import frontier_optimum
+from tests.thorough import thorough_but
 
 
 def budget_of(graph: Graph, seed: int) -> int:
@@ -28,7 +29,7 @@ def budget_of(graph: Graph, seed: int) -> int:
     return low + (high - low) * (seed % 5) // 6
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", thorough_but(range(60), *range(20)))
 def test_exact_strategies_agree_with_exhaustive_search_and_no_bound_is_above_it(seed, overwriting_graph):
     graph = overwriting_graph(seed, layers=3 + seed % 2)
     budget = budget_of(graph, seed)

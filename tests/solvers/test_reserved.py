@@ -21,6 +21,7 @@ from remat_explorer.solvers.base import Answer, Limits, Progress
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.reserved import MOST_SOLVES, explain_unfit, within_reserved
 from remat_explorer.solvers.solve import solve
+from tests.thorough import thorough_but
 
 MIB = 1 << 20
 CHAIN_BYTES = 12 * MIB  # each is a segment of its own
@@ -60,11 +61,11 @@ def test_a_schedule_that_reserves_more_is_not_taken_though_it_is_cheaper() -> No
     assert found.lower_bound == requested.lower_bound == 22.0
 
 
-@pytest.mark.parametrize("name", ["unet", "mobilenet_v1"])
+@pytest.mark.parametrize("name", thorough_but(["unet", "mobilenet_v1"], "unet"))
 def test_what_is_found_for_a_network_reserves_no_more_than_the_budget(name: str) -> None:
     path = Path(__file__).parents[1] / "data" / "captured" / f"{name}.json"
     graph = Graph.load(str(path))
-    found = solve(graph, "80%", time_limit=4, budget_means="reserved")
+    found = solve(graph, "80%", time_limit=2, budget_means="reserved")
     assert found.schedule is not None
     assert found.plan is not None
     assert predict_allocator(found.plan).peak_reserved <= found.budget

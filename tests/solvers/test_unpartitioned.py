@@ -13,6 +13,7 @@ from remat_explorer.solvers import relax, solve
 from remat_explorer.solvers.relaxation import Relaxation
 from remat_explorer.solvers.strategies.checkmate_unpartitioned import LARGEST_UNPARTITIONED
 from tests.solvers.exhaustive import frontier_optimum, unpartitioned_optimum
+from tests.thorough import thorough_but
 
 STRATEGY = "checkmate-unpartitioned"
 
@@ -32,9 +33,10 @@ def late_result(persistent: bool = True) -> Graph:
     )
 
 
-@pytest.mark.parametrize(
-    ("layers", "budget", "solver"), [(2, 3, "highs"), (3, 4, "highs"), (2, 3, "cbc"), (3, 4, "cbc")]
-)
+CHAINS = [(2, 3, "highs"), (2, 3, "cbc"), (3, 4, "cbc"), (3, 4, "highs")]
+
+
+@pytest.mark.parametrize(("layers", "budget", "solver"), thorough_but(CHAINS, *CHAINS[:3]))
 def test_chains_have_the_optimum_that_they_have_with_stages(layers, budget, solver):
     chain = linear(layers)
     solution = solve(chain, budget, STRATEGY, solver=solver)

@@ -17,6 +17,7 @@ from remat_explorer.solvers import STRATEGIES, SolveJob, checkpoint_all, solve
 from remat_explorer.solvers.base import Answer, Limits, Progress
 from remat_explorer.solvers.messages import pack_progress
 from remat_explorer.solvers.method import Method
+from tests.thorough import thorough_but
 
 CHAIN, BUDGET = linear(8), 4
 
@@ -89,7 +90,7 @@ def worker_with(tmp_path, monkeypatch) -> Callable[[str], None]:
     return plant
 
 
-@pytest.mark.parametrize("told_first", [False, True])
+@pytest.mark.parametrize("told_first", thorough_but([False, True], True))
 def test_a_job_whose_strategy_is_wrong_says_so_and_has_no_solution(told_first, worker_with):
     worker_with(
         "import dataclasses\n"

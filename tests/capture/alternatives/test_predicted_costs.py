@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import remat_explorer as rx
 from remat_explorer.graph import Graph, Operation
 from tests.capture.alternatives.nets import NETS
+from tests.thorough import thorough_but
 
 SIZES = {"pooled": (64, 32), "residual": (64, 32), "attentive": (32, 8)}
 LEAN = {"indices recomputed", "lean", "from the output, lean"}
@@ -32,8 +33,11 @@ def costs(node: Operation) -> dict[str, float]:
     return {way.name: way.cost for way in node.implementations}
 
 
-@pytest.mark.parametrize("device", ["cpu", "P100", "H100"])
-@pytest.mark.parametrize("name", NETS)
+ON_DEVICES = [(name, device) for name in NETS for device in ("cpu", "P100", "H100")]
+QUICK = [("pooled", "cpu"), ("residual", "P100"), ("attentive", "H100")]
+
+
+@pytest.mark.parametrize(("name", "device"), thorough_but(ON_DEVICES, *QUICK))
 def test_every_implementation_costs_something_and_none_is_free_by_doing_less(name, device):
     graph = captured(name, device)
     ways = [way for node in graph.operations for way in node.implementations]
@@ -105,7 +109,7 @@ def test_an_input_computed_again_costs_its_convolution_and_spares_reading_it():
     assert again.workspace > chunk.workspace
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", thorough_but(PUBLISHED, "vgg16"))
 def test_a_network_is_captured_with_all_implementations_at_the_size_that_fills_a_gpu(name):
     loaded = rx.models.load(name, batch=PUBLISHED[name])
     with FakeTensorMode(allow_non_fake_inputs=True):

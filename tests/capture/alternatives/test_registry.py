@@ -15,6 +15,7 @@ from remat_explorer.capture_options import KINDS
 from remat_explorer.errors import UnknownNameError
 from remat_explorer.graph import Graph
 from tests.capture.alternatives.nets import NETS, pooled, residual
+from tests.thorough import thorough_but
 
 
 def names(graph: Graph) -> set[str]:
@@ -23,7 +24,7 @@ def names(graph: Graph) -> set[str]:
     return found | {node.name.split()[-1] for node in graph.operations if node.optional}
 
 
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", thorough_but(NETS, "pooled", "attentive"))
 def test_without_alternatives_the_graph_is_the_same_as_ever(name):
     model, args = NETS[name]()
     graph = rx.capture(model, args)
@@ -148,7 +149,7 @@ def test_grouped_convolutions_with_channels_last_are_not_called_exact():
     assert names(rx.capture(model, args, implementations=["input-gradients"])) == set()
 
 
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", thorough_but(NETS, "pooled"))
 def test_every_alternative_says_of_what_kinds_it_is(name):
     model, args = NETS[name]()
     graph = rx.capture(model, args, implementations="all")

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import remat_explorer as rx
 from remat_explorer.errors import CaptureError, ExecutionError
 from tests.runtime.loops.language_model import equal_weights, needed
+from tests.thorough import thorough_but
 
 lightning = needed("lightning")
 accelerate = needed("accelerate")
@@ -84,8 +85,10 @@ def fit(module: Any, folder: Any, precision: Any = "32-true", **options: Any) ->
     return trainer
 
 
-@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
-@pytest.mark.parametrize("whole", [True, False], ids=["the module", "the network in it"])
+PLANNED = [(True, "32-true"), (True, "bf16-mixed"), (False, "32-true"), (False, "bf16-mixed")]
+
+
+@pytest.mark.parametrize(("whole", "precision"), thorough_but(PLANNED, (True, "bf16-mixed"), (False, "32-true")))
 def test_lightning_ends_with_the_losses_and_weights_of_plain_training(precision, whole, untouched, tmp_path):
     plain = Regression(network())
     trained = planned(Regression(network())) if whole else Regression(copy.deepcopy(untouched), calls_itself=False)

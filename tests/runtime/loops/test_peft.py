@@ -10,6 +10,7 @@ import torch
 
 import remat_explorer as rx
 from tests.runtime.loops.language_model import batch, equal_weights, llama, needed
+from tests.thorough import thorough_but
 
 transformers = needed("transformers")
 peft = needed("peft")
@@ -36,7 +37,7 @@ def gradients(model: Any) -> dict[str, torch.Tensor]:
     return {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
 
 
-@pytest.mark.parametrize("name", BASES)
+@pytest.mark.parametrize("name", thorough_but(BASES, "llama"))
 def test_adapters_get_the_gradients_of_plain_training_and_are_saved_and_merged_as_before(name, tmp_path):
     base, targets = BASES[name]
     adapters = peft.LoraConfig(r=2, lora_dropout=0.1, init_lora_weights=False, task_type="CAUSAL_LM", **targets)

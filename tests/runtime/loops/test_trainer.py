@@ -14,6 +14,7 @@ import torch
 import remat_explorer as rx
 from remat_explorer.errors import ExecutionError
 from tests.runtime.loops.language_model import Examples, batch, equal_weights, llama, needed
+from tests.thorough import thorough_but
 
 transformers = needed("transformers")
 needed("accelerate")
@@ -66,7 +67,10 @@ def test_losses_weights_and_checkpoints_are_those_of_plain_training(trained, tmp
     assert equal_weights(plain, trained)
 
 
-@pytest.mark.parametrize("options", [{"bf16": True}, {"label_smoothing_factor": 0.1}], ids=["bf16", "smoothed labels"])
+AROUND = [{"label_smoothing_factor": 0.1}, {"bf16": True}]
+
+
+@pytest.mark.parametrize("options", thorough_but(AROUND, {"bf16": True}), ids=["smoothed labels", "bf16"])
 def test_what_trainer_puts_around_the_model_is_planned_in_the_first_step(options, trained, tmp_path):
     plain = llama()
     runs = [trainer(one, tmp_path, **options) for one in (plain, trained)]
@@ -102,6 +106,7 @@ def test_the_number_of_labels_may_be_a_number_or_a_tensor_and_another_one_in_eve
         trained(**batch())
 
 
+@pytest.mark.thorough
 def test_shorter_batches_and_a_smaller_last_one_follow_from_the_largest_that_was_given(trained, tmp_path):
     def cut(examples: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
         longest = max(int(example["attention_mask"].sum()) for example in examples)

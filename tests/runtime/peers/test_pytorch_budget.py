@@ -20,6 +20,7 @@ from remat_explorer.runtime.peers import pytorch_budget_plan, schedule_of
 from remat_explorer.runtime.peers.equal_calls import first_equals
 from remat_explorer.runtime.strategies.partition import partition
 from tests.runtime.kinds_of_models import KINDS, Case, Made, linear, x
+from tests.thorough import thorough_but
 
 WHOLE = CaptureOptions(contract=False, split_convolution_backward=False)
 BUDGETS = (1.0, 0.5, 0.1, 0.0)
@@ -38,7 +39,7 @@ def runs(plan: Plan) -> list[int]:
     return [statement.operation for statement in plan.statements if isinstance(statement, Compute)]
 
 
-@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("budget", thorough_but(BUDGETS, 0.5, 0.0))
 def test_the_plan_runs_what_the_partitioner_lists_in_its_order(budget):
     program = residual()
     calls = [[call.node for call in body.calls if call.target is not operator.getitem] for body in program.bodies]
@@ -49,7 +50,7 @@ def test_the_plan_runs_what_the_partitioner_lists_in_its_order(budget):
     replay(plan)
 
 
-@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("budget", thorough_but(BUDGETS, 1.0, 0.1))
 def test_the_plan_is_a_schedule_with_the_same_peak(budget):
     program = residual()
     plan = pytorch_budget_plan(program, budget)

@@ -26,6 +26,7 @@ from remat_explorer.runtime.strategies.pytorch_budget import BUDGETS, pytorch_bu
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Status
 from remat_explorer.solvers import STRATEGIES
+from tests.thorough import thorough_but
 
 WHOLE = CaptureOptions(contract=False, split_convolution_backward=False)
 
@@ -56,7 +57,7 @@ def traced():
 
 
 @pytest.mark.parametrize("knapsack", SOLVERS)
-@pytest.mark.parametrize("budget", [1.0, 0.8, 0.6, 0.35, 0.1, 0.0])
+@pytest.mark.parametrize("budget", thorough_but([1.0, 0.8, 0.6, 0.35, 0.1, 0.0], 0.6, 0.1))
 def test_what_runs_again_is_what_torch_runs_again_in_the_model_that_the_graph_is_of(traced, budget, knapsack):
     expected = schedule_of(pytorch_budget_plan(traced, budget, knapsack))
     (candidate,) = pytorch_budget_candidates(traced.graph, budget, knapsack)

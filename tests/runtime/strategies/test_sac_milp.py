@@ -16,6 +16,7 @@ from remat_explorer.runtime.strategies.module_tree import ModuleMemory, modules_
 from remat_explorer.runtime.strategies.sac_milp import tradeoff
 from remat_explorer.solvers import checkpoint_all_peak, solve
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from tests.thorough import thorough_but
 
 
 class Layer(nn.Module):
@@ -48,7 +49,7 @@ def transformer() -> Graph:
     return rx.capture(Transformer(), (torch.randn(16, 32, 16),))
 
 
-@pytest.mark.parametrize("share", [0.85, 0.65, 0.45])
+@pytest.mark.parametrize("share", thorough_but([0.85, 0.65, 0.45], 0.65, 0.45))
 def test_a_transformer_of_four_layers_keeps_its_budget(transformer, share):
     budget = int(share * checkpoint_all_peak(transformer))
     solution = solve(transformer, budget, "sac-milp", time_limit=4)

@@ -18,6 +18,7 @@ from remat_explorer.solvers.bounds.refinement import Refinement
 from remat_explorer.solvers.bounds.stages import Stages
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.milp import Milp
+from tests.thorough import thorough_but
 
 
 def test_a_merged_schedule_satisfies_every_row_and_costs_no_more(random_graph, overwriting_graph):
@@ -41,7 +42,7 @@ def test_a_merged_schedule_satisfies_every_row_and_costs_no_more(random_graph, o
         assert model.cost(outcome.objective) <= schedule.cost + 1e-6
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", thorough_but(range(30), *range(10)))
 def test_the_bound_never_exceeds_the_optimum_and_reaches_it(seed, random_graph, overwriting_graph):
     graph = (random_graph, overwriting_graph)[seed % 2](seed, layers=5)
     low, high = minimum_budget(graph).lower_bound, int(checkpoint_all(graph).U.max())

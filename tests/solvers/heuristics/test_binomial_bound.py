@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from remat_explorer.instances import linear
 from remat_explorer.solution import Status
@@ -17,6 +17,7 @@ from tests.solvers.drawn_chains import chains
 from tests.solvers.drawn_graphs import problems, training_graphs
 from tests.solvers.drawn_settings import DRAWN
 from tests.solvers.exhaustive import frontier_optimum
+from tests.thorough import thorough_but
 
 
 def test_revolve_is_proven_optimal_on_unit_chains_of_up_to_200_layers_at_every_budget():
@@ -31,11 +32,15 @@ def test_revolve_is_proven_optimal_on_unit_chains_of_up_to_200_layers_at_every_b
         assert math.isinf(binomial_bound(condensed, 2)) == (layers > 1)
 
 
-@DRAWN
-@given(problems(chains(5) | chains(6, sizes=(1, 2))))
-def test_it_is_never_above_an_optimum_that_computes_each_operation_as_often_as_it_likes(problem):
-    graph, budget = problem
-    assert binomial_bound(Condensed.of(graph), budget) <= frontier_optimum(graph, budget, splits=None) + 1e-9
+@pytest.mark.parametrize("graphs", thorough_but([20, 60], 20))
+def test_it_is_never_above_an_optimum_that_computes_each_operation_as_often_as_it_likes(graphs):
+    @settings(DRAWN, max_examples=graphs)
+    @given(problems(chains(5) | chains(6, sizes=(1, 2))))
+    def is_never_above(problem):
+        graph, budget = problem
+        assert binomial_bound(Condensed.of(graph), budget) <= frontier_optimum(graph, budget, splits=None) + 1e-9
+
+    is_never_above()
 
 
 @DRAWN

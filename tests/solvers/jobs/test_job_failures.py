@@ -140,7 +140,7 @@ def test_a_worker_that_is_killed_before_it_found_a_schedule_is_an_error_that_say
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        (NO_MIP, "the solver 'highs' cannot be loaded"),
+        pytest.param(NO_MIP, "the solver 'highs' cannot be loaded", marks=pytest.mark.thorough),
         (NO_LIBRARY, "the solver 'highs' cannot be loaded: no library of HiGHS; reinstall the package mip"),
         (NO_MEMORY, "the solver process ran out of memory"),
     ],

@@ -12,6 +12,7 @@ from remat_explorer.solvers.anytime.joint_search import JointSearch
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.search.compiled_search import load_search
 from remat_explorer.solvers.smallest_budget import largest_operation
+from tests.thorough import thorough_but
 
 
 class Joint(JointSearch):
@@ -58,7 +59,10 @@ def test_the_joint_problem_itself_has_the_optima_of_the_small_reference_graphs(r
         assert found == pytest.approx((entry["exact_global"], entry["exact_global"])), entry
 
 
-@pytest.mark.parametrize(("name", "share"), [("vgg16", "70%"), ("unet", "50%"), ("mobilenet_v1", "60%")])
+NETWORKS = [("vgg16", "70%"), ("mobilenet_v1", "60%"), ("unet", "50%")]
+
+
+@pytest.mark.parametrize(("name", "share"), thorough_but(NETWORKS, *NETWORKS[:2]))
 def test_captured_networks_have_the_same_cost_and_bound(name, share, captured):
     graph = captured(name)
     optimal, monet = (solve(graph, share, strategy, time_limit=60) for strategy in ("optimal", "monet"))

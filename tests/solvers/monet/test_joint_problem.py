@@ -26,6 +26,7 @@ from tests.solvers.monet.choice_graphs import (
     overwriting,
     random_graph,
 )
+from tests.thorough import thorough_but
 
 REFERENCE = json.loads((Path(__file__).parents[2] / "data" / "monet_chain.json").read_text())
 OBJECTIVES = {(entry["case"], entry["budget_mib"]): entry["objective"] for entry in REFERENCE}
@@ -66,7 +67,7 @@ def test_monet_cannot_drop_a_checkpoint_in_the_stage_of_its_last_use():
     assert {budget for _, budget in dearer} == {3}
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", thorough_but(range(12), *range(6)))
 def test_the_joint_problem_finds_the_optimum_of_exhaustive_search(seed):
     graph = random_graph(seed, layers=3 + seed % 2)
     peak = checkpoint_all_peak(graph)
@@ -76,7 +77,7 @@ def test_the_joint_problem_finds_the_optimum_of_exhaustive_search(seed):
         assert exactly(graph, budget) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", thorough_but(range(12), *range(6)))
 def test_the_optimum_keeps_what_may_run_in_place_only_to_that(seed):
     graph = in_place_only(overwriting(random_graph(seed, layers=3 + seed % 2)))
     peak = checkpoint_all_peak(graph)
@@ -93,7 +94,7 @@ def test_that_rule_makes_schedules_dearer():
     assert sum(one > other + 1e-9 for one, other in zip(with_rule, without, strict=True)) >= 3
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", thorough_but(range(12), *range(6)))
 def test_a_search_keeps_what_may_run_in_place_only_to_that(seed):
     graph = in_place_only(overwriting(random_graph(seed, layers=4)))
     budget = int((0.8 if seed % 2 else 1.5) * checkpoint_all_peak(graph))

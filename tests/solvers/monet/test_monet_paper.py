@@ -15,6 +15,7 @@ from remat_explorer.solvers.milp import Milp
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
 from remat_explorer.solvers.monet.paper_problem import PaperProblem
 from tests.solvers.monet.choice_graphs import MIB, monet_chain, random_graph
+from tests.thorough import thorough_but
 
 REFERENCE = json.loads((Path(__file__).parents[2] / "data" / "monet_chain.json").read_text())
 OBJECTIVES = {(entry["case"], entry["budget_mib"]): entry["objective"] for entry in REFERENCE}
@@ -31,7 +32,7 @@ def test_the_restriction_costs_what_monet_does(case, budget):
     assert bound == pytest.approx(OBJECTIVES[case, budget])
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", thorough_but(range(12), *range(6)))
 def test_the_joint_problem_is_never_dearer_and_the_bounds_of_local_memory_enclose(seed):
     graph = random_graph(seed, layers=5)
     problem = CondensedChoices.of(graph)

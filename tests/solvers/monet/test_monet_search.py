@@ -19,6 +19,7 @@ from remat_explorer.solvers.strategies.monet import improve_monet
 from remat_explorer.solvers.sweeps.sweep_points import SweepPoints
 from tests.solvers.monet.choice_graphs import MIB, monet_chain, random_graph
 from tests.solvers.monet.synthetic_choices import with_choices
+from tests.thorough import thorough_but
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +27,10 @@ def graph(data) -> Graph:
     return with_choices(Graph.load(data / "captured" / "unet.json"))
 
 
-def test_choices_make_schedules_cheaper_than_checkmates(graph, data):
+@pytest.mark.parametrize("share", thorough_but([0.7, 0.6], 0.7))
+def test_choices_make_schedules_cheaper_than_checkmates(graph, data, share):
     captured = Graph.load(data / "captured" / "unet.json")
-    budget = int(0.6 * checkpoint_all_peak(captured))
+    budget = int(share * checkpoint_all_peak(captured))
     heard: list[Progress] = []
 
     def within_a_percent() -> bool:
@@ -46,7 +48,7 @@ def test_choices_make_schedules_cheaper_than_checkmates(graph, data):
 def test_a_schedule_comes_before_the_bound_and_both_only_improve(graph):
     reports = []
     budget = int(0.45 * checkpoint_all_peak(graph))
-    solve(graph, budget, "monet", time_limit=6, on_progress=reports.append)
+    solve(graph, budget, "monet", time_limit=3, on_progress=reports.append)
     costs = [report.cost for report in reports if report.cost is not None]
     bounds = [report.lower_bound for report in reports if report.lower_bound is not None]
     assert costs == sorted(costs, reverse=True)
@@ -56,7 +58,7 @@ def test_a_schedule_comes_before_the_bound_and_both_only_improve(graph):
     assert first_schedule < first_relaxed
 
 
-@pytest.mark.parametrize("share", [0.6, 0.45])
+@pytest.mark.parametrize("share", thorough_but([0.6, 0.45], 0.45))
 def test_checkmates_walks_come_first_so_choices_never_cost_more(graph, share):
     budget = int(share * checkpoint_all_peak(graph))
     heard: list[str] = []
@@ -107,7 +109,7 @@ def test_everything_fits_into_a_large_budget_in_the_cheapest_implementations(gra
 
 def test_a_job_solves_it_too(graph):
     budget = int(0.5 * checkpoint_all_peak(graph))
-    job = SolveJob.start(graph, budget, "monet", time_limit=6, implementations="exact")
+    job = SolveJob.start(graph, budget, "monet", time_limit=3, implementations="exact")
     assert job.wait(300)
     solution = job.solution()
     assert solution.schedule is not None

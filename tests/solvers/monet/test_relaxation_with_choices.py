@@ -16,9 +16,10 @@ from remat_explorer.solvers.monet.relaxation_with_choices import RelaxationWithC
 from remat_explorer.solvers.monet.tables import Tables
 from tests.solvers.monet.choice_graphs import random_graph
 from tests.solvers.monet.synthetic_choices import with_choices
+from tests.thorough import thorough_but
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", thorough_but(range(30), *range(12)))
 def test_no_bound_is_above_the_joint_optimum(seed):
     graph = random_graph(seed, layers=4 + seed % 3)
     problem = CondensedChoices.of(graph)

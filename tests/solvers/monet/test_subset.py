@@ -12,9 +12,10 @@ from remat_explorer.solvers.anytime.joint_search_settings import JointSearchSett
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.monet.selections import default_selection
 from tests.solvers.monet.choice_graphs import in_place_only, overwriting, random_graph
+from tests.thorough import thorough_but
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", thorough_but(range(16), *range(6)))
 @pytest.mark.parametrize("share", [0.7, 0.85, 1.0])
 def test_a_choice_never_costs_more_than_the_defaults(seed, share):
     graph = random_graph(seed, layers=4 + seed % 3)
@@ -25,7 +26,7 @@ def test_a_choice_never_costs_more_than_the_defaults(seed, share):
     assert (joint.cost or math.inf) <= (plain.cost or math.inf) * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", thorough_but(range(6), 0, 1))
 def test_the_steps_for_large_graphs_keep_to_that_as_well(seed):
     graph = in_place_only(overwriting(random_graph(seed, layers=6)))
     budget = int(0.85 * checkpoint_all_peak(graph))

@@ -18,6 +18,7 @@ from remat_explorer.solvers.monet.selections import default_selection
 from remat_explorer.solvers.monet.tables import Tables
 from tests.solvers.monet.choice_graphs import best_cost, normalized_chain, random_graph
 from tests.solvers.monet.synthetic_choices import with_choices
+from tests.thorough import thorough_but
 
 WITHOUT_JOINT_PROGRAM = MemorySearchSettings(exact_up_to=0)
 
@@ -40,7 +41,7 @@ def test_it_equals_exhaustive_search(seed, overhead):
     assert found.schedule.cost <= (1 + overhead) * graph.total_cost * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", thorough_but(range(12), *range(5)))
 def test_without_the_joint_program_the_optimum_is_between_bound_and_peak(seed):
     graph = random_graph(seed, layers=4)
     limit = 1.25 * graph.total_cost
@@ -89,7 +90,7 @@ def test_on_a_captured_network_better_schedules_are_told_and_the_last_is_returne
         assert progress.schedule.cost <= 1.1 * graph.total_cost * (1 + 1e-9)
         told.append(progress.peak)
 
-    joint = memory_at_overhead(graph, 0.1, "monet", time_limit=10, threads=2, on_progress=tell)
+    joint = memory_at_overhead(graph, 0.1, "monet", time_limit=5, threads=2, on_progress=tell)
     assert told == sorted(told, reverse=True)
     assert joint.peak == told[-1] < 0.9 * joint.eager_peak
     assert 0 < joint.lower_bound <= joint.peak

@@ -238,7 +238,7 @@ class Killing(Processes):
 
 def test_a_worker_that_dies_costs_only_its_points_and_says_so(captured):
     with Killing(1) as processes:
-        frontier = sweep(captured("unet"), ["40%"], ["optimal", "checkmate-ilp"], processes, time_limit=4, workers=1)
+        frontier = sweep(captured("unet"), ["40%"], ["optimal", "checkmate-ilp"], processes, time_limit=2, workers=1)
         assert processes.submit(os.getpid).result() > 0  # with a new process in place of the one that died
     found, lost = frontier.solutions
     assert found.schedule is not None

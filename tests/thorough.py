@@ -1,0 +1,24 @@
+"""Cases of a parametrized test of which some run in `make test`, and the others in `make thorough` only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+
+def thorough_but(cases: Iterable[Any], *quick: Any) -> list[Any]:
+    """All cases for `pytest.mark.parametrize`, of which all but those named are marked `thorough`.
+
+    As there, a case of a test with several arguments is a tuple.
+    """
+    cases = list(cases)
+    unknown = [case for case in quick if case not in cases]
+    if unknown:
+        raise ValueError(f"{unknown} are none of the cases {cases}")
+    return [case if case in quick else _thorough(*(case if isinstance(case, tuple) else (case,))) for case in cases]
+
+
+def _thorough(*arguments: Any) -> Any:
+    return pytest.param(*arguments, marks=pytest.mark.thorough)
