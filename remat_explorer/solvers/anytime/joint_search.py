@@ -5,7 +5,7 @@ found, and a bound on every schedule with whatever allowed implementations. A *c
 operation; it leaves a plain graph, on which the search of `optimal` plans. Planning with a choice means walks, a short
 local search, and walks guided by the few-moments relaxation of its plain graph.
 
-1. Plan with the default implementations, or those that read less for the same cost: the first incumbent.
+1. Plan with the default implementations, and with those that read less for the same cost: the first incumbent.
 2. Solve the linear program of the few-moments relaxation with choices: the first bound. Plan with what it would choose.
 3. Plan with the incumbent's implementations, with choices by one rule for all operations, and with those that the
    linear program of step 2 would choose at smaller and larger budgets.
@@ -45,7 +45,7 @@ from remat_explorer.solvers.monet.near_budgets import choices_near
 from remat_explorer.solvers.monet.relaxation_with_choices import RelaxationWithChoices
 from remat_explorer.solvers.monet.switching import switch_runs
 from remat_explorer.solvers.monet.tables import Tables
-from remat_explorer.solvers.monet.uniform_choices import cheapest, default_or_leaner, lightest, smallest
+from remat_explorer.solvers.monet.uniform_choices import cheapest, default, default_or_leaner, lightest, smallest
 from remat_explorer.solvers.monet.windows import WindowSearch
 
 
@@ -131,7 +131,9 @@ class JointSearch:
         return True
 
     def _plan_defaults(self) -> None:
-        self.candidates.plan(default_or_leaner(self.tables), "planning with the default implementations")
+        for rule in (default_or_leaner, default):
+            if not self.limits.over and not self.settled:
+                self.candidates.plan(rule(self.tables), "planning with the default implementations")
 
     def _search_defaults(self) -> None:
         candidate = self.candidates.of(default_or_leaner(self.tables))

@@ -8,6 +8,11 @@ from remat_explorer.solvers.monet.condensed_choices import CondensedImplementati
 from remat_explorer.solvers.monet.tables import Tables
 
 
+def default(tables: Tables) -> dict[int, int]:
+    """For every operation its default."""
+    return dict.fromkeys(tables.problem.graph.mandatory.tolist(), 1)
+
+
 def default_or_leaner(tables: Tables) -> dict[int, int]:
     """For every operation its default, or what writes the same for no more time and workspace and reads less.
 
