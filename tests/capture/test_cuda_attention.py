@@ -101,6 +101,10 @@ def test_an_old_cudnn_comes_last(monkeypatch):
 def test_groups_of_heads_share_keys_only_where_that_is_asked_for():
     x, few = tensor(dtype=BRAIN), tensor(dtype=BRAIN, heads=2)
     assert chosen_kernel(Call(A100, x, few, few, grouped=True)) == "flash"
+    assert chosen_kernel(Call(H100, x, few, x, grouped=True)) == "cudnn"  # which alone takes other groups of values
+    assert chosen_kernel(Call(A100, x, few, x, grouped=True)) == "math"
+    assert chosen_kernel(Call(A100, x.float(), few.float(), few.float(), grouped=True)) == "math"  # not "efficient"
+    assert chosen_kernel(Call(A100, x.float(), x.float(), x.float(), grouped=True)) == "efficient"
     assert chosen_kernel(Call(A100, x, few, few)) == "math"
 
 
@@ -123,15 +127,17 @@ def test_the_order_that_a_person_has_set_is_kept():
 
 
 class Attention(nn.Module):
-    def __init__(self, width: int = WIDTH, masked: bool = False, dropout: float = 0.0) -> None:
+    def __init__(self, width: int = WIDTH, masked: bool = False, dropout: float = 0.0, fewer: int = HEADS) -> None:
         super().__init__()
-        self.width, self.masked, self.dropout = width, masked, dropout
+        self.width, self.masked, self.dropout, self.fewer = width, masked, dropout, fewer
         self.project = nn.Linear(8, 3 * HEADS * width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         parts = self.project(x).view(BATCH, LENGTH, 3, HEADS, self.width).permute(2, 0, 3, 1, 4)
         mask = torch.ones(LENGTH, LENGTH, dtype=torch.bool, device=x.device).tril() if self.masked else None
-        return scaled_dot_product_attention(*parts, attn_mask=mask, dropout_p=self.dropout).sum()
+        query, key, value = parts[0], parts[1, :, : self.fewer], parts[2, :, : self.fewer]
+        setting = {"dropout_p": self.dropout, "enable_gqa": self.fewer < HEADS}
+        return scaled_dot_product_attention(query, key, value, mask, **setting).sum()
 
 
 def left(capability: str, dtype: torch.dtype = FULL, **setting: Any) -> dict[str, list[int]]:
@@ -159,6 +165,11 @@ def test_flash_attention_leaves_one_sum_a_row_and_the_state_of_the_generator():
 def test_cudnn_attention_leaves_one_sum_a_row_and_two_numbers_of_the_generator():
     output, sums = BATCH * HEADS * LENGTH * WIDTH * 2, BATCH * HEADS * LENGTH * 4
     assert left("sm_90", BRAIN) == {"scaled_dot_product_cudnn_attention": [output, sums, 8, 8]}
+
+
+def test_groups_of_heads_in_full_precision_are_for_math_and_in_half_for_flash_attention():
+    assert [name for name in left("sm_80", fewer=2) if "softmax" in name or "_attention" in name] == ["safe_softmax"]
+    assert "scaled_dot_product_flash_attention" in left("sm_80", BRAIN, fewer=2)
 
 
 def test_heads_of_20_are_padded_to_24_for_flash_attention():

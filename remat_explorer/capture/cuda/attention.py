@@ -129,7 +129,7 @@ def _fits_cudnn(call: Call) -> bool:
     widths = call.query.shape[-1], call.value.shape[-1]
     return (
         call.capability >= (8, 0)
-        and _fits_any(call, ignore_width_1=True)
+        and _fits_any(call, ignore_width_1=True, alike=False)
         and not torch.are_deterministic_algorithms_enabled()
         and _have_type(call, HALF)
         and _fits_mask(call)
@@ -165,24 +165,33 @@ def _fits_efficient(call: Call) -> bool:
     types = (torch.float16, torch.float32, torch.bfloat16) if modern else (torch.float16, torch.float32)
     return (
         (5, 0) <= call.capability <= (12, 1)
-        and _fits_any(call)
+        and _fits_any(call, groups=False)
         and call.key.shape[-1] == widths[0]
         and all(width > 0 and width % alignment == 0 for width in widths)
         and _have_type(call, types)
     )
 
 
-def _fits_any(call: Call, ignore_width_1: bool = False) -> bool:
-    """What every kernel but "math" asks: four dimensions, as many samples and heads, rows without gaps."""
+def _fits_any(call: Call, ignore_width_1: bool = False, groups: bool = True, alike: bool = True) -> bool:
+    """What every kernel but "math" asks: four dimensions, as many samples and heads, rows without gaps.
+
+    Where ``groups`` are taken, a head of the key serves several of the query, if the call asks for that; ``alike`` is
+    whether key and value have as many heads then.
+    """
     if any(tensor.dim() != 4 for tensor in call.tensors):
         return False
-    (batch, heads), (of_key, _), (of_value, _) = [tensor.shape[:2] for tensor in call.tensors]
-    key_heads, value_heads = call.key.shape[1], call.value.shape[1]
-    grouped = call.grouped and key_heads == value_heads and key_heads > 0 and heads % key_heads == 0
+    samples, heads = zip(*(tensor.shape[:2] for tensor in call.tensors), strict=True)
+    fewer = heads[1:]
+    if call.grouped and groups:
+        fits_heads = (
+            min(fewer) > 0 and all(heads[0] % few == 0 for few in fewer) and (len(set(fewer)) == 1 or not alike)
+        )
+    else:
+        fits_heads = len(set(heads)) == 1
     dense = all(tensor.stride(-1) == 1 for tensor in call.tensors) or (ignore_width_1 and call.query.shape[-1] == 1)
     return (
-        batch == of_key == of_value
-        and (grouped or (not call.grouped and heads == key_heads == value_heads))
+        len(set(samples)) == 1
+        and fits_heads
         and call.query.shape[2] > 0
         and call.key.shape[2] > 0
         and dense
