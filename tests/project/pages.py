@@ -34,3 +34,8 @@ def links(text: str) -> list[str]:
     """Targets of links that stay within the repository, without what follows #."""
     targets = (target.partition("#")[0] for target in re.findall(r"\]\(([^)]+)\)", text))
     return [target for target in targets if target and "://" not in target]
+
+
+def is_target(name: str) -> bool:
+    """Whether make knows how to make it, alone or beside others of one rule."""
+    return bool(re.search(rf"^(?:[\w ]+ )?{name}(?: [\w ]+)?:", page("Makefile"), re.MULTILINE))

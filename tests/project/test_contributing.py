@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import remat_explorer as rx
-from tests.project.pages import ROOT, blocks, links, named_files, page
+from tests.project.pages import ROOT, blocks, is_target, links, named_files, page
 
 CONTRIBUTING = page("CONTRIBUTING.md")
 MAKEFILE = page("Makefile")
@@ -30,11 +30,6 @@ sys.exit(code)
 def targets(text: str) -> list[str]:
     """What stands behind `make` at the beginning of a line."""
     return re.findall(r"^(?:- run: |run: )?make ([\w-]+)", text, re.MULTILINE)
-
-
-def is_target(name: str) -> bool:
-    """Whether make knows how to make it, alone or beside others of one rule."""
-    return bool(re.search(rf"^(?:[\w ]+ )?{name}(?: [\w ]+)?:", MAKEFILE, re.MULTILINE))
 
 
 def pythons() -> list[str]:
