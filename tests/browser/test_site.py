@@ -10,10 +10,12 @@ from typing import Any
 import nbformat
 import plotly.graph_objects as go
 import pytest
+from axe_playwright_python.base import AXE_FILE_PATH
 from nbformat.notebooknode import NotebookNode
 
 from remat_explorer.figures.palette import palette
 from remat_explorer.figures.playing import player
+from tests.browser.test_accessibility import VIOLATIONS
 from tools.website.check import faults
 from tools.website.execution import ROOT, WIDGET
 from tools.website.outputs import PLOTLY
@@ -36,6 +38,14 @@ OPENED = (
     "notebooks/04_the_integer_program.html",
     "search.html",
 )
+READ = (
+    "index.html",
+    "docs/arena.html",
+    "docs/teaching.html",
+    "notebooks/04_the_integer_program.html",
+    "papers/drawn.html",
+)
+GROUNDS = {"light": "rgb(255, 255, 255)", "dark": "rgb(19, 20, 22)"}
 
 
 def drawn(notebook: NotebookNode) -> tuple[NotebookNode, dict[str, str]]:
@@ -79,6 +89,16 @@ def test_every_page_of_docs_and_every_notebook_is_on_the_site(site: Path) -> Non
 
 def test_ten_pages_open_without_a_network_drawn_and_no_wider_than_a_phone(site: Path) -> None:
     assert faults_of(site, [site / page for page in OPENED]) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_have_no_serious_finding_of_axe(site: Path, page: Any, scheme: str) -> None:
+    page.emulate_media(color_scheme=scheme)
+    for name in READ:
+        page.goto((site / name).as_uri())
+        page.evaluate(AXE_FILE_PATH.read_text("utf-8"))
+        assert page.evaluate(VIOLATIONS, "article") == [], name
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == GROUNDS[scheme]
 
 
 def test_a_page_has_its_figure_its_formula_and_its_explorer_and_no_warnings(site: Path) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
+from html import escape
+from typing import Any
 
 from nbformat.notebooknode import NotebookNode
 
@@ -67,12 +70,17 @@ def framed(place: str, title: str) -> str:
     return html + f'<p><a href="{place}">{title} on a page of its own</a>: it needs no kernel.</p>'
 
 
-def figure_html(figure: Mapping[str, object]) -> str:
-    """A figure as the site's script finds it.
+def figure_html(figure: Mapping[str, Any]) -> str:
+    """A figure as the site's script finds it; who does not see it is told its title.
 
-    >>> figure_html({"data": [], "layout": {"title": "</script>"}}).count("</script>")
-    1
+    >>> html = figure_html({"data": [], "layout": {"title": {"text": "<b>Memory</b></script>"}}})
+    >>> html.count("</script>"), html.partition(">")[0]
+    (1, '<div class="site-figure" role="img" aria-label="Figure: Memory"')
     """
+    title = figure.get("layout", {}).get("title") or {}
+    words = re.sub(r"<[^>]*>", " ", title.get("text") or "" if isinstance(title, Mapping) else str(title))
+    label = escape(f"Figure: {' '.join(words.split())}".removesuffix(": "))
     wanted = {key: figure[key] for key in ("data", "layout", "frames") if key in figure}
     text = json.dumps(wanted, separators=(",", ":")).replace("</", "<\\/")
-    return f'<div class="site-figure" role="img"><script type="application/json">{text}</script></div>'
+    script = f'<script type="application/json">{text}</script>'
+    return f'<div class="site-figure" role="img" aria-label="{label}">{script}</div>'

@@ -17,7 +17,7 @@ SETTINGS: dict[str, Any] = {
     "html_title": "remat_explorer",
     "html_static_path": ["_static"],
     "html_css_files": ["site.css", "slides.css"],
-    "html_js_files": ["figures.js", "slides.js"],
+    "html_js_files": ["figures.js", "keyboard.js", "slides.js"],
     "html_math_renderer": "mathml",
     "html_show_sphinx": False,
     "html_copy_source": False,
