@@ -1,6 +1,6 @@
 # make explore   set up and open the explorer in JupyterLab      (PORT=8890, NO_BROWSER=1)
 # make test      set up and run tests and checks                (WORKERS=2)
-# make thorough  the same with the tests marked thorough: as much time again, every night on GitHub
+# make thorough  the same with the tests marked thorough, too; every night on GitHub
 # make site      build the site into build/site/html: docs, API, every notebook executed; opens every page once
 # make pictures  renew the pictures of figures in the notebooks; NOTEBOOKS="01 04b" renews those of these alone
 # make audit     ask whether weaknesses of the packages are known  (needs a network)

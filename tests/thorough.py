@@ -1,4 +1,4 @@
-"""Cases of a parametrized test of which some run in `make test`, and the others in `make thorough` only."""
+"""Cases of a parametrized test that run in `make thorough` only."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ def thorough_but(cases: Iterable[Any], *quick: Any) -> list[Any]:
     unknown = [case for case in quick if case not in cases]
     if unknown:
         raise ValueError(f"{unknown} are none of the cases {cases}")
-    return [case if case in quick else _thorough(*(case if isinstance(case, tuple) else (case,))) for case in cases]
+    return [case if case in quick else thorough(*(case if isinstance(case, tuple) else (case,))) for case in cases]
 
 
-def _thorough(*arguments: Any) -> Any:
+def thorough(*arguments: Any) -> Any:
+    """A case with these arguments."""
     return pytest.param(*arguments, marks=pytest.mark.thorough)

@@ -16,6 +16,7 @@ from remat_explorer.cache_folder import cache_folder
 from remat_explorer.capture import trace
 from remat_explorer.capture.profiling.profile_key import machine_of, processor_name, profile_key
 from remat_explorer.errors import ExecutionError
+from tests.thorough import thorough
 
 X = torch.ones(2, 4, 8)
 CPU = torch.device("cpu")
@@ -156,16 +157,16 @@ def with_one(name: str, entry: object) -> Callable[[dict], str]:
         without_a_key,
         of_fewer_operations,
         changed(version=1),
-        pytest.param(changed(format="remat-explorer/graph"), marks=pytest.mark.thorough),
+        thorough(changed(format="remat-explorer/graph")),
         changed(key={"graph": "another"}),
-        pytest.param(changed(seconds=None), marks=pytest.mark.thorough),
+        thorough(changed(seconds=None)),
         changed(workspace=[0]),
-        pytest.param(with_one("seconds", 0.0), marks=pytest.mark.thorough),
+        thorough(with_one("seconds", 0.0)),
         with_one("seconds", float("nan")),
-        pytest.param(with_one("seconds", "fast"), marks=pytest.mark.thorough),
+        thorough(with_one("seconds", "fast")),
         with_one("workspace", -1),
-        pytest.param(with_one("workspace", 0.5), marks=pytest.mark.thorough),
-        pytest.param(lambda document: "[]", marks=pytest.mark.thorough),
+        thorough(with_one("workspace", 0.5)),
+        thorough(lambda document: "[]"),
         lambda document: "",
     ],
 )

@@ -7,13 +7,13 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import remat_explorer as rx
 from remat_explorer.solvers.jobs.processes import Processes
 from tests.project.planted import plant, planted
+from tests.thorough import thorough
 
 NET = """
 from torch import nn
@@ -58,20 +58,15 @@ def run(folder: Path, *command: str) -> str:
     return done.stdout
 
 
-def further(started: str, arguments: str) -> Any:
-    """A command that is started as another one of the list."""
-    return pytest.param(started, arguments, marks=pytest.mark.thorough)
-
-
 @pytest.mark.parametrize(
     ("started", "arguments"),
     [
         ("-P -m", "solve chain.json --budget 4 --no-cache"),  # its own process is as that of the command
-        further("-m", "solve chain.json --budget 4 --no-cache --strategy checkmate-ilp"),
+        thorough("-m", "solve chain.json --budget 4 --no-cache --strategy checkmate-ilp"),
         ("-P -m", "sweep chain.json --budgets 5,8 --workers 1 --no-cache"),
-        further("-m", "max-batch chain.json --memory 40 --overhead-limit none"),
+        thorough("-m", "max-batch chain.json --memory 40 --overhead-limit none"),
         ("-m", "report chain.json --budget 5 --no-cache -o report.html"),
-        further("-m", "doctor"),
+        thorough("-m", "doctor"),
     ],
 )
 def test_no_module_of_the_working_directory_is_run(started: str, arguments: str, folder: Path) -> None:

@@ -77,9 +77,8 @@ def figure_html(figure: Mapping[str, Any]) -> str:
     >>> html.count("</script>"), html.partition(">")[0]
     (1, '<div class="site-figure" role="img" aria-label="Figure: Memory"')
     """
-    title = figure.get("layout", {}).get("title") or {}
-    words = re.sub(r"<[^>]*>", " ", title.get("text") or "" if isinstance(title, Mapping) else str(title))
-    label = escape(f"Figure: {' '.join(words.split())}".removesuffix(": "))
+    title = figure["layout"].get("title", {}).get("text") or ""
+    label = escape(" ".join(["Figure:", *re.sub(r"<[^>]*>", " ", title).split()]).removesuffix(":"))
     wanted = {key: figure[key] for key in ("data", "layout", "frames") if key in figure}
     text = json.dumps(wanted, separators=(",", ":")).replace("</", "<\\/")
     script = f'<script type="application/json">{text}</script>'

@@ -143,8 +143,8 @@ function render({ model: kept, el }) {
     const budget = kept.get("dragged");
     if (!budget && frame) setTimeout(() => kept.get("dragged") || changed(true), PATIENCE);
     const next = budget ? curve.within(budget) : null;
-    if (next === frame) redraw(); // what is near the budget, or above it
-    if (next === null || next === frame) return;
+    if (next === null) return;
+    if (next === frame) return redraw(); // what is near the budget, or above it
     if (data.rows > 0) views.forEach((view) => leaveBehind(view.cells));
     frame = next;
     reread();

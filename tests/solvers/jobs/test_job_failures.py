@@ -24,6 +24,7 @@ from remat_explorer.solvers.jobs.solve_job import GRACE
 from remat_explorer.solvers.messages import pack_progress, unpack_progress
 from remat_explorer.solvers.solve import round_up
 from tests.solvers.waiting import until
+from tests.thorough import thorough
 
 FOUND = """
 import dataclasses, os, sys, time
@@ -140,7 +141,7 @@ def test_a_worker_that_is_killed_before_it_found_a_schedule_is_an_error_that_say
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        pytest.param(NO_MIP, "the solver 'highs' cannot be loaded", marks=pytest.mark.thorough),
+        thorough(NO_MIP, "the solver 'highs' cannot be loaded"),
         (NO_LIBRARY, "the solver 'highs' cannot be loaded: no library of HiGHS; reinstall the package mip"),
         (NO_MEMORY, "the solver process ran out of memory"),
     ],
