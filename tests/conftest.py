@@ -26,6 +26,7 @@ with suppress(ImportError):  # a machine that runs the tests marked gpu alone ne
     settings.load_profile("untimed")
 
 DATA = Path(__file__).parent / "data"
+BROWSER = "tests/browser/"
 
 
 @pytest.fixture(scope="session")
@@ -54,3 +55,17 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.hookimpl(optionalhook=True)  # pytest-xdist's
+def pytest_xdist_make_scheduler(config: pytest.Config, log):
+    """All files in a browser go to one worker: they share a page, and the other worker has the other core."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class BrowserApart(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return BROWSER if nodeid.startswith(BROWSER) else super()._split_scope(nodeid)
+
+    return BrowserApart(config, log)

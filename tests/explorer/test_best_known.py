@@ -10,6 +10,9 @@ import pytest
 
 import remat_explorer as rx
 from remat_explorer.explorer.controls.budget_view import BudgetView
+from remat_explorer.explorer.memory_map.map_view import MemoryView
+from remat_explorer.explorer.model_graph.model_view import ModelView
+from remat_explorer.explorer.plots.plots_view import PlotsView
 from remat_explorer.explorer.state.frontiers import join
 from remat_explorer.explorer.work import loading
 from remat_explorer.solution import Status
@@ -64,9 +67,35 @@ def test_dragging_shows_schedules_without_choosing_their_budget(swept: Any) -> N
     assert swept.state.budget == 10
     assert view.field.value == "4 B"
     assert view.slider.answered == 4.0
+    assert swept.state.shown_budget == 4
     view.slider.value = 4.0  # released
     assert swept.state.budget == 4
     assert swept.solution.cost == 26
+
+
+def test_a_drag_that_ends_where_it_began_shows_what_it_began_with(swept: Any) -> None:
+    view = BudgetView(swept.state, swept.preview)
+    swept.state.budget = 10
+    before = swept.solution
+    view.slider.dragged = view.slider.moving = 4.0
+    assert swept.state.schedule is not before.schedule
+    view.slider.dragged = 0.0  # let go at 10, which no position told the kernel
+    assert (swept.state.schedule, swept.solution.cost) == (before.schedule, before.cost)
+    assert swept.state.shown_budget == 10
+    assert view.field.value == "10 B"
+
+
+def test_pictures_draw_the_budget_under_the_thumb(swept: Any) -> None:
+    swept.state.budget = 10
+    view, plots = BudgetView(swept.state, swept.preview), PlotsView(swept.state)
+    memory, model = MemoryView(swept.state), ModelView(swept.state)
+    for picture, widget in (("memory", memory.widget), ("model", model.widget)):
+        swept.state.picture = picture
+        for budget in (4, 6):
+            view.slider.moving = float(budget)
+            assert widget.budget == budget
+            assert next(t for t in plots.figure.data if t.name == "budget").y[0] == budget
+        assert swept.state.budget == 10
 
 
 def test_the_browser_gets_an_answer_to_every_position_even_if_showing_it_fails(swept: Any) -> None:

@@ -65,6 +65,7 @@ class BudgetView:
         self.widget.add_class("remat-budget-row")
         self.slider.observe(lambda change: setattr(state, "budget", int(change["new"])), "value")
         self.slider.observe(self._drag, "moving")
+        self.slider.observe(self._let_go, "dragged")
         self.field.observe(self._typed, "value")
         state.observe(self._draw, ["budget", "smallest", "checkpoint_all_peak"])
         state.observe(self._tick, ["frontier", "smallest"])
@@ -72,12 +73,22 @@ class BudgetView:
         self._tick()
 
     def _drag(self, change: Any) -> None:
-        budget = int(change["new"])
         try:
-            self._show(budget)
-            self._preview(budget)
+            self._draw_for(int(change["new"]), dragged=int(change["new"]))
         finally:
             self.slider.answered = change["new"]  # after what the preview sent: messages arrive in order
+
+    def _let_go(self, change: Any) -> None:
+        """Where the thumb is let go at the budget that is set, nothing else brings back what was shown for it."""
+        state = self._state
+        if not change["new"] and int(self.slider.value) == state.budget != state.shown_budget:
+            self._draw_for(state.budget, dragged=0)
+
+    def _draw_for(self, budget: int, dragged: int) -> None:
+        self._show(budget)
+        with self._state.at_once():  # the schedule comes first: the matrices follow it
+            self._preview(budget)
+            self._state.dragged = dragged
 
     def _tick(self, change: Any = None) -> None:
         traits = slider_range(self._state)

@@ -17,7 +17,7 @@ from remat_explorer.explorer.memory_map.map_cells import (
 )
 from remat_explorer.explorer.page_widget import PageWidget
 from remat_explorer.explorer.state.sharing import give, take
-from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.state.state import BUDGETS, State
 from remat_explorer.figures.memory.map_pieces import KINDS
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
@@ -35,7 +35,7 @@ SCRIPTS = (  # in the order in which they build on one another
     "map.js",
 )
 BOTH_WAYS = ("stage", "value", "zoom", "playing", "map_colours", "moment")  # traits that the browser changes too
-FOLLOWED = (*BOTH_WAYS, "found", "budget", "theme", "folded")
+FOLLOWED = (*BOTH_WAYS, "found", "theme", "folded")
 KEEP_EVERYTHING = "keeping everything"
 
 
@@ -87,7 +87,7 @@ class MemoryView:
         self._named: Graph | None = None
         self._other: Plan | None = None
         state.observe(self._show, ["picture", "arena", "measurement"])
-        state.observe(self._follow, FOLLOWED)
+        state.observe(self._follow, [*FOLLOWED, *BUDGETS])
         state.observe(self._compare, ["moment", "other", "arena"])
         self.widget.observe(self._take, BOTH_WAYS)
         self.widget.on_msg(self._asked)
@@ -114,6 +114,7 @@ class MemoryView:
 
     def _follow(self, change: Any = None) -> None:
         if self._state.picture == "memory":
+            self.widget.budget = self._state.shown_budget
             give(self._state, self.widget, FOLLOWED)
 
     def _compare(self, change: Any = None) -> None:

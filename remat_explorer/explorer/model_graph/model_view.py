@@ -13,7 +13,7 @@ import traitlets as t
 from remat_explorer.explorer.model_graph.step_plan import step_plan
 from remat_explorer.explorer.page_widget import PageWidget
 from remat_explorer.explorer.state.sharing import give, take
-from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.state.state import BUDGETS, State
 from remat_explorer.figures.networks.folded_layout import folded_picture
 from remat_explorer.figures.networks.snake_layout import snake_layout
 from remat_explorer.figures.networks.snake_picture import snake_picture
@@ -36,7 +36,7 @@ SCRIPTS = (  # in the order in which they build on one another
     "model_graph.js",
 )
 STYLES = ("model_graph.css", "step.css")
-FOLLOWED = ("stage", "computation", "value", "found", "theme", "budget", "playing", "speed")
+FOLLOWED = ("stage", "computation", "value", "found", "theme", "playing", "speed")
 SELECTED = ("stage", "computation", "value", "playing")  # what the browser changes, too
 
 
@@ -86,7 +86,7 @@ class ModelView:
         self._drawn: tuple[Graph | None, Schedule | None] = (None, None)
         self._laid_out: tuple[int, ...] = ()  # blocks that are folded in the picture
         state.observe(self._show, ["picture", "graph", "schedule", "folded"])
-        state.observe(self._follow, list(FOLLOWED))
+        state.observe(self._follow, [*FOLLOWED, *BUDGETS])
         self.widget.observe(self._select, SELECTED)
         self.widget.observe(self._fold, "folded")
         self._show()
@@ -114,6 +114,7 @@ class ModelView:
 
     def _follow(self, change: Any = None) -> None:
         if self._state.picture == "model":
+            self.widget.budget = self._state.shown_budget
             give(self._state, self.widget, FOLLOWED)
 
     def _fold(self, change: Any) -> None:

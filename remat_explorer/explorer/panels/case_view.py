@@ -8,7 +8,7 @@ from remat_explorer.explorer.panels.case_picture import case_html
 from remat_explorer.explorer.panels.clickable import Click, Clickable
 from remat_explorer.explorer.panels.markup import colours, note
 from remat_explorer.explorer.panels.side_panel import select
-from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.state.state import BUDGETS, State
 from remat_explorer.figures.networks.case_study import CaseStudy, case_study_of, colours_of
 from remat_explorer.quantities import format_bytes
 from remat_explorer.schedule import Schedule
@@ -18,7 +18,7 @@ from remat_explorer.solvers.strategies.registry import method_of
 from remat_explorer.solvers.sweeps.sharing import best_within
 
 EAGER, CHECKMATE, PINNED = "eager", "Checkmate", "pinned"
-DRAWN = ["schedule", "other", "frontier", "budget", "picture", "theme"]
+DRAWN = ["schedule", "other", "frontier", *BUDGETS, "picture", "theme"]
 
 
 class CaseView:
@@ -45,13 +45,13 @@ class CaseView:
             self.widget.html = note("Load a model, and this compares its schedule with plain execution.")
             return
         others = others_of(state, schedule)
-        key = (schedule, *others.values(), state.budget, state.theme)
+        key = (schedule, *others.values(), state.shown_budget, state.theme)
         if len(key) == len(self._drawn) and all(map(_same, key, self._drawn)):
             return
         self._drawn = key
         study = case_study_of("on the screen", schedule, others)
         hues = colours_of(list(study.memory), state.theme)
-        body = case_html(study, hues, state.budget) + f'<p class="quiet small">{_said(study, state)}</p>'
+        body = case_html(study, hues, state.shown_budget) + f'<p class="quiet small">{_said(study, state)}</p>'
         self.widget.html = f'<div class="remat-panel case" style="{colours(state.theme)}">{body}</div>'
 
 
@@ -74,7 +74,7 @@ def others_of(state: State, schedule: Schedule) -> dict[str, Schedule]:
     others[EAGER] = eager(schedule)
     if frontier is not None and graph.has_choices and frontier.graph is graph:
         plain = [one for one in frontier.points if _is_checkmates(one.strategy)]
-        best = best_within(state.budget, plain)
+        best = best_within(state.shown_budget, plain)
         if best is not None and best.schedule is not None and best.schedule is not schedule:
             others[CHECKMATE] = best.schedule
     pinned = state.other.schedule if state.other is not None else None

@@ -47,7 +47,7 @@ class PlotsScene:
         plan, schedule, theme = state.plan, state.schedule, state.theme
         assert plan is not None
         assert schedule is not None
-        budget, frontier = state.budget or None, state.frontier
+        budget, frontier = state.shown_budget or None, state.frontier
         other_plan = state.other.plan if state.other else None
         layers = self._keep("layers", (plan,), lambda: stack(plan))
         other = self._keep("other", (other_plan,), lambda: stack(other_plan) if other_plan else None)

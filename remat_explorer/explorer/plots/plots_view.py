@@ -11,12 +11,12 @@ from remat_explorer.explorer.plots.plots_legend import OTHER_METHODS, OTHER_METH
 from remat_explorer.explorer.plots.plots_page import PlotsPage
 from remat_explorer.explorer.plots.plots_scene import FIXED, PlotsScene
 from remat_explorer.explorer.plots.plots_sketch import sketch_html
-from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.state.state import BUDGETS, State
 from remat_explorer.explorer.work.choosing import choose, choose_next
 from remat_explorer.figures.memory.timeline_traces import PLACES
 from remat_explorer.figures.palette import palette
 
-SHOWN = ["schedule", "solution", "measurement", "budget", "theme", "other", "frontier", "methods"]
+SHOWN = ["schedule", "solution", "measurement", "shown_budget", "theme", "other", "frontier", "methods"]
 
 
 class PlotsView:
@@ -45,7 +45,7 @@ class PlotsView:
         self._replaced: list[Any] = []  # figures that the page has missed
         self.widget = w.VBox([row, self._place, self.page])
         self.widget.add_class("remat-plots")
-        state.observe(self._draw, SHOWN)
+        state.observe(self._draw, [*SHOWN, *BUDGETS])
         state.observe(self._move, "stage")
         self._draw()
 

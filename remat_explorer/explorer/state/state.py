@@ -29,6 +29,7 @@ from remat_explorer.solvers import STRATEGIES, Frontier, MinimumBudget
 
 PICTURES = ("matrices", "memory", "model", "case")
 PANELS = ("fit", "explain", "plan", "peak", "ways", "solver", "compare", "edit", "execution")
+BUDGETS = ("budget", "dragged")  # of which `State.shown_budget` is one
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ class State(Fitting, Folding, Status):
     permissions = t.Instance(Permissions, (), help="What who is at the page may do with files.")
 
     # What the person looks at.
+    dragged = t.Int(0, help="The budget under the thumb of the slider while it is dragged, else 0.")
     picture = t.Enum(
         PICTURES, "matrices", help="The upper one: R, S and U, the memory map, the model, or a case study."
     )
@@ -157,6 +159,11 @@ class State(Fitting, Folding, Status):
         return None if self.schedule is None else Plan.of(self.schedule)
 
     @property
+    def shown_budget(self) -> int:
+        """The budget in the pictures: the one that is dragged, or the chosen one."""
+        return self.dragged or self.budget
+
+    @property
     def is_edited(self) -> bool:
         """Whether the schedule on the screen is the one that is edited by hand."""
         return self.editing is not None and self.schedule is self.editing.schedule
@@ -189,6 +196,10 @@ class State(Fitting, Folding, Status):
             raise QuantityError('"smallest" is the smallest budget with a known schedule, and none is known yet')
         peaks = [] if self.frontier is None else [point.peak for point in self.frontier.nondominated()]
         return min([self.smallest.known_feasible, *(peak for peak in peaks if peak is not None)])
+
+    @t.observe("budget")
+    def _end_drag(self, change: Any) -> None:
+        self.dragged = 0
 
     @t.observe("strategy")
     def _keep_its_options(self, change: Any) -> None:

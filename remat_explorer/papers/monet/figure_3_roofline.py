@@ -128,7 +128,7 @@ def _sentence(network: str, rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _told(row: Mapping[str, Any]) -> str:
-    """Overhead and gap of a schedule, such as "+13.8 % (gap 13.7 %)"."""
+    """Overhead and gap of a schedule, such as "+12.8 % (gap 2.7 %)"."""
     gap = "no bound" if row["gap"] is None else f"gap {format_share(row['gap'])}"
     return f"{format_overhead(row['overhead'])} ({gap})"
 
