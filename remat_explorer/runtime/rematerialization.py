@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from operator import attrgetter
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ from remat_explorer.runtime.assumptions.differences import (
 )
 from remat_explorer.runtime.assumptions.inputs import paths_of
 from remat_explorer.runtime.assumptions.plannable import require_plannable
+from remat_explorer.runtime.loops.asked import Asked
 from remat_explorer.runtime.loops.beginning import Example, with_counts_as_tensors
 from remat_explorer.runtime.loops.hooks import no_hooks
 from remat_explorer.runtime.recipe import Planned, Recipe
@@ -57,6 +59,7 @@ class Rematerialization:
         hooks: what was registered on the rematerialized model, which runs around a plan. Hooks of the model itself
             are part of it.
         assigned: what was assigned to ``forward`` of the rematerialized model, which is called in its place; or None.
+        replaced: forwards of the model that such a function has taken the place of, by what loops got for them.
         calls: how many forward passes there were.
         begun: whether a plan has run.
     """
@@ -70,7 +73,10 @@ class Rematerialization:
         self.training = model.training
         self.hooks: dict[str, Any] = no_hooks()
         self.assigned: Callable[..., Any] | None = None
+        self.replaced: dict[Callable[..., Any], Callable[..., Any]] = {}
         self.calls, self.begun = 0, False
+        self._asked = Asked()
+        self._is_of_another = False  # whether the first plan is of a forward that has been replaced since
 
     @property
     def solution(self) -> Solution:
@@ -103,6 +109,7 @@ class Rematerialization:
             ExecutionError: if there is no plan for the inputs or for the model as it is now, and none shall be made.
         """
         self.calls += 1
+        self._asked.reached()
         if (self.training and not self.model.training) or not torch.is_grad_enabled():
             return self._plain(args, kwargs)
         if self.plans[-1].processes is not None:
@@ -121,6 +128,32 @@ class Rematerialization:
         if planned.left:
             leave(self.model, planned.left)
         return planned.halves.program.returned.filled(outputs)
+
+    def goes_through_plan(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether what is assigned to ``forward`` calls the one that it got when it is called with these inputs."""
+        return self.assigned is None or self._asked.goes_through(self.assigned, self.model, args, kwargs)
+
+    def replace_forward(self, rematerialized: nn.Module) -> None:
+        """Plan what is assigned to ``forward`` in place of the model's own, which it does not call in training.
+
+        Args:
+            rematerialized: the model whose attribute this is.
+
+        Raises:
+            ExecutionError: if a plan has run already, or was given, so that none can be made.
+        """
+        if self.begun or self.recipe.budget is None:
+            raise ExecutionError(
+                "the forward that was assigned to the rematerialized model does not call the one that was there, so "
+                "no plan ran. Assign it to the model before rematerialize, or let it call that forward"
+            )
+        assigned, own = self.assigned, self.model.forward
+        assert assigned is not None
+        of_it = isinstance(assigned, MethodType) and assigned.__self__ is rematerialized
+        vars(self.model)["forward"] = MethodType(assigned.__func__, self.model) if of_it else assigned
+        self.assigned = None
+        self.replaced[type(rematerialized).__dict__["forward"].renew(self.model)] = own
+        self._is_of_another = True
 
     def _plan_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Planned:
         if not self.begun:
@@ -179,6 +212,10 @@ class Rematerialization:
     def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Before the first step: plan anew where the loop has set up something since, but for no other parameters."""
         example, self.example = self.example, None
+        if self._is_of_another:
+            self._is_of_another = False
+            self._plan_first(*((example and example.in_the_loop(args, kwargs)) or (args, kwargs)))
+            return
         state, now = self.first.state, self.first.state.now()
         if example is None or self.resolve or self.recipe.budget is None or state.has_moved(now):
             return
@@ -188,8 +225,11 @@ class Rematerialization:
         if alike and self.first.signature.surroundings == signature.surroundings and state.matches(now):
             return
         if state.shapes.keys() == now.shapes.keys() and (inputs := example.in_the_loop(*called)) is not None:
-            self.first = self.recipe.plan(self.model, *inputs)
-            self.plans = [self.first]
+            self._plan_first(*inputs)
+
+    def _plan_first(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.first = self.recipe.plan(self.model, args, kwargs)
+        self.plans = [self.first]
 
     def _candidates(self) -> list[tuple[Planned, bool]]:
         """Every plan, the last one first; where none is made anew, they also serve inputs that need fewer gradients."""

@@ -36,14 +36,10 @@ class RematerializedModule(nn.Module):
         mine = self.rematerialization
         if mine.assigned is None:
             return self._call_impl(*args, **kwargs) if any(mine.hooks.values()) else mine.run(args, kwargs)
-        before = mine.calls
-        output = self._call_impl(*args, **kwargs)
-        if mine.calls == before and self.training and torch.is_grad_enabled():
-            raise ExecutionError(
-                "the forward that was assigned to the rematerialized model does not call the one that was there, so "
-                "no plan ran. Assign it to the model before rematerialize, or let it call that forward"
-            )
-        return output
+        if self.training and torch.is_grad_enabled() and not mine.goes_through_plan(args, kwargs):
+            mine.replace_forward(self)
+            return self(*args, **kwargs)  # by the plan
+        return self._call_impl(*args, **kwargs)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "__class__":  # in this way torch registers parametrizations and shards

@@ -17,7 +17,8 @@ class Forward:
     Libraries look at the parameters of forward to choose columns of a data set, and put forward into a function of
     their own, such as accelerate with autocast around it. What is assigned is the rematerialized model's alone: a call
     of it runs that function, and the forward that it got runs the plan. It has no ``__wrapped__``, so that who takes
-    such functions off again does not arrive at the model's own forward.
+    such functions off again does not arrive at the model's own forward. What is assigned may also take the place of
+    the model's forward, and call it only for evaluation, as trl's SFTTrainer does: `renew` is for this.
 
     Args:
         model: whose forward it looks like.
@@ -30,10 +31,7 @@ class Forward:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        def forward(module: Any, *args: Any, **kwargs: Any) -> Any:
-            return module.rematerialization.run(args, kwargs)
-
-        self._function = _looking_like(model.forward, forward)
+        self._function = _running(model.forward)
 
     def __get__(self, module: Any, owner: type | None = None) -> Callable[..., Any]:
         if module is None:
@@ -47,6 +45,22 @@ class Forward:
 
     def __delete__(self, module: Any) -> None:
         module.rematerialization.assigned = None
+
+    def renew(self, model: nn.Module) -> Callable[..., Any]:
+        """Look like the forward that the model has now; returns what loops got before."""
+        before, self._function = self._function, _running(model.forward)
+        return before
+
+
+def _running(own: Callable[..., Any]) -> Callable[..., Any]:
+    """A function with the looks of a model's own forward that runs the plan, or what has taken its place."""
+
+    def forward(module: Any, *args: Any, **kwargs: Any) -> Any:
+        mine = module.rematerialization
+        replaced = mine.replaced.get(forward)
+        return mine.run(args, kwargs) if replaced is None else replaced(*args, **kwargs)
+
+    return _looking_like(own, forward)
 
 
 def _looking_like(own: Callable[..., Any], forward: Callable[..., Any]) -> Callable[..., Any]:

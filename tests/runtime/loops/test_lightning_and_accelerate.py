@@ -160,3 +160,53 @@ def test_what_is_assigned_to_forward_goes_around_the_plan_and_leaves_the_model_a
         assert trained(*ONE).shape == (64, 16)
     del trained.forward
     assert trained(*ONE).shape == (64, 1)
+
+
+class Counting(nn.Module):
+    """Layers, and a statistic that every training step changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers, self.statistics = network(), nn.BatchNorm1d(1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.statistics(self.layers(x))
+
+
+def with_a_loss_in_its_forward(model: Any) -> None:
+    """In training the model's own forward is not called, as trl's SFTTrainer leaves it to evaluation."""
+    own = model.forward
+
+    def forward(self: Any, x: torch.Tensor, y: torch.Tensor | None = None) -> torch.Tensor:
+        return own(x) if y is None else functional.mse_loss(self.statistics(self.layers(x)), y)
+
+    model.forward = MethodType(forward, model)
+
+
+def losses_of(model: Any) -> list[float]:
+    """Of five steps, each with an evaluation behind it."""
+    with_a_loss_in_its_forward(model)
+    optimizer, losses = torch.optim.SGD(model.parameters(), 0.1), []
+    torch.manual_seed(3)
+    for _ in range(5):
+        loss = model(X[:64], y=Y[:64])
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        model.eval()
+        with torch.no_grad():
+            losses += [loss.item(), model(X[64:]).sum().item()]
+        model.train()
+    return losses
+
+
+def test_a_forward_that_takes_the_place_of_the_models_is_planned_in_its_place():
+    torch.manual_seed(1)
+    plain = Counting()
+    made: Any = rx.rematerialize(copy.deepcopy(plain), ONE, budget="85%", time_limit=5)
+    first = made.rematerialization.solution
+    assert losses_of(made) == losses_of(plain)
+    assert equal_weights(plain, made)
+    assert all(map(torch.equal, plain.buffers(), made.buffers()))
+    assert made.rematerialization.solution.graph.n > first.graph.n  # with the loss in it
+    assert "PlannedStep" in type(made(X[:64], y=Y[:64]).grad_fn).__name__
