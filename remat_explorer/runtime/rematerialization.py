@@ -210,7 +210,10 @@ class Rematerialization:
         return not self.resolve and broken.is_truth and self.recipe.budget is not None and len(self.plans) < MOST_TURNS
 
     def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Before the first step: plan anew where the loop has set up something since, but for no other parameters."""
+        """Before the first step: plan anew where the loop has set up something since.
+
+        It may have added parameters, such as adapters, but taken none away.
+        """
         example, self.example = self.example, None
         if self._is_of_another:
             self._is_of_another = False
@@ -224,7 +227,7 @@ class Rematerialization:
         alike = differ_in_sizes(self.first.signature, signature)
         if alike and self.first.signature.surroundings == signature.surroundings and state.matches(now):
             return
-        if state.shapes.keys() == now.shapes.keys() and (inputs := example.in_the_loop(*called)) is not None:
+        if state.shapes.keys() <= now.shapes.keys() and (inputs := example.in_the_loop(*called)) is not None:
             self._plan_first(*inputs)
 
     def _plan_first(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

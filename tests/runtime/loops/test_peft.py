@@ -31,9 +31,9 @@ BASES = {
 }
 
 
-def gradients(model: Any) -> dict[str, torch.Tensor]:
+def gradients(model: Any, **others: Any) -> dict[str, torch.Tensor]:
     torch.manual_seed(3)
-    model(**batch()).loss.backward()
+    model(**batch(), **others).loss.backward()
     return {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
 
 
@@ -62,3 +62,15 @@ def test_adapters_get_the_gradients_of_plain_training_and_are_saved_and_merged_a
     merged = trained.merge_and_unload()
     assert type(merged) is type(base())
     assert equal_weights(merged, plain.merge_and_unload())
+
+
+def test_an_adapter_that_the_loop_adds_before_its_first_step_is_planned_with():
+    adapters = peft.LoraConfig(r=2, init_lora_weights=False, task_type="CAUSAL_LM", target_modules=["q_proj", "v_proj"])
+    plain = peft.get_peft_model(llama(), adapters)
+    trained: Any = rx.rematerialize(copy.deepcopy(plain), (), batch(), budget="90%", time_limit=5)
+    torch.manual_seed(1)
+    for model in (plain, trained):  # as trl's DPOTrainer does, which compares with it and switches off the cache
+        model.add_adapter("ref", adapters)
+    mine, theirs = gradients(trained, use_cache=False), gradients(plain, use_cache=False)
+    assert mine.keys() == theirs.keys()
+    assert all(torch.equal(mine[key], theirs[key]) for key in theirs)
