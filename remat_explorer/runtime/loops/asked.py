@@ -18,7 +18,7 @@ class _Reached(BaseException):
 class Asked:
     """Asks each function once, by a call of it that ends where the plan would run.
 
-    A function that does not call it runs to its end, without gradients; random numbers and buffers are set back.
+    A function that does not call it runs to its end, as an evaluation does; random numbers and buffers are set back.
     """
 
     def __init__(self) -> None:
@@ -46,15 +46,15 @@ class Asked:
         states = [generator.get() for generator in generators]
         buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
         self._asking = True
-        try:
-            with torch.no_grad():
+        with torch.no_grad():
+            try:
                 function(*args, **kwargs)
+            except _Reached:
+                return True
+            finally:
+                self._asking = False
+                for generator, state in zip(generators, states, strict=True):
+                    generator.set(state)
                 for buffer, before in buffers:
                     buffer.copy_(before)
-        except _Reached:
-            return True
-        finally:
-            self._asking = False
-            for generator, state in zip(generators, states, strict=True):
-                generator.set(state)
         return False
