@@ -28,7 +28,7 @@ from remat_explorer.runtime.assumptions.differences import (
 )
 from remat_explorer.runtime.assumptions.inputs import paths_of
 from remat_explorer.runtime.assumptions.plannable import require_plannable
-from remat_explorer.runtime.loops.asked import Asked
+from remat_explorer.runtime.loops.asked import GOES_AROUND, Asked
 from remat_explorer.runtime.loops.beginning import Example, with_counts_as_tensors
 from remat_explorer.runtime.loops.hooks import no_hooks
 from remat_explorer.runtime.recipe import Planned, Recipe
@@ -143,10 +143,7 @@ class Rematerialization:
             ExecutionError: if a plan has run already, or was given, so that none can be made.
         """
         if self.begun or self.recipe.budget is None:
-            raise ExecutionError(
-                "the forward that was assigned to the rematerialized model does not call the one that was there, so "
-                "no plan ran. Assign it to the model before rematerialize, or let it call that forward"
-            )
+            raise ExecutionError(GOES_AROUND)
         assigned, own = self.assigned, self.model.forward
         assert assigned is not None
         of_it = isinstance(assigned, MethodType) and assigned.__self__ is rematerialized

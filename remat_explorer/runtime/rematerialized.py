@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from remat_explorer.errors import ExecutionError
+from remat_explorer.runtime.loops.asked import GOES_AROUND
 from remat_explorer.runtime.loops.forward import Forward
 from remat_explorer.runtime.loops.hooks import with_hooks_of_its_own
 from remat_explorer.runtime.loops.training_step import NAME as TRAINING_STEP
@@ -36,10 +37,16 @@ class RematerializedModule(nn.Module):
         mine = self.rematerialization
         if mine.assigned is None:
             return self._call_impl(*args, **kwargs) if any(mine.hooks.values()) else mine.run(args, kwargs)
-        if self.training and torch.is_grad_enabled() and not mine.goes_through_plan(args, kwargs):
+        if not (self.training and torch.is_grad_enabled()):
+            return self._call_impl(*args, **kwargs)
+        if not mine.goes_through_plan(args, kwargs):
             mine.replace_forward(self)
             return self(*args, **kwargs)  # by the plan
-        return self._call_impl(*args, **kwargs)
+        before = mine.calls
+        output = self._call_impl(*args, **kwargs)
+        if mine.calls == before:  # it has gone through it with other inputs
+            raise ExecutionError(GOES_AROUND)
+        return output
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "__class__":  # in this way torch registers parametrizations and shards

@@ -10,6 +10,11 @@ from torch import nn
 
 from remat_explorer.runtime.random_state import RandomStates
 
+GOES_AROUND = (
+    "the forward that was assigned to the rematerialized model does not call the one that was there, so no plan ran. "
+    "Assign it to the model before rematerialize, or let it call that forward"
+)
+
 
 class _Reached(BaseException):
     """The plan would run; no ``except Exception`` of the function stops it."""

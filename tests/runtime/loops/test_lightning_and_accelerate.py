@@ -210,3 +210,12 @@ def test_a_forward_that_takes_the_place_of_the_models_is_planned_in_its_place():
     assert all(map(torch.equal, plain.buffers(), made.buffers()))
     assert made.rematerialization.solution.graph.n > first.graph.n  # with the loss in it
     assert "PlannedStep" in type(made(X[:64], y=Y[:64]).grad_fn).__name__
+
+
+def test_a_forward_that_went_through_the_plan_and_goes_around_it_later_is_refused():
+    trained = planned(network())
+    own = trained.forward
+    trained.forward = lambda x, y=None: own(x) if y is None else functional.mse_loss(trained[0](x)[:, :1], y)
+    trained(*ONE).sum().backward()
+    with pytest.raises(ExecutionError, match="does not call the one that was there, so no plan ran"):
+        trained(*ONE, y=Y[:64])
