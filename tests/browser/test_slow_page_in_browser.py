@@ -15,8 +15,8 @@ pytestmark = pytest.mark.browser
 # anywidget waits two seconds for a module; here it gives up at once.
 IMPATIENT = "const wait = AbortSignal.timeout.bind(AbortSignal); AbortSignal.timeout = () => wait(0);"
 PREDICTED = """(height) => {
-    const line = document.querySelector('.js-plotly-plot')._fullData.find(({name}) => name === 'predicted');
-    return Math.max(...line.y) === height
+    const line = document.querySelector('.js-plotly-plot')?._fullData?.find(({name}) => name === 'predicted');
+    return line && Math.max(...line.y) === height
 }"""
 
 
