@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -30,6 +31,17 @@ def settings_of_torch() -> Iterator[None]:
     before = _settings()
     yield
     assert _settings() == before
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forgotten_code() -> Iterator[None]:
+    """What torch.compile keeps ends with a file, above all what it skips from then on.
+
+    A compiled module that runs under a mode of dispatch is one that it skips, and so are all other containers after it.
+    """
+    yield
+    if "torch._dynamo" in sys.modules:
+        torch._dynamo.reset()
 
 
 def _settings() -> dict[str, object]:

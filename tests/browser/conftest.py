@@ -13,7 +13,7 @@ import pytest
 from remat_explorer.cli.shell.chromium import REMEDY, find_chromium
 from tests.browser.lab import browse, serve
 from tests.browser.lasting_notebook import LastingNotebook
-from tests.torch_fixtures import one_thread, quick_collection, settings_of_torch  # noqa: F401
+from tests.torch_fixtures import forgotten_code, one_thread, quick_collection, settings_of_torch  # noqa: F401
 
 LEAVE = """async () => {
     if (!window.jupyterapp?.commands.hasCommand('apputils:change-theme')) return; // Voila ends its kernel itself

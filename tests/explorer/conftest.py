@@ -13,7 +13,7 @@ from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.driver import Driver
 from remat_explorer.explorer.work.solving import show_schedule
 from tests.search_fixtures import compiled_search  # noqa: F401
-from tests.torch_fixtures import one_thread, quick_collection, settings_of_torch  # noqa: F401
+from tests.torch_fixtures import forgotten_code, one_thread, quick_collection, settings_of_torch  # noqa: F401
 
 
 @pytest.fixture(scope="module", autouse=True)

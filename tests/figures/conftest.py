@@ -8,7 +8,7 @@ import pytest
 
 from remat_explorer.instances import linear
 from remat_explorer.solvers import Frontier, solve
-from tests.torch_fixtures import one_thread, quick_collection, settings_of_torch  # noqa: F401
+from tests.torch_fixtures import forgotten_code, one_thread, quick_collection, settings_of_torch  # noqa: F401
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import pytest
 import remat_explorer as rx
 from remat_explorer.models import LoadedModel
 from tests.models.small_models import SMALL
-from tests.torch_fixtures import one_thread, quick_collection, settings_of_torch  # noqa: F401
+from tests.torch_fixtures import forgotten_code, one_thread, quick_collection, settings_of_torch  # noqa: F401
 
 
 @pytest.fixture(scope="session", params=sorted(SMALL))

@@ -1,3 +1,3 @@
 """Regenerating an item runs PyTorch."""
 
-from tests.torch_fixtures import one_thread, quick_collection, settings_of_torch  # noqa: F401
+from tests.torch_fixtures import forgotten_code, one_thread, quick_collection, settings_of_torch  # noqa: F401
