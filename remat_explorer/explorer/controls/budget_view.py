@@ -74,7 +74,7 @@ class BudgetView:
 
     def _drag(self, change: Any) -> None:
         try:
-            self._draw_for(int(change["new"]), dragged=int(change["new"]))
+            self._draw_for(int(change["new"]))
         finally:
             self.slider.answered = change["new"]  # after what the preview sent: messages arrive in order
 
@@ -82,9 +82,10 @@ class BudgetView:
         """Where the thumb is let go at the budget that is set, nothing else brings back what was shown for it."""
         state = self._state
         if not change["new"] and int(self.slider.value) == state.budget != state.shown_budget:
-            self._draw_for(state.budget, dragged=0)
+            self._draw_for(0)
 
-    def _draw_for(self, budget: int, dragged: int) -> None:
+    def _draw_for(self, dragged: int) -> None:
+        budget = dragged or self._state.budget
         self._show(budget)
         with self._state.at_once():  # the schedule comes first: the matrices follow it
             self._preview(budget)
