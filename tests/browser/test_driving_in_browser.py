@@ -77,7 +77,13 @@ def test_another_model_a_dragged_budget_and_a_point_of_the_curve(notebook: Lasti
     for share in (0.9, 0.05, 0.95):  # the curve comes to the page, and comes anew with what the sweep finds
         page.wait_for_function(f"(share) => ({DRAGGED})(share) || void ({DRAGGED})(0.5)", arg=share, timeout=120_000)
         assert palette("light").over not in page.evaluate(COLOURS, 2)  # which is of the budget that is dragged
-    page.locator(".remat-budget input").evaluate("slider => slider.dispatchEvent(new Event('change', {bubbles: true}))")
+    thumb = page.locator(".remat-budget input")
+    dragged_to = thumb.input_value()
+    page.set_viewport_size({"width": 1200, "height": 800})  # the slider is drawn anew, as with what the sweep finds
+    page.wait_for_timeout(500)
+    assert thumb.input_value() == dragged_to
+    page.set_viewport_size({"width": 1280, "height": 800})
+    thumb.evaluate("slider => slider.dispatchEvent(new Event('change', {bubbles: true}))")
     await_idle(page)
     page.locator(".remat-plots").evaluate("plots => plots.scrollIntoView({block: 'end'})")
     page.wait_for_timeout(300)

@@ -60,11 +60,12 @@ function render({ model, el }) {
   function draw() {
     slider.min = model.get("low");
     slider.max = model.get("high");
-    slider.value = model.get("value");
+    const shown = model.get("dragged") || model.get("value"); // the thumb stays under the pointer, whatever comes
+    slider.value = shown;
     slider.disabled = model.get("high") <= model.get("low");
-    slider.setAttribute("aria-valuetext", formatBytes(model.get("value")));
+    slider.setAttribute("aria-valuetext", formatBytes(shown));
     slider.title = "Drag to see the best schedule known within the budget. Release to improve it in the background.";
-    root.dataset.value = model.get("value");
+    root.dataset.value = shown;
     drawTicks();
     marks.replaceChildren();
     const [known, all] = [model.get("known"), model.get("checkpoint_all")];
