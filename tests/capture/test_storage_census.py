@@ -14,6 +14,7 @@ import remat_explorer as rx
 from remat_explorer.capture.profiling.memory_meter import CpuMeter
 from remat_explorer.errors import ExecutionError, SolutionError
 from remat_explorer.graph import Graph
+from remat_explorer.plan import Compute, Plan
 from tests.capture import unknown_operators as unknown
 from tests.capture.unusual_models import UNUSUAL, convolutions
 from tests.runtime.kinds_of_models import Case, Made
@@ -154,13 +155,22 @@ def test_the_workspace_of_a_mask_is_that_of_a_mask_that_names_all_places():
     assert found.peak == found.predicted_peak
 
 
+def peak_of_training(plan: Plan) -> int:
+    """The gradient of the loss counts from the beginning in a plan; PyTorch's engine makes it for the backward half."""
+    operations, during = plan.graph.operations, plan.timeline.during
+    computed = [(at, s.operation) for at, s in enumerate(plan.statements) if isinstance(s, Compute)]
+    cut = next(at for at, operation in computed if operations[operation].phase == "backward")
+    return max(int(during[:cut].max()) - torch.ones(()).nbytes, int(during[cut:].max()))
+
+
+@pytest.mark.parametrize("budget", ["85%", "100%"])
 @pytest.mark.parametrize("loss", [functional.mse_loss, functional.smooth_l1_loss, functional.huber_loss])
-def test_a_training_step_with_the_loss_inside_keeps_to_its_budget(loss):
+def test_a_training_step_with_the_loss_inside_keeps_to_its_budget(loss, budget):
     torch.manual_seed(0)
     x, y = torch.randn(512, 64), torch.randn(512, 64)
     layers = nn.Sequential(*(part for _ in range(5) for part in (nn.Linear(64, 64), nn.Tanh())))
     model = Made(lambda self, x, y: loss(self.net(x), y), net=layers)
-    trained = rx.rematerialize(model, (x, y), budget="85%")
+    trained = rx.rematerialize(model, (x, y), budget=budget)
     solution = trained.rematerialization.solution
     assert solution.plan is not None
     trained(x, y).backward()  # kernels are chosen on their first call
@@ -169,5 +179,5 @@ def test_a_training_step_with_the_loss_inside_keeps_to_its_budget(loss):
     with CpuMeter() as meter, meter.section():
         trained(x, y).backward()
     resident = sum(tensor.nbytes for tensor in (*trained.parameters(), x, y))
-    assert meter.readings[0].highest + resident == solution.plan.peak
+    assert meter.readings[0].highest + resident == peak_of_training(solution.plan)
     assert solution.plan.peak <= solution.budget
