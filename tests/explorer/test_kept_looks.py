@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from remat_explorer.explorer.work.inputs import Inputs
 from remat_explorer.explorer.work.kept_looks import NO_MODULE, NOT_YET, keep_look, look_key, show_look, with_captured
 from remat_explorer.explorer.work.loading import find_marks, show_kept
 from remat_explorer.graph import Graph
-from remat_explorer.solvers import minimum_budget
+from remat_explorer.solvers import Frontier, minimum_budget
 from remat_explorer.solvers.sweeps.joining import joined
 
 
@@ -141,3 +142,19 @@ def test_of_a_large_graph_few_schedules_are_kept(known: State, monkeypatch: pyte
     assert show_look(state)
     assert state.frontier is not None
     assert [solution.budget for solution in state.frontier.solutions] == [3, 5, 7, 10]  # 5 is the state's
+
+
+def test_schedules_of_a_method_with_its_own_curve_are_kept_without_its_answers_to_budgets(known: State) -> None:
+    assert known.graph is not None
+    swept = rx.sweep(known.graph, [4, 10], ["optimal", "griewank"], ThreadPoolExecutor(1))
+    known.frontier = Frontier(
+        known.graph, tuple(point for point in swept.solutions if point.strategy == "optimal"), own=swept.own
+    )
+    assert keep_look(known)
+    state = State(model="chain")
+    assert show_look(state)
+    assert state.frontier is not None
+    assert state.frontier.strategies == ("optimal", "griewank")
+    peaks = [peak for _, peak in known.frontier.scheduled()]
+    assert len(peaks) > 2
+    assert [peak for _, peak in state.frontier.scheduled()] == peaks

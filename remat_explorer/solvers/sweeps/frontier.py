@@ -60,8 +60,8 @@ class Frontier:
 
     @property
     def strategies(self) -> tuple[str, ...]:
-        """The strategies that were compared, in the order asked for."""
-        return tuple(dict.fromkeys(s.strategy for s in self.solutions))
+        """The strategies that were compared, in the order asked for; then those of which only own points are left."""
+        return tuple(dict.fromkeys(point.strategy for point in (*self.solutions, *self.own)))
 
     def own_points(self, strategy: str) -> tuple[OwnPoint, ...]:
         """The curve of a method that does not ask for the budget: its schedules with their labels, by peak.
