@@ -5,12 +5,12 @@
     python benchmarks/monet_p100.py --table       # docs/papers.md alone, from the results that are there
     python benchmarks/monet_p100.py --networks vgg16 unet --modes icmn --seconds 30 --subset
 
-Modes are MONeT's: what runs in place (i), convolution algorithms (c), backward from input or output (m), masks and
-indices (n); "checkmate" is Checkmate's problem, for which the strategy is `optimal`. As in their program, what runs in
-place does so only where its input dies. "!" marks a row that costs more than theirs, "~" one whose published run
-is of another problem. --subset solves each problem with default implementations as well, by
-`optimal`, and marks with "?" where a choice costs more than that. --fastest keeps, too, what a schedule costs once
-the convolutions have the fastest algorithms that fit; Figures 3, 4 and 6 of `papers.py` take it from here.
+Modes are MONeT's: what runs in place (i), convolution algorithms, and ReLU backward from its output (c), backward from
+input or output (m), masks and indices (n); "checkmate" is Checkmate's problem, for which the strategy is `optimal`. As
+in their program, what runs in place does so only where its input dies. "!" marks a row that costs more than theirs, "~"
+one whose published run is of another problem. --subset solves each problem with default implementations as well, by
+`optimal`, and marks with "?" where a choice costs more than that. --fastest keeps, too, what a schedule costs once the
+convolutions have the fastest algorithms that fit; Figures 3, 4 and 6 of `papers.py` take it from here.
 
 Targets, 60 s on two cores: no "!" and no "?"; a gap of at most 1 % on VGG-16 and U-Net, 2 % on the others. A row is
 written when it is done, and not done again by the next run with as many seconds; --again does. The 178 rows take at

@@ -63,9 +63,13 @@ def runs_of(results: dict[str, Any]) -> dict[str, Any]:
 
 
 def best_of(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """The cheapest schedule and the highest bound of the runs of one problem."""
+    """The cheapest schedule, of equal ones that of the best bound, and the highest bound of the runs of one problem."""
     found = [run for run in runs if run.get("objective") is not None]
-    best = min(found, key=lambda run: (run["objective"], "wall_s" not in run), default=runs[0])
+    best = min(
+        found,
+        key=lambda run: (run["objective"], "wall_s" not in run, -(run.get("best_bound") or 0.0)),
+        default=runs[0],
+    )
     bounds = [run["best_bound"] / 100 for run in runs if run.get("best_bound") is not None]
     within = [cost for seconds, cost in best.get("incumbents_seconds_objective", []) if seconds <= HOUR]
     return {

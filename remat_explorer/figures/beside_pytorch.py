@@ -72,14 +72,18 @@ def beside_pytorch(
     figure = go.Figure(curve_traces(frontier, extent, theme), {"xaxis": x, "yaxis": y})
     for name in dict.fromkeys(spot.name for spot in spots):
         group = [spot for spot in spots if spot.name == name]
-        places = [extent.place(spot) for spot in group]
+        places, marker = [extent.place(spot) for spot in group], _marker(name, theme)
+        beyond = [_height(spot) > extent.top for spot in group]
         figure.add_scatter(
             name=name,
             x=[x for place in places for x in place[0]],
             y=[y for place in places for y in place[1]],
             mode="markers",
-            marker=_marker(name, theme),
-            text=[spot.text + ("<br>(beyond the upper edge)" if _height(spot) > extent.top else "") for spot in group],
+            marker=marker | {"symbol": ["arrow-up" if above else marker["symbol"] for above in beyond]},
+            text=[
+                spot.text + ("<br>(beyond the upper edge)" if above else "")
+                for spot, above in zip(group, beyond, strict=True)
+            ],
             hovertemplate="%{text}<extra></extra>",
             cliponaxis=False,
         )

@@ -13,7 +13,7 @@ TABLE_ENDS = "<!-- end of the table -->"
 COLUMNS = ("paper item", "notebook", "function", "test", "our result", "published result", "remark")
 NOTHING = "not run yet"
 UNITS = {  # of each paper, and of its table
-    "Checkmate": "GB are 10^9 bytes, here as in the paper.",
+    "Checkmate": "GB are 10^9 bytes, here as in the authors' artifact.",
     "MONeT": "GiB and MiB are 2^30 and 2^20 bytes. The paper writes GB for GiB.",
 }
 

@@ -1,4 +1,4 @@
-"""Optima by exhaustive search over sets of resident values, kept as bits of an integer.
+"""Optima by exhaustive search over sets of values in memory, as bits of an integer.
 
 It shares nothing with the package's solvers: no liveness, no groups of values, no integer program. A search walks from
 operation to operation, may free any value at any time, and takes over a storage where an operation can. The order of

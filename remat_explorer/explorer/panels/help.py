@@ -42,7 +42,7 @@ TERMS: dict[str, str] = {
     "overhead": "Extra cost of recomputing, as a share of computing everything once.",
     "lower bound": "No schedule within the budget costs less than this; it is proven.",
     "gap": "Share of the best cost that the proof leaves open: (cost − lower bound) / cost; 0 means optimal.",
-    "keep everything": "Checkpoint-all: the schedule that keeps every value and recomputes nothing, as PyTorch does.",
+    "keep everything": "Checkpoint-all: the schedule that keeps every value until its last use, as PyTorch does.",
 }
 COLOURS: dict[str, tuple[str, str]] = {
     "blue": ("forward", "computed for the first time, in the forward pass"),

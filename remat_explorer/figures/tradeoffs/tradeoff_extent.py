@@ -12,6 +12,7 @@ from remat_explorer.figures.tradeoffs.tradeoff_points import overheads
 from remat_explorer.solvers import Frontier
 
 LEAST = 2.0  # % of overhead that there is always room for
+NEARLY = 1.25  # so far beyond it is drawn all the same where that shows every point
 MANY = 4  # points from which on one alone, the dearest, does not say where the axis ends
 BELOW = 0.25  # of the axis above 0 that there may be below it, for what was measured
 
@@ -72,7 +73,7 @@ class Extent:
 
         Some methods cost many times as much as the best and would press all others onto the axis; so the top is at
         most three times the dearest point that no other beats, and where there are many of these, that of the second
-        dearest. A measured time may be anything: it makes little room below 0.
+        dearest; a little more if that shows every point. A measured time may be anything: it makes little room below 0.
 
         Args:
             frontier: the curve, or None.
@@ -94,7 +95,8 @@ class Extent:
         top = 0.0
         if frontier is not None and len(every):
             dearest = np.sort(overheads(best))[-2 if len(best) >= MANY else -1]
-            top = float(min(every.max(), max(3 * dearest, LEAST)))
+            most = max(3 * dearest, LEAST)
+            top = float(every.max() if every.max() <= NEARLY * most else most)
         elif percentages:
             top = max(percentages)
         left, right = (min(memory), max(memory)) if memory else (0.0, 1.0)

@@ -199,12 +199,12 @@ ITEM = Item(
     published="the solver's schedules have the lowest overhead within the budget (Figure 5); U-Net at 16 GB 1.20 "
     "times as fast as linearized greedy, 1.38 times as linearized √n (Figure 5); U-Net at batch 32 with less than 10 "
     "% overhead, where keeping everything takes 23 GB (section 6.3)",
-    remark="FLOP costs on the paper's layer graphs in place of a V100's profile, so overheads are not those of its "
-    "axis. MobileNet is at batch 512 and U-Net at 32, as in the commands of the authors' artifact. VGG16 is what "
-    "MONeT's authors measured on a P100 at batch 176, with one implementation of each operation and no workspace: on "
-    "its layer graph one operation alone needs 84 % of what keeping everything takes, 69 % where every value stays to "
-    "the end, and there is little to trade. Plans free values after their last use, which helps the other methods, "
-    "too: so U-Net needs less than 23 GB to keep everything.",
+    remark="FLOP costs on layer graphs made by the rules of the authors' artifact, in place of a V100's profile, so "
+    "overheads are not those of its axis. MobileNet is at batch 512 and U-Net at 32, as in its commands, which have "
+    "VGG16 at 256. VGG16 is what MONeT's authors measured on a P100 at batch 176, with one implementation of each "
+    "operation and no workspace: on its layer graph one operation alone needs 84 % of what keeping everything takes, "
+    "69 % where every value stays to the end, and there is little to trade. Plans free values after their last use, "
+    "which helps the other methods, too: so U-Net needs less than 23 GB to keep everything.",
     compute=figure_5,
     words=words,
 )

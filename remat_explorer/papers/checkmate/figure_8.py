@@ -138,10 +138,10 @@ ITEM = Item(
     notebook="05_heuristics_and_rounding.ipynb",
     function="remat_explorer.figures.rounding_scatter",
     test="tests/papers/test_items.py",
-    published="deterministic rounding is cheaper than the mean of randomized rounding (Figure 8, appendix D)",
+    published="deterministic rounding gives consistently cheaper schedules than randomized rounding (appendix D)",
     remark="FLOP costs in place of profiled milliseconds. The paper names a budget of 16 GB (appendix D), and no "
-    "batches; these are 256, 512 and 32, and the budgets are chosen so that some rounding fits, with the paper's "
-    "allowance of a tenth.",
+    "batches; these are 256, 512 and 32, and the budgets are chosen so that some rounding fits, with an "
+    "allowance of a tenth of what is not always in memory.",
     compute=figure_8,
     words=words,
 )

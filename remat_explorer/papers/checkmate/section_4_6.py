@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -66,8 +67,9 @@ def _ratio(rows: Sequence[Mapping[str, Any]]) -> str:
     if len(rows) < len(FORMS):
         return ""
     staged, free = (row["processor seconds"] for row in rows)
-    least = "" if rows[1]["status"] == Status.OPTIMAL else "more than "
-    return f" That is {least}{free / staged:.0f} times as long."
+    if rows[1]["status"] == Status.OPTIMAL:
+        return f" That is {free / staged:.0f} times as long."
+    return f" That is more than {math.floor(free / staged)} times as long."
 
 
 def _told(row: Mapping[str, Any]) -> str:

@@ -120,7 +120,9 @@ def _sentence(network: str, rows: Sequence[Mapping[str, Any]]) -> str:
     if not common:
         return f"{network}: no budget at which both ways have a schedule."
     share = common[0]
-    least = f"; at least {min(joint):.0%} with implementations, {min(plain):.0%} for Checkmate"
+    least = (
+        f"; the smallest share with a schedule is {min(joint):.0%} with implementations, {min(plain):.0%} for Checkmate"
+    )
     return (
         f"{network} at {share:.0%} of plain execution's memory: {_told(joint[share])} with implementations, "
         f"{_told(plain[share])} for Checkmate{least if min(joint) < min(plain) else ''}."

@@ -135,9 +135,10 @@ ITEM = Item(
     "(Figure 5)",
     remark="On the authors' own times and workspaces. Everything kept is in the fastest algorithm of each convolution, "
     "and needs the paper's 14.7 GiB. The paper's third curve is MONeT without implementations; here it is Checkmate, "
-    "with those algorithms, too. Overheads are over everything kept, not over PyTorch, and what runs in place may do "
-    "so where its input lives on. A layer here is an operation of the forward or the backward pass, and what is "
-    "computed again counts where it was computed first, in the paper where it is needed.",
+    "with those algorithms, too, with workspace, and with ReLU in place, which Figure 3's has not. Overheads are over "
+    "everything kept, not over PyTorch, and what runs in place may do so where its input lives on. A layer here is an "
+    "operation of the forward or the backward pass, and what is computed again counts where it was computed first, in "
+    "the paper where it is needed.",
     compute=figure_5,
     words=words,
 )

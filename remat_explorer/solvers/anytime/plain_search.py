@@ -125,7 +125,7 @@ class PlainSearch:
 
     def _search_sets(self, work: int, cost: float) -> None:
         """Look for a schedule that costs less than a known one, by sets of values in memory."""
-        self.incumbent.tell("searching sets of resident values")
+        self.incumbent.tell("searching for what to keep")
         limit = cost - max(self.step / 2, SETTLED / 2 * cost) if math.isfinite(cost) else math.inf
         exact = search_exactly(self.condensed, self.budget, limit, work)
         self.incumbent.keep(exact.schedule)
