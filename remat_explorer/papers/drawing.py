@@ -49,7 +49,8 @@ def bars(
         }
         if logarithmic:
             all_known += [height for height in known if height > 0]
-            figure.add_scatter(**shared, mode="markers+text", textposition="top center", offsetgroup=column)
+            place = "bottom center" if i % 2 else "top center"  # numbers of neighbours do not touch
+            figure.add_scatter(**shared, mode="markers+text", textposition=place, offsetgroup=column)
             figure.update_traces(marker_size=12, selector={"offsetgroup": column})
         else:
             figure.add_bar(**shared, textposition="outside")
