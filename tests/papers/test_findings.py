@@ -155,13 +155,6 @@ def test_the_chain_of_the_notebook_of_figure_1_takes_34_units_and_9_with_seven_s
     assert f"whose cost is {slots.cost:g} where computing everything once costs {chain.total_cost:g}" in text
 
 
-def test_five_slots_cost_less_by_revolve_than_in_the_authors_notebook() -> None:
-    text, graph = finding("Griewank is close to the optimum on VGG16 and VGG19"), layer_graph("VGG19")
-    cost = binomial_schedule(graph, 5).cost
-    assert f"costs 108.27 · 10^9 FLOPs, {108.266881024e9 / graph.total_cost:.2f} times keeping everything" in text
-    assert f"REVOLVE it costs {cost / 1e9:.2f} · 10^9, {cost / graph.total_cost:.2f} times" in text
-
-
 def test_what_one_operation_of_vgg16_needs_is_what_the_remark_of_figure_5_says() -> None:
     graph = layer_graph("VGG16", 256)
     alone = largest_operation(graph)[1]

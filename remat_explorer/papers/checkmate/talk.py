@@ -105,7 +105,7 @@ ITEM = Item(
     notebook="05_heuristics_and_rounding.ipynb",
     function="rx.solve",
     test="tests/papers/test_items.py",
-    published="two-phase rounding is 43 times as fast on ResNet-50, 440 times on MobileNet (talk)",
+    published="a speedup of 43 times for ResNet-50 and 440 for MobileNet, beside Table 2 (talk)",
     remark="The slide says neither at which budgets, nor what either took, nor what counts as done; neither the paper "
     "nor its first version prints the two numbers. The script in the authors' artifact divides medians over budgets, "
     "of the linear program without rounding, and takes U-Net's for every network. So they cannot be reproduced, only "

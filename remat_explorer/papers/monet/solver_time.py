@@ -209,9 +209,10 @@ ITEM = Item(
     published="after an hour MONeT is within 1 to 2 % of its schedule after a day, and Checkmate has none of "
     "ResNet-50 and GoogLeNet at the tighter budgets (section 5)",
     remark="The logs are of Gurobi with 12 threads and more, on costs measured on a P100, and end after a day, with a "
-    "proof, or unfinished; ours are HiGHS's, on a roofline. The paper has no figure of this. A point that is missing "
-    "was not reached within the limit of a minute (small settings: 1.5 s). Both ways of one graph share the best "
-    "schedule known, which is not proven to be the cheapest.",
+    "proof, or unfinished; ours are on a roofline, of HiGHS for the two integer programs and of the search here for "
+    "the others. The paper has no figure of this. A point that is missing was not reached within the limit of a minute "
+    "(small settings: 1.5 s). Both ways of one graph share the best schedule known, which is not proven to be the "
+    "cheapest.",
     compute=solver_time,
     words=words,
 )

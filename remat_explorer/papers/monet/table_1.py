@@ -158,8 +158,9 @@ ITEM = Item(
     remark="First, linear interpolation between the runs that the README of the authors' utsaslab/MONeT lists; of "
     "VGG-16 and MobileNet-V2 none costs 10 %, and MobileNet-V2's published 4.8 GiB lie below every run there. What is "
     "found here on the same costs is in Figure 3. Then predictions by a P100's published rates, without workspace: not "
-    "like for like, and with the kinds of implementations of this project, which are more than the paper's. By these "
-    "rates MobileNet-V2 spends its time on moving bytes, and so do recomputations: a tenth more buys few of them.",
+    "like for like, and with the kinds of implementations of this project, which has others beside the paper's, and no "
+    "algorithms of convolutions. By these rates MobileNet-V2 spends its time on moving bytes, and so do "
+    "recomputations: a tenth more buys few of them.",
     compute=table_1,
     words=words,
 )
