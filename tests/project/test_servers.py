@@ -38,7 +38,9 @@ def app(folder: Path) -> Iterator[Server]:
 
 
 def kernels(server: Server) -> list[psutil.Process]:
-    return [process for process in server.family() if "ipykernel_launcher" in process.cmdline()]
+    """Those of a server; what a kernel starts has the kernel's command line for a moment."""
+    found = [process for process in server.family() if "ipykernel_launcher" in process.cmdline()]
+    return [process for process in found if process.ppid() not in {other.pid for other in found}]
 
 
 def ended_by(server: Server, number: int) -> list[psutil.Process]:
