@@ -114,8 +114,8 @@ def main() -> None:
     for problem in [p for p in asked if p.mode in (options.modes or [p.mode])]:
         done = known.get(problem.name, {})
         useful = done.get("seconds_allowed") == seconds and ("fastest" in done["ours"] or not options.fastest)
-        kept = {key: done[key] for key in done.keys() & {"subset"}} if options.again else done
-        entry = solved(problem, seconds, options.subset, kept if useful else {})
+        kept = {key: done[key] for key in done if key == "subset" or not options.again} if useful else {}
+        entry = solved(problem, seconds, options.subset, kept)
         if entry == done:
             continue
         known[problem.name] = entry
@@ -145,7 +145,7 @@ def read() -> dict[str, Any]:
 
 
 def solved(problem: Problem, seconds: float, subset: bool, done: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A problem solved here, beside what was published; what of it was done before is not done again."""
+    """A problem solved here, beside what was published; what of it is in ``done`` is not done again."""
     graph = p100_graph(problem.network, problem.mode, ruled=True)
     budget = int(problem.gib * GIB)
     entry = dict(done or {})

@@ -39,6 +39,8 @@ def test_a_way_that_costs_far_more_than_any_schedule_is_drawn_at_the_edge_and_sa
     figure = draw(frontier, [dear, PEERS[0]])
     at_the_edge, normal = trace(figure, "checkpoint-blocks, timed"), trace(figure, "eager, timed")
     assert at_the_edge.y[0] < 2900
+    assert at_the_edge.marker.symbol == ("arrow-up",)
+    assert normal.marker.symbol != ("arrow-up",)
     assert "beyond the upper edge" in at_the_edge.text[0]
     assert "beyond" not in normal.text[0]
 

@@ -127,6 +127,7 @@ def frontier_of(*percentages: float) -> Any:
 
 def test_one_dear_point_of_many_does_not_say_where_the_axis_ends() -> None:
     assert Extent.around(frontier_of(425, 8, 3, 0)).top == pytest.approx(24)
+    assert Extent.around(frontier_of(29, 8, 3, 0)).top == pytest.approx(29)  # hardly beyond that
     assert Extent.around(frontier_of(40, 0)).top == pytest.approx(40)
 
 

@@ -127,10 +127,7 @@ def load(
         return None
     graph, note = loaded.graph, ""
     reason = reason_not_to_run(state, loaded.inputs, graph)
-    late = not early and show_look(state, budget, graph)
-    if late:
-        cancelled.wait(DRAWING)
-    same = (early or late) and with_captured(state, graph, loaded.inputs, reason)
+    same = (early or show_look(state, budget, graph)) and with_captured(state, graph, loaded.inputs, reason)
     kept = kept_all(graph) if same else show_kept(state, loaded.inputs, graph)
     if loaded.inputs is not None and state.measured_costs:
         graph, note = with_measured_costs(state, graph, loaded.inputs, cancelled)

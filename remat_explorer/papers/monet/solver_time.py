@@ -155,10 +155,10 @@ def _told_of_logs(rows: Sequence[Mapping[str, Any]]) -> str:
         return ""
     (network, gib), most = max(excess.items(), key=lambda entry: entry[1])
     within = sum(one <= CLAIMED for one in excess.values())
-    proven = sum(row["way"] == LOGGED["icmn"] and (row["seconds"] or math.inf) <= HOUR for row in rows)
+    over = sum(row["way"] == LOGGED["icmn"] and (row["seconds"] or math.inf) <= HOUR for row in rows)
     parts = [
         f"By the authors' logs, MONeT's schedule after an hour costs at most {100 * CLAIMED:g} % more than the "
-        f"last one in {within} of {len(excess)} runs, {proven} of which were over by then, and at most "
+        f"last one in {within} of {len(excess)} runs, {over} of which were over by then, and at most "
         f"{format_share(most)} ({network} at {gib:g} GiB)."
     ]
     for network in dict.fromkeys(row["network"] for row in rows):
