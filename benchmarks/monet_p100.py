@@ -247,7 +247,8 @@ def summary(known: dict[str, Any]) -> str:
         without = [entry for entry in plain if entry["subset"]["cost"] is None]
         alone = sum(entry["ours"]["cost"] is not None for entry in without)
         said += f"; a choice costs more than the defaults in {loses} of {len(plain) - len(without)}"
-        said += f"; in {alone} the defaults have no schedule, and in {len(without) - alone} there is none at all"
+        if without:
+            said += f"; in {alone} the defaults have no schedule, and in {len(without) - alone} there is none at all"
     return said
 
 

@@ -45,7 +45,7 @@ def test_a_row_says_ours_beside_theirs():
 def test_a_row_that_costs_more_is_marked():
     ours = {"cost": 1.1, "bound": 1.0, "gap": 0.1 / 1.1, "wall": 60.0, "status": "feasible"}
     theirs = {"cost": 1.0, "bound": 1.0, "wall": 10.0, "status": "optimal"}
-    entry = {"ours": ours, "theirs": theirs, "worse": True, "loses_to_subset": True, "subset": {}}
+    entry = {"ours": ours, "theirs": theirs, "worse": True, "loses_to_subset": True, "subset": {"cost": 1.0}}
     assert monet_p100.row("unet_i@5", entry)[0] == "unet_i@5!?"
     told = monet_p100.summary({"unet_i@5": entry})
     assert "more in 1, by at most 10 %; in 0 less than their lower bound; the widest gap is 9.09 % (unet_i@5); " in told

@@ -20,6 +20,7 @@ from remat_explorer.explorer.panels.panels import Panels
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.driver import Driver
 from remat_explorer.explorer.work.sources import Sources
+from remat_explorer.solvers import SolveJob
 from tests.explorer.driven import driver_of, settled
 from tests.figures.choices import chain_with_choices
 
@@ -57,6 +58,23 @@ def test_a_kind_that_is_toggled_is_solved_for_and_known_when_it_is_toggled_back(
     assert driver.state.busy == ""  # at once: this question was answered before
     assert driver.solution.cost == 15
     assert "Solved before with all kinds of implementations" in driver.state.status
+
+
+def test_an_answer_for_kinds_that_were_given_up_meanwhile_is_kept_and_not_shown(
+    driver: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = SolveJob.solution
+
+    def end_late(job: SolveJob) -> rx.Solution:
+        found = ended(job)
+        driver.toggle("masks")
+        return found
+
+    monkeypatch.setattr(SolveJob, "solution", end_late)
+    driver.toggle("masks")
+    assert shown_cost(driver) == 15
+    assert driver.state.status.startswith("Solved before with all kinds of implementations")
+    assert driver.state.answers.answer(("algorithms", "chunks"), BUDGET).cost == 17
 
 
 def test_a_bound_is_claimed_only_for_the_kinds_that_it_was_proven_for(driver: Any) -> None:

@@ -26,11 +26,12 @@ POLL = 0.1  # seconds; also how long Cancel may go unheard
 def solve(state: State, cancelled: threading.Event) -> None:
     """Solve the state's graph within its budget; incumbents and the result appear in the state.
 
-    What was solved before comes from the cache. An infeasible budget leaves the schedule on the screen as it is.
+    What was solved before comes from the cache. An infeasible budget leaves the schedule on the screen as it is, and so
+    does an answer for kinds of implementations that are no longer the chosen ones: it joins the trade-off curve.
     """
     from remat_explorer.solvers.jobs.solve_job import SolveJob
 
-    graph, budget = state.graph, state.budget
+    graph, budget, kinds = state.graph, state.budget, state.kinds
     if graph is None:
         state.say("There is no model to solve for yet.", "warning")
         return
@@ -46,12 +47,15 @@ def solve(state: State, cancelled: threading.Event) -> None:
                 job.cancel()
                 break
             shown = _hear(state, _on_graph(question, job.poll()), shown)
-        shown = _hear(state, _on_graph(question, job.poll()), shown)
+        last_reports = _on_graph(question, job.poll())
         solution = question.solution(job.solution())
         join(state, graph, [solution], kinds=question.kinds)
         remarks = [remark for remark in (remark_on(graph, solution), *job.remarks) if remark]
-        shown_answer = question.shown(solution, state.kinds)
-        _finish(state, shown_answer, cancelled.is_set(), job.from_cache, remarks, bool(job.remarks))
+        with state.lock:  # other kinds may be chosen meanwhile, and what is known for them is on the screen then
+            if state.kinds == kinds:
+                _hear(state, last_reports, shown)
+                shown_answer = question.shown(solution, kinds)
+                _finish(state, shown_answer, cancelled.is_set(), job.from_cache, remarks, bool(job.remarks))
     finally:
         prepare()
 
