@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from remat_explorer.explorer.plots.plots_page import PlotsPage
 from tests.browser.explorer_page import ON_SCREEN, await_idle, status
 from tests.browser.lab import open_notebook, run_cell, write_notebook
 
@@ -18,6 +19,35 @@ PREDICTED = """(height) => {
     const line = document.querySelector('.js-plotly-plot')?._fullData?.find(({name}) => name === 'predicted');
     return line && Math.max(...line.y) === height
 }"""
+
+PAGE_ALONE = """(module) => {
+    document.body.innerHTML = '<div class="remat-plots"><p id="page">.</p></div>';
+    const at = document.querySelector('#page');
+    window.told = [];
+    const known = { start: 0, end: 1, colour: 'red', revision: 1 };
+    const model = { get: (name) => known[name], on() {}, send: (message) => told.push(Object.keys(message)[0]) };
+    window.arrive = (meta) => {
+        document.querySelector('.js-plotly-plot')?.remove();
+        const plot = Object.assign(document.createElement('div'), { className: 'js-plotly-plot', layout: { meta } });
+        plot.on = () => {};
+        at.before(plot);
+    };
+    new Function(module.replace('export default', 'return'))().render({ model, el: at });
+}"""
+
+
+def test_a_figure_that_came_late_and_is_not_the_one_to_be_shown_is_asked_for_again_at_once(page: Any) -> None:
+    page.clock.install()
+    page.goto("about:blank")
+    page.evaluate(PAGE_ALONE, PlotsPage.module)
+    page.clock.run_for(16_000)
+    assert page.evaluate("told") == ["missed", "missed"]  # after 5 and 10 seconds: plotly loads slowly here
+    page.evaluate("arrive(0)")
+    page.clock.run_for(1_100)
+    assert page.evaluate("told.slice(2)") == ["arrived", "missed"]
+    page.evaluate("arrive(1)")
+    page.clock.run_for(60_000)
+    assert page.evaluate("told.slice(4)") == ["arrived"]
 
 
 def test_every_widget_hears_the_kernel_though_anywidget_has_given_up(lab: tuple[str, Path], page: Any) -> None:

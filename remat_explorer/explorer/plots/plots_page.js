@@ -7,6 +7,7 @@
 const NARROWEST = 2; // pixels of the band, of however many stages
 const PATIENCE = 500; // milliseconds for a change to arrive at first
 const LOADING = 5000; // milliseconds for a figure to come that loads plotly, and then twice as many each time
+const ARRIVED = 1000; // milliseconds at most for a change to arrive at a figure that has just come
 
 function render({ model, el }) {
   const band = document.createElementNS("http://www.w3.org/2000/svg", "rect");
@@ -65,6 +66,7 @@ function render({ model, el }) {
       if (points.length) model.send({ trace: points[0].data.name, point: points[0].pointNumber });
     });
     draw();
+    patience = Math.min(patience, ARRIVED); // what changed while it was on its way is lost
     compare();
   }
 
