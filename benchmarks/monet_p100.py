@@ -100,10 +100,15 @@ def main() -> None:
     parser.add_argument("--fastest", action="store_true", help="rows without the cost by fastest algorithms, again")
     parser.add_argument("--gib", nargs="+", type=float, help="some of the budgets (default: all)")
     parser.add_argument("--again", action="store_true", help="also what was done before")
-    parser.add_argument("--table", action="store_true", help="write the table of docs/papers.md, solve nothing")
+    parser.add_argument("--table", action="store_true", help="put what is packed now beside our results, solve nothing")
     options = parser.parse_args()
     if options.table:
-        fill(PAGE, BEGINS, ENDS, page_text(read()))
+        known = read()
+        for problem in problems():
+            if problem.name in known:
+                known[problem.name] |= beside(problem, known[problem.name]["ours"])
+        publish("monet_p100", COLUMNS, rows_of(known), known, source=SOURCE)
+        fill(PAGE, BEGINS, ENDS, page_text(known))
         return
     seconds = min(options.seconds, 10.0) if options.quick else options.seconds
     known = {} if options.quick else read()
@@ -152,15 +157,19 @@ def solved(problem: Problem, seconds: float, subset: bool, done: dict[str, Any] 
     if "ours" not in entry:
         ours, solution = outcome(graph, budget, problem.strategy, seconds)
         ours["fastest"] = fastest(solution, problem.network, problem.mode)
-        theirs = {key: getattr(problem, key) for key in ("cost", "bound", "wall", "status")}
-        found = {"ours": ours, "theirs": theirs, "worse": problem.is_worse(ours["cost"]), "seconds_allowed": seconds}
-        entry = found | entry
+        entry = {"ours": ours, "seconds_allowed": seconds} | beside(problem, ours) | entry
     if subset and "subset" not in entry and problem.strategy != "optimal":
         plain, _ = outcome(default_selection(graph).graph, budget, "optimal", seconds)
         entry["subset"] = plain
     if "subset" in entry:
         entry["loses_to_subset"] = problem_loses(entry["ours"]["cost"], entry["subset"]["cost"])
     return entry
+
+
+def beside(problem: Problem, ours: dict[str, Any]) -> dict[str, Any]:
+    """What was published of a problem, and whether ours costs more."""
+    theirs = {key: getattr(problem, key) for key in ("cost", "bound", "wall", "status")}
+    return {"theirs": theirs, "worse": problem.is_worse(ours["cost"])}
 
 
 def problem_loses(cost: float | None, plain: float | None) -> bool:
@@ -204,16 +213,10 @@ def row(name: str, entry: dict[str, Any]) -> list[str]:
         "" if ours["gap"] is None else f"{100 * ours['gap']:.2f} %",
         f"{ours['wall']:.0f}",
         milliseconds(theirs["cost"]) or theirs["status"],
-        milliseconds(published_bound(entry)),
+        milliseconds(theirs["bound"]),
         "" if theirs["wall"] is None else f"{theirs['wall']:.0f}",
         ratio,
     ]
-
-
-def published_bound(entry: dict[str, Any]) -> float | None:
-    """Their lower bound; None where it is above their own schedule, so that it belongs to a run of another problem."""
-    cost, bound = (entry["theirs"][key] for key in ("cost", "bound"))
-    return None if None not in (cost, bound) and bound > cost + UNIT else bound
 
 
 def milliseconds(seconds: float | None) -> str:
@@ -234,7 +237,7 @@ def summary(known: dict[str, Any]) -> str:
     below = sum(
         entry["ours"]["cost"] < bound - UNIT / 2
         for entry in both
-        if (bound := published_bound(entry)) is not None and entry["ours"]["cost"] is not None
+        if (bound := entry["theirs"]["bound"]) is not None and entry["ours"]["cost"] is not None
     )
     said += f"; in {below} less than their lower bound"
     gaps = {name: entry["ours"]["gap"] for name, entry in known.items() if entry["ours"]["gap"] is not None}
@@ -246,9 +249,9 @@ def summary(known: dict[str, Any]) -> str:
         loses = sum(entry["loses_to_subset"] for entry in plain)
         without = [entry for entry in plain if entry["subset"]["cost"] is None]
         alone = sum(entry["ours"]["cost"] is not None for entry in without)
-        said += f"; a choice costs more than the defaults in {loses} of {len(plain) - len(without)}"
+        said += f"; of {len(plain)} problems with a choice, it costs more than the defaults in {loses}"
         if without:
-            said += f"; in {alone} the defaults have no schedule, and in {len(without) - alone} there is none at all"
+            said += f", has a schedule where the defaults have none in {alone}, and none in {len(without) - alone}"
     return said
 
 

@@ -6,13 +6,15 @@ Shah et al., Memory Optimization for Deep Networks (ICLR 2021), published time a
 every operation of five networks on a 16 GB P100, and logs of their Gurobi runs of a day
 (https://github.com/utsaslab/monet-schedules, commit 8ab745f; what they mean is in https://github.com/utsaslab/MONeT,
 commit 98a5c7d). The folder holds them converted: graph_NETWORK_MODE.json, graph files of version 1, and results.json.
-Of a budget that was solved more than once the cheapest objective and the best bound are kept.
+Of a budget that was solved more than once the cheapest objective and the best bound are kept. A bound above that
+objective is of another problem, and left out.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import zipfile
 from collections import defaultdict
 from pathlib import Path
@@ -70,7 +72,8 @@ def best_of(runs: list[dict[str, Any]]) -> dict[str, Any]:
         key=lambda run: (run["objective"], "wall_s" not in run, -(run.get("best_bound") or 0.0)),
         default=runs[0],
     )
-    bounds = [run["best_bound"] / 100 for run in runs if run.get("best_bound") is not None]
+    most = best["objective"] + 1 if found else math.inf  # in the logs' unit, of which they are rounded to whole ones
+    bounds = [bound / 100 for run in runs if (bound := run.get("best_bound")) is not None and bound <= most]
     within = [cost for seconds, cost in best.get("incumbents_seconds_objective", []) if seconds <= HOUR]
     return {
         "ms": best["objective"] / 100 if found else None,

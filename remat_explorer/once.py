@@ -26,6 +26,7 @@ def once(make: Callable[[Key], Answer]) -> Callable[[Key], Answer]:
     (1, 1, 2)
     """
     answers: dict[int, tuple[weakref.ref[Any], Answer]] = {}
+    forget = _forget  # by the function itself: at the end of the process the module's names go before the objects
 
     @functools.wraps(make)
     def remembered(key: Key) -> Answer:
@@ -34,7 +35,7 @@ def once(make: Callable[[Key], Answer]) -> Callable[[Key], Answer]:
         if entry is not None and entry[0]() is key:
             return entry[1]
         answer = make(key)
-        answers[number] = (weakref.ref(key, lambda reference: _forget(answers, number, reference)), answer)
+        answers[number] = (weakref.ref(key, lambda reference: forget(answers, number, reference)), answer)
         return answer
 
     return remembered

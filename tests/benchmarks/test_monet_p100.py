@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import monet_p100
+import p100_graphs
 import pytest
 from monet_p100 import UNIT, Problem, problems
 
@@ -49,14 +50,14 @@ def test_a_row_that_costs_more_is_marked():
     assert monet_p100.row("unet_i@5", entry)[0] == "unet_i@5!?"
     told = monet_p100.summary({"unet_i@5": entry})
     assert "more in 1, by at most 10 %; in 0 less than their lower bound; the widest gap is 9.09 % (unet_i@5); " in told
-    assert told.endswith("a choice costs more than the defaults in 1 of 1")
+    assert told.endswith("of 1 problems with a choice, it costs more than the defaults in 1")
 
 
 def test_a_published_bound_above_the_published_schedule_is_of_another_run():
-    theirs = {"cost": 1.0, "bound": 1.1, "wall": 10.0, "status": "time limit"}
-    assert monet_p100.published_bound({"theirs": theirs}) is None
-    assert monet_p100.published_bound({"theirs": theirs | {"bound": 1.0}}) == 1.0
-    assert monet_p100.published_bound({"theirs": theirs | {"cost": None}}) == 1.1
+    found = {"objective": 100, "best_bound": 98, "wall_s": 10.0}
+    assert p100_graphs.best_of([found, {"best_bound": 103}])["bound ms"] == 0.98
+    assert p100_graphs.best_of([found | {"best_bound": 101}])["bound ms"] == 1.01  # rounded
+    assert p100_graphs.best_of([{"best_bound": 103}])["bound ms"] == 1.03
 
 
 def test_a_published_run_of_another_problem_is_compared_with_nothing():

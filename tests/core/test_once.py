@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
+
+import pytest
 
 from remat_explorer.explanations import lives_of
 from remat_explorer.instances import linear
@@ -32,6 +35,18 @@ def test_an_object_that_takes_the_place_of_another_gets_an_answer_of_its_own():
     number = once(lambda thing: asked.append(1) or len(asked))
     for expected in range(1, 50):
         assert number(Thing()) == expected  # each dies at once, and the next may have its id
+
+
+def test_an_object_may_outlive_the_names_of_the_module(monkeypatch: pytest.MonkeyPatch):
+    said: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", said.append)
+    number = once(lambda thing: 1)
+    thing = Thing()
+    number(thing)
+    monkeypatch.setattr("remat_explorer.once._forget", None)  # as at the end of the process
+    del thing
+    gc.collect()
+    assert said == []
 
 
 def test_a_plan_does_not_outlive_those_who_need_it():

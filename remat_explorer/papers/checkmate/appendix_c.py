@@ -180,7 +180,8 @@ ITEM = Item(
     function="remat_explorer.papers.checkmate.appendix_c.registers",
     test="tests/papers/test_items.py",
     published="where k registers suffice without recomputation, k + 1 bytes do at a cost of one run of each operation "
-    "(appendix C); whether k registers suffice is NP-complete, and so that decision is as hard (appendix C)",
+    "(appendix C); whether fewer than k registers suffice without recomputation is NP-complete, and so that "
+    "decision is as hard (appendix C)",
     remark="A demonstration, no proof: the reduction is checked on all programs of a few operations. What is hard is "
     "the order of the operations. (9) has that given, and then the memory without recomputation is read off, not "
     "searched; what (9) searches is what to compute again.",

@@ -156,7 +156,7 @@ def _sentence(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
     solved = [row for row in optimal if row["overhead"]]
     open_gaps = [row["gap"] for row in solved if row["status"] != Status.OPTIMAL and row["gap"] is not None]
     told = f"proven optimal at {sum(row['status'] == Status.OPTIMAL for row in optimal)} of {len(optimal)} budgets"
-    parts = [told + (f" (gap at most {format_share(max(open_gaps))} at the others)" if open_gaps else "")]
+    parts = [told + (f" (largest gap at the others {format_share(max(open_gaps))})" if open_gaps else "")]
     ratio, budget, other = advantage(rows)
     if other:
         share = format_share(ratio - 1)

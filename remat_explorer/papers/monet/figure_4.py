@@ -85,11 +85,10 @@ ITEM = Item(
     "algorithms improve the time significantly in all cases (section 5)",
     remark="On the authors' own times and workspaces of a P100, with the time of plain PyTorch that their objectives "
     "and measured overheads imply. 8 GiB are 0.53 of PyTorch's memory of ResNet-50, 0.54 of GoogLeNet's and "
-    "0.57 of VGG-16's. The published overheads are their objectives after up to a day; of runs without joint "
-    "algorithms no objective with the algorithms chosen afterwards is published. Gaps are of the search before that; "
-    "where what is found here is above a published run of the same mode, the search had too little time. Modes are not "
-    "nested: conv-optimized has ReLU go backward from its output, too, and what is chosen after the search may reverse "
-    "their order, as it does on U-Net in Figure 6.",
+    "0.57 of VGG-16's. Their objectives, after up to a day, are over that time, too; of runs without joint algorithms "
+    "no objective with the algorithms chosen afterwards is published. Gaps are of the search before that. Modes are "
+    "not nested: conv-optimized has ReLU go backward from its output, too, and what is chosen after the search may "
+    "reverse their order, as it does on U-Net in Figure 6.",
     compute=figure_4,
     words=words,
 )

@@ -73,9 +73,9 @@ def words(rows: Sequence[Mapping[str, Any]], settings: Settings = "full") -> str
             parts.append(
                 f"{modes} what is found here costs at most the published objective in {good} of {count} runs{above}"
             )
-    return (
-        f"At {TOLD:g} GiB, over plain PyTorch's time on a P100. {networks} At all budgets searched: {'; '.join(parts)}."
-    )
+    budgets = sorted({row["budget GiB"] for row in rows if not is_published(row)}, reverse=True)
+    searched, beside = ", ".join(f"{budget:g}" for budget in budgets), "; ".join(parts)
+    return f"At {TOLD:g} GiB, over plain PyTorch's time on a P100. {networks} At {searched} GiB: {beside}."
 
 
 def _draw(rows: Sequence[Mapping[str, Any]]) -> Figure:

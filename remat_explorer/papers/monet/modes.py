@@ -178,7 +178,7 @@ def told(rows: Sequence[Mapping[str, Any]], budget: float) -> str:
     for group in MODES.values():
         if group in here:
             run = here.get(group + PUBLISHED, {}).get("overhead")
-            beside = "" if run is None else f", published {format_overhead(run)}"
+            beside = "" if run is None else f", their objective {format_overhead(run)}"
             parts.append(f"{group} {_told(here[group])}{beside}")
     return "; ".join(parts)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from typing import TYPE_CHECKING, Any
 
 from remat_explorer.graph import Graph
@@ -104,9 +105,13 @@ def words(rows: Sequence[Mapping[str, Any]], settings: Settings = "full") -> str
     parts = []
     for network in dict.fromkeys(row["network"] for row in rows if row["way"] != THEIRS):
         mine = {row["way"]: row for row in rows if row["network"] == network and row["way"] != THEIRS}
-        plain, joint, proven = _ratio(mine, PLAIN, "ratio"), _ratio(mine, JOINT, "ratio"), _ratio(mine, JOINT, "proven")
+        plain, joint, proven = (
+            _ratio(mine, PLAIN, "ratio"),
+            _ratio(mine, JOINT, "ratio"),
+            _ratio(mine, JOINT, "proven", ROUND_FLOOR),
+        )
         eager = next(iter(mine.values()))["eager peak"]
-        parts.append(f"{network} {joint} (proven: at least {proven}; Checkmate {plain}) of {format_bytes(eager)}")
+        parts.append(f"{network} {joint} (lower bound {proven}; Checkmate {plain}) of {format_bytes(eager)}")
     told = ", ".join(parts) or "none was reached"
     measured = ", ".join(f"{row['network']} {_measured(row)}" for row in rows if row["way"] == THEIRS)
     first = (
@@ -121,12 +126,18 @@ def _measured(row: Mapping[str, Any]) -> str:
     if row["ratio"] is not None:
         return f"{row['ratio']:.3f}"
     least = row["smallest run"]
-    return f"at most {least['ratio']:.3f}, its smallest run, at {format_overhead(1 + least['overhead'])}"
+    ratio, overhead = _rounded(least["ratio"], ROUND_CEILING), format_overhead(1 + least["overhead"])
+    return f"less than {ratio}, its smallest run, at {overhead}"
 
 
-def _ratio(rows: Mapping[str, Mapping[str, Any]], way: str, column: str) -> str:
+def _ratio(rows: Mapping[str, Mapping[str, Any]], way: str, column: str, rounding: str = ROUND_HALF_EVEN) -> str:
     ratio = rows[way][column] if way in rows else None
-    return "none" if ratio is None else f"{ratio:.3f}"
+    return "none" if ratio is None else _rounded(ratio, rounding)
+
+
+def _rounded(ratio: float, rounding: str) -> str:
+    """Three decimals; a bound is rounded to the side on which it stays one."""
+    return str(Decimal(f"{ratio:.6f}").quantize(Decimal("0.001"), rounding))
 
 
 def _draw(rows: list[dict[str, Any]], networks: list[str]) -> Figure:
