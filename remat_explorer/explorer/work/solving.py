@@ -46,12 +46,14 @@ def solve(state: State, cancelled: threading.Event) -> None:
             if cancelled.wait(POLL):
                 job.cancel()
                 break
-            shown = _hear(state, _on_graph(question, job.poll()), shown)
+            reports = _on_graph(question, job.poll())
+            with state.lock:  # other kinds may be chosen meanwhile, and what is known for them is on the screen then
+                shown = _hear(state, reports, shown) if state.kinds == kinds else shown
         last_reports = _on_graph(question, job.poll())
         solution = question.solution(job.solution())
         join(state, graph, [solution], kinds=question.kinds)
         remarks = [remark for remark in (remark_on(graph, solution), *job.remarks) if remark]
-        with state.lock:  # other kinds may be chosen meanwhile, and what is known for them is on the screen then
+        with state.lock:
             if state.kinds == kinds:
                 _hear(state, last_reports, shown)
                 shown_answer = question.shown(solution, kinds)
