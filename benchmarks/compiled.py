@@ -116,13 +116,12 @@ class Case:
         """Ours, in bytes, which stands beside PyTorch's share."""
         return int(self.least + share * (self.most - self.least))
 
-    def gradients(self, share: float, ours: Any = None) -> Iterator[tuple[str, Step, list[torch.Tensor]]]:
+    def gradients(self, share: float, ours: Any) -> Iterator[tuple[str, Step, list[torch.Tensor]]]:
         """For plain torch.compile, PyTorch's budget and ours: its name, its step, and the gradients of a first step.
 
-        Where there is no schedule for the graph that Inductor makes, ours is left out.
+        ``ours`` is what `planned` gives; it is left out where there is no schedule for the graph that Inductor makes.
         """
         torch._dynamo.reset()
-        ours = self.planned(share) if ours is None else ours
         models = {"plain": by_inductor(self.module), "torch": by_inductor(self.module), "ours": ours}
         for name, model in models.items():
             step = step_of(model, self.args)
@@ -148,7 +147,6 @@ def measured(name: str, shares: list[float], options: argparse.Namespace) -> Ite
     case = Case.of(name, options.time_limit)
     in_double = functools.cache(lambda: Case.of(name, options.time_limit, in_double=True))
     for share in shares:
-        torch._dynamo.reset()
         ours, budget = case.planned(share), case.budget(share)
         row: dict[str, Any] = {"case": name, "share": share, "budget": budget, "resident": case.resident}
         runs: dict[str, Step] = {}
@@ -157,13 +155,13 @@ def measured(name: str, shares: list[float], options: argparse.Namespace) -> Ite
         for of, step, gradients in case.gradients(share, ours):
             runs[of], found[of], peaks[of] = step, gradients, case.resident + peak_of(case.module, step)
         row["seconds"] = seconds_in_turn(case.module, runs, options.repeats)
-        row |= {"plain": peaks["plain"], "torch": peaks["torch"]} | of_ours(
-            ours.backend.graphs, peaks.get("ours"), budget
-        )
+        row |= {"plain": peaks["plain"], "torch": peaks["torch"]}
+        row |= of_ours(ours.backend.graphs, peaks.get("ours"), budget)
         equal, row["compared_in"] = all_equal(found), "single precision"
         if not all(equal.values()):
-            again = {of: gradients for of, _, gradients in in_double().gradients(share)}
-            equal, row["compared_in"] = all_equal(again), "double precision"
+            double = in_double()
+            found = {of: gradients for of, _, gradients in double.gradients(share, double.planned(share))}
+            equal, row["compared_in"] = all_equal(found), "double precision"
         yield row | {"torch_equal": equal["torch"], "equal": equal.get("ours")}
 
 

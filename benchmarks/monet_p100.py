@@ -157,7 +157,8 @@ def solved(problem: Problem, seconds: float, subset: bool, done: dict[str, Any] 
     if "ours" not in entry:
         ours, solution = outcome(graph, budget, problem.strategy, seconds)
         ours["fastest"] = fastest(solution, problem.network, problem.mode)
-        entry = {"ours": ours, "seconds_allowed": seconds} | beside(problem, ours) | entry
+        entry |= {"ours": ours, "seconds_allowed": seconds}
+    entry |= beside(problem, entry["ours"])
     if subset and "subset" not in entry and problem.strategy != "optimal":
         plain, _ = outcome(default_selection(graph).graph, budget, "optimal", seconds)
         entry["subset"] = plain

@@ -205,10 +205,9 @@ ITEM = Item(
     function="rx.max_batch",
     test="tests/papers/test_exact_items.py",
     published="U-Net 61, MobileNet 1105 (section 6.4); at least 62 on SegNet, 60 on FCN8 and 193 on "
-    "ResNet-50 (README of the authors' artifact); VGG19 289, 167 with "
-    "everything kept, 197 by Chen's rule (Figure 7), which is √n (talk); 5.1 times common practice and 1.73 times the "
-    "best baseline on MobileNet (section 6.4); 61 over 16, which is 3.8 times, on U-Net (section 6.4); 1.73 times the "
-    "best baseline on U-Net (Figure 6)",
+    "ResNet-50 (README of the authors' artifact); VGG19 289, 167 with everything kept, 197 by Chen's rule (Figure 7), "
+    "which is √n (talk); 5.1 times common practice and 1.73 times the best baseline on MobileNet (section 6.4); 61 "
+    "over 16, which is 3.8 times, on U-Net (section 6.4); 1.73 times the best baseline on U-Net (Figure 6)",
     remark="Checkmate's published batches are lower bounds, of a search of one day (section 6.4), but for VGG19's, "
     "which Figure 7 calls solved to optimality. 167 and 197 are what (11) would give with parameters and gradients "
     "counted twice, as the authors' script counts; so is 1.73. U-Net's 16 is the batch of its articulation points "
