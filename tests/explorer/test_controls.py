@@ -12,7 +12,7 @@ import pytest
 
 import remat_explorer as rx
 from remat_explorer.errors import SolutionError, SolverError, UnknownNameError
-from remat_explorer.explorer.controls.budget_view import BudgetView
+from remat_explorer.explorer.controls.budget_view import BudgetSlider, BudgetView
 from remat_explorer.explorer.controls.controls import Controls
 from remat_explorer.explorer.explorer_page import ExplorerPage
 from remat_explorer.explorer.state.questions import plain_selection
@@ -203,6 +203,15 @@ def test_a_budget_without_a_unit_is_asked_back_where_it_would_be_nothing(chain: 
     view.field.value = "60%"
     assert chain.state.budget == 6
     assert chain.state.tone != "error"
+
+
+def test_the_kernel_does_not_send_back_where_the_thumb_was(chain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    slider, sent = BudgetView(chain.state, lambda count: None).slider, []
+    monkeypatch.setattr(BudgetSlider, "_send", lambda slider, message, buffers=None: sent.append(message["state"]))
+    slider.set_state({"dragged": 5.0, "moving": 5.0, "value": 5.0})
+    assert slider.answered == slider.dragged == 5
+    assert {name for state in sent for name in state} >= {"answered", "value"}
+    assert not [state for state in sent if "dragged" in state or "moving" in state]
 
 
 def test_everything_but_model_budget_and_buttons_is_under_more(chain: Any) -> None:

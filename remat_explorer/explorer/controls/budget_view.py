@@ -25,7 +25,7 @@ class BudgetSlider(PageWidget):
 
     ``dragged`` is where the thumb is while it is dragged, else 0, for other widgets of the page. ``moving`` follows it:
     the browser sends its next position only when ``answered`` says that the last one is on the screen, so positions
-    never queue up.
+    never queue up. Neither is echoed by the kernel: an echo would put back an earlier position while the thumb goes on.
     """
 
     _esm = (HERE.parent / "quantities.js").read_text() + (HERE / "budget.js").read_text()
@@ -35,8 +35,8 @@ class BudgetSlider(PageWidget):
     known = t.Float(0).tag(sync=True)
     checkpoint_all = t.Float(0).tag(sync=True)
     value = t.Float(0).tag(sync=True)
-    dragged = t.Float(0).tag(sync=True)
-    moving = t.Float(0).tag(sync=True)
+    dragged = t.Float(0).tag(sync=True, echo_update=False)
+    moving = t.Float(0).tag(sync=True, echo_update=False)
     answered = t.Float(0).tag(sync=True)
     ticks = t.List(t.Float()).tag(sync=True)
 
