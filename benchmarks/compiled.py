@@ -61,10 +61,11 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="measure again what the file of results has")
     parser.add_argument("--remark", default="", help="of the machine, such as that it was busy; kept with the results")
     options = parser.parse_args()
-    known = {} if options.again else {(row["case"], row["share"]): row for row in kept("compiled")}
-    where = {"threads": torch.get_num_threads(), "device": "CPU", "back end": "inductor", "remark": options.remark}
+    known = {(row["case"], row["share"]): row for row in kept("compiled")}
+    where = {"device": "CPU", "back end": "inductor", "remark": options.remark}
+    torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 1000  # a model, many ways
     for case in options.cases:
-        for row in measured(case, [s for s in options.shares if (case, s) not in known], options):
+        for row in measured(case, [s for s in options.shares if options.again or (case, s) not in known], options):
             known[case, row["share"]] = row
             print(" | ".join(cells(row)), flush=True)
             write("compiled", COLUMNS, [cells(known[key]) for key in sorted(known)], in_order(known), **where)
@@ -90,6 +91,8 @@ class Case:
         resident: bytes of parameters, buffers and inputs.
         least: the measured peak of our smallest plan, compiled, in bytes with the resident ones.
         most: the measured peak of plain torch.compile.
+        plain: the step of plain torch.compile, compiled.
+        expected: the gradients that it leaves.
     """
 
     module: nn.Module
@@ -98,6 +101,8 @@ class Case:
     resident: int
     least: int
     most: int
+    plain: Step
+    expected: list[torch.Tensor]
 
     @classmethod
     def of(cls, name: str, time_limit: float, in_double: bool = False) -> Case:
@@ -109,8 +114,9 @@ class Case:
         resident = sum(tensor.nbytes for tensor in [*module.parameters(), *module.buffers(), *args])
         torch._dynamo.reset()
         smallest = rx.compile(module, "smallest", backend="inductor", time_limit=time_limit)
-        peaks = [resident + peak_after_a_step(module, step_of(m, args)) for m in (smallest, by_inductor(module))]
-        return cls(module, args, time_limit, resident, *peaks)
+        steps = [step_of(model, args) for model in (smallest, by_inductor(module))]
+        least, most = (resident + peak_after_a_step(module, step) for step in steps)
+        return cls(module, args, time_limit, resident, least, most, steps[1], gradients_of(module, steps[1]))
 
     def budget(self, share: float) -> int:
         """Ours, in bytes, which stands beside PyTorch's share."""
@@ -121,9 +127,8 @@ class Case:
 
         ``ours`` is what `planned` gives; it is left out where there is no schedule for the graph that Inductor makes.
         """
-        torch._dynamo.reset()
-        models = {"plain": by_inductor(self.module), "torch": by_inductor(self.module), "ours": ours}
-        for name, model in models.items():
+        yield "plain", self.plain, self.expected
+        for name, model in {"torch": by_inductor(self.module), "ours": ours}.items():
             step = step_of(model, self.args)
             with config.patch(activation_memory_budget=share if name == "torch" else 1.0), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # a budget that is not kept is in the row
@@ -149,6 +154,7 @@ def measured(name: str, shares: list[float], options: argparse.Namespace) -> Ite
     for share in shares:
         ours, budget = case.planned(share), case.budget(share)
         row: dict[str, Any] = {"case": name, "share": share, "budget": budget, "resident": case.resident}
+        row["threads"] = torch.get_num_threads()
         runs: dict[str, Step] = {}
         found: dict[str, list[torch.Tensor]] = {}
         peaks: dict[str, int] = {}

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import mmap
+import sys
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
 
+LARGE = 1 << 22  # bytes, from which NumPy asks Linux for pages of 2 MiB
 AGAIN, LOGGED, STALE, BETTER = 0, 1, 2, 3  # entries of FlipState.numbers
 
 
@@ -90,6 +95,21 @@ class Neighbourhoods(NamedTuple):
         )
 
 
+def sparse(shape: tuple[int, ...], dtype: type[np.generic]) -> np.ndarray:
+    """Zeros that take memory only near what is written, in pages of a few KiB where the system has such.
+
+    >>> sparse((2, 3), np.uint8).tolist()
+    [[0, 0, 0], [0, 0, 0]]
+    """
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    if size < LARGE or sys.platform != "linux":
+        return np.zeros(shape, dtype=dtype)
+    space = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):  # a kernel without large pages
+        space.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(space, dtype=dtype).reshape(shape)
+
+
 class FlipState(NamedTuple):
     """A schedule of n operations and g groups of values.
 
@@ -133,22 +153,22 @@ class FlipState(NamedTuple):
     def empty(n: int, groups: int) -> FlipState:
         """Space for a schedule, to be filled by `load`.
 
-        The system gives memory only where something is written: as much as schedules have ones, not n * n.
+        It takes as much memory as schedules have ones, not n * n: `sparse`.
         """
         return FlipState(
-            runs=np.zeros((n, n), dtype=np.uint8),
-            kept=np.zeros((groups, n + 1), dtype=np.uint8),
-            reads=np.zeros((groups, n), dtype=np.int16),
-            running=np.zeros((n, n), dtype=np.int32),
+            runs=sparse((n, n), np.uint8),
+            kept=sparse((groups, n + 1), np.uint8),
+            reads=sparse((groups, n), np.int16),
+            running=sparse((n, n), np.int32),
             count=np.zeros(n, dtype=np.int64),
             start=np.zeros(n, dtype=np.int64),
             peak=np.zeros(n, dtype=np.int64),
             is_stale=np.zeros(n, dtype=np.bool_),
             stale=np.zeros(n, dtype=np.int32),
-            again=np.zeros(n * n, dtype=np.int32),
-            place=np.zeros(n * n, dtype=np.int32),
-            log=np.zeros(n * n, dtype=np.int32),
-            best=np.zeros(n * n, dtype=np.int32),
+            again=sparse((n * n,), np.int32),
+            place=sparse((n * n,), np.int32),
+            log=sparse((n * n,), np.int32),
+            best=sparse((n * n,), np.int32),
             unread=np.zeros(groups, dtype=np.int32),
             numbers=np.zeros(4, dtype=np.int64),
             cost=np.zeros(1),

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -46,6 +47,18 @@ def test_peak_and_cost_of_any_R_are_those_of_its_plan(seed, random_graph, overwr
     condensed = Condensed.of(graph)
     R = np.tril(np.random.default_rng(seed).random((graph.n, graph.n)) < 0.3)
     assert_accounts_agree(condensed, loaded(condensed, R)[1])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_schedule_takes_memory_by_its_ones_and_not_by_n_times_n():
+    def taken() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    loaded(Condensed.of(linear(2)), np.eye(5))  # what is compiled or read once
+    condensed, before = Condensed.of(linear(2000)), taken()
+    flat, state = FlatGraph.of(condensed), FlipState.empty(condensed.n, condensed.groups)
+    start(flat, state, np.zeros(0, dtype=np.int64))
+    assert taken() - before < 0.25 * sum(array.nbytes for array in state)  # with pages of 2 MiB it is a third
 
 
 @pytest.mark.parametrize("seed", range(30))
