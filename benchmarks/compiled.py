@@ -15,6 +15,7 @@ machine does. Plain torch.compile, PyTorch's budget and ours are timed in turn; 
 Gradients are compared with those of plain torch.compile. Other kernels round differently, and where that turns the sign
 of what a ReLU reads, single precision cannot tell rounding from an error. So where gradients differ, model and inputs
 are made double, the step is compiled and planned again at the same share, and the gradients of that are compared.
+Inductor draws random numbers of its own, and which ones depends on what it fuses; so it is told to draw PyTorch's.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ def main() -> None:
     options = parser.parse_args()
     known = {(row["case"], row["share"]): row for row in kept("compiled")}
     where = {"device": "CPU", "back end": "inductor", "remark": options.remark}
+    torch._inductor.config.fallback_random = True
     torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 1000  # a model, many ways
     for case in options.cases:
         for row in measured(case, [s for s in options.shares if options.again or (case, s) not in known], options):
