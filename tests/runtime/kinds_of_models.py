@@ -67,7 +67,7 @@ def x(*shape: int) -> torch.Tensor:
 
 
 def convolutional() -> nn.Sequential:
-    return nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.Dropout(0.3))
+    return nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.Dropout(0.15))
 
 
 def nested(self: Any, a: Any, b: Any, *, c: Any) -> torch.Tensor:
@@ -118,7 +118,7 @@ def drawing(self: Any, x: torch.Tensor) -> torch.Tensor:
 
 def under_autocast(self: Any, x: torch.Tensor) -> torch.Tensor:
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        return functional.dropout(self.norm(self.layer(self.layer(x))), 0.3)
+        return functional.dropout(self.norm(self.layer(self.layer(x))), 0.15)
 
 
 def hooked(self: Any, x: torch.Tensor) -> torch.Tensor:
@@ -235,7 +235,7 @@ KINDS: dict[str, Callable[[], Case]] = {
     "spectral norm": lambda: Case(nn.Sequential(nn.utils.parametrizations.spectral_norm(linear())), (x(),)),
     "custom autograd Function": lambda: Case(Made(lambda s, x: Cube.apply(s.layer(x)), layer=linear()), (x(),)),
     "gradient hook": lambda: Case(Made(hooked, layer=linear()), (x(),)),
-    "LSTM with dropout": lambda: Case(nn.LSTM(8, 4, 2, dropout=0.4), (x(2, 3, 8),), loss=lambda y: y[0].sum()),
+    "LSTM with dropout": lambda: Case(nn.LSTM(8, 4, 2, dropout=0.15), (x(2, 3, 8),), loss=lambda y: y[0].sum()),
     "GRU": lambda: Case(nn.GRU(8, 4, batch_first=True, bidirectional=True), (x(3, 2, 8),)),
     "attention": lambda: Case(
         Made(lambda s, x: s.m(x, x, x, need_weights=False)[0], m=nn.MultiheadAttention(8, 2, 0.1)), (x(5, 2, 8),)

@@ -56,7 +56,7 @@ def chained(draw: Draw, steps: tuple[Tensors, ...], most: int = 3) -> Tensors:
 def between(draw: Draw, part: Tensors, width: int = 8, loss: bool = True, **parts: nn.Module) -> RandomCase:
     """A part between two linear layers, with an activation before or after it; the last takes what the part gives."""
     before = pick(draw, nn.Identity, nn.ReLU, nn.GELU, nn.Tanh)()
-    after = pick(draw, nn.Identity, nn.Sigmoid, lambda: nn.Dropout(0.2))()
+    after = pick(draw, nn.Identity, nn.Sigmoid, lambda: nn.Dropout(0.15))()
     x = torch.randn(int(draw.integers(2, 5)), 6, width)
 
     def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
@@ -282,7 +282,7 @@ def recurrent(draw: Draw) -> RandomCase:
     size, layers, first = int(draw.integers(2, 6)) ** 2, int(draw.integers(1, 3)), flip(draw)
     options: dict[str, Any] = {"bidirectional": flip(draw, 0.3), "batch_first": first, "bias": flip(draw, 0.8)}
     if layers > 1:
-        options["dropout"] = pick(draw, 0.0, 0.3)
+        options["dropout"] = pick(draw, 0.0, 0.15)
     if kind is nn.RNN:
         options["nonlinearity"] = pick(draw, "tanh", "relu")
     if kind is nn.LSTM and size > 2 and flip(draw, 0.3):

@@ -45,7 +45,7 @@ class RandomNetwork(nn.Module):
             lambda: nn.ReLU(inplace=bool(self._draw.random() < 0.3)),
             nn.ReLU6,
             nn.GELU,
-            lambda: nn.Dropout(0.3),
+            lambda: nn.Dropout(0.15),
             lambda: nn.BatchNorm2d(WIDTH) if self.images else nn.BatchNorm1d(WIDTH),
             lambda: nn.GroupNorm(2, WIDTH) if self.images else nn.LayerNorm(WIDTH),
             lambda: nn.MaxPool2d(3, 1, 1) if self.images else nn.Softmax(1),

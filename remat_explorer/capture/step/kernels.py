@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch._C import DispatchKey
 
@@ -31,7 +32,7 @@ def kernels_of_plain_pytorch(target: CudaTarget | None = None) -> Iterator[None]
     the dropout between the layers of recurrent networks (torch 2.13).
     """
     replaced = [op for op in _overloads() if any(key in op.py_kernels for key in _KEYS)]
-    others = {aten.dropout.default: partial(_dropout, target), **(composites(target) if target else {})}
+    others = {aten.dropout.default: partial(traced_dropout, target), **(composites(target) if target else {})}
     saved = {op: dict(op.py_kernels) for op in (*replaced, *others)}
     for op in replaced:
         for key in _KEYS:
@@ -51,19 +52,30 @@ def kernels_of_plain_pytorch(target: CudaTarget | None = None) -> Iterator[None]
             op._dispatch_cache.clear()
 
 
-def _dropout(target: CudaTarget | None, input: torch.Tensor, p: float, train: bool | None) -> torch.Tensor:
+def traced_dropout(target: CudaTarget | None, input: torch.Tensor, p: float, train: bool | None) -> torch.Tensor:
     """Dropout by a mask of one byte an entry, wherever that gives the numbers of plain PyTorch.
 
-    On the CPU, plain PyTorch rounds the scale to the input's type before it multiplies. In full precision the product
-    is the same; in half precision only the same order of operations gives the same numbers.
+    On the CPU, plain PyTorch divides 1 by 1 - p in the input's type before it multiplies. In full precision the product
+    is the same unless p is one of those, such as 0.15, for which this scale is rounded otherwise; for these, and in
+    half precision, only the same order of operations gives the same numbers.
     """
     if not train or p == 0:
         return input
     on_cuda = target is not None or input.device.type != "cpu"
-    if on_cuda or input.dtype not in (torch.bfloat16, torch.float16) or p == 1:
+    if on_cuda or p == 1 or _scale_is_the_same(p, input.dtype):
         return aten.native_dropout(input, p, train)[0]
     mask = aten.native_dropout(input.detach(), p, train)[1]  # bernoulli_ loses the order of draws when it is traced
     return input * mask.to(input.dtype).div_(1 - p)
+
+
+def _scale_is_the_same(p: float, dtype: torch.dtype) -> bool:
+    """Whether 1 / (1 - p) computed in a type is that of float64, rounded to it.
+
+    >>> _scale_is_the_same(0.1, torch.float32), _scale_is_the_same(0.15, torch.float32)
+    (True, False)
+    """
+    in_float32 = bool(np.float32(1) / np.float32(1 - p) == np.float32(1 / (1 - p)))
+    return dtype == torch.float64 or (dtype == torch.float32 and in_float32)
 
 
 def _recurrent_layer(op: Any, *args: Any) -> Any:

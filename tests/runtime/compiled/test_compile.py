@@ -35,7 +35,7 @@ class Block(nn.Module):
         super().__init__()
         self.norms = nn.ModuleList(nn.LayerNorm(size) for _ in range(2))
         self.inputs, self.output = nn.Linear(size, 3 * size), nn.Linear(size, size)
-        self.up, self.down, self.dropout = nn.Linear(size, 4 * size), nn.Linear(4 * size, size), nn.Dropout(0.2)
+        self.up, self.down, self.dropout = nn.Linear(size, 4 * size), nn.Linear(4 * size, size), nn.Dropout(0.15)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         heads = self.inputs(self.norms[0](x)).unflatten(-1, (3, 4, -1)).transpose(1, 3)
