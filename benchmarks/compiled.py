@@ -12,10 +12,10 @@ its own estimate; ours is bytes of the whole step, parameters, inputs and gradie
 Peaks are those of one step after a step that warms up, by one meter for all, and do not depend on what else the
 machine does. Plain torch.compile, PyTorch's budget and ours are timed in turn; the median is given.
 
-Gradients are compared with those of plain torch.compile. Other kernels round differently, and where that turns the sign
-of what a ReLU reads, single precision cannot tell rounding from an error. So where gradients differ, model and inputs
-are made double, the step is compiled and planned again at the same share, and the gradients of that are compared.
-Inductor draws random numbers of its own, and which ones depends on what it fuses; so it is told to draw PyTorch's.
+Gradients are compared with those of eager PyTorch. Other kernels round differently, and where that turns the sign of
+what a ReLU reads, single precision cannot tell rounding from an error. So where gradients differ, model and inputs are
+made double, the step is compiled and planned again at the same share, and the gradients of that are compared. Inductor
+draws random numbers of its own, and which ones depends on what it fuses; so it is told to draw eager PyTorch's.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ from remat_explorer.runtime.compiled.partitioner import PlannedGraph
 CASES = ["reported:2:512", "residual_net:8:32", "mobilenet_v1:4:64", "resnet18:4:64", "vgg16:4:32", "unet:1:64"]
 SHARES = [round(i / 12, 3) for i in range(1, 13)]
 COLUMNS = (
-    "model", "share", "PyTorch: peak", "time", "budget", "ours: peak", "time", "predicted cost", "planned", "gradients"
+    "model", "share", "PyTorch: peak", "time", "gradients", "budget",
+    "ours: peak", "time", "predicted cost", "planned", "gradients",
 )  # fmt: skip
 Step = Callable[[], None]
 
@@ -94,7 +95,7 @@ class Case:
         least: the measured peak of our smallest plan, compiled, in bytes with the resident ones.
         most: the measured peak of plain torch.compile.
         plain: the step of plain torch.compile, compiled.
-        expected: the gradients that it leaves.
+        expected: the gradients of eager PyTorch.
     """
 
     module: nn.Module
@@ -118,7 +119,8 @@ class Case:
         smallest = rx.compile(module, "smallest", backend="inductor", time_limit=time_limit)
         steps = [step_of(model, args) for model in (smallest, by_inductor(module))]
         least, most = (resident + peak_after_a_step(module, step) for step in steps)
-        return cls(module, args, time_limit, resident, least, most, steps[1], gradients_of(module, steps[1]))
+        expected = gradients_of(module, step_of(module, args))
+        return cls(module, args, time_limit, resident, least, most, steps[1], expected)
 
     def budget(self, share: float) -> int:
         """Ours, in bytes, which stands beside PyTorch's share."""
@@ -129,7 +131,7 @@ class Case:
 
         ``ours`` is what `planned` gives; it is left out where there is no schedule for the graph that Inductor makes.
         """
-        yield "plain", self.plain, self.expected
+        yield "plain", self.plain, gradients_of(self.module, self.plain)
         for name, model in {"torch": by_inductor(self.module), "ours": ours}.items():
             step = step_of(model, self.args)
             with config.patch(activation_memory_budget=share if name == "torch" else 1.0), warnings.catch_warnings():
@@ -165,17 +167,17 @@ def measured(name: str, shares: list[float], options: argparse.Namespace) -> Ite
         row["seconds"] = seconds_in_turn(case.module, runs, options.repeats)
         row |= {"plain": peaks["plain"], "torch": peaks["torch"]}
         row |= of_ours(ours.backend.graphs, peaks.get("ours"), budget)
-        equal, row["compared_in"] = all_equal(found), "single precision"
+        equal, row["compared_in"] = all_equal(found, case.expected), "single precision"
         if not all(equal.values()):
             double = in_double()
             found = {of: gradients for of, _, gradients in double.gradients(share, double.planned(share))}
-            equal, row["compared_in"] = all_equal(found), "double precision"
-        yield row | {"torch_equal": equal["torch"], "equal": equal.get("ours")}
+            equal, row["compared_in"] = all_equal(found, double.expected), "double precision"
+        yield row | {"plain_equal": equal["plain"], "torch_equal": equal["torch"], "equal": equal.get("ours")}
 
 
-def all_equal(found: dict[str, list[torch.Tensor]]) -> dict[str, bool]:
-    """Whether gradients are those of plain torch.compile; those of eager PyTorch draw other random numbers."""
-    return {name: close(gradients, found["plain"]) for name, gradients in found.items()}
+def all_equal(found: dict[str, list[torch.Tensor]], expected: list[torch.Tensor]) -> dict[str, bool]:
+    """Whether gradients are those of eager PyTorch."""
+    return {name: close(gradients, expected) for name, gradients in found.items()}
 
 
 def of_ours(graphs: list[PlannedGraph], peak: int | None, budget: int) -> dict[str, Any]:
@@ -274,7 +276,10 @@ def seconds_in_turn(module: nn.Module, runs: dict[str, Step], repeats: int) -> d
 def cells(row: dict[str, Any]) -> list[str]:
     """What the table shows; times are over those of plain torch.compile in the same row."""
     times = {name: format_overhead(row["seconds"][name] / row["seconds"]["plain"]) for name in row["seconds"]}
-    theirs = [row["case"], f"{row['share']:g}", format_bytes(row["torch"]), times["torch"], format_bytes(row["budget"])]
+    in_double = " (double)" if "double" in row.get("compared_in", "") else ""
+    said = {True: "equal" + in_double, False: "DIFFER" + in_double, None: ""}
+    theirs = [row["case"], f"{row['share']:g}", format_bytes(row["torch"]), times["torch"], said[row["torch_equal"]]]
+    theirs.append(format_bytes(row["budget"]))
     if row["ours"] is None:
         return [*theirs, "no schedule", "", "", "", ""]
     return [
@@ -283,7 +288,7 @@ def cells(row: dict[str, Any]) -> list[str]:
         times["ours"],
         format_overhead(row["ours_overhead"]),
         f"{row['turns']} times",
-        ("equal" if row["equal"] else "DIFFER") + (" (double)" if "double" in row.get("compared_in", "") else ""),
+        said[row["equal"]],
     ]
 
 

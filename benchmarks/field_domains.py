@@ -34,13 +34,46 @@ SIZES: dict[int, tuple[str, ...]] = {  # of a configuration of transformers: wha
 }
 CONVOLUTIONS = {"conv_dim": (32, 32, 32), "conv_stride": (5, 2, 2), "conv_kernel": (10, 3, 3)}
 SMALL: dict[str, Any] = {"pad_token_id": 0, **CONVOLUTIONS, **{n: size for size, names in SIZES.items() for n in names}}
+MIXED: dict[str, Any] = SMALL | {  # of experts, and of layers other than attention
+    **dict.fromkeys(("num_experts_per_tok", "moe_topk", "n_shared_experts", "n_group", "topk_group"), 2),
+    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"), 4),
+    **dict.fromkeys(("sliding_window", "v_head_dim", "qk_rope_head_dim", "qk_nope_head_dim", "mamba_d_head"), 8),
+    **dict.fromkeys(("kv_lora_rank", "q_lora_rank", "mamba_d_state", "state_size", "index_head_dim"), 16),
+    **dict.fromkeys(("moe_intermediate_size", "shared_expert_intermediate_size", "attention_hidden_size"), 32),
+    **dict.fromkeys(("word_embed_proj_dim", "rotary_dim", "lru_width", "n_positions"), 32),
+    **dict.fromkeys(("n_inner", "ffn_hidden_size", "n_ctx"), 64),
+}
 MASKED = (
     "Albert", "Bert", "BigBird", "ConvBert", "Deberta", "DebertaV2", "DistilBert", "Electra", "Esm", "FNet",
     "LayoutLM", "Longformer", "MPNet", "MobileBert", "ModernBert", "Nystromformer", "RemBert", "RoFormer", "Roberta",
     "SqueezeBert", "Yoso",
 )  # fmt: skip
 FROM_TEXT_TO_TEXT = ("Bart", "Blenderbot", "LongT5", "MBart", "MT5", "Marian", "Pegasus", "SwitchTransformers", "T5")
+CAUSAL = (
+    "Afmoe", "Apertus", "Arcee", "AriaText", "Bart", "Beam", "BigBird", "BigBirdPegasus", "BioGpt", "BitNet",
+    "Blenderbot", "BlenderbotSmall", "Bloom", "Camembert", "Cohere", "Cohere2", "Cohere2Moe", "CpmAnt",
+    "Cwm", "Data2VecText", "DeepseekV4", "DiffLlama", "Doge", "Electra", "Emu3", "Ernie", "Ernie4_5", "Ernie4_5_Moe",
+    "Exaone4", "ExaoneMoe", "FalconH1", "Flint", "GPTBigCode", "GPTNeoX", "GPTNeoXJapanese",
+    "Gemma", "Gemma2", "Gemma3", "Glm", "Glm4", "GptOss", "Granite", "GraniteMoe", "GraniteMoeSWA",
+    "GraniteMoeShared", "GraniteSWA", "Helium", "HrmText", "HunYuanDenseV1", "HunYuanMoEV1", "HyperCLOVAX", "Jais2",
+    "JetMoe", "Lfm2", "Llama", "Llama4", "MBart", "Marian", "MegatronBert", "MiniMax", "MiniMaxM3VL", "Ministral",
+    "Ministral3", "Mistral", "Mixtral", "Mllama", "ModernBertDecoder", "Mpt", "Mvp", "NanoChat", "Nemotron", "OPT",
+    "Olmo", "Olmo2", "Olmo3", "OlmoHybrid", "PLBart", "Pegasus", "Persimmon", "Phi", "Phi3",
+    "Phimoe", "Qwen2", "Qwen2Moe", "Qwen3", "RemBert", "RoCBert", "RoFormer", "Roberta", "RobertaPreLayerNorm",
+    "Rwkv", "SeedOss", "SmolLM3", "StableLm", "Starcoder2", "TrOCR", "VaultGemma", "Whisper", "XGLM", "XLMRoberta",
+    "XLMRobertaXL",
+)  # fmt: skip
+SEEN = (
+    "Beit", "Bit", "ConvNext", "ConvNextV2", "Cvt", "Data2VecVision", "DeiT", "Dinov2", "Dinov2WithRegisters",
+    "EfficientNet", "FocalNet", "HGNetV2", "IJepa", "Levit", "MobileNetV1", "MobileNetV2", "MobileViT", "MobileViTV2",
+    "PPLCNet", "PoolFormer", "Pvt", "PvtV2", "RegNet", "ResNet", "Segformer", "SwiftFormer", "Swinv2", "TextNet",
+    "ViT", "ViTMSN",
+)  # fmt: skip
+IN_USUAL_SIZES = (
+    "ConvNext", "ConvNextV2", "Cvt", "EfficientNet", "Levit", "Pvt", "PvtV2", "Segformer", "Swinv2",
+)  # fmt: skip
 SPOKEN = ("Hubert", "UniSpeech", "Wav2Vec2", "WavLM")
+EDGE = {"image_size": 64}
 SETTINGS: dict[str, dict[str, Any]] = {
     "BigBird": {"attention_type": "original_full"},
     "Deberta": {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]},
@@ -117,13 +150,13 @@ def of_neuralop() -> dict[str, Maker]:
 
 
 def of_transformers() -> dict[str, Maker]:
-    """Masked language models, from text to text, and speech to text; causal ones are among the tests."""
+    """Causal and masked language models, from text to text, speech to text, and classes of images."""
     transformers = import_module("transformers")
 
-    def net(name: str, head: str, **given: Any) -> tuple[nn.Module, Inputs]:
+    def net(name: str, head: str, sizes: dict[str, Any] = SMALL, /, **given: Any) -> tuple[nn.Module, Inputs]:
         kind = getattr(transformers, name + head)
         usual = kind.config_class()
-        settings = {key: value for key, value in SMALL.items() if hasattr(usual, key) or key == FIRST}
+        settings = {key: value for key, value in sizes.items() if hasattr(usual, key) or key == FIRST}
         return kind(kind.config_class(**(settings | SETTINGS.get(name, {})))), ((), given)
 
     def words() -> dict[str, torch.Tensor]:
@@ -134,11 +167,17 @@ def of_transformers() -> dict[str, Maker]:
     def sound() -> dict[str, torch.Tensor]:
         return {"input_values": torch.randn(2, 4000), "labels": _ids(2, 5)}
 
+    def seen(name: str) -> tuple[nn.Module, Inputs]:
+        sizes = EDGE if name in IN_USUAL_SIZES else SMALL | EDGE
+        return net(name, "ForImageClassification", sizes, pixel_values=torch.randn(2, 3, 64, 64))
+
     found: dict[str, Maker] = {name: lambda n=name: net(n, "ForMaskedLM", **words()) for name in MASKED}
     found |= {
         name: lambda n=name: net(n, "MTModel" if n == "Marian" else "ForConditionalGeneration", **words())
         for name in FROM_TEXT_TO_TEXT
     }
+    found |= {f"{name}ForCausalLM": lambda n=name: net(n, "ForCausalLM", MIXED, **words()) for name in CAUSAL}
+    found |= {f"{name}ForImageClassification": lambda n=name: seen(n) for name in SEEN}
     return found | {name: lambda n=name: net(n, "ForCTC", **sound()) for name in SPOKEN}
 
 

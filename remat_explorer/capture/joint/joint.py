@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch._functorch._aot_autograd.descriptors import BufferAOTInput, ParamAOTInput
+from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Node
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
@@ -92,10 +93,13 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: C
         step.surroundings = as_on_cuda
     devices = sorted({t.device.index or 0 for t in step.parameters() if t.device.type == "cuda"})
     paths, lines = ModulePaths(step.model), SourceLines()
+    # PyTorch takes the mode of a fake input or buffer; where there is none it would make its own, which takes no others
+    alone = not fakes and next(step.buffers(), None) is None
     with (
         _ONE_AT_A_TIME,
         torch.random.fork_rng(devices),
         _tracing(target),
+        tracing(TracingContext(knowledge.mode) if alone else None),
         step.reads.recording(),
         DrawsOfPython() as draws,
     ):
