@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -87,6 +88,13 @@ def test_nothing_else_is_printed():
     assert done.stdout == done.stderr == ""
 
 
+def seeded(y: torch.Tensor, restored: bool = True) -> torch.Tensor:
+    """Dropout from a seed that is known, where the generator may go on as if nothing had been."""
+    with torch.random.fork_rng() if restored else nullcontext():
+        torch.manual_seed(7)
+        return torch.nn.functional.dropout(y)
+
+
 @pytest.mark.parametrize(
     ("forward", "words"),
     [
@@ -114,6 +122,8 @@ def test_nothing_else_is_printed():
             r"in '0' \(Part\), forward draws from Python's random, and a plan would repeat",
         ),
         (lambda s, y: y * float(np.random.rand()), "forward draws from Python's numpy.random"),
+        (lambda s, y: seeded(y), r"at test_explained_errors.py:\d+, forward sets the seed .* before the step"),
+        (lambda s, y: seeded(y, False), r"at test_explained_errors.py:\d+, forward sets the seed .* before the step"),
         (lambda s, y: s.layer(y, 3), r"TypeError: Linear.forward\(\) takes 2 positional arguments but 3 were given"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Random numbers that a model draws from Python or NumPy: a plan would have those of the capture in every step."""
+"""Random numbers that a model draws from Python or NumPy, or by a seed that it sets: a plan would draw others."""
 
 from __future__ import annotations
 
@@ -6,20 +6,25 @@ import random
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
 from remat_explorer.errors import CaptureError
 
+NOBODYS = 0x5EED_0F_7E57_1096  # a seed that nobody sets
+
 
 class DrawsOfPython:
-    """While entered, notices which module draws from the generators of `random` and `numpy.random`.
+    """While entered, notices which module draws from the generators of `random` and `numpy.random`, and who sets a seed.
 
-    Both are left as they were.
+    The generators of Python and NumPy are left as they were; that of torch is the caller's to restore.
     """
 
     def __enter__(self) -> DrawsOfPython:
         self._before = self._last = _states()
         self._drawn: tuple[str, str] | None = None
+        torch.default_generator.manual_seed(NOBODYS)
+        self._seeded = ""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -36,13 +41,25 @@ class DrawsOfPython:
                 self._drawn = "numpy.random", module
         self._last = now
 
+    def look_at_seed(self, place: str) -> None:
+        """Look at torch's seed before each call, made at ``place``: it may be set, and set back."""
+        if torch.initial_seed() != NOBODYS:
+            self._seeded = self._seeded or place or "somewhere"
+
     def refuse(self, model: nn.Module, cause: BaseException | None = None) -> None:
-        """Raise an error if anything was drawn.
+        """Raise an error if anything was drawn, or a seed was set.
 
         Raises:
-            CaptureError: with the generator and the first module that drew from it.
+            CaptureError: with the generator and the first module that drew from it, or with the place.
         """
         self.look("")
+        self.look_at_seed("at its end")
+        if self._seeded:
+            raise CaptureError(
+                f"{type(model).__name__} cannot be captured as a static training graph: {self._seeded}, forward sets "
+                "the seed of torch's generator, and a plan draws from the generator as a step finds it. Set the seed "
+                "before the step"
+            ) from cause
         if self._drawn is None:
             return
         generator, module = self._drawn
