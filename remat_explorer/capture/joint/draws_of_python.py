@@ -15,7 +15,7 @@ NOBODYS = 0x5EED_0F_7E57_1096  # a seed that nobody sets
 
 
 class DrawsOfPython:
-    """While entered, notices which module draws from the generators of `random` and `numpy.random`, and who sets a seed.
+    """While entered, notices who draws from the generators of `random` and `numpy.random`, and who sets torch's seed.
 
     The generators of Python and NumPy are left as they were; that of torch is the caller's to restore.
     """
