@@ -193,6 +193,9 @@ KINDS: dict[str, Callable[[], Case]] = {
     "nested inputs": lambda: Case(
         Made(nested, layer=linear()), ([x(), 1], {"x": (2, x())}), {"c": (x(), Pair(x()))}, lambda y: y.sum()
     ),
+    "complex": lambda: Case(
+        Made(lambda s, x: torch.polar(s.layer(x).abs() + 0.1, s.layer(x)).abs().tanh().sum(), layer=linear()), (x(),)
+    ),
     "no inputs": lambda: Case(Made(lambda s: s.layer(s.noise).sin().square().mean(), layer=linear(), noise=x()), ()),
     "dataclass output": lambda: Case(Made(lambda s, x: Pair(s.layer(x).sin(), None), layer=linear()), (x(),)),
     "dictionary output with a loss": lambda: Case(

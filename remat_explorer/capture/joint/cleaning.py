@@ -29,6 +29,7 @@ def clean(module: GraphModule, options: CaptureOptions) -> None:
     drop_remarks(module)
     drop_renaming(module)
     compute_gates_in_their_layout(module)
+    resolve_conjugates(module)
     drop_running_statistics(module)
     if options.contract:
         drop_same_layout_clones(module)
@@ -71,6 +72,22 @@ def compute_gates_in_their_layout(module: GraphModule) -> None:
     for node in module.graph.nodes:
         if (strides := node.meta.get(LAYOUT)) and node.target is aten.sigmoid.default:
             node.target, node.args = sigmoid_in_layout, (node.args[0], list(strides))
+
+
+def resolve_conjugates(module: GraphModule) -> None:
+    """Take the parts of complex numbers that are computed: a product may be left as a conjugate, as no trace sees."""
+    for node in module.graph.nodes:
+        if node.target is aten.view_as_real.default:
+            node.target = view_as_real
+
+
+def view_as_real(x: torch.Tensor) -> torch.Tensor:
+    """The parts of complex numbers: a view of ``x``, unless that is a conjugate which is still to be computed.
+
+    >>> view_as_real(torch.tensor([1 + 2j]).conj()).tolist()
+    [[1.0, -2.0]]
+    """
+    return aten.view_as_real.default(x.resolve_conj())
 
 
 def drop_running_statistics(module: GraphModule) -> None:
