@@ -21,6 +21,7 @@ from remat_explorer.errors import CaptureError
 from tests.runtime.kinds_of_models import linear, x
 
 Forward = Callable[..., Any]
+STATISTICS = torch.zeros(2, 8)
 
 
 class Part(nn.Module):
@@ -120,6 +121,10 @@ def seeded(y: torch.Tensor, restored: bool = True) -> torch.Tensor:
         (
             lambda s, y: s.layer(y) if random.random() < 0.5 else y,
             r"in '0' \(Part\), forward draws from Python's random, and a plan would repeat",
+        ),
+        (
+            lambda s, y: torch.nn.functional.batch_norm(y, STATISTICS[0], STATISTICS[1], training=True),
+            "writes in place to a tensor that is neither a parameter nor a buffer of the model. Make it a buffer",
         ),
         (lambda s, y: y * float(np.random.rand()), "forward draws from Python's numpy.random"),
         (lambda s, y: seeded(y), r"at test_explained_errors.py:\d+, forward sets the seed .* before the step"),

@@ -84,7 +84,7 @@ _KNOWN = (
         "Use the operation that is not in place",
     ),
     _Explanation(
-        r"expected to have an entirely functional graph",
+        r"expected to have an entirely functional graph|mutating a non-functional tensor",
         "forward writes in place to a tensor that is neither a parameter nor a buffer of the model",
         "Make it a buffer with register_buffer",
     ),
