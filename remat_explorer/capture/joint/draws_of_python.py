@@ -2,34 +2,63 @@
 
 from __future__ import annotations
 
+import functools
 import random
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
 from torch import nn
 
+from remat_explorer.capture.joint.source_lines import file_name, place_of
 from remat_explorer.errors import CaptureError
 
-NOBODYS = 0x5EED_0F_7E57_1096  # a seed that nobody sets
+SEEDING = [
+    (place, name)
+    for place in (torch, torch.random, torch.cuda, torch.cuda.random)
+    for name in ("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state")
+    if hasattr(place, name)
+]
 
 
 class DrawsOfPython:
     """While entered, notices who draws from the generators of `random` and `numpy.random`, and who sets torch's seed.
 
-    The generators of Python and NumPy are left as they were; that of torch is the caller's to restore.
+    The generators of Python and NumPy are left as they were.
     """
 
     def __enter__(self) -> DrawsOfPython:
         self._before = self._last = _states()
         self._drawn: tuple[str, str] | None = None
-        torch.default_generator.manual_seed(NOBODYS)
-        self._seeded = ""
+        self._seeded, self._thread = "", threading.get_ident()
+        with ExitStack() as stack:
+            for place, name in SEEDING:
+                stack.enter_context(mock.patch.object(place, name, self._noticed(getattr(place, name))))
+            self._patches = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._patches.close()
         random.setstate(self._before[0])
         np.random.set_state(self._before[1])
+
+    def _noticed(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """What sets a seed, and notes where forward calls it; torch's own calls, as a checkpoint's, restore a state."""
+
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            caller = sys._getframe(1)
+            own = threading.get_ident() == self._thread and file_name(caller.f_code.co_filename)
+            if own and (place := place_of(caller)):
+                self._seeded = self._seeded or f"at {file_name(place[0])}:{place[1]}"
+            return original(*args, **kwargs)
+
+        return call
 
     def look(self, module: str) -> None:
         """Compare with the last look; ``module`` is what ran since then, as people name it."""
@@ -41,11 +70,6 @@ class DrawsOfPython:
                 self._drawn = "numpy.random", module
         self._last = now
 
-    def look_at_seed(self, place: str) -> None:
-        """Look at torch's seed before each call, made at ``place``: it may be set, and set back."""
-        if torch.initial_seed() != NOBODYS:
-            self._seeded = self._seeded or place or "somewhere"
-
     def refuse(self, model: nn.Module, cause: BaseException | None = None) -> None:
         """Raise an error if anything was drawn, or a seed was set.
 
@@ -53,7 +77,6 @@ class DrawsOfPython:
             CaptureError: with the generator and the first module that drew from it, or with the place.
         """
         self.look("")
-        self.look_at_seed("at its end")
         if self._seeded:
             raise CaptureError(
                 f"{type(model).__name__} cannot be captured as a static training graph: {self._seeded}, forward sets "

@@ -92,8 +92,7 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: C
     if target is not None:
         step.surroundings = as_on_cuda
     devices = sorted({t.device.index or 0 for t in step.parameters() if t.device.type == "cuda"})
-    draws = DrawsOfPython()
-    paths, lines = ModulePaths(step.model), SourceLines(draws.look_at_seed)
+    paths, lines = ModulePaths(step.model), SourceLines()
     # PyTorch takes the mode of a fake input or buffer; where there is none it would make its own, which takes no others
     alone = not fakes and next(step.buffers(), None) is None
     with (
@@ -102,7 +101,7 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: C
         _tracing(target),
         tracing(TracingContext(knowledge.mode) if alone else None),
         step.reads.recording(),
-        draws,
+        DrawsOfPython() as draws,
     ):
         try:
             with paths.watching(draws.look), step.watched_by(lines):

@@ -31,17 +31,13 @@ class SourceLines(TorchFunctionMode):
 
     The numbers only grow, and the joint graph keeps them on its nodes, for a backward node that of its forward node.
 
-    Args:
-        look: told before each call where it is, "at net.py:42", or nothing.
-
     >>> lines = SourceLines()
     >>> lines.of(torch.fx.Graph().placeholder("x"))
     ''
     """
 
-    def __init__(self, look: Callable[[str], None] = lambda place: None) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._look = look
         self._spans: list[tuple[int, Place]] = []
         self._files: dict[str, SourceFile] = {}
 
@@ -51,7 +47,6 @@ class SourceLines(TorchFunctionMode):
         place = place_of(sys._getframe(1))
         if place is not None and (not self._spans or self._spans[-1][1] != place):
             self._spans.append((_get_sequence_nr(), place))
-        self._look("" if place is None else f"at {file_name(place[0])}:{place[1]}")
         return func(*args, **(kwargs or {}))
 
     def of(self, node: Node) -> str:
