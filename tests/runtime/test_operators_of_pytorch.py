@@ -1,0 +1,126 @@
+"""Every operator that PyTorch's own tests differentiate has plain PyTorch's gradients by a plan, or is refused."""
+
+from __future__ import annotations
+
+import sys
+import unittest
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves, tree_map
+
+import remat_explorer as rx
+from remat_explorer.errors import RematError
+from tests.thorough import thorough_but
+
+PARTS = 60  # of the list; each is one test
+SAMPLES = 2  # of each operator
+QUICK = ("polar", "clamp", "masked_fill", "nn.functional.rrelu", "nn.functional.dropout", "nn.functional.cross_entropy")
+# What depends on data in size or control flow, raises errors for some data, has a sparse result, or changes statistics
+# that are no buffers.
+REFUSED = (
+    "to_sparse",
+    *("_batch_norm_with_update", "_native_batch_norm_legit", "native_batch_norm", "nn.functional.batch_norm"),
+    *("nn.functional.gaussian_nll_loss", "nn.functional.instance_norm", "cov", "sparse", "linalg"),
+)
+
+
+def operators() -> list[Any]:
+    """PyTorch's list of operators with samples of their arguments; some set a seed, which a plan leaves to the step."""
+    base = SimpleNamespace(TestCase=unittest.TestCase)  # all that the list's module wants of a package beside torch
+    sys.modules.setdefault("expecttest", base)  # type: ignore[arg-type]
+    from torch.testing._internal import common_methods_invocations as listed
+
+    listed.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)  # type: ignore[attr-defined]
+    return [op for op in listed.op_db if op.supports_autograd and torch.float32 in op.supported_dtypes("cpu")]
+
+
+def name_of(op: Any) -> str:
+    return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name
+
+
+class Applied(nn.Module):
+    """An operator, of whose sample the tensors with gradients are parameters; returns a loss."""
+
+    def __init__(self, op: Callable[..., Any], sample: Any) -> None:
+        super().__init__()
+        self.parts = nn.ParameterList()
+        self.op, self.post = op, sample.output_process_fn_grad
+        self.given = tree_map(self._parameter, (sample.input, sample.args, sample.kwargs))
+
+    def _parameter(self, leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or not leaf.requires_grad:
+            return leaf
+        self.parts.append(nn.Parameter(leaf.detach().clone()))
+        return Place(len(self.parts) - 1)
+
+    def forward(self) -> torch.Tensor:
+        given = tree_map(lambda leaf: self.parts[leaf.number] * 1 if isinstance(leaf, Place) else leaf, self.given)
+        first, args, kwargs = given
+        outputs = [out for out in tree_leaves(self.post(self.op(first, *args, **kwargs))) if differentiable(out)]
+        losses = [(out.abs() if out.is_complex() else out).tanh().square().mean() for out in outputs]
+        return torch.stack(losses).sum()
+
+
+class Place:
+    """Stands for a parameter."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def differentiable(out: Any) -> bool:
+    return isinstance(out, torch.Tensor) and out.requires_grad
+
+
+def step(model: nn.Module, run: Callable[[], torch.Tensor]) -> list[torch.Tensor | None]:
+    """The loss of a step and the gradients that it leaves."""
+    model.zero_grad()
+    torch.manual_seed(3)
+    loss = run()
+    loss.backward()
+    return [loss.detach(), *(None if part.grad is None else part.grad.clone() for part in model.parameters())]
+
+
+def equal(mine: torch.Tensor | None, theirs: torch.Tensor | None) -> bool:
+    if mine is None or theirs is None:
+        return mine is theirs
+    return bool(torch.equal(mine.isnan(), theirs.isnan()) and torch.equal(mine.nan_to_num(), theirs.nan_to_num()))
+
+
+def samples(op: Any) -> Iterator[tuple[Applied, list[torch.Tensor | None]]]:
+    """A few samples as a model, with what plain PyTorch gives; not those without gradients, or at random."""
+    found = list(op.sample_inputs("cpu", torch.float32, requires_grad=True))
+    for sample in found[:: max(1, len(found) // SAMPLES)][:SAMPLES]:
+        model = Applied(op, sample)
+        try:
+            expected, again = step(model, model), step(model, model)
+        except (RuntimeError, NotImplementedError):
+            continue
+        if all(map(equal, expected, again)):
+            yield model, expected
+
+
+def wrong(op: Any) -> list[str]:
+    """Where a plan gives something else, or nothing for what could be planned."""
+    found = []
+    for model, expected in samples(op):
+        try:
+            made = rx.rematerialize(model, (), budget="smallest", time_limit=0.3)
+        except RematError as error:
+            found += [] if name_of(op).startswith(REFUSED) else [f"{name_of(op)}: {error}"]
+            continue
+        found += [] if all(map(equal, step(model, made), expected)) else [f"{name_of(op)}: differs"]
+    return found
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("part", thorough_but(["quick", *range(PARTS)], "quick"))
+def test_the_operators_of_pytorchs_own_tests_have_its_gradients_or_are_refused(part: Any) -> None:
+    chosen = [op for op in operators() if name_of(op) in QUICK] if part == "quick" else operators()[part::PARTS]
+    assert len(chosen) >= len(QUICK)
+    assert [said for op in chosen for said in wrong(op)] == []
