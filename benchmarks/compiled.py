@@ -37,6 +37,7 @@ from report import kept, publish, write
 from torch import nn
 from torch._dynamo.exc import BackendCompilerFailed
 from torch._functorch import config
+from torch._inductor import config as inductor_config
 from torch._inductor.compile_fx import compile_fx
 
 import remat_explorer as rx
@@ -65,7 +66,7 @@ def main() -> None:
     options = parser.parse_args()
     known = {(row["case"], row["share"]): row for row in kept("compiled")}
     where = {"device": "CPU", "back end": "inductor", "remark": options.remark}
-    torch._inductor.config.fallback_random = True
+    inductor_config.fallback_random = True
     torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 1000  # a model, many ways
     for case in options.cases:
         for row in measured(case, [s for s in options.shares if options.again or (case, s) not in known], options):
@@ -74,8 +75,23 @@ def main() -> None:
             write("compiled", COLUMNS, [cells(known[key]) for key in sorted(known)], in_order(known), **where)
     publish("compiled", COLUMNS, [cells(row) for row in in_order(known)], in_order(known), **where)
     cases = dict.fromkeys(case for case, _ in known)
+    for case in cases:
+        print(in_words(case, [row for row in in_order(known) if row["case"] == case]))
     said = [f"{case}: {what}" for case in cases for what in wrong([r for r in in_order(known) if r["case"] == case])]
     sys.exit("\n".join(said) or 0)
+
+
+def in_words(case: str, rows: list[dict[str, Any]]) -> str:
+    """What a case shows: budgets that are kept, peaks, and in how many rows gradients are not eager PyTorch's."""
+    ours = [row for row in rows if row["ours"] is not None]
+    ends = [format_bytes(end(row[of] for row in ours)) for of in ("ours", "torch") for end in (min, max)]
+    differ = {of: sum(row.get(f"{of}_equal") is False for row in rows) for of in ("plain", "torch")}
+    kept_ones = sum(row["within_budget"] for row in ours)
+    return (
+        f"{case}: {kept_ones} of {len(rows)} budgets kept, peaks {ends[0]} to {ends[1]} "
+        f"(PyTorch's {ends[2]} to {ends[3]}); gradients differ in {sum(not row['equal'] for row in ours)} rows, "
+        f"PyTorch's in {differ['torch']}, plain torch.compile's in {differ['plain']}"
+    )
 
 
 def in_order(known: dict[tuple[str, float], dict[str, Any]]) -> list[dict[str, Any]]:
