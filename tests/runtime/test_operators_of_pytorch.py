@@ -118,17 +118,17 @@ def samples(op: Any) -> Iterator[tuple[Applied, list[torch.Tensor | None]]]:
             yield model, expected
 
 
-def wrong(op: Any) -> list[str]:
-    """Where a plan gives something else, or nothing for what could be planned."""
+def judged(op: Any) -> list[str]:
+    """For each sample what is wrong: a plan gives something else, or nothing for what could be planned. Else ""."""
     found = []
     for model, expected in samples(op):
         try:
             made = rx.rematerialize(model, (), budget="smallest", time_limit=0.3)
         except RematError as error:
-            found += [] if name_of(op).startswith(REFUSED) else [f"{name_of(op)}: {error}"]
+            found.append("" if name_of(op).startswith(REFUSED) else f"{name_of(op)}: {error}")
             continue
         same = close if name_of(op) in LAST_BITS else equal
-        found += [] if all(map(same, step(model, made), expected)) else [f"{name_of(op)}: differs"]
+        found.append("" if all(map(same, step(model, made), expected)) else f"{name_of(op)}: differs")
     return found
 
 
@@ -138,15 +138,15 @@ def test_the_operators_of_pytorchs_own_tests_have_its_gradients_or_are_refused(p
     command = [sys.executable, "-W", "ignore", "-m", __name__, str(part)]
     done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    count, *said = json.loads(done.stdout.splitlines()[-1])
-    assert count >= len(QUICK)
-    assert said == []
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert len(said) >= len(QUICK)
+    assert [wrong for wrong in said if wrong] == []
 
 
 def main(part: str) -> None:
-    """Print how many operators a part has, and what is wrong with them."""
+    """Print what is wrong with each sample of a part."""
     chosen = [op for op in operators() if name_of(op) in QUICK] if part == "quick" else operators()[int(part) :: PARTS]
-    print(json.dumps([len(chosen), *(said for op in chosen for said in wrong(op))]))
+    print(json.dumps([wrong for op in chosen for wrong in judged(op)]))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-import threading
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,13 +26,13 @@ from remat_explorer.capture.cuda.answers import as_on_cuda
 from remat_explorer.capture.cuda.target import CudaTarget
 from remat_explorer.capture.joint.assumptions import Assumption
 from remat_explorer.capture.joint.content import Content, Evaluation, Given, Unknown
-from remat_explorer.capture.joint.draws_of_python import DrawsOfPython
 from remat_explorer.capture.joint.explain import explain
 from remat_explorer.capture.joint.export import ExportedStep
 from remat_explorer.capture.joint.knowing_mode import Knowledge
 from remat_explorer.capture.joint.known_sizes import fix_sizes
 from remat_explorer.capture.joint.module_paths import ModulePaths
 from remat_explorer.capture.joint.source_lines import SourceLines
+from remat_explorer.capture.joint.unplanned_draws import UnplannedDraws
 from remat_explorer.capture.step.autocast import no_autocast
 from remat_explorer.capture.step.kept_casts import casts_are_kept
 from remat_explorer.capture.step.kernels import kernels_of_plain_pytorch
@@ -42,9 +41,6 @@ from remat_explorer.capture.step.training_step import TrainingStep
 from remat_explorer.errors import CaptureError
 from remat_explorer.operation_details import SourceFile
 
-# Tracing changes settings of the whole process for a while: torch's default kernels, loggers, autograd.Function, and
-# how attributes of modules are read.
-_ONE_AT_A_TIME = threading.Lock()
 LOUD = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes")
 
 
@@ -83,6 +79,10 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: C
     Raises:
         CaptureError: if neither works; the message says what the direct trace met, and where.
     """
+    # Tracing changes settings of the whole process for a while: torch's default kernels, loggers, autograd.Function,
+    # and how attributes of modules are read. So there is one trace at a time, and none beside torch.compile.
+    from torch._dynamo.convert_frame import compile_lock  # 3 s, for those who trace
+
     knowledge = Knowledge(Evaluation(dict(step.model.named_buffers()), tensors), on_cuda=target is not None)
     fake = _faker(knowledge, step, tensors, target)
     step.hold(lambda tensor: tensor if isinstance(tensor, nn.Parameter) and _is_at_hand(tensor) else fake(tensor))
@@ -96,12 +96,12 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: C
     # PyTorch takes the mode of a fake input or buffer; where there is none it would make its own, which takes no others
     alone = not fakes and next(step.buffers(), None) is None
     with (
-        _ONE_AT_A_TIME,
+        compile_lock,
         torch.random.fork_rng(devices),
         _tracing(target),
         tracing(TracingContext(knowledge.mode) if alone else None),
         step.reads.recording(),
-        DrawsOfPython() as draws,
+        UnplannedDraws() as draws,
     ):
         try:
             with paths.watching(draws.look), step.watched_by(lines):

@@ -29,7 +29,8 @@ def kernels_of_plain_pytorch(target: CudaTarget | None = None) -> Iterator[None]
         target: the CUDA device whose kernels are meant, where it is not there; None for those of where tensors lie.
 
     That code gives other last digits for interpolation and margin losses, makes twenty operations of one, and forgets
-    the dropout between the layers of recurrent networks (torch 2.13).
+    the dropout between the layers of recurrent networks (torch 2.13). It is replaced for the whole process: enter while
+    holding the lock of torch.compile.
     """
     replaced = [op for op in _overloads() if any(key in op.py_kernels for key in _KEYS)]
     others = {aten.dropout.default: partial(traced_dropout, target), **(composites(target) if target else {})}
@@ -84,13 +85,13 @@ def _recurrent_layer(op: Any, *args: Any) -> Any:
     cuDNN's cannot be an operation of a plan: it draws dropout from a generator of its own, its backward pass writes to
     what it reads, and one of its results is a view of the weights. On CUDA, the layer is traced without cuDNN.
     """
-    before = torch.backends.cudnn.enabled
-    torch.backends.cudnn.enabled = False
+    before = torch._C._get_cudnn_enabled()  # torch.backends may be locked, as by torch.testing
+    torch._C._set_cudnn_enabled(False)
     try:
         with GateLayouts():
             return op._op_dk(DispatchKey.CompositeImplicitAutograd, *args)
     finally:
-        torch.backends.cudnn.enabled = before
+        torch._C._set_cudnn_enabled(before)
 
 
 def _overloads() -> list[Any]:

@@ -26,13 +26,13 @@ SEEDING = [
 ]
 
 
-class DrawsOfPython:
+class UnplannedDraws:
     """While entered, notices who draws from the generators of `random` and `numpy.random`, and who sets torch's seed.
 
     The generators of Python and NumPy are left as they were.
     """
 
-    def __enter__(self) -> DrawsOfPython:
+    def __enter__(self) -> UnplannedDraws:
         self._before = self._last = _states()
         self._drawn: tuple[str, str] | None = None
         self._seeded, self._thread = "", threading.get_ident()
