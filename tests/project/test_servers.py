@@ -37,9 +37,17 @@ def app(folder: Path) -> Iterator[Server]:
         yield server
 
 
+def words_of(process: psutil.Process) -> list[str]:
+    """The command of a process, empty for one that has just ended, as what the lab asks at its start does."""
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:  # and ZombieProcess, which is one
+        return []
+
+
 def kernels(server: Server) -> list[psutil.Process]:
     """Those of a server; what a kernel starts has the kernel's command line for a moment."""
-    found = [process for process in server.family() if "ipykernel_launcher" in process.cmdline()]
+    found = [process for process in server.family() if "ipykernel_launcher" in words_of(process)]
     return [process for process in found if process.ppid() not in {other.pid for other in found}]
 
 
