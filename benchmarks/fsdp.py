@@ -6,7 +6,7 @@
 Two processes with gloo on one machine, one thread each, train blocks of GPT-2 between an embedding and a head, each
 block sharded by itself: plain FSDP2, FSDP2 with a checkpoint around each block, and plans, one within the measured
 peak of the checkpoints and one within the smallest budget. *Measured* is the larger of both processes' peaks, by a
-meter of all allocations in a step, on top of parts, buffers and inputs; of three steps it is the least without a
+meter of all allocations in a step, on top of parts, buffers and inputs; of ten steps it is the least without a
 plan, where gloo's threads hold copies for a while, and the most with one. The time of a step is that of the slower
 process, the median of the rounds, which all take in turn. *Equal*: losses and gradients are those of plain FSDP2 bit
 for bit.
@@ -38,6 +38,7 @@ from remat_explorer.capture.step.sharding import own_part
 from remat_explorer.plan import Compute
 from remat_explorer.quantities import format_bytes, format_seconds
 
+STEPS = 10  # that are metered
 COLUMNS = ("contender", "budget", "predicted", "measured", "gathers", "step", "of plain", "equal")
 
 
@@ -120,12 +121,12 @@ def sharded(case: str, checkpoints: bool = False) -> nn.Module:
 
 
 def metered(model: nn.Module, args: tuple[torch.Tensor, ...]) -> list[int]:
-    """The peaks of three steps in bytes, parts, buffers and inputs included, after one that warms up."""
+    """The peaks of ten steps in bytes, parts, buffers and inputs included, after one that warms up."""
     outcome(model, args)
     forget(model)
     there = sum(t.untyped_storage().nbytes() for t in (*map(own_part, model.parameters()), *model.buffers(), *args))
     peaks = []
-    for _ in range(3):
+    for _ in range(STEPS):
         with CpuMeter() as meter, meter.section():
             model(*args).backward()
         forget(model)

@@ -70,9 +70,9 @@ def reach_of(
     bound, operation = largest_operation_batch(BatchProblem(scaling, memory, None))
     kept = _most_kept(scaling, memory, bound)
     found, overhead = (kept, 1.0) if kept >= known[0] else known
-    low, high = max(found, 1), bound + 1
+    low, high = found, bound + 1
     asked = 2 * low
-    while high / low > CLOSE and high - low > 1 and time.monotonic() < end and not cancelled():
+    while high > CLOSE * low and high - low > 1 and time.monotonic() < end and not cancelled():
         size = min(max(asked, low + 1), high - 1)
         cost = _cost_at(scaling.at(size), memory, min(PLANNING, end - time.monotonic()), cancelled)
         if cost is None:

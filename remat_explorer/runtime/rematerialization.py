@@ -37,7 +37,7 @@ from remat_explorer.runtime.signature import Signature
 from remat_explorer.runtime.training_run import train
 from remat_explorer.solution import Solution
 
-MOST_TURNS = 8  # plans that there are at most where truth values are read: more are made if ``resolve`` is set
+MOST_TURNS = 8  # plans that are made at most where truth values are read: more are made if ``resolve`` is set
 MOST_SIZES = 64  # plans carried over to other sizes that are kept; each takes some MiB of the host's memory
 _CALLER = 7  # from where a warning is given to the call of the model
 _OTHER_CONTENT = "Such inputs need a plan of their own: rematerialize(..., resolve=True) makes one, and keeps both"
@@ -204,7 +204,8 @@ class Rematerialization:
 
     def _may_turn(self, broken: Broken) -> bool:
         """Whether it is planned for the other of two truth values without being asked to."""
-        return not self.resolve and broken.is_truth and self.recipe.budget is not None and len(self.plans) < MOST_TURNS
+        made = sum(planned.measured for planned in self.plans)  # not those that were carried over to other sizes
+        return not self.resolve and broken.is_truth and self.recipe.budget is not None and made < MOST_TURNS
 
     def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Before the first step: plan anew where the loop has set up something since.

@@ -152,3 +152,10 @@ def test_what_is_known_to_fit_is_never_more_than_the_largest_step():
     graph = linear(8)
     step = reach_of(BatchScaling.by_rule(graph), "examples", checkpoint_all_peak(graph) - 1, 0.0, known=(1, 1.2))
     assert (step.kept, step.found, step.overhead) == (0, 1, 1.2)
+
+
+def test_a_single_unit_that_fits_with_recomputation_alone_is_found():
+    graph = linear(8)
+    step = reach_of(BatchScaling.by_rule(graph), "examples", 5, 3.0)
+    assert (step.kept, step.found, step.bound) == (0, 1, 1)
+    assert step.overhead == pytest.approx(rx.solve(graph, 5).overhead)

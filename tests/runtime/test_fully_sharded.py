@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch.distributed import fsdp
+from torch.distributed.tensor import Shard
 
 import remat_explorer as rx
 from remat_explorer.capture.profiling.memory_meter import CpuMeter
@@ -75,6 +76,8 @@ def test_what_no_plan_has_is_refused_in_words(found):
             assert "the model is sharded (fully_shard) with" in one["refused"][name]
         assert "a mesh of several dimensions (HSDPMeshInfo)" in one["refused"]["two dimensions"]
         assert "together with other modules" in one["refused"]["several modules"]
+        assert "in another way than by rows" in one["refused"]["columns"]
+        assert "set_gradient_divide_factor" in one["refused"]["divide factor"]
         assert "set_requires_gradient_sync(True)" in one["refused"]["no sync"]
         assert "then rematerialize it" in one["refused"]["after"]
 
@@ -100,7 +103,8 @@ def one_of_two(rank: int, folder: str) -> None:
     mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2,))
     os.environ["REMAT_EXPLORER_CACHE"] = f"{folder}/cache{rank}"
     x = X + rank
-    models = {"plain": sharded(mesh), "remat": rx.rematerialize(sharded(mesh), (x,), budget="75%", time_limit=2)}
+    kept = sharded(mesh, reshard_after_forward=False)  # which a plan does not ask
+    models = {"plain": sharded(mesh), "remat": rx.rematerialize(kept, (x,), budget="75%", time_limit=2)}
     planned = models["remat"].rematerialization.plans[0]
     graph, plan = planned.solution.graph, planned.solution.plan
     found: dict[str, Any] = {"budget": planned.solution.budget, "predicted": plan.peak, "digest": planned.digest}
@@ -168,6 +172,12 @@ def refuse(words: dict[str, str], mesh: Any, trained: Any, x: torch.Tensor) -> N
     words["several modules"] = words_of(lambda: rx.rematerialize(several, (x,), budget="75%"))
     whole = rx.rematerialize(nn.Sequential(nn.Linear(WIDTH, 4)), (x,), budget="100%")
     words["after"] = words_of(lambda: fsdp.fully_shard(whole, mesh=mesh))
+    columns = nn.Linear(WIDTH, 4)
+    fsdp.fully_shard(columns, mesh=mesh, shard_placement_fn=lambda p: Shard(p.ndim - 1))
+    words["columns"] = words_of(lambda: rx.rematerialize(columns, (x,), budget="75%"))
+    divided = sharded(mesh)
+    divided.set_gradient_divide_factor(4.0)  # type: ignore[operator]
+    words["divide factor"] = words_of(lambda: rx.rematerialize(divided, (x,), budget="75%"))
     trained.set_requires_gradient_sync(False)
     words["no sync"] = words_of(lambda: trained(x))
 

@@ -13,6 +13,7 @@ import remat_explorer as rx
 from remat_explorer.capture import trace
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime import recipe, rematerialization
+from remat_explorer.runtime.rematerialization import MOST_TURNS
 from remat_explorer.runtime.shapes import family
 from remat_explorer.runtime.shapes.carrying import carried_over, require_same_operations
 from tests.runtime.kinds_of_models import Made, linear
@@ -194,6 +195,19 @@ def test_smaller_inputs_out_of_which_another_truth_value_is_read_are_planned_ane
     assert_like_plain(planned, x[:62], whole[:62])
     assert_like_plain(planned, x[:61], padded[:61])
     assert [plan.measured for plan in planned.rematerialization.plans] == [True, True, False, False]
+
+
+def test_plans_that_were_carried_over_to_other_sizes_do_not_use_up_those_for_truth_values():
+    def masked(self: Any, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return self.layer(x if mask.all() else x * mask[:, None])
+
+    model = Made(masked, layer=nn.Linear(16, 16))
+    x, padded = torch.randn(64, 16), torch.arange(64) % 3
+    planned = trained(model, x, padded, budget="100%")
+    for size in range(64, 64 - MOST_TURNS - 1, -1):
+        planned(x[:size], padded[:size])
+    with pytest.warns(UserWarning, match=r"True is read out of input 1 .* planned anew"):
+        planned(x, torch.ones(64, dtype=torch.long))
 
 
 def test_where_the_model_has_changed_too_the_error_names_that():

@@ -151,8 +151,8 @@ def _require_plannable(module: GraphModule, placeholders: Sequence[Node]) -> Non
     for node in module.graph.nodes:
         if node.op == "get_attr" and not isinstance(getattr(module, str(node.target), None), torch.Tensor):
             raise ExecutionError(
-                f"the compiled graph has a graph in itself, {node.name!r}, as control flow, activation checkpointing "
-                "and flex_attention make one; a plan takes models without"
+                f"the compiled graph has a graph in itself, {node.name!r}, as control flow and flex_attention make "
+                "one; a plan takes models without"
             )
 
 

@@ -184,7 +184,8 @@ def smallest_schedule(
     end = time.monotonic() + settings.patience * seconds
     work = _Work(round(seconds * settings.pace), condensed.n, cancelled)
     best = checkpoint_all(condensed.graph)
-    width = min(settings.fine, settings.finest * (1 - lower_bound / Plan.of(best).peak))
+    peak = max(Plan.of(best).peak, 1)
+    width = min(settings.fine, settings.finest * (1 - lower_bound / peak))
     with suppress(SolverError):  # no chain
         forward = len(require_chain(condensed.graph, ""))
         best = min(best, binomial_schedule(condensed.graph, fewest_slots(forward)), key=Plan.peak_of)

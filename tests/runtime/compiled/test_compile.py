@@ -16,6 +16,7 @@ from torch._dynamo.exc import BackendCompilerFailed, Unsupported
 from torch._inductor import config as inductor_config
 from torch._inductor.choices import InductorChoices
 from torch._inductor.decomposition import select_decomp_table
+from torch.utils.checkpoint import checkpoint
 
 import remat_explorer as rx
 from remat_explorer.errors import UnknownNameError
@@ -219,11 +220,44 @@ def test_the_partitioner_serves_aot_autograd_and_needs_no_gradients_in_evaluatio
     assert parts.planned[0].measured_peak is None
 
 
+@needs_a_compiler
+def test_inductor_itself_takes_the_partitioner() -> None:
+    parts, model, x = rx.partitioner("80%", time_limit=0.5), mlp().eval(), torch.randn(256, 32)
+    plain = copy.deepcopy(model)
+    with inductor_config.patch(custom_partitioner_fn=parts, fx_graph_cache=False):
+        gradients = step(torch.compile(model, fullgraph=True), x)[0]
+    assert len(parts.planned) == 1
+    torch.testing.assert_close(gradients, step(plain, x)[0])
+
+
+def test_checkpoints_of_the_model_are_taken_apart_by_the_trace() -> None:
+    class Checkpointed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = mlp()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return checkpoint(self.inner, x, use_reentrant=False)
+
+    model, x = Checkpointed(), torch.randn(256, 32)
+    plain = copy.deepcopy(model)
+    compiled = rx.compile(model, "80%", time_limit=0.5)
+    assert torch.equal(step(compiled, x)[0], step(plain, x)[0])
+
+
 def test_what_has_no_plan_is_refused_in_words() -> None:
     with pytest.raises(UnknownNameError, match="aot_egaer"):
         rx.compile(mlp(), "80%", backend="aot_egaer")
     with pytest.raises(BackendCompilerFailed, match="budget"):
         rx.compile(mlp(), 1000, time_limit=0.5)(torch.randn(256, 32))
+
+    class Branching(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = super().forward(x)
+            return torch.cond(y.sum() > 0, torch.sin, torch.cos, (y,))
+
+    with pytest.raises(BackendCompilerFailed, match="control flow and flex_attention"):
+        rx.compile(Branching(4, 4), "80%")(torch.randn(2, 4))
 
     class Broken(nn.Linear):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -47,13 +47,26 @@ def history(one: Any) -> list[tuple[Any, ...]]:
     return [tuple(entry.get(name) for name in ("loss", "grad_norm", "eval_loss")) for entry in one.state.log_history]
 
 
+class Steps(transformers.TrainerCallback):
+    """Notes which steps it was told of."""
+
+    def __init__(self, steps: list[int]) -> None:
+        self.steps = steps
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.steps.append(state.global_step)
+
+
 def test_losses_weights_and_checkpoints_are_those_of_plain_training(trained, tmp_path):
     options = {"max_steps": 4, "gradient_accumulation_steps": 2, "eval_strategy": "steps", "eval_steps": 2}
     options |= {"save_strategy": "steps", "save_steps": 2, "per_device_eval_batch_size": 5}
     plain = llama()
     runs = [trainer(one, tmp_path / name, **options) for one, name in ((plain, "plain"), (trained, "trained"))]
+    steps: list[int] = []
     for run in runs:
+        run.add_callback(Steps(steps))
         run.train()
+    assert steps == [1, 2, 3, 4] * 2
     assert history(runs[0]) == history(runs[1])
     assert equal_weights(plain, trained)
     assert not equal_weights(plain, llama())
@@ -67,10 +80,10 @@ def test_losses_weights_and_checkpoints_are_those_of_plain_training(trained, tmp
     assert equal_weights(plain, trained)
 
 
-AROUND = [{"label_smoothing_factor": 0.1}, {"bf16": True}]
+AROUND = [{"label_smoothing_factor": 0.1}, {"bf16": True}, {"gradient_checkpointing": True}]
 
 
-@pytest.mark.parametrize("options", thorough_but(AROUND, {"bf16": True}), ids=["smoothed labels", "bf16"])
+@pytest.mark.parametrize("options", thorough_but(AROUND, {"bf16": True}), ids=["smoothing", "bf16", "checkpoints"])
 def test_what_trainer_puts_around_the_model_is_planned_in_the_first_step(options, trained, tmp_path):
     plain = llama()
     runs = [trainer(one, tmp_path, **options) for one in (plain, trained)]

@@ -13,6 +13,7 @@ import torch
 from torch.utils.data import Dataset
 
 import remat_explorer as rx
+from remat_explorer.capture.profiling.memory_meter import CpuMeter
 from remat_explorer.runtime.peers import policy_loader
 from tests.runtime.loops.language_model import equal_weights, needed
 from tests.runtime.policies import small_transformer
@@ -138,3 +139,27 @@ def test_trainer_takes_a_model_with_it_as_it_is(folder: Path, tmp_path: Path) ->
     assert equal_weights(*trained)
     torch.manual_seed(0)
     assert not equal_weights(Answering(), trained[0])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_step_of_trainer_takes_the_memory_that_is_predicted(folder: Path, tmp_path: Path) -> None:
+    transformers = needed("transformers")
+    needed("accelerate")
+    torch.manual_seed(0)
+    model = Answering(dropout=0.1)
+    policy_loader.apply_policy(model, folder / "policy.json")
+    predicted = json.loads((folder / "policy.json").read_text())["peak"]
+    peaks: list[int] = []
+
+    class Metered(transformers.Trainer):
+        def training_step(self, *given: Any, **options: Any) -> Any:
+            with CpuMeter() as meter, meter.section():
+                loss = super().training_step(*given, **options)
+            peaks.append(meter.readings[0].highest)
+            return loss
+
+    settings = {"output_dir": str(tmp_path), "max_steps": 2, "per_device_train_batch_size": 16, "save_strategy": "no"}
+    arguments = transformers.TrainingArguments(**settings, use_cpu=True, disable_tqdm=True, report_to=[])
+    Metered(model=model, args=arguments, train_dataset=Examples()).train()
+    resident = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers(), example()))
+    assert resident + peaks[-1] == pytest.approx(predicted, rel=0.01)

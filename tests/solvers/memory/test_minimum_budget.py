@@ -44,6 +44,12 @@ def test_the_bound_counts_inputs_outputs_workspace_resident_and_earlier_persiste
     assert found.known_feasible == 630
 
 
+def test_a_graph_without_bytes_needs_none():
+    operations = (operation("f", "forward", [], [0], 1.0), operation("g", "backward", [0], [1], 2.0))
+    smallest = minimum_budget(Graph("weightless", (Value("x", 0), Value("y", 0)), operations))
+    assert (smallest.lower_bound, smallest.known_feasible) == (0, 0)
+
+
 def test_the_explanation_names_the_operation_its_bytes_and_a_budget_worth_trying():
     text = minimum_budget(linear(8)).explain()
     assert "'v9' alone needs 3 B" in text
