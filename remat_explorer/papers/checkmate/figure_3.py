@@ -80,8 +80,8 @@ ITEM = Item(
     published="features far outweigh parameters in popular networks (Figure 3); advances in the memory of GPUs are "
     "quickly used up (Figure 3)",
     remark="The networks are the zoo's, some of them the paper's and some their kin, at the zoo's batches "
-    "(DenseNet-161 at 128, BERT at 16), which are not the figure's. The rest is parameters, their gradients, buffers "
-    "and inputs. All features together may be more than the peak, since some are dropped before it.",
+    "(DenseNet-161 at 128, BERT at 16); the text does not give the figure's. The rest is parameters, their "
+    "gradients, buffers and inputs. All features together may be more than the peak, since some are dropped before it.",
     compute=figure_3,
     words=words,
 )
