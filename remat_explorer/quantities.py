@@ -137,10 +137,11 @@ def format_seconds(seconds: float) -> str:
 def format_overhead(ratio: float) -> str:
     """Cost over checkpoint-all cost as a signed percentage.
 
-    >>> format_overhead(1.042), format_overhead(1.0), format_overhead(1 - 1e-9)
-    ('+4.2 %', '+0.0 %', '+0.0 %')
+    >>> format_overhead(1.042), format_overhead(1.0), format_overhead(1 - 1e-9), format_overhead(1 + 11.95 / 100)
+    ('+4.2 %', '+0.0 %', '+0.0 %', '+12.0 %')
     """
-    return f"{round((ratio - 1) * 100, 1) + 0.0:+.1f} %"  # zero has no sign
+    percent = (ratio - 1) * 100 + 1e-9  # what is half in decimals is rounded up
+    return f"{round(percent, 1) + 0.0:+.1f} %"  # zero has no sign
 
 
 def format_share(ratio: float) -> str:

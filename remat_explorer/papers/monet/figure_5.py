@@ -91,8 +91,8 @@ def words(rows: Sequence[Mapping[str, Any]], settings: Settings) -> str:
     """What both schedules need and cost, and how many layers take part; see `Item.words`."""
     ways = {row["schedule"]: row for row in rows if "schedule" in row}
     eager, layers = ways[EAGER], [row for row in rows if "layer" in row]
-    source = "measured on a P100" if settings == "full" else "P100 roofline"
-    told = f"{eager['network']}, {source}: everything kept peaks at {format_bytes(eager['peak'])}"
+    source = "by the authors' P100 data" if settings == "full" else "P100 roofline"
+    told = f"{eager['network']}, {source}: everything kept needs {format_bytes(eager['peak'])}"
     if not layers:
         return f"{told}; within {format_bytes(eager['budget'])} no schedule was found."
     costs = " and ".join(_told(way, ways[way]) for way in (JOINT, PLAIN) if way in ways)

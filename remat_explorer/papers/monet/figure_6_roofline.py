@@ -91,6 +91,8 @@ def _sentence(network: str, rows: Sequence[Mapping[str, Any]]) -> str:
     alone = {group: cost for group, cost in told[share].items() if group not in (NONE, ALL)}
     best = min(alone, key=lambda group: alone[group], default=NONE)
     words = [f"{group} {_told(told[share].get(group, math.inf))}" for group in (NONE, best, ALL)]
+    if alone and math.isinf(alone[best]):
+        words[1] = "no single kind has one"
     gap = next(row["gap"] for row in rows if (row["share"], row["group"]) == (share, ALL))
     words[-1] += " (no bound)" if gap is None else f" (gap {format_share(gap)})"
     return f"{network} at {share:.0%} of plain execution's memory: {', '.join(words)}."

@@ -107,7 +107,8 @@ def published(network: str, mode: str, budget: float) -> dict[str, Any] | None:
     if run is None:
         return None
     row = _row(network, MODES[mode] + PUBLISHED, budget, run["ms"], run["ms"] if mode in CHOOSING else None)
-    gap = None if run["ms"] is None or run["bound ms"] is None else 1 - run["bound ms"] / run["ms"]
+    known = run["ms"] is not None and run["bound ms"] is not None and run["bound ms"] <= run["ms"]  # else another's
+    gap = 1 - run["bound ms"] / run["ms"] if known else None
     return row | {"gap": gap, "status": run["status"]}
 
 
