@@ -52,8 +52,9 @@ def asked(model: str, memory: str) -> dict[str, Any]:
 
 
 def cells(entry: dict[str, Any]) -> list[str]:
-    asked = entry["parameters"] <= PARAMETERS
-    late, large = asked and entry["seconds"] > SECONDS, asked and entry["gigabytes"] > GIGABYTES
+    has_target = entry["parameters"] <= PARAMETERS
+    late = has_target and entry["seconds"] > SECONDS
+    large = has_target and entry["gigabytes"] > GIGABYTES
     return [
         entry["model"],
         entry["memory"],

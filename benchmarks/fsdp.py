@@ -121,7 +121,7 @@ def sharded(case: str, checkpoints: bool = False) -> nn.Module:
 
 
 def metered(model: nn.Module, args: tuple[torch.Tensor, ...]) -> list[int]:
-    """The peaks of ten steps in bytes, parts, buffers and inputs included, after one that warms up."""
+    """The peaks of `STEPS` steps in bytes, parts, buffers and inputs included, after one that warms up."""
     outcome(model, args)
     forget(model)
     there = sum(t.untyped_storage().nbytes() for t in (*map(own_part, model.parameters()), *model.buffers(), *args))

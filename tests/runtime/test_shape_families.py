@@ -13,7 +13,6 @@ import remat_explorer as rx
 from remat_explorer.capture import trace
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime import recipe, rematerialization
-from remat_explorer.runtime.rematerialization import MOST_TURNS
 from remat_explorer.runtime.shapes import family
 from remat_explorer.runtime.shapes.carrying import carried_over, require_same_operations
 from tests.runtime.kinds_of_models import Made, linear
@@ -204,7 +203,7 @@ def test_plans_that_were_carried_over_to_other_sizes_do_not_use_up_those_for_tru
     model = Made(masked, layer=nn.Linear(16, 16))
     x, padded = torch.randn(64, 16), torch.arange(64) % 3
     planned = trained(model, x, padded, budget="100%")
-    for size in range(64, 64 - MOST_TURNS - 1, -1):
+    for size in range(64, 63 - rematerialization.MOST_TURNS, -1):
         planned(x[:size], padded[:size])
     with pytest.warns(UserWarning, match=r"True is read out of input 1 .* planned anew"):
         planned(x, torch.ones(64, dtype=torch.long))

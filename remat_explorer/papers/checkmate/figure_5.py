@@ -181,8 +181,8 @@ def _at_the_papers_memory(name: str, rows: Sequence[Mapping[str, Any]]) -> list[
     if name != "U-Net" or not within:
         return []
     least = min(within)
-    times = {other: math.floor(1000 * others[other] / least) / 1000 for other in LINEARIZED if other in others}
-    ratios = [f"{other} at least {least_times:.3f} times as much" for other, least_times in times.items()]
+    thousandths = {other: math.floor(1000 * others[other] / least) for other in LINEARIZED if other in others}
+    ratios = [f"{other} at least {ratio / 1000:.3f} times as much" for other, ratio in thousandths.items()]
     everything = (f"{KEPT} takes {row['peak'] / GB:.2f} GB" for row in rows if row["strategy"] == KEPT)
     return [
         ", ".join([f"within 16 GB the optimal schedule costs at most {format_overhead(least)}", *ratios]),

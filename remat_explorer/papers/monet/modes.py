@@ -107,8 +107,8 @@ def published(network: str, mode: str, budget: float) -> dict[str, Any] | None:
     if run is None:
         return None
     row = _row(network, MODES[mode] + PUBLISHED, budget, run["ms"], run["ms"] if mode in CHOOSING else None)
-    known = run["ms"] is not None and run["bound ms"] is not None and run["bound ms"] <= run["ms"]  # else another's
-    gap = 1 - run["bound ms"] / run["ms"] if known else None
+    ms, bound = run["ms"], run["bound ms"]
+    gap = None if ms is None or bound is None or bound > ms else 1 - bound / ms  # a bound above is of another run
     return row | {"gap": gap, "status": run["status"]}
 
 
