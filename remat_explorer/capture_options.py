@@ -20,7 +20,7 @@ KINDS = {  # of alternative implementations: whether the kind is bit-equal to Py
     "lean": False,  # backward of batch normalization without a temporary
     "output-activated": False,  # backward of batch and layer normalization from the output
     "cross-entropy": False,  # from one number a row; with the product before it, without logits
-    "chunks": False,  # convolutions of a few samples at a time
+    "chunks": False,  # convolutions of a few samples, perceptrons of some tokens or hidden features at a time
     "algorithms": False,  # convolutions and attention by other kernels, or with channels last in memory
 }
 CUDA = "cuda"  # whose kernels a graph is made for, without a device: of the one that costs are of, or of Ampere

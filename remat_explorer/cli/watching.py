@@ -11,7 +11,7 @@ from remat_explorer.cli.finding import chosen_strategies
 from remat_explorer.cli.output import say
 from remat_explorer.cli.shell.streams import complain
 from remat_explorer.cli.strategy_options import strategy_options
-from remat_explorer.quantities import SMALLEST, format_overhead, format_seconds, format_share
+from remat_explorer.quantities import format_overhead, format_seconds, format_share
 
 if TYPE_CHECKING:
     from remat_explorer.graph import Graph
@@ -71,8 +71,8 @@ def watch(options: argparse.Namespace, graph: Graph) -> Watched:
         complain(remark)
     history += job.poll()
     solution = job.solution()
-    if options.budget.strip().lower() == SMALLEST and not interrupted:
-        solution = with_known(solution)
+    if not interrupted:
+        solution = with_known(solution, options.budget, chosen.get("implementations", "all"))
     return Watched(solution, interrupted, job.from_cache, tuple(history))
 
 

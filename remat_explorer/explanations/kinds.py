@@ -18,7 +18,7 @@ EXPLAINED: dict[str, tuple[str, str]] = {  # of a kind: its label, and what it d
     "lean": ("lean", "Backward of batch normalization without a temporary"),
     "output-activated": ("from outputs", "Backward of batch and layer normalization from the output"),
     "cross-entropy": ("cross-entropy", "Cross-entropy from one number per row"),
-    "chunks": ("chunks", "Convolutions of a few samples at a time, with less workspace"),
+    "chunks": ("chunks", "Convolutions of a few samples, perceptrons of some tokens or features at a time"),
     "algorithms": ("algorithms", "Convolutions by another library or with another layout in memory"),
 }
 

@@ -10,7 +10,6 @@ from typing import Any
 from remat_explorer.checker import check_schedule
 from remat_explorer.errors import ScheduleError, UnknownNameError
 from remat_explorer.graph import Graph
-from remat_explorer.quantities import SMALLEST
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.backends import backend
@@ -110,8 +109,8 @@ def solve(
     else:
         answer = method(graph, budget_bytes, limits, **options)
     solution = judge(graph, budget_bytes, strategy, answer, limits.elapsed)
-    if isinstance(budget, str) and budget.strip().lower() == SMALLEST:
-        solution = with_known(solution)
+    if budget_means == REQUESTED:
+        solution = with_known(solution, budget, options.get("implementations", "all"))
     if cache:
         keep(question.within(solution.seconds) if limits.cancelled() else question, solution)
     return solution

@@ -104,7 +104,10 @@ def _recomputed(
     given = kind, site.args[0], attention.query, attention.key, attention.value, *attention.setting, _strides(site)
     steps = (step(site.call, kernels.attention_gradient_recomputed, *given), *picks(site))
     room = _room(site, attention, kind)
-    return CapturedImplementation(of, name, site.call, steps, tolerance, launches=2, again=again, workspace=room)
+    arithmetic = 2.0 if of == "attention" else 1.0  # the forward pass once more
+    return CapturedImplementation(
+        of, name, site.call, steps, tolerance, launches=2, again=again, workspace=room, arithmetic=arithmetic
+    )
 
 
 def _attention(site: Site, kinds: dict[Any, str]) -> Attention | None:

@@ -76,7 +76,8 @@ def combined(
     calls = frozenset(ways[0].main for ways in choices)
     products: list[CapturedImplementation | None] = [None]
     for ways in choices:
-        longer = [*products, *(_both(first, second) for first in products for second in ways)]
+        pairs = ((first, second) for first in products for second in ways)
+        longer = [*products, *(_both(first, second) for first, second in pairs if not _overlap(first, second))]
         kept = _useful([way for way in longer if way is not None], calls, draft, storages, device)
         products = [None, *(needs.way for needs in _spread(kept, WIDEST))]
     kept = _useful([way for way in products if way is not None], calls, draft, storages, device)
@@ -92,6 +93,12 @@ def _name(way: CapturedImplementation, calls: list[Node]) -> str:
     if len(names) == 1 and len(way.each) == len(calls):
         return names.pop()
     return ", ".join(f"{part.name} for call {calls.index(part.main) + 1}" for part in way.each)
+
+
+def _overlap(first: CapturedImplementation | None, second: CapturedImplementation) -> bool:
+    """Whether a call is replaced by both."""
+    mains = set() if first is None else {part.main for part in first.each}
+    return any(part.main in mains for part in second.each)
 
 
 def _both(first: CapturedImplementation | None, second: CapturedImplementation) -> CapturedImplementation:

@@ -18,10 +18,10 @@ from remat_explorer.capture.alternatives.exactness import reordered
 from remat_explorer.capture.alternatives.kernels import head_cross_entropy as kernels
 from remat_explorer.capture.alternatives.losses import KIND, TOLERANCE, Loss, loss_calls, sums_of
 from remat_explorer.capture.alternatives.site import Site, Surroundings, picks
+from remat_explorer.capture.alternatives.views import made_by, readers_of
 from remat_explorer.capture.operations.implementation import CapturedImplementation, step
 
 aten = torch.ops.aten
-VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten.alias.default, aten.detach.default)
 PARTS = (8, 64)  # in which rows, or classes, are computed
 WEIGHT = 10.0  # tolerance of weight gradients, relative to that of results: more is added up
 
@@ -102,8 +102,8 @@ def _chunk_bytes(site: Site, head: Head, parts: int) -> int:
 
 def _heads(scene: Surroundings) -> dict[Node, Head]:
     """Every call that belongs to a product with a cross-entropy, found once."""
-    if scene.heads is None:
-        scene.heads = {}
+    if KIND not in scene.found_together:
+        heads: dict[Node, Head] = {}
         for draft in scene.found.operations:
             for call in draft.calls:
                 if call.target is aten._log_softmax.default:
@@ -112,8 +112,9 @@ def _heads(scene: Surroundings) -> dict[Node, Head]:
                         loss = head.loss
                         own = (head.product, *head.between, loss.table, loss.loss, loss.gradient)
                         products = [call for call in (head.of_input, head.of_weight) if call is not None]
-                        scene.heads |= dict.fromkeys((*own, *products), head)
-    return scene.heads
+                        heads |= dict.fromkeys((*own, *products), head)
+        scene.found_together[KIND] = heads
+    return scene.found_together[KIND]
 
 
 def _head_of(site: Site) -> Head | None:
@@ -122,22 +123,22 @@ def _head_of(site: Site) -> Head | None:
     if loss is None:
         return None
     between: list[Node] = []
-    product, reader = _made_by(loss.table.args[0]), loss.table
+    product, reader = made_by(loss.table.args[0]), loss.table
     if product.target is aten._to_copy.default:
         between.append(product)
-        product, reader = _made_by(product.args[0]), product
-    if product.target is not aten.mm.default or _readers(product) != {reader}:
+        product, reader = made_by(product.args[0]), product
+    if product.target is not aten.mm.default or readers_of(product) != {reader}:
         return None
-    if between and _readers(between[0]) != {loss.table}:
+    if between and readers_of(between[0]) != {loss.table}:
         return None
     x, turned = product.args
     weight = turned.args[0] if isinstance(turned, Node) and turned.target is aten.t.default else None
     if not isinstance(x, Node) or not isinstance(weight, Node) or not site.is_kept(x, weight):
         return None
-    slopes, readers = loss.gradient, _readers(loss.gradient)
+    slopes, readers = loss.gradient, readers_of(loss.gradient)
     if len(readers) == 1 and (back := next(iter(readers))).target is aten._to_copy.default:
         between.append(back)
-        slopes, readers = back, _readers(back)
+        slopes, readers = back, readers_of(back)
     products: dict[str, Node] = {}
     for call in readers:
         kind = _product_of(site, call, slopes, x, weight)
@@ -155,23 +156,8 @@ def _product_of(site: Site, call: Node, slopes: Node, x: Node, weight: Node) -> 
     if call.target is not aten.mm.default:
         return None
     first, second = call.args
-    if not isinstance(first, Node) or not isinstance(second, Node) or _made_by(first) is not slopes:
+    if not isinstance(first, Node) or not isinstance(second, Node) or made_by(first) is not slopes:
         return None
     kind, other = ("weight", x) if first.target is aten.t.default else ("input", weight)
-    same = _made_by(second) is _made_by(other) and site.fake(second).stride() == site.fake(other).stride()
+    same = made_by(second) is made_by(other) and site.fake(second).stride() == site.fake(other).stride()
     return kind if same and site.fake(second).shape == site.fake(other).shape else None
-
-
-def _made_by(node: object) -> Node:
-    """The call that made what views of it show."""
-    while isinstance(node, Node) and node.target in (*VIEWS, aten.t.default):
-        node = node.args[0]
-    return node  # type: ignore[return-value]
-
-
-def _readers(node: Node) -> set[Node]:
-    """The calls that read a tensor or views of it, but views."""
-    found: set[Node] = set()
-    for user in node.users:
-        found |= _readers(user) if user.target in (*VIEWS, aten.t.default) else {user}
-    return found

@@ -15,6 +15,7 @@ from remat_explorer.capture.alternatives import (
     head_losses,
     losses,
     normalization,
+    perceptrons,
     pooling,
     replay,
 )
@@ -37,7 +38,7 @@ CROSS_ENTROPY = (
     aten.nll_loss_backward.default,
     aten._log_softmax_backward_data.default,
 )
-PATTERNS: tuple[tuple[str, tuple[OpOverload, ...], Pattern], ...] = (  # kind, operators, pattern
+PATTERNS: tuple[tuple[str, tuple[OpOverload, ...] | None, Pattern], ...] = (  # kind, operators or None for any, pattern
     ("activations", ACTIVATIONS, activations.from_other_operand),
     ("masks", ACTIVATIONS, activations.from_bits),
     ("masks", (aten.native_dropout_backward.default,), activations.dropout_from_bits),
@@ -54,6 +55,7 @@ PATTERNS: tuple[tuple[str, tuple[OpOverload, ...], Pattern], ...] = (  # kind, o
     ("cross-entropy", CROSS_ENTROPY, losses.cross_entropy_ways),
     ("cross-entropy", (*CROSS_ENTROPY, aten.mm.default, aten._to_copy.default), head_losses.head_ways),
     ("chunks", CONVOLUTIONS, convolutions.chunks),
+    ("chunks", None, perceptrons.perceptron_ways),
     ("chunks", (aten.convolution_backward.default,), convolutions.input_recomputed),
     ("algorithms", CONVOLUTIONS, convolutions.algorithms),
     ("algorithms", CONVOLUTIONS, execution_plans.algorithms),
@@ -81,8 +83,8 @@ def add_alternatives(storages: Storages, kinds: tuple[str, ...], content: Conten
         choices: list[list[CapturedImplementation]] = []
         for call in draft.calls:
             site = Site(scene, draft, call)
-            patterns = [pattern for kind, targets, pattern in PATTERNS if kind in kinds and call.target in targets]
-            found_here = [way for pattern in patterns for way in pattern(site) if way.tolerance == 0 or not exact]
+            here = [row for row in PATTERNS if row[0] in kinds and (row[1] is None or call.target in row[1])]
+            found_here = [way for *_, pattern in here for way in pattern(site) if way.tolerance == 0 or not exact]
             choices += [found_here] if found_here else []
         draft.ways = combined(draft, choices, storages, device, MOST_IMPLEMENTATIONS - 1)
     for after, draft in scene.optional:

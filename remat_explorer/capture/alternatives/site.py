@@ -28,7 +28,7 @@ class Surroundings:
         kinds: of the alternatives that are wanted.
         content: the tensor of a parameter's node, or None where that is not known before the graph runs.
         made: nodes made by one pattern for another, by a key of theirs.
-        heads: products with a cross-entropy by each of their calls, once somebody has looked for them.
+        found_together: by kind, the patterns of several operations by each of their calls, once they were looked for.
         optional: operations to insert, each after another one.
     """
 
@@ -36,7 +36,7 @@ class Surroundings:
     kinds: tuple[str, ...]
     content: Content
     made: dict[Any, Node] = field(default_factory=dict)
-    heads: dict[Node, Any] | None = None
+    found_together: dict[str, dict[Node, Any]] = field(default_factory=dict)
     optional: list[tuple[OperationDraft, OperationDraft]] = field(default_factory=list)
     producer: Mapping[StorageDraft, OperationDraft] = field(init=False)
     caller: Mapping[Node, OperationDraft] = field(init=False)
@@ -69,6 +69,18 @@ class Surroundings:
         node.meta = {MODULE_PATH: after.meta.get(MODULE_PATH, ""), LABEL: label}
         self.found.add(node, fake)
         return node
+
+    def before(self, node: Node, place: Node) -> Node:
+        """A node, or where it comes later a copy of the views that lead to it, in front of ``place``."""
+        found = self.found
+        if found.order[node] < found.order[place]:
+            return node
+        source = self.before(node.args[0], place)  # type: ignore[arg-type]
+        with found.module.graph.inserting_before(place):
+            view = found.module.graph.node_copy(node, {node.args[0]: source}.__getitem__)  # type: ignore[arg-type]
+        found.fakes[view], found.of_node[view] = found.fakes[node], found.of_node[node]
+        vars(found).pop("order", None)
+        return view
 
     def add_optional(self, node: Node, reads: tuple[Node, ...]) -> OperationDraft:
         """An optional operation that makes ``node`` from what it reads."""

@@ -30,6 +30,7 @@ class CapturedImplementation:
         gpu_launches: the same on a GPU, if there are kernels of our own for it; 0 if not.
         again: calls of other operations that run within it, for predicted costs.
         workspace: bytes beside the results, as far as shapes tell; a profile measures it.
+        arithmetic: floating-point operations, relative to those of the call it replaces.
         portion: of the batch that is computed at a time; what a kernel needs beside that grows with it.
         also: further kinds that it is of; it is for those who want all of them.
         parts: of one that replaces several calls, the ways that replace each; ``main`` and ``steps_over`` are then
@@ -47,6 +48,7 @@ class CapturedImplementation:
     gpu_launches: int = 0
     again: tuple[Node, ...] = ()
     workspace: int = 0
+    arithmetic: float = 1.0
     portion: float = 1.0
     also: tuple[str, ...] = ()
     parts: tuple[CapturedImplementation, ...] = ()

@@ -18,8 +18,6 @@ from remat_explorer.capture.operations.kernel_times import kernel_time
 from remat_explorer.capture.operations.storages import OperationDraft, Storages
 from remat_explorer.capture.operations.work import works_of
 
-RECOMPUTED = {"attention": 2.0}  # kinds that run more than the floating-point operations of the call they replace
-
 
 def predicted_time(calls: Iterable[Node], fakes: Mapping[Node, Any], device: Device) -> float:
     """Seconds of an operation's calls: of their kernels on a GPU, or by the device's roofline. Never 0."""
@@ -56,14 +54,14 @@ def predicted_cost(draft: OperationDraft, way: CapturedImplementation, storages:
 
 def _time_of_way(way: CapturedImplementation, moved: int, fakes: Mapping[Node, Any], device: Device) -> float:
     """Seconds of the calls that stand in for an implementation's main one, without calls of other operations."""
-    again = RECOMPUTED.get(way.kind, 1.0)
     launches = way.gpu_launches if device.gpu and way.gpu_launches else way.launches
     if not device.kernels:
-        return max(flops(way.main, fakes) * again / device.rate, moved / device.bandwidth) + launches * device.launch
+        computing = flops(way.main, fakes) * way.arithmetic / device.rate
+        return max(computing, moved / device.bandwidth) + launches * device.launch
     works = works_of(way.main, fakes)
     seconds = launches * device.launch
     for work in works:
-        asked, times = replace(work.moving(moved / len(works)), flops=work.flops * again), 1.0
+        asked, times = replace(work.moving(moved / len(works)), flops=work.flops * way.arithmetic), 1.0
         if asked.convolution is not None:
             asked, times = asked.portion(way.portion), 1 / way.portion
         seconds += (kernel_time(asked, device) - device.launch) * times

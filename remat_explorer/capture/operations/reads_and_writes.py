@@ -36,17 +36,23 @@ def calls_of(draft: OperationDraft, way: CapturedImplementation, over: bool = Fa
 def writes_of(draft: OperationDraft, way: CapturedImplementation, storages: Storages) -> list[StorageDraft]:
     """The storages that an implementation writes: those of the operation that it makes, and new ones."""
     made = [call.node for call in calls_of(draft, way)]
-    overwritten = {call.args[0] for call in calls_of(draft, way) if call.node in draft.in_place}
-    results = [storages.of_node[node] for node in made if node in storages.of_node and node not in overwritten]
-    return [storage for storage in dict.fromkeys(results) if storage.carrier in made]
+    overwritten = _overwritten(draft, calls_of(draft, way), storages)
+    results = dict.fromkeys(storages.of_node[node] for node in made if node in storages.of_node)
+    return [storage for storage in results if storage.carrier in made and storage not in overwritten]
 
 
 def reads_of(draft: OperationDraft, way: CapturedImplementation, storages: Storages) -> list[StorageDraft]:
     """The storages that an implementation reads, without those that are there all the time."""
     calls = calls_of(draft, way)
     made = {call.node for call in calls}
+    passed_on = _overwritten(draft, calls, storages).intersection(map(storages.of_node.get, made))
     sources = [storages.of_node[node] for call in calls for node in call.sources if node not in made]
-    return [storage for storage in dict.fromkeys(sources) if not storage.resident]
+    return [storage for storage in dict.fromkeys(sources) if not storage.resident and storage not in passed_on]
+
+
+def _overwritten(draft: OperationDraft, calls: list[Call], storages: Storages) -> set[StorageDraft]:
+    """What calls of an operation overwrite that make their result in place: an earlier one's result, or an input."""
+    return {storages.of_node[call.args[0]] for call in calls if call.node in draft.in_place}
 
 
 def overwritten_by(draft: OperationDraft, way: CapturedImplementation, storages: Storages) -> StorageDraft | None:
@@ -65,8 +71,6 @@ def overwritten_by(draft: OperationDraft, way: CapturedImplementation, storages:
     if storage.resident or storage.persistent or reads != 1:
         return None
     written = writes_of(draft, way, storages)
-    passed_on = {call.args[0] for call in calls_of(draft, way, over=True) if call.node in draft.in_place}
-    heirs = [
-        call.node for call in way.steps_over if storages.of_node.get(call.node) in written or call.node in passed_on
-    ]
+    passed_on = _overwritten(draft, calls_of(draft, way, over=True), storages)
+    heirs = [call.node for call in way.steps_over if storages.of_node.get(call.node) in {*written, *passed_on}]
     return storage if heirs and covers(way.over, heirs[0], storages) else None

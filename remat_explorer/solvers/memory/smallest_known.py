@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from remat_explorer.graph import Graph
@@ -15,6 +15,7 @@ from remat_explorer.solvers.budgets import read_budgets
 from remat_explorer.solvers.cache import Question, keep, load_solution
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
 from remat_explorer.solvers.memory.minimum_budget import MinimumBudget, minimum_budget
+from remat_explorer.solvers.monet.codes import allowed_codes
 from remat_explorer.solvers.strategies.registry import method_of
 
 Budget = str | int | float | MinimumBudget
@@ -73,23 +74,34 @@ def smallest_known(graph: Graph, cache: bool = False) -> int:
     return kept.peak
 
 
-def with_known(solution: Solution) -> Solution:
+def with_known(solution: Solution, budget: Budget, implementations: str | Collection[str] = "all") -> Solution:
     """The solution, or, where a search that goes on from what is known has none, the schedule of the smallest budget.
+
+    Args:
+        solution: within the budget.
+        budget: as it was asked for; one in bytes has no schedule that is known.
+        implementations: which may be chosen.
 
     >>> from remat_explorer.instances import linear
     >>> from remat_explorer.solution import Status
-    >>> found = with_known(Solution(linear(8), "optimal", Status.UNKNOWN, 4, None, 17.0, 0.0))
+    >>> found = with_known(Solution(linear(8), "optimal", Status.UNKNOWN, 4, None, 17.0, 0.0), "smallest")
     >>> found.peak, str(found.status)
     (3, 'feasible')
     """
     graph, method = solution.graph, method_of(solution.strategy)
     if solution.status is not Status.UNKNOWN or method is None or not method.improves_on(graph):
         return solution
-    if _least(graph)[0] > solution.budget:
+    if isinstance(budget, MinimumBudget):
+        known = budget.schedule
+    elif isinstance(budget, str) and budget.strip().lower() == SMALLEST and _least(graph)[0] <= solution.budget:
+        known = _schedule(graph)
+    else:
         return solution
-    schedule = _schedule(graph)
-    bound = None if solution.lower_bound is None else min(solution.lower_bound, schedule.cost)
-    return replace(solution, status=Status.FEASIBLE, schedule=schedule, lower_bound=bound)
+    codes = allowed_codes(graph, implementations)
+    if not all(code in codes[k] for _, k, code in known.sequence):
+        return solution
+    bound = None if solution.lower_bound is None else min(solution.lower_bound, known.cost)
+    return replace(solution, status=Status.FEASIBLE, schedule=known, lower_bound=bound)
 
 
 def _schedule(graph: Graph) -> Schedule:

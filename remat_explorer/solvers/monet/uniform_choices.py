@@ -55,9 +55,25 @@ def lightest(tables: Tables) -> dict[int, int]:
 
 
 def smallest(tables: Tables) -> dict[int, int]:
-    """For every operation the implementation that needs the least memory while it runs."""
+    """For every operation the implementation that needs the least memory while it runs, the last operation first.
+
+    It is one of those that write everything which implementations chosen before read.
+    """
     problem = tables.problem
-    return _by(tables, lambda k, way: float(sum(problem.bytes[list(way.inputs)]) + problem.during(way) - way.credit))
+    choice: dict[int, int] = {}
+    read: set[int] = set()
+
+    def size(way: CondensedImplementation) -> tuple[int, float, int]:
+        needed = int(problem.bytes[list(way.inputs)].sum()) + problem.during(way) - way.credit
+        return needed, way.cost, way.code
+
+    for k in reversed(problem.graph.mandatory.tolist()):
+        asked = read.intersection(tables.writes[k])
+        able = [way for way in tables.first[k] if asked.issubset(way.outputs)]
+        least = min(able or tables.first[k], key=size)
+        choice[k] = least.code
+        read.update(least.inputs)
+    return choice
 
 
 def _by(tables: Tables, size: Callable[[int, CondensedImplementation], float]) -> dict[int, int]:

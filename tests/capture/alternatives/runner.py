@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import torch
+from torch import nn
 
 from remat_explorer.capture import trace
 from remat_explorer.capture.profiling.memory_meter import CpuMeter
@@ -23,14 +25,15 @@ from remat_explorer.runtime.training_run import train
 from tests.capture.alternatives.nets import NETS, TOGETHER, plan_by, preferring
 from tests.runtime.exactness import CPU, SEED
 
+Net = tuple[nn.Module, tuple[torch.Tensor, ...]]
 ROADS = ["interpreted", "generated", "trained"]
 
 
 class Runner:
-    """A net captured with alternatives, and what plain PyTorch makes of it."""
+    """A net captured with alternatives, one of `NETS` or what a function makes, and what plain PyTorch makes of it."""
 
-    def __init__(self, name: str, kinds: str | list[str]) -> None:
-        self.model, self.args = NETS[name]()
+    def __init__(self, net: str | Callable[[], Net], kinds: str | list[str]) -> None:
+        self.model, self.args = (NETS[net] if isinstance(net, str) else net)()
         self.program = trace(self.model, self.args, options=CaptureOptions(implementations=kinds_of(kinds)))
         self.graph = self.program.graph
         self.tensors = TrainingStep(self.model, self.args).tensors(self.args, {})

@@ -6,12 +6,12 @@ import pytest
 
 import remat_explorer as rx
 from remat_explorer.errors import QuantityError
-from remat_explorer.graph import Graph
+from remat_explorer.graph import Graph, Implementation, Operation, Value
 from remat_explorer.instances import linear
 from remat_explorer.quantities import parse_budget
-from remat_explorer.solution import Status
+from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import minimum_budget
-from remat_explorer.solvers.memory.smallest_known import smallest_known
+from remat_explorer.solvers.memory.smallest_known import smallest_known, with_known
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +24,24 @@ def test_the_smallest_budget_has_a_schedule_even_where_the_search_has_no_time(un
     assert solution.budget == smallest_known(unet)
     assert solution.peak is not None
     assert solution.peak <= solution.budget
+
+
+def test_the_schedule_of_a_smallest_budget_that_was_asked_for_before_is_known_too(unet):
+    least = minimum_budget(unet)
+    solution = rx.solve(unet, least, time_limit=0.0)
+    assert solution.peak == least.known_feasible
+
+
+def test_a_known_schedule_with_implementations_that_may_not_be_chosen_is_not_given():
+    quick = Implementation((0,), (1,), 1.0, workspace=50)
+    slow = Implementation((0,), (1,), 5.0, name="slow", tolerance=1e-3)
+    operations = Operation("a", "forward", (Implementation((), (0,), 1.0),)), Operation("b", "backward", (quick, slow))
+    graph = Graph("two ways", (Value("a", 10), Value("b", 10, persistent=True)), operations)
+    least = minimum_budget(graph)
+    unknown = Solution(graph, "monet", Status.UNKNOWN, least.known_feasible, None, 1.0, 0.0)
+    assert least.known_feasible == 20
+    assert with_known(unknown, least).peak == 20
+    assert with_known(unknown, least, "exact") is unknown
 
 
 @pytest.mark.parametrize("text", ["smallest", " Smallest "])
