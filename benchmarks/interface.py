@@ -45,6 +45,7 @@ CASES = {
     "vgg16": 'rx.Explorer("vgg16")',
     "densenet161": 'rx.Explorer("densenet161", measured_costs=False)',
     "gpt2": 'rx.Explorer("gpt2", measured_costs=False)',
+    "llama3_8b": 'rx.Explorer("llama3_8b", measured_costs=False)',
     "vgg16-choices": 'rx.Explorer("vgg16", implementations="all", measured_costs=False)',
 }
 COLOURED = 'explorer.state.colouring = "implementation" if explorer.state.graph.has_choices else "computation"'

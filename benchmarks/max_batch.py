@@ -5,6 +5,9 @@
 
 Published batches are those of the paper (Jain et al., MLSys 2020) for its own method; seconds are those of this
 process, after everything is loaded. The item checkmate-figure-6 of the papers is made from these results.
+
+Where the largest batch is not proven, `optimal` searches at sizes between what is found and the upper bound: what the
+cheapest schedule costs there, and what every schedule does, in multiples of computing everything once.
 """
 
 from __future__ import annotations
@@ -19,9 +22,10 @@ from report import RESULTS, publish
 import remat_explorer as rx
 from remat_explorer.papers.networks import BUILT, LAYERS, layer_graph, published_batches
 from remat_explorer.quantities import format_bytes, format_overhead
-from remat_explorer.solvers import max_batch
+from remat_explorer.solvers import max_batch, scale_batch
 
 NETWORKS = [*LAYERS, *BUILT]
+BETWEEN = 5  # sizes that are looked at where the largest batch is not proven
 COLUMNS = (
     "graph",
     "n",
@@ -47,6 +51,9 @@ def main() -> None:
     for name in options.networks or NETWORKS:
         entry = measured(name, options.memory, options.time_limit)
         known[entry["graph"]] = entry
+        for size in entry["beyond"]:
+            cost = "nothing" if size["cost"] is None else f"{size['cost']:.4f}"
+            print(f"{name} at {size['batch']}: {cost} found, {size['bound']:.4f} proven, {size['limit']:.4f} allowed")
     details = [known[graph] for graph in sorted(known)]
     where = {"memory": options.memory, "overhead_limit": "one extra forward", "time_limit": options.time_limit}
     publish("max_batch", COLUMNS, [row_of(entry) for entry in details], details, **where)
@@ -60,7 +67,21 @@ def measured(name: str, memory: str, time_limit: float) -> dict[str, Any]:
     seconds = time.process_time() - begun
     entry = found.to_document() | {"graph": graph.name, "published": published_batches(name)["paper_checkmate"]}
     entry |= {"n": graph.n, "overhead": None if found.schedule is None else found.schedule.overhead}
-    return entry | {"processor_seconds": seconds}
+    sizes = range(found.batch + 1, found.upper_bound + 1)
+    assert found.cost_limit is not None
+    limit = found.cost_limit / scale_batch(graph, max(found.batch, 1)).total_cost
+    chosen = sorted({sizes[place * (len(sizes) - 1) // (BETWEEN - 1)] for place in range(BETWEEN)}) if sizes else []
+    beyond = [costs_at(graph, batch, memory, time_limit) | {"limit": limit} for batch in chosen]
+    return entry | {"processor_seconds": seconds, "beyond": beyond}
+
+
+def costs_at(graph: rx.Graph, batch: int, memory: str, time_limit: float) -> dict[str, Any]:
+    """What `optimal` finds and proves for a batch, in multiples of computing everything once."""
+    scaled = scale_batch(graph, batch)
+    solution = rx.solve(scaled, memory, time_limit=time_limit)
+    cost = None if solution.cost is None else solution.cost / scaled.total_cost
+    bound = 1.0 if solution.lower_bound is None else solution.lower_bound / scaled.total_cost
+    return {"batch": batch, "cost": cost, "bound": bound}
 
 
 def row_of(entry: dict[str, Any]) -> list[str]:

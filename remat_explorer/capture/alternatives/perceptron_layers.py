@@ -12,6 +12,7 @@ from torch.fx.node import map_arg
 
 from remat_explorer.capture.alternatives.site import Surroundings
 from remat_explorer.capture.alternatives.views import made_by, readers_of, turns
+from remat_explorer.capture.operations.storages import OperationDraft
 
 aten = torch.ops.aten
 PRODUCTS = (aten.mm.default, aten.addmm.default)
@@ -71,16 +72,17 @@ def factors_of(product: Node) -> tuple[Node, Node, Node | None]:
 def find_layers(scene: Surroundings) -> dict[Node, Layers]:
     """The perceptrons of a graph, by each of their calls; no call belongs to two."""
     found: dict[Node, Layers] = {}
-    for draft in scene.found.operations:
+    places = {draft: place for place, draft in enumerate(scene.found.operations)}
+    for draft in places:
         for call in draft.calls:
             if call.target in PRODUCTS and not draft.backward and call not in found:
-                layers = _layers_from(scene, call)
+                layers = _layers_from(scene, call, places)
                 if layers is not None and found.keys().isdisjoint(layers.calls):
                     found |= dict.fromkeys(layers.calls, layers)
     return found
 
 
-def _layers_from(scene: Surroundings, start: Node) -> Layers | None:
+def _layers_from(scene: Surroundings, start: Node, places: dict[OperationDraft, int]) -> Layers | None:
     """The perceptron with a product as a hidden tensor, or None where it makes none."""
     hidden, results, waiting = {start}, set(), [start]
     while waiting:
@@ -116,13 +118,15 @@ def _layers_from(scene: Surroundings, start: Node) -> Layers | None:
         tuple(call for call in calls if call in hidden),
         {call: kinds[call] for call in calls if call in kinds},
         frozenset(backward),
-        min(backward, key=lambda call: scene.found.operations.index(scene.caller[call]), default=None),
+        min(backward, key=lambda call: places[scene.caller[call]], default=None),
     )
 
 
 def is_entrywise(call: Node) -> bool:
-    """Whether a call treats each entry of its arguments for itself."""
-    return call.target is aten._to_copy.default or torch.Tag.pointwise in getattr(call.target, "tags", ())
+    """Whether a call treats each entry of its arguments for itself, and always in the same way."""
+    tags = getattr(call.target, "tags", ())
+    drawn = torch.Tag.nondeterministic_seeded in tags
+    return call.target is aten._to_copy.default or (torch.Tag.pointwise in tags and not drawn)
 
 
 def _tensors(call: Node) -> list[Node]:

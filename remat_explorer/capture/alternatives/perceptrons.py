@@ -24,6 +24,7 @@ from remat_explorer.capture.alternatives.perceptron_layers import PRODUCTS, Laye
 from remat_explorer.capture.alternatives.site import Site, Surroundings
 from remat_explorer.capture.alternatives.views import made_by
 from remat_explorer.capture.operations.implementation import CapturedImplementation, step
+from remat_explorer.capture.operations.program import Call
 
 KIND, FOUND, PARTS = "chunks", "perceptrons", (4, 16)
 ADDED = 10.0  # tolerance of gradients, relative to that of forward results: products of differences, added up
@@ -66,7 +67,7 @@ def _forward_result(site: Site, layers: Layers) -> Iterator[CapturedImplementati
         if parts <= layers.tokens:
             rows = -(-layers.tokens // parts)
             one = step(site.call, kernels.SomeTokens(perceptron, rows), *given)
-            yield _in_parts(site, perceptron, (one,), parts, hidden, 1.0)
+            yield _in_parts(site, layers, parts, perceptron, (one,), hidden)
 
 
 def _all_gradients(site: Site, layers: Layers) -> Iterator[CapturedImplementation]:
@@ -84,7 +85,7 @@ def _all_gradients(site: Site, layers: Layers) -> Iterator[CapturedImplementatio
             columns = -(-layers.features // parts)
             all_of_them = step(whole, kernels.SomeFeatures(perceptron, columns), *given)
             mine = tuple(one for node, one in picked.items() if node not in own)
-            way = _in_parts(site, perceptron, (all_of_them, *mine), parts, again, ADDED)
+            way = _in_parts(site, layers, parts, perceptron, (all_of_them, *mine), again)
             others = [
                 CapturedImplementation(KIND, way.name, call, (picked[call],) if call in picked else (), way.tolerance)
                 for call in own
@@ -109,16 +110,17 @@ def _one_gradient(site: Site) -> CapturedImplementation:
 
 
 def _in_parts(
-    site: Site, perceptron: kernels.Perceptron, steps: tuple[Any, ...], parts: int, again: list[Node], near: float
+    site: Site, layers: Layers, parts: int, perceptron: kernels.Perceptron, steps: tuple[Call, ...], again: list[Node]
 ) -> CapturedImplementation:
-    """The implementation of a call that computes a perceptron in parts."""
-    chunk = -(-max(site.fake(call).nbytes for call in again) // parts)
+    """The implementation of a call that computes a perceptron in parts, with the calls that run within it."""
+    chunk = -(-max(site.fake(call).nbytes for call in layers.hidden) // parts)
+    near = reordered(site.fake(site.call)) * (ADDED if site.call in layers.backward else 1.0)
     return CapturedImplementation(
         KIND,
         f"of the perceptron, in {parts} parts",
         site.call,
         steps,
-        near * reordered(site.fake(site.call)),
+        near,
         launches=parts * len(perceptron.steps),
         again=tuple(again),
         workspace=perceptron.most_alive * chunk,
