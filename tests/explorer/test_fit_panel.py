@@ -17,6 +17,8 @@ from remat_explorer.explorer.work import fitting
 from remat_explorer.explorer.work.driver import Driver
 from remat_explorer.explorer.work.fitting import SETTINGS
 from remat_explorer.explorer.work.inputs import Inputs
+from remat_explorer.explorer.work.kept_looks import keep_look, show_look
+from remat_explorer.explorer.work.loading import NO_WEIGHTS
 from remat_explorer.explorer.work.sources import Sources
 from remat_explorer.fit import optimizers
 from remat_explorer.models import PRECISIONS as KNOWN_PRECISIONS
@@ -114,3 +116,6 @@ def test_a_model_that_is_too_large_to_run_shows_it_first(monkeypatch: pytest.Mon
     large = Driver(State(batch=4, improve=False, sweep=False), Sources("mlp"))
     assert large.wait(SOON)
     assert large.state.panel == "fit"
+    assert large.state.no_execution == NO_WEIGHTS
+    assert keep_look(large.state)
+    assert show_look(State(model="mlp", batch=4))  # before it is captured once more

@@ -39,15 +39,17 @@ BEGIN_SHARE = 0.3  # of the way from the smallest feasible budget to checkpoint-
 
 @dataclass(frozen=True)
 class Loaded:
-    """A graph, what to execute it with (None for a bare graph), and the sizes that the zoo chose."""
+    """A graph, what to execute it with or why there is nothing, and the sizes that the zoo chose."""
 
     graph: Graph
     inputs: Inputs | None = None
     batch: int = 0
     image: int | tuple[int, int] | None = None
+    no_inputs: str = NO_MODULE
 
 
 LARGEST_WEIGHTS = 2**30  # of a model of the zoo that the explorer also runs, bytes
+NO_WEIGHTS = "This model's weights are not made here, because they are large, so nothing can run."
 Source = Callable[[State], Loaded]
 
 
@@ -75,7 +77,7 @@ def from_zoo(state: State) -> Loaded:
         graph = replace(capture(module, chosen.args, implementations=kinds), name=chosen.name)
     else:
         graph = chosen.graph
-    return Loaded(graph, Inputs(chosen.module, chosen.args) if runs else None, chosen.batch, square)
+    return Loaded(graph, Inputs(chosen.module, chosen.args) if runs else None, chosen.batch, square, NO_WEIGHTS)
 
 
 def from_module(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, loss: Any) -> Source:
@@ -126,9 +128,9 @@ def load(
         state.say(f"Cancelled before {state.model} was captured.", "warning")
         return None
     graph, note = loaded.graph, ""
-    reason = reason_not_to_run(state, loaded.inputs, graph)
+    reason = reason_not_to_run(state, loaded.inputs, graph, loaded.no_inputs)
     same = (early or show_look(state, budget, graph)) and with_captured(state, graph, loaded.inputs, reason)
-    kept = kept_all(graph) if same else show_kept(state, loaded.inputs, graph)
+    kept = kept_all(graph) if same else show_kept(state, loaded.inputs, graph, loaded.no_inputs)
     if loaded.inputs is not None and state.measured_costs:
         graph, note = with_measured_costs(state, graph, loaded.inputs, cancelled)
     state.costs_are_measured = graph is not kept.graph
@@ -178,14 +180,14 @@ def kept_all(graph: Graph) -> Solution:
     return solve(graph, budget="100%", strategy="checkpoint-all")
 
 
-def show_kept(state: State, inputs: Inputs | None, graph: Graph) -> Solution:
+def show_kept(state: State, inputs: Inputs | None, graph: Graph, no_inputs: str = NO_MODULE) -> Solution:
     """What is known at once is shown at once: the graph, and the schedule that keeps everything."""
     forget(state)
     keep_all = kept_all(graph)
     assert keep_all.peak is not None
     choose_strategy(state, graph)
     state.smallest, state.checkpoint_all_peak = None, keep_all.peak
-    state.graph, state.inputs, state.no_execution = graph, inputs, reason_not_to_run(state, inputs, graph)
+    state.graph, state.inputs, state.no_execution = graph, inputs, reason_not_to_run(state, inputs, graph, no_inputs)
     show_schedule(state, keep_all.schedule, keep_all)
     look_first(state)
     state.stale = False
@@ -225,10 +227,10 @@ def find_marks(state: State, keep_all: Solution, is_known: bool = False) -> None
         show_schedule(state, keep_all.schedule, keep_all)
 
 
-def reason_not_to_run(state: State, inputs: Inputs | None, graph: Graph) -> str:
-    """Why the graph cannot be executed here, or ""."""
+def reason_not_to_run(state: State, inputs: Inputs | None, graph: Graph, no_inputs: str = NO_MODULE) -> str:
+    """Why the graph cannot be executed here, or ""; ``no_inputs`` where there is nothing to execute it with."""
     if inputs is None:
-        return NO_MODULE
+        return no_inputs
     needed, free = checkpoint_all_peak(graph), free_bytes(state.device)
     if needed > free:
         return (
