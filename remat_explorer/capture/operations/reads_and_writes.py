@@ -70,7 +70,6 @@ def overwritten_by(draft: OperationDraft, way: CapturedImplementation, storages:
     reads = sum(storages.of_node.get(node) is storage for node in operands)
     if storage.resident or storage.persistent or reads != 1:
         return None
-    written = writes_of(draft, way, storages)
-    passed_on = _overwritten(draft, calls_of(draft, way, over=True), storages)
-    heirs = [call.node for call in way.steps_over if storages.of_node.get(call.node) in {*written, *passed_on}]
+    made = {*writes_of(draft, way, storages), *_overwritten(draft, calls_of(draft, way, over=True), storages)}
+    heirs = [call.node for call in way.steps_over if storages.of_node.get(call.node) in made]
     return storage if heirs and covers(way.over, heirs[0], storages) else None

@@ -30,6 +30,9 @@ def test_the_schedule_of_a_smallest_budget_that_was_asked_for_before_is_known_to
     least = minimum_budget(unet)
     solution = rx.solve(unet, least, time_limit=0.0)
     assert solution.peak == least.known_feasible
+    other = linear(8)
+    unknown = Solution(other, "optimal", Status.UNKNOWN, least.known_feasible, None, 17.0, 0.0)
+    assert with_known(unknown, least) is unknown
 
 
 def test_a_known_schedule_with_implementations_that_may_not_be_chosen_is_not_given():

@@ -18,6 +18,7 @@ from remat_explorer.capture.alternatives.kernels.flat import chunks
 
 EVERYTHING = slice(None)
 Hidden = dict[int, torch.Tensor]
+Given = Sequence[torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Product:
     weight: int
     bias: int | None = None
 
-    def part(self, given: Sequence[torch.Tensor], rows: slice, columns: slice) -> torch.Tensor:
+    def part(self, given: Given, rows: slice, columns: slice) -> torch.Tensor:
         """These rows and columns of it."""
         factors = given[self.tokens][rows], given[self.weight][:, columns]
         if self.bias is None:
@@ -67,7 +68,7 @@ class TokenResult:
     weight: int
     bias: int | None = None
 
-    def add(self, result: torch.Tensor, hidden: Hidden, given: Sequence[torch.Tensor], rows: slice, columns: slice):
+    def add(self, result: torch.Tensor, hidden: Hidden, given: Given, rows: slice, columns: slice) -> None:
         """Write these rows, or add to all of them what these columns give."""
         factors = hidden[self.hidden], given[self.weight][columns]
         if columns.start:
@@ -90,7 +91,7 @@ class WeightGradient:
     tokens: int
     turned: bool
 
-    def add(self, result: torch.Tensor, hidden: Hidden, given: Sequence[torch.Tensor], rows: slice, columns: slice):
+    def add(self, result: torch.Tensor, hidden: Hidden, given: Given, rows: slice, columns: slice) -> None:
         """Write what belongs to these columns."""
         features, tokens = hidden[self.hidden], given[self.tokens]
         if self.turned:
@@ -105,7 +106,7 @@ class BiasGradient:
 
     hidden: int
 
-    def add(self, result: torch.Tensor, hidden: Hidden, given: Sequence[torch.Tensor], rows: slice, columns: slice):
+    def add(self, result: torch.Tensor, hidden: Hidden, given: Given, rows: slice, columns: slice) -> None:
         """Write what belongs to these columns."""
         torch.sum(hidden[self.hidden], 0, keepdim=True, out=result[:, columns])
 
@@ -144,7 +145,7 @@ class Perceptron:
             most, alive = max(most, alive), alive - len(last)
         return most
 
-    def add(self, results: Sequence[torch.Tensor], given: Sequence[torch.Tensor], rows: slice, columns: slice) -> None:
+    def add(self, results: Sequence[torch.Tensor], given: Given, rows: slice, columns: slice) -> None:
         """Compute hidden tensors for these rows and columns, and what they contribute to the results."""
         hidden: Hidden = {}
         remaining = iter(results)
