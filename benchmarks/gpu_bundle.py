@@ -54,7 +54,7 @@ def main() -> int:
 
 def make(options: argparse.Namespace) -> None:
     """Make the folder, say what is in it, and print the command."""
-    folder: Path = options.folder
+    folder: Path = options.folder.resolve()  # pip runs in another folder
     folder.mkdir(parents=True, exist_ok=True)
     download(folder / "wheels", ROOT / "constraints.txt", options.python)
     own_wheel(folder / "wheels")

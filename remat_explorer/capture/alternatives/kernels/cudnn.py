@@ -215,6 +215,6 @@ def handle_of(device: torch.device) -> Any:
         return None
     with torch.cuda.device(device):
         if device not in _HANDLES:
-            _HANDLES[device] = cudnn.createhandle_of()
+            _HANDLES[device] = cudnn.create_handle()
         cudnn.set_stream(handle=_HANDLES[device], stream=torch.cuda.current_stream(device).cuda_stream)
     return _HANDLES[device]
