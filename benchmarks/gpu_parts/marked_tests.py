@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from gpu_parts.supervising import FOLDER
 from gpu_parts.work import RESTART, UNUSABLE, Work
 
 ROOT = FOLDER.parent
-MARK = re.compile(r"mark\.gpu\b")
+MARK = re.compile(r"mark\.gpu\b|numerics import DEVICES")
 
 
 def marked_files() -> list[Path]:
@@ -37,6 +38,11 @@ class Reporter:
 
     def __init__(self, work: Work) -> None:
         self.work, self.session = work, None
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        """Files with few tests come first: of one kind of test a part will do when the time is over."""
+        tests_of = Counter(item.path for item in items)
+        items.sort(key=lambda item: tests_of[item.path])
 
     def pytest_collection_finish(self, session: Any) -> None:
         """What there is to do."""

@@ -145,7 +145,16 @@ def test_four_training_steps_on_a_gpu_are_replayed_to_the_byte(expandable: bool)
     )
     recording = json.loads(done.stdout.splitlines()[-1])
     found = replay_trace(recording["trace"], AllocatorSettings(expandable_segments=expandable))
-    assert found.first_difference is None
-    assert found.moved == ()
+    assert found.first_difference is None, surroundings(recording["trace"], found.first_difference)
+    assert found.moved == (), surroundings(recording["trace"], found.moved[0])
     assert int(found.simulated[-1]) == recording["reserved"]
     assert int(found.simulated.max()) == recording["peak"]
+
+
+def surroundings(trace: list[dict[str, Any]], place: int | None) -> str:
+    """The entries of a history around one, for a failure on a machine that is lent."""
+    first = max(0, (place or 0) - 20)
+    return "; ".join(
+        f"{number}: {entry['action']} {entry['addr']:#x} {entry['size']}"
+        for number, entry in enumerate(trace[first : first + 30], first)
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -11,7 +12,10 @@ from torch import nn
 from torch.nn import functional
 
 import remat_explorer as rx
-from remat_explorer.capture.profiling.memory_meter import CpuMeter
+from remat_explorer.capture import trace
+from remat_explorer.capture.profiling.memory_meter import CpuMeter, Reading
+from remat_explorer.capture.profiling.storage_census import StorageCensus
+from remat_explorer.capture.step.training_step import TrainingStep
 from remat_explorer.errors import ExecutionError, SolutionError
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute, Plan
@@ -181,3 +185,18 @@ def test_a_training_step_with_the_loss_inside_keeps_to_its_budget(loss, budget):
     resident = sum(tensor.nbytes for tensor in (*trained.parameters(), x, y))
     assert meter.readings[0].highest + resident == peak_of_training(solution.plan)
     assert solution.plan.peak <= solution.budget
+
+
+def test_what_a_kernel_leaves_on_the_cpu_takes_no_memory_of_the_device():
+    """Efficient attention on CUDA gives the seed of its mask on the CPU, where FakeTensors say CUDA."""
+    model = nn.Linear(8, 8)
+    program = trace(model, (X,), loss=torch.sum)
+    census = StorageCensus(program, torch.device("cuda"))
+    registers = program.bind(model, TrainingStep(model, (X,), {}, torch.sum).tensors((X,), {}))
+    for k, body in enumerate(program.bodies):
+        census.run((k, 1), body, registers, nullcontext)
+    for value, carrier in enumerate(program.carriers):
+        assert registers[carrier].is_cpu
+        census.free(value, registers, nullcontext)
+    census.read([Reading(0, 0, 0)] * (program.graph.n + len(program.carriers)))  # of a meter of the device
+    assert set(census.bytes_of_values()) == {0}

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from torch.fx import Node
 
 from remat_explorer.capture.joint.randomness import is_random
-from remat_explorer.capture.joint.recurrent_layers import kernel_of
 from remat_explorer.capture.operations.in_place import IN_PLACE, takeover_of
+from remat_explorer.capture.operations.kernels import kernel_of
 from remat_explorer.capture.operations.program import Body, Call
 from remat_explorer.capture.operations.reads_and_writes import calls_of, overwritten_by, writes_of
 from remat_explorer.capture.operations.storages import OperationDraft, StorageDraft, Storages

@@ -8,9 +8,9 @@ from typing import Any
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from remat_explorer.capture.joint.recurrent_layers import kernel_of
 from remat_explorer.capture.operations.implementation import CapturedImplementation
 from remat_explorer.capture.operations.in_place import IN_PLACE, covers
+from remat_explorer.capture.operations.kernels import kernel_of
 from remat_explorer.capture.operations.program import Call
 from remat_explorer.capture.operations.storages import OperationDraft, StorageDraft, Storages
 

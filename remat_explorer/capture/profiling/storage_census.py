@@ -89,7 +89,7 @@ class StorageCensus:
             drops: values that go at once.
         """
         operand = None if body.overwrites is None else registers[body.overwrites]
-        taken, size = (None, 0) if operand is None else (storage_key(operand), operand.untyped_storage().nbytes())
+        taken, size = (None, 0) if operand is None else (storage_key(operand), self._bytes_of(operand))
         del operand  # nothing here may hold what the body frees
         owners = {storage_key(registers[node]): node for node in _sources(body) if node in registers}
         there = {body.outputs[value]: registers.pop(body.outputs[value], None) for value in drops}
@@ -97,15 +97,13 @@ class StorageCensus:
             body.run(registers)
         entry = Run(choice, body, {}, size)
         for value, node in body.outputs.items():
-            storage = registers[node].untyped_storage()
-            entry.made[value] = storage.nbytes()
+            entry.made[value] = self._bytes_of(registers[node])
             key = storage_key(registers[node])
             if key == taken and not entry.heirs:
                 entry.heirs = frozenset({value})
-            elif key in owners and storage.nbytes():
+            elif key in owners and entry.made[value]:
                 raise self._shared(choice[0], node, owners[key], owners[key] in body.outputs.values())
             owners[key] = node
-            del storage
         entry.apart = isinstance(registers, Scratch)
         if body.overwrites is not None and not entry.apart:
             entry.operand = self._value_of.get(body.overwrites)
@@ -119,7 +117,7 @@ class StorageCensus:
     def free(self, value: int, registers: Registers, section: Section) -> None:
         """Take a value out of the registers within a section of the meter."""
         node = self.program.carriers[value]
-        self._waiting.append((value, registers[node].untyped_storage().nbytes()))
+        self._waiting.append((value, self._bytes_of(registers[node])))
         with section():
             del registers[node]
 
@@ -216,6 +214,10 @@ class StorageCensus:
             grown = sum(sizes[v] for v in run.made) - taken
             most = max(most, run.reading.highest - run.reading.before - grown)
         return most
+
+    def _bytes_of(self, tensor: torch.Tensor) -> int:
+        """Bytes of a storage on the device; what a kernel leaves on the CPU, such as the seed of a mask, has none."""
+        return tensor.untyped_storage().nbytes() if tensor.device.type == self.device.type else 0
 
     def _shared(self, k: int, mine: Node, theirs: Node, siblings: bool) -> ExecutionError:
         return ExecutionError(

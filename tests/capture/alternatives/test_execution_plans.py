@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -104,6 +106,21 @@ def test_a_plan_that_is_not_there_is_refused():
     x, w, _, g = tensors()
     with pytest.raises(ExecutionError, match=r"no engine 7 with knobs \{'STAGES': 3\}.*capture the model again"):
         cudnn.convolution_by_plan(x, w, None, SETTING, g.shape, g.stride(), 7, (("STAGES", 3),), 0)
+
+
+def test_a_handle_is_made_once_for_a_device_and_runs_on_pytorchs_stream(monkeypatch):
+    made, streams = [], []
+    names = {
+        "create_handle": lambda: made.append(object()) or made[-1],
+        "set_stream": lambda handle, stream: streams.append((handle, stream)),
+    }
+    monkeypatch.setitem(sys.modules, "cudnn", SimpleNamespace(**names))  # the names of release 1.32
+    monkeypatch.setattr(cudnn, "_HANDLES", {})
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=7 + len(streams)))
+    handles = [cudnn.handle_of(torch.device("cuda", 0)) for _ in range(2)]
+    assert handles == made * 2
+    assert streams == [(made[0], 7), (made[0], 8)]
 
 
 def test_without_cuda_or_the_package_the_reason_is_said(monkeypatch):
