@@ -47,12 +47,6 @@ class Computations(NamedTuple):
         R[self.stage, self.operation] = self.implementation
         return R
 
-    def bits(self, stages: int, operations: int) -> np.ndarray:
-        """Where R is not 0, as bits, most significant first, uint8 of shape (stages, operations / 8, rounded up)."""
-        bits = np.zeros((stages, -(-operations // 8)), dtype=np.uint8)
-        np.bitwise_or.at(bits, (self.stage, self.operation >> 3), _bit(self.operation))
-        return bits
-
     def are_first(self) -> np.ndarray:
         """Which of them is the first of its operation, bool of shape (computations,)."""
         first = np.zeros(len(self.stage), dtype=bool)
@@ -105,12 +99,11 @@ class Retained(NamedTuple):
             columns[v, first : last + 1] = True
         return np.ascontiguousarray(columns.T)
 
-    def bits(self, stages: int, values: int) -> np.ndarray:
-        """S as bits, most significant first, uint8 of shape (stages, values / 8, rounded up)."""
-        change = np.zeros((stages + 1, -(-values // 8)), dtype=np.uint8)
-        for stage in (self.first, self.last + 1):
-            np.bitwise_xor.at(change, (stage, self.value >> 3), _bit(self.value))
-        return np.bitwise_xor.accumulate(change, axis=0)[:-1]
+    def changes(self, stages: int) -> tuple[np.ndarray, np.ndarray]:
+        """Where S differs from its row before, as stage and value, int64, ascending by stage."""
+        stage = np.concatenate([self.first, self.last + 1])
+        order = np.argsort(stage, kind="stable")[: np.count_nonzero(stage < stages)]
+        return stage[order], np.concatenate([self.value, self.value])[order]
 
     def rows(self) -> list[tuple[int, int, int]]:
         """As (value, first stage, last stage), in order."""
@@ -124,8 +117,19 @@ class Retained(NamedTuple):
         return np.cumsum(change)[:-1]
 
 
-def _bit(place: np.ndarray) -> np.ndarray:
-    return np.right_shift(128, place & 7).astype(np.uint8)
+def row_lists(rows: int, row: np.ndarray, column: np.ndarray) -> bytes:
+    """What each row of a matrix names: how many rows there are, how many columns each names, and these, row by row.
+
+    Little-endian 32-bit numbers.
+
+    Args:
+        rows: of the matrix.
+        row, column: what is named, ascending by row.
+
+    >>> np.frombuffer(row_lists(3, np.array([0, 0, 2]), np.array([1, 4, 0])), "<u4").tolist()
+    [3, 2, 0, 1, 1, 4, 0]
+    """
+    return np.concatenate([[rows], np.bincount(row, minlength=rows), column]).astype("<u4").tobytes()
 
 
 class RetainedInto:

@@ -18,7 +18,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.schedule.held import Held, held_bytes, memory_matrix, memory_peak
 from remat_explorer.schedule.leanest import leanest
 from remat_explorer.schedule.rules import malformed, violation
-from remat_explorer.schedule.runs import Computations, Retained
+from remat_explorer.schedule.runs import Computations, Retained, row_lists
 
 
 class Schedule:
@@ -155,16 +155,16 @@ class Schedule:
             row[list(self.graph.outputs(int(k), int(codes[k])))] = True
         return row
 
-    def bits(self) -> tuple[bytes, bytes]:
-        """Where R is not 0, and S, as bits, most significant first, rows padded to bytes.
+    def row_lists(self) -> tuple[bytes, bytes]:
+        """Which operations each stage computes, and what it retains otherwise than the stage before, as `row_lists`.
 
         >>> from remat_explorer.instances import linear
         >>> keep = Schedule(linear(1), np.eye(3), [[0, 0, 0], [1, 0, 0], [1, 1, 0]])
-        >>> [list(matrix) for matrix in keep.bits()]
-        [[128, 64, 32], [0, 128, 192]]
+        >>> [np.frombuffer(matrix, "<u4").tolist() for matrix in keep.row_lists()]
+        [[3, 1, 1, 1, 0, 1, 2], [3, 0, 1, 1, 0, 1]]
         """
-        computed = self.computations.bits(self.stages, self.graph.n)
-        return computed.tobytes(), self.retained.bits(self.stages, len(self.graph.values)).tobytes()
+        computed = row_lists(self.stages, self.computations.stage, self.computations.operation)
+        return computed, row_lists(self.stages, *self.retained.changes(self.stages))
 
     @cached_property
     def sequence(self) -> tuple[tuple[int, int, int], ...]:

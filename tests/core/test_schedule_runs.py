@@ -98,7 +98,18 @@ def test_rules_and_memory_are_those_of_the_matrices(noise):
     assert noise == 0.0 or valid < len(GRAPHS)
 
 
-def test_rows_columns_bits_and_levels_are_those_of_the_matrices():
+def rows_of(sent):
+    """The columns of each row of what `row_lists` gives."""
+    (count,), counts, columns = np.split(np.frombuffer(sent, "<u4"), [1, 1 + int(np.frombuffer(sent, "<u4")[0])])
+    assert count == len(counts)
+    return [sorted(row.tolist()) for row in np.split(columns, np.cumsum(counts)[:-1])]
+
+
+def named(matrix):
+    return [np.flatnonzero(row).tolist() for row in matrix]
+
+
+def test_rows_columns_lists_and_levels_are_those_of_the_matrices():
     for seed, graph in enumerate(GRAPHS):
         R, S = drawn(graph, seed, 0.02)
         schedule = Schedule(graph, R, S)
@@ -108,7 +119,8 @@ def test_rows_columns_bits_and_levels_are_those_of_the_matrices():
             assert np.array_equal(schedule.computed_in(t), schedule.computed[t])
         assert all(np.array_equal(schedule.implementations_of(k), R[:, k]) for k in range(graph.n))
         assert all(np.array_equal(schedule.stages_of(v), S[:, v]) for v in range(S.shape[1]))
-        assert schedule.bits() == tuple(np.packbits(matrix, axis=1).tobytes() for matrix in (R > 0, S))
+        changes = np.diff(S, axis=0, prepend=False)
+        assert [rows_of(sent) for sent in schedule.row_lists()] == [named(R > 0), named(changes)]
         cells = np.flatnonzero(R)
         before = schedule.U.ravel()[np.where(cells % graph.n, cells - 1, cells)]
         assert np.array_equal(memory_before(schedule.computations, schedule.held), before)

@@ -38,9 +38,10 @@ def state(tight: Any) -> State:
 
 def spread_R(cells: MatrixCells, shape: tuple[int, ...]) -> np.ndarray:
     """R as the browser makes it from what it is sent."""
-    packed = np.frombuffer(cells.runs, np.uint8).reshape(shape[0], -1)
-    R = np.unpackbits(packed, axis=1, count=shape[1])
-    R[R > 0] = np.frombuffer(cells.R, np.uint8)
+    sent = np.frombuffer(cells.runs, "<u4")
+    assert sent[0] == shape[0]
+    R = np.zeros(shape, np.uint8)
+    R[np.repeat(np.arange(shape[0]), sent[1 : 1 + shape[0]]), sent[1 + shape[0] :]] = np.frombuffer(cells.R, np.uint8)
     return R
 
 

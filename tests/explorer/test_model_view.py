@@ -33,13 +33,11 @@ def test_nothing_is_sent_before_the_view_is_shown(state: State) -> None:
     assert view.widget.stages == 17
 
 
-def test_bits_are_those_of_R_and_S(state: State) -> None:
+def test_what_is_sent_of_R_and_S_is_that_of_the_schedule(state: State) -> None:
     state.picture = "model"
     widget, schedule = ModelView(state).widget, state.schedule
     assert schedule is not None
-    for sent, matrix in ((widget.R, schedule.R > 0), (widget.S, schedule.S)):
-        rows = np.frombuffer(sent, dtype=np.uint8).reshape(schedule.stages, -1)
-        assert (np.unpackbits(rows, axis=1)[:, : matrix.shape[1]] == matrix).all()
+    assert schedule.row_lists() == (widget.R, widget.S)
 
 
 def test_a_schedule_found_while_hidden_is_shown_later(state: State) -> None:
@@ -51,7 +49,7 @@ def test_a_schedule_found_while_hidden_is_shown_later(state: State) -> None:
     state.schedule = other.schedule
     assert sent == view.widget.R
     state.picture = "model"
-    assert view.widget.R == np.packbits(other.schedule.R > 0, axis=1).tobytes() != sent
+    assert view.widget.R == other.schedule.row_lists()[0] != sent
 
 
 def test_the_picture_is_laid_out_once_for_a_graph(state: State) -> None:

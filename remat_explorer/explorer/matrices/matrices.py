@@ -29,6 +29,7 @@ from remat_explorer.schedule import Schedule
 HERE = Path(__file__).parent
 SCRIPTS = (  # in the order in which they build on one another
     "../quantities",
+    "../row_lists",
     "../when_seen",
     "../enlarged",
     *(f"matrix_{part}" for part in ("cells", "frames", "panels", "raster", "axes", "zoom", "parts", "input", "edit")),

@@ -126,15 +126,23 @@ function outlines(context, panel, part, palette, box) {
     }
   }
   if (panel.folded) return aroundCells(context, panel, part, palette, box, (level) => level >= least && level <= most);
-  const { cells, lengths, starts } = panel.levels;
-  const inside = (t, k) => cells[starts[t] + k] >= least && cells[starts[t] + k] <= most;
-  for (let t = part.first; t <= part.last && t < lengths.length; t++)
-    for (let k = panel.ids[0], end = Math.min(lengths[t], part.right + 1); k < end; k++) {
-      if (!inside(t, k)) continue;
-      const from = k;
-      while (k + 1 < end && inside(t, k + 1)) k += 1;
-      frame(from - panel.ids[0], k + 1 - panel.ids[0], t - part.first);
-    }
+  const [left, right] = [panel.ids[0], part.right + 1];
+  for (let t = part.first; t <= part.last && t + 1 < panel.memory.starts.length; t++) {
+    let begun = -1; // where the cells inside begin that go on
+    const end = (at) => {
+      if (begun >= 0 && begun < at) frame(begun - left, at - left, t - part.first);
+      begun = -1;
+    };
+    let reached = left;
+    eachLevel(panel.memory, t, (from, to, level) => {
+      const [first, behind] = [Math.max(from, left), Math.min(to, right)];
+      if (first >= behind) return;
+      if (level < least || level > most) end(first);
+      else if (begun < 0) begun = first;
+      reached = behind;
+    });
+    end(reached);
+  }
 }
 
 // The edge of all cells of a folded matrix whose level is `inside`: rows next to each other are mostly alike there.

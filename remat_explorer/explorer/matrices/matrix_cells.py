@@ -24,13 +24,12 @@ COMPUTATIONS = 4  # of computation; a cell of R is its kind plus 4 times the num
 
 @dataclass(frozen=True)
 class MatrixCells:
-    """The matrices of a schedule, as small as they get without losing anything: bits, and bytes where something is.
+    """The matrices of a schedule, as small as they get without losing anything: what is there, row by row.
 
     Attributes:
-        runs: bits, most significant first, rows padded to bytes: which cells of R compute.
-        R: one byte for each of these in order, the kind of `computation_kinds` plus `COMPUTATIONS` times the
+        runs, S: what `Schedule.row_lists` says of R and S.
+        R: one byte for each computation in order, the kind of `computation_kinds` plus `COMPUTATIONS` times the
             implementation.
-        S: bits like ``runs``.
         U: of these cells, little-endian 16-bit, the share of ``largest`` times `LEVELS`, at least 1: first the memory
             that is held before each computation, back to the stage's one before, then the memory while each runs.
         largest: bytes of the highest level.
@@ -48,15 +47,15 @@ class MatrixCells:
 
         >>> from remat_explorer.instances import linear
         >>> cells = MatrixCells.of(Schedule(linear(1), np.eye(3), np.tril(np.ones((3, 3)), -1)))
-        >>> list(cells.runs), list(cells.R), list(cells.S)
-        ([128, 64, 32], [5, 6, 6], [0, 128, 192])
+        >>> [np.frombuffer(sent, "<u4").tolist() for sent in (cells.runs, cells.S)], list(cells.R)
+        ([[3, 1, 1, 1, 0, 1, 2], [3, 0, 1, 1, 0, 1]], [5, 6, 6])
         """
         computations, held = schedule.computations, schedule.held
         shown = np.concatenate([memory_before(computations, held), held.during])
         largest = float(shown.max()) if shown.size else 0.0
         levels = np.maximum(1, np.rint(shown * (LEVELS / max(largest, 1.0))))
         kinds = kinds_of_computations(schedule) + computations.implementation * np.uint8(COMPUTATIONS)
-        runs, S = schedule.bits()
+        runs, S = schedule.row_lists()
         return MatrixCells(
             runs=runs,
             R=kinds.tobytes(),
@@ -90,7 +89,7 @@ class Frame:
 
         >>> from remat_explorer.instances import linear
         >>> Frame.of(Schedule(linear(1), np.eye(3), np.tril(np.ones((3, 3)), -1)), 3).lengths
-        (3, 3, 3, 12)
+        (28, 3, 24, 12)
         """
         cells = MatrixCells.of(schedule)
         parts = (cells.runs, cells.R, cells.S, cells.U)

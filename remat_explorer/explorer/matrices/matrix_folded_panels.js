@@ -57,7 +57,7 @@ function foldedPanels(plain, model, data, folding) {
     },
     U: {
       ...both(plain.U, "operations", folding.U(), (t, k) => `${title(plain.U.describe(k), "operations", k)}: ${memorySaid(t, k)}`, (t, k) => data.memoryAt(t, k) > 0),
-      levels: null,
+      memory: null,
       differs: false,
     },
   };

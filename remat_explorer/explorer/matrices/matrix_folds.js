@@ -28,8 +28,8 @@ function placesOf(count, rows, chosen) {
 }
 
 // The operation that each stage computes for the first time; null where the schedule does not advance like that.
-function ownOperations({ computed, operations }) {
-  const own = computed.map((run) => (run.length ? run[run.length - 1] : -1));
+function ownOperations({ computations: { starts, columns }, stages, operations }) {
+  const own = Array.from({ length: stages }, (_, t) => (starts[t] < starts[t + 1] ? columns[starts[t + 1] - 1] : -1));
   const advances = own.every((k, t) => k > (t ? own[t - 1] : -1));
   return advances && own.length <= operations.length ? own : null;
 }
@@ -63,8 +63,8 @@ function foldingOf(model, data) {
     values: placesOf(data.values.length, rows.values, chosen),
     stages: placesOf(data.stages, rows.stages, chosen),
   };
-  folding.R = foldedComputations(data, folding, (k, at, code) => code & 3);
-  folding.byWay = once(() => foldedComputations(data, folding, (k, at, code) => ((data.operations[k][5] || [])[(code >> 2) - 1] || 0) + 1));
+  folding.R = foldedComputations(data, folding, (k, code) => code & 3);
+  folding.byWay = once(() => foldedComputations(data, folding, (k, code) => ((data.operations[k][5] || [])[(code >> 2) - 1] || 0) + 1));
   folding.S = foldedCheckpoints(data, folding);
   folding.U = once(() => foldedMemory(data, folding));
   return folding;
@@ -93,16 +93,16 @@ function levelsOf(folding, columns, own, other, kinds) {
 // Whether a column's cell in a stage counts as the copy's own.
 const isOwn = (stages, t, columns, id) => stages.block[t] < 0 || columns.block[id] < 0 || (stages.block[t] === columns.block[id] && stages.copy[t] === columns.copy[id]);
 
-function foldedComputations({ computed, codes }, folding, kindOf) {
+function foldedComputations({ computations: { starts, columns }, codes }, folding, kindOf) {
   const { stages, operations } = folding;
   const width = operations.shown.length;
   const size = stages.shown.length * width;
   const [own, other, kinds, othersKinds] = [new Uint16Array(size), new Uint16Array(size), new Uint8Array(size), new Uint8Array(size)];
   const met = new Uint8Array(stages.shown.length * operations.first.length); // whether a copy was counted for others
-  let next = 0;
-  computed.forEach((run, t) => {
-    for (const k of run) {
-      const kind = kindOf(k, next, codes[next++]);
+  for (let t = 0; t + 1 < starts.length; t++)
+    for (let i = starts[t]; i < starts[t + 1]; i++) {
+      const k = columns[i];
+      const kind = kindOf(k, codes[i]);
       const cell = stages.at[t] * width + operations.at[k];
       if (isOwn(stages, t, operations, k)) {
         own[cell]++;
@@ -113,7 +113,6 @@ function foldedComputations({ computed, codes }, folding, kindOf) {
         othersKinds[cell] = Math.max(othersKinds[cell], kind);
       }
     }
-  });
   own.forEach((count, i) => (kinds[i] = count ? kinds[i] : othersKinds[i]));
   return levelsOf(folding, operations, own, other, kinds);
 }
@@ -151,13 +150,20 @@ function foldedCheckpoints({ S: [{ bits, width: bytes }] }, folding) {
 }
 
 // The largest memory of all copies' cells.
-function foldedMemory({ U: { cells, lengths, starts }, stages: count }, { stages, operations }) {
+function foldedMemory({ U }, folding) {
+  const { stages, operations } = folding;
   const width = operations.shown.length;
-  const folded = new Uint16Array(stages.shown.length * width);
-  for (let t = 0; t < count; t++)
-    for (let k = 0, row = stages.at[t] * width, at = starts[t]; k < lengths[t]; k++, at++)
-      if (cells[at] > folded[row + operations.at[k]]) folded[row + operations.at[k]] = cells[at];
-  return { cells: folded, width };
+  const [cells, line] = [new Uint16Array(stages.shown.length * width), new Uint16Array(operations.at.length)];
+  function raise(from, to, level) {
+    for (let k = from; k < to; k++) if (level > line[k]) line[k] = level;
+  }
+  stages.shown.forEach((shown, row) => {
+    line.fill(0);
+    for (const t of membersOf(folding, "stages", shown)) eachLevel(U, t, raise);
+    for (let k = 0, cell = 0; k < line.length; k++)
+      if (line[k] > cells[(cell = row * width + operations.at[k])]) cells[cell] = line[k];
+  });
+  return { cells, width };
 }
 
 // The ids of all copies that a shown row or column stands for.

@@ -43,8 +43,9 @@ function panels(model, data, part) {
     R: {
       ...withOperations,
       sparse: true, // single cells are drawn at least two pixels wide
-      layers: comparedR || (byWay ? data.byWay() : data.R),
-      isFilled: inLayers(comparedR || data.R),
+      layers: comparedR,
+      computations: byWay ? data.byWay() : data.R,
+      isFilled: comparedR ? inLayers(comparedR) : (t, k) => data.codeAt(t, k) > 0,
       colours(palette) {
         if (comparedR) return differences(palette);
         const [light, { forward, backward, recompute }] = [palette === model.get("palettes").light, palette];
@@ -85,7 +86,7 @@ function panels(model, data, part) {
     },
     U: {
       ...withOperations,
-      levels: data.U,
+      memory: data.U,
       isFilled: (t, k) => data.memoryAt(t, k) > 0,
       colours: ({ empty, over, scale }) => ({ empty: rgb(empty), over: rgb(over), scale: scale.map(rgb) }),
       near: () => [NEAR, ROUNDED].map((share) => (65535 * share * model.get("budget")) / model.get("largest")),

@@ -27,12 +27,26 @@ function traceLayers(layers, at, across, first, last, line) {
   }
 }
 
-function traceLevels({ cells, lengths, starts }, ids, across, first, last, line) {
-  for (let t = first; t <= last && t < lengths.length; t++)
-    for (let column = 0, end = Math.min(ids.length, lengths[t] - ids[0]); column < end; column++) {
-      const level = cells[starts[t] + ids[column]];
-      for (let x = across.from[column]; x < across.to[column]; x++) if (level > line[x]) line[x] = level;
-    }
+function traceComputations({ starts, columns, levels }, at, across, first, last, line) {
+  const end = starts[Math.min(last + 1, starts.length - 1)];
+  for (let i = starts[first]; i < end; i++) {
+    const column = at(columns[i]);
+    if (column >= 0) for (let x = across.from[column]; x < across.to[column]; x++) if (levels[i] > line[x]) line[x] = levels[i];
+  }
+}
+
+// Memory of the columns `ids`, which follow one another; between two cells without a gap no pixel is left out.
+function traceMemory(memory, ids, across, gap, first, last, line) {
+  function fill(from, to, level) {
+    for (let x = from; x < to; x++) if (level > line[x]) line[x] = level;
+  }
+  function trace(from, to, level) {
+    const [left, right] = [Math.max(from - ids[0], 0), Math.min(to - ids[0], ids.length) - 1];
+    if (left > right) return;
+    if (gap) for (let column = left; column <= right; column++) fill(across.from[column], across.to[column], level);
+    else fill(across.from[left], across.to[right], level);
+  }
+  for (let t = first; t <= last && t + 1 < memory.starts.length; t++) eachLevel(memory, t, trace);
 }
 
 // The levels of rows of a folded matrix.
@@ -59,7 +73,8 @@ function raster(panel, part, width, height, ratio) {
     line.fill(0);
     if (panel.folded) traceFolded(panel, part.rows.subarray(row, next).map((t) => panel.rowOf(t)), across, line);
     else if (panel.layers) traceLayers(panel.layers, panel.at, across, first, last, line);
-    else traceLevels(panel.levels, ids, across, first, last, line);
+    else if (panel.computations) traceComputations(panel.computations, panel.at, across, first, last, line);
+    else traceMemory(panel.memory, ids, across, gap, first, last, line);
     for (let y = down.from[row]; y < down.to[row]; y++)
       if (y >= filled) levels.set(line, y * width);
       else for (let x = 0, at = y * width; x < width; x++, at++) if (line[x] > levels[at]) levels[at] = line[x];

@@ -57,15 +57,14 @@ function nodeIn(data, bits, t, node) {
 function scheduleBits(model, data) {
   const stages = model.get("stages");
   if (!data || stages === 0) return null;
-  const raw = (name) => new Uint8Array(model.get(name).buffer, model.get(name).byteOffset, model.get(name).byteLength);
-  const [R, S] = [raw("R"), raw("S")];
-  const n = data.operations.length;
-  const [across, along] = [Math.ceil(n / 8), Math.ceil(data.values.length / 8)];
-  if (R.length !== stages * across || S.length !== stages * along) return null;
-  const runs = (t, k) => (R[t * across + (k >> 3)] >> (7 - (k & 7))) & 1;
-  const kept = (t, v) => t < stages && (S[t * along + (v >> 3)] >> (7 - (v & 7))) & 1;
-  const first = new Int32Array(n).fill(stages);
-  for (let t = stages - 1; t >= 0; t--) for (let k = 0; k < n; k++) if (runs(t, k)) first[k] = t;
+  const [computations, changes] = [rowLists(model.get("R")), rowLists(model.get("S"))];
+  if (computations.starts.length !== stages + 1 || changes.starts.length !== stages + 1) return null;
+  const { bits, width } = bitsOfChanges(changes, Math.ceil(data.values.length / 8));
+  const runs = (t, k) => namesColumn(computations, t, k);
+  const kept = (t, v) => t < stages && (bits[t * width + (v >> 3)] >> (7 - (v & 7))) & 1;
+  const first = new Int32Array(data.operations.length).fill(stages);
+  for (let t = stages - 1; t >= 0; t--)
+    for (let i = computations.starts[t]; i < computations.starts[t + 1]; i++) first[computations.columns[i]] = t;
   return { stages, runs, kept, kind: (t, k) => (runs(t, k) ? (first[k] === t ? FIRST : AGAIN) : IDLE) };
 }
 

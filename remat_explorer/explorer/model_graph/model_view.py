@@ -28,6 +28,7 @@ from remat_explorer.solvers.checkpoint_all import checkpoint_all
 HERE = Path(__file__).parent
 SCRIPTS = (  # in the order in which they build on one another
     "../quantities.js",
+    "../row_lists.js",
     "../enlarged.js",
     *(f"step_{part}.js" for part in ("plan", "words", "tank", "player", "view")),
     "model_graph_data.js",
@@ -107,7 +108,7 @@ class ModelView:
                 widget.plain = b"" if graph is None else step_plan(Plan.of(checkpoint_all(graph))).tobytes()
             if schedule is not self._drawn[1]:
                 widget.stages = 0 if schedule is None else schedule.stages
-                widget.R, widget.S = (b"", b"") if schedule is None else schedule.bits()
+                widget.R, widget.S = (b"", b"") if schedule is None else schedule.row_lists()
                 widget.steps = b"" if schedule is None else step_plan(Plan.of(schedule)).tobytes()
             self._drawn = (graph, schedule)
             self._follow()

@@ -1,0 +1,47 @@
+// A matrix as it was sent, by `row_lists` in schedule/runs.py: 32-bit numbers, first how many rows there are, then how
+// many columns each row names, then these.
+function bytesIn(view) {
+  return view && view.byteLength ? new Uint8Array(view.buffer, view.byteOffset, view.byteLength) : new Uint8Array(0);
+}
+
+// The columns of all rows in order, and where each row's begin; `starts` has the end of the last one, too.
+function rowLists(view) {
+  const raw = bytesIn(view);
+  const aligned = raw.byteOffset % 4 === 0 ? raw : raw.slice();
+  const numbers = new Uint32Array(aligned.buffer, aligned.byteOffset, aligned.byteLength >> 2);
+  const begun = 1 + (numbers[0] ?? 0);
+  return { starts: sumsBefore(numbers.subarray(1, begun)), columns: numbers.subarray(begun) };
+}
+
+// The sum of the numbers before each one, and of all.
+function sumsBefore(numbers) {
+  const sums = new Uint32Array(numbers.length + 1);
+  for (let i = 0; i < numbers.length; i++) sums[i + 1] = sums[i] + numbers[i];
+  return sums;
+}
+
+// The place of a column among those of its row, or of the next one there; the end of the row where there is none.
+function placeOf({ starts, columns }, row, column) {
+  let [low, high] = [starts[row], starts[row + 1]];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (columns[middle] < column) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+function namesColumn(lists, row, column) {
+  const at = placeOf(lists, row, column);
+  return at < lists.starts[row + 1] && lists.columns[at] === column;
+}
+
+// Rows that name where they differ from the one before, as bits, most significant first, of `width` bytes each.
+function bitsOfChanges({ starts, columns }, width) {
+  const bits = new Uint8Array((starts.length - 1) * width);
+  for (let row = 0, from = 0; row + 1 < starts.length; row++, from += width) {
+    if (row) bits.copyWithin(from, from - width, from);
+    for (let i = starts[row]; i < starts[row + 1]; i++) bits[from + (columns[i] >> 3)] ^= 128 >> (columns[i] & 7);
+  }
+  return { bits, width };
+}
