@@ -36,8 +36,10 @@ function namesColumn(lists, row, column) {
   return at < lists.starts[row + 1] && lists.columns[at] === column;
 }
 
-// Rows that name where they differ from the one before, as bits, most significant first, of `width` bytes each.
-function bitsOfChanges({ starts, columns }, width) {
+// Rows that name where they differ from the one before, as bits, most significant first, of so many bytes each that the
+// bits of several rows can be put over one another by 32 at a time.
+function bitsOfChanges({ starts, columns }, count) {
+  const width = 4 * Math.ceil(count / 32);
   const bits = new Uint8Array((starts.length - 1) * width);
   for (let row = 0, from = 0; row + 1 < starts.length; row++, from += width) {
     if (row) bits.copyWithin(from, from - width, from);

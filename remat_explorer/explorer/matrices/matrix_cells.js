@@ -49,7 +49,7 @@ function unpack(model) {
   const codes = bytesOf(model, "R");
   const computations = rowLists(model.get("runs"));
   const stages = computations.starts.length - 1;
-  const S = { ...bitsOfChanges(rowLists(model.get("S")), widthS), level: 1 };
+  const S = { ...bitsOfChanges(rowLists(model.get("S")), values.length), level: 1 };
   // The implementations of computations, from the default one on: an operation knows which kind each of its own is of.
   const makeWays = () => codes.map((code, i) => 1 + ((operations[computations.columns[i]][5] || [])[(code >> 2) - 1] || 0));
   let ways = null; // made when somebody looks at them

@@ -42,27 +42,39 @@ function noFolding(model, data) {
   return ownOperations(data) ? "" : "The stages of this schedule do not belong to operations.";
 }
 
-// What is folded, and which rows and columns are shown; null where everything stands for itself.
-function foldingOf(model, data) {
-  const blocks = model.get("blocks") ?? [];
-  const chosen = (model.get("folded") ?? []).filter((number) => number < blocks.length);
-  if (chosen.length === 0 || noFolding(model, data)) return null;
-  const own = ownOperations(data);
-  const stageOf = new Int32Array(data.operations.length).fill(-1);
+// Where each operation, value and stage goes. Schedules of one graph mostly have the same places.
+let before = null;
+function placesFor(blocks, chosen, own, operations, values) {
+  const asked = { blocks, chosen: String(chosen), operations, values, stages: own.length };
+  const isSame = (one) => Object.keys(asked).every((name) => one.asked[name] === asked[name]) && one.own.every((k, t) => k === own[t]);
+  if (before && isSame(before)) return before.places;
+  const stageOf = new Int32Array(operations).fill(-1);
   own.forEach((k, t) => (stageOf[k] = t));
   const rows = {
     operations: blocks.map((block) => block.operations),
     values: blocks.map((block) => block.values),
     stages: blocks.map((block) => block.operations.map((row) => row.map((k) => stageOf[k]).filter((t) => t >= 0))),
   };
-  const folding = {
+  const places = {
     blocks,
     chosen,
     rows, // of each block and copy, the ids of its operations, values and stages
-    operations: placesOf(data.operations.length, rows.operations, chosen),
-    values: placesOf(data.values.length, rows.values, chosen),
-    stages: placesOf(data.stages, rows.stages, chosen),
+    operations: placesOf(operations, rows.operations, chosen),
+    values: placesOf(values, rows.values, chosen),
+    stages: placesOf(own.length, rows.stages, chosen),
   };
+  places.repeats = repeatsIn(places.operations);
+  before = { asked, own, places };
+  return places;
+}
+
+// What is folded, and which rows and columns are shown; null where everything stands for itself.
+function foldingOf(model, data) {
+  const blocks = model.get("blocks") ?? [];
+  const chosen = (model.get("folded") ?? []).filter((number) => number < blocks.length);
+  if (chosen.length === 0 || noFolding(model, data)) return null;
+  const own = ownOperations(data);
+  const folding = { ...placesFor(blocks, chosen, own, data.operations.length, data.values.length) };
   folding.R = foldedComputations(data, folding, (k, code) => code & 3);
   folding.byWay = once(() => foldedComputations(data, folding, (k, code) => ((data.operations[k][5] || [])[(code >> 2) - 1] || 0) + 1));
   folding.S = foldedCheckpoints(data, folding);
@@ -123,17 +135,15 @@ function foldedCheckpoints({ S: [{ bits, width: bytes }] }, folding) {
   const size = stages.shown.length * width;
   const [own, other] = [new Uint16Array(size), new Uint16Array(size)];
   const set = (t, v) => (bits[t * bytes + (v >> 3)] >> (7 - (v & 7))) & 1;
-  const [once, twice] = [new Uint8Array(bytes), new Uint8Array(bytes)]; // kept in one stage of the row, in several
+  const words = new Uint32Array(bits.buffer, 0, bits.length >> 2);
+  const once = new Uint8Array(bytes); // kept in a stage of the row
+  const onceWords = new Uint32Array(once.buffer);
   stages.shown.forEach((t, row) => {
     const block = stages.block[t];
     const members = membersOf(folding, "stages", t);
     once.fill(0);
-    twice.fill(0);
     for (const stage of members)
-      for (let byte = 0, at = stage * bytes; byte < bytes; byte++, at++) {
-        twice[byte] |= once[byte] & bits[at];
-        once[byte] |= bits[at];
-      }
+      for (let i = 0, at = (stage * bytes) >> 2; i < onceWords.length; i++, at++) onceWords[i] |= words[at];
     for (let byte = 0; byte < bytes; byte++) {
       if (once[byte] === 0) continue;
       for (let v = 8 * byte, end = Math.min(v + 8, values.first.length); v < end; v++) {
@@ -149,21 +159,35 @@ function foldedCheckpoints({ S: [{ bits, width: bytes }] }, folding) {
   return levelsOf(folding, values, own, other, new Uint8Array(size).fill(1));
 }
 
-// The largest memory of all copies' cells.
+// The largest memory of all copies' cells. What covers one copy says nothing more by covering the next ones, too.
 function foldedMemory({ U }, folding) {
   const { stages, operations } = folding;
   const width = operations.shown.length;
-  const [cells, line] = [new Uint16Array(stages.shown.length * width), new Uint16Array(operations.at.length)];
-  function raise(from, to, level) {
-    for (let k = from; k < to; k++) if (level > line[k]) line[k] = level;
+  const [cells, { at }, { begins, ends }] = [new Uint16Array(stages.shown.length * width), operations, folding.repeats];
+  for (let t = 0; t + 1 < U.starts.length; t++) {
+    const row = stages.at[t] * width;
+    eachLevel(U, t, (from, to, level) => {
+      for (let k = from; k < to; k++) {
+        if (ends[k] && begins[k] >= from) k = ends[k];
+        if (k < to && level > cells[row + at[k]]) cells[row + at[k]] = level;
+      }
+    });
   }
-  stages.shown.forEach((shown, row) => {
-    line.fill(0);
-    for (const t of membersOf(folding, "stages", shown)) eachLevel(U, t, raise);
-    for (let k = 0, cell = 0; k < line.length; k++)
-      if (line[k] > cells[(cell = row * width + operations.at[k])]) cells[cell] = line[k];
-  });
   return { cells, width };
+}
+
+// Of operations that begin a copy with the columns of the copy right before it: where that one begins, and where the last
+// such copy ends; 0 of all others.
+function repeatsIn({ at, block, copy }) {
+  const [begins, ends] = [new Int32Array(at.length), new Int32Array(at.length)];
+  const starts = Array.from(at.keys()).filter((k) => k === 0 || block[k] !== block[k - 1] || copy[k] !== copy[k - 1]);
+  for (let i = starts.length - 1; i > 0; i--) {
+    const [before, start, end] = [starts[i - 1], starts[i], starts[i + 1] ?? at.length];
+    if (end - start !== start - before || at.subarray(start, end).some((column, j) => column !== at[before + j])) continue;
+    begins[start] = before;
+    ends[start] = ends[end] || end;
+  }
+  return { begins, ends };
 }
 
 // The ids of all copies that a shown row or column stands for.

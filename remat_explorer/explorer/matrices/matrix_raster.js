@@ -10,13 +10,23 @@ function edges(count, pixels, least, gap) {
   return { from, to };
 }
 
+// The bits of rows `first` to `end`, the last one not included, put over one another.
+function mergedRows(bits, width, first, end) {
+  const [from, to] = [first * width, Math.min(bits.length, end * width)];
+  const merged = bits.slice(from, from + width);
+  if (width % 4 || (bits.byteOffset + from) % 4) {
+    for (let start = from + width; start < to; start += width) for (let i = 0; i < width; i++) merged[i] |= bits[start + i];
+    return merged;
+  }
+  const [words, all, count] = [new Uint32Array(merged.buffer), new Uint32Array(bits.buffer, bits.byteOffset + from, Math.max(0, to - from) >> 2), width >> 2];
+  for (let start = count; start < all.length; start += count) for (let i = 0; i < count; i++) words[i] |= all[start + i];
+  return merged;
+}
+
 // The levels of the rows `first` to `last`, put over one another into a line of pixels: the highest is seen.
 function traceLayers(layers, at, across, first, last, line) {
   for (const { bits, width, level } of layers) {
-    const end = Math.min(bits.length, (last + 1) * width);
-    const merged = bits.slice(first * width, (first + 1) * width);
-    for (let start = (first + 1) * width; start < end; start += width)
-      for (let byte = 0; byte < width; byte++) merged[byte] |= bits[start + byte];
+    const merged = mergedRows(bits, width, first, last + 1);
     for (let byte = 0; byte < merged.length; byte++) {
       if (merged[byte] === 0) continue;
       for (let bit = 0; bit < 8; bit++) {

@@ -59,7 +59,7 @@ function scheduleBits(model, data) {
   if (!data || stages === 0) return null;
   const [computations, changes] = [rowLists(model.get("R")), rowLists(model.get("S"))];
   if (computations.starts.length !== stages + 1 || changes.starts.length !== stages + 1) return null;
-  const { bits, width } = bitsOfChanges(changes, Math.ceil(data.values.length / 8));
+  const { bits, width } = bitsOfChanges(changes, data.values.length);
   const runs = (t, k) => namesColumn(computations, t, k);
   const kept = (t, v) => t < stages && (bits[t * width + (v >> 3)] >> (7 - (v & 7))) & 1;
   const first = new Int32Array(data.operations.length).fill(stages);
