@@ -43,6 +43,8 @@ def is_by_cudnn(
     """
     if source.device.type != "cuda" or weight is None or bias is None or not torch.cuda.is_available():
         return False
+    if not all(isinstance(size, int) for size in source.shape):
+        return False  # cuDNN needs to know it
     torch_c: Any = torch._C
     running = (weight, weight) if mean is None and training else (mean, variance)  # as good as none in training
     if torch_c._select_batch_norm_backend(source, weight, bias, *running, training, epsilon) != BY_CUDNN:

@@ -43,11 +43,11 @@ function noFolding(model, data) {
 }
 
 // Where each operation, value and stage goes. Schedules of one graph mostly have the same places.
-let before = null;
+let lastPlaces = null;
 function placesFor(blocks, chosen, own, operations, values) {
   const asked = { blocks, chosen: String(chosen), operations, values, stages: own.length };
   const isSame = (one) => Object.keys(asked).every((name) => one.asked[name] === asked[name]) && one.own.every((k, t) => k === own[t]);
-  if (before && isSame(before)) return before.places;
+  if (lastPlaces && isSame(lastPlaces)) return lastPlaces.places;
   const stageOf = new Int32Array(operations).fill(-1);
   own.forEach((k, t) => (stageOf[k] = t));
   const rows = {
@@ -64,7 +64,7 @@ function placesFor(blocks, chosen, own, operations, values) {
     stages: placesOf(own.length, rows.stages, chosen),
   };
   places.repeats = repeatsIn(places.operations);
-  before = { asked, own, places };
+  lastPlaces = { asked, own, places };
   return places;
 }
 
