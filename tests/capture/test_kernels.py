@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -98,3 +98,52 @@ def test_cudnn_is_asked_and_what_it_reserves_is_left_to_pytorch(monkeypatch, bac
     assert kernels.is_by_cudnn(x, w, w, None, None, training, 1e-5) == expected
     assert all(isinstance(tensor, torch.Tensor) for tensor in asked[0][:5]) == training
     assert not kernels.is_by_cudnn(X, w, w, w, w, True, 1e-5)  # on the CPU
+
+
+def in_last(model: nn.Module, x: torch.Tensor) -> tuple[nn.Module, torch.Tensor]:
+    anything: Any = model  # types of torch know no memory format for models
+    return anything.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
+
+
+def in_half(model: nn.Sequential, x: torch.Tensor) -> tuple[nn.Module, torch.Tensor]:
+    for layer in model:
+        if not isinstance(layer, nn.BatchNorm2d):
+            layer.half()
+    return model, x.half()
+
+
+class Attention(nn.Module):
+    """Attention in float32, whose efficient kernel leaves the seed of its mask on the CPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = nn.Linear(32, 96)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.project(x).unflatten(-1, (3, 2, 16)).movedim(-3, 0).transpose(-2, -3)
+        return nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+ON_A_GPU: dict[str, Callable[[], tuple[nn.Module, torch.Tensor]]] = {
+    "training": lambda: (network(), X),
+    "cumulative": lambda: (network(momentum=None), X),
+    "without running statistics": lambda: (network(track_running_stats=False), X),
+    "evaluation": lambda: (network().eval(), X),
+    "without weights": lambda: (network(affine=False), X),
+    "channels last": lambda: in_last(network(), X),
+    "half": lambda: in_half(network(), X),
+    "attention": lambda: (Attention(), torch.randn(2, 24, 32, generator=torch.Generator().manual_seed(0))),
+}
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device here")
+@pytest.mark.parametrize("kind", ON_A_GPU)
+def test_on_a_gpu_a_profiled_plan_has_the_gradients_of_plain_pytorch(kind):
+    model, x = ON_A_GPU[kind]()
+    model, x = model.cuda(), x.cuda()
+    graph = rx.profile(rx.capture(model, (x,), loss=mean_of_squares), model, (x,), loss=mean_of_squares)
+    solution = rx.solve(graph, "smallest", time_limit=3)
+    measured = rx.measure(solution, model, (x,), loss=mean_of_squares, repeats=1)
+    assert measured.within_budget
+    assert measured.equal is not False, str(measured)
