@@ -31,9 +31,10 @@ function placeOf({ starts, columns }, row, column) {
   return low;
 }
 
-function namesColumn(lists, row, column) {
+// The place of a column among those of its row, or -1.
+function findColumn(lists, row, column) {
   const at = placeOf(lists, row, column);
-  return at < lists.starts[row + 1] && lists.columns[at] === column;
+  return at < lists.starts[row + 1] && lists.columns[at] === column ? at : -1;
 }
 
 // Rows that name where they differ from the one before, as bits, most significant first, of so many bytes each that the

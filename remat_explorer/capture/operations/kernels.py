@@ -35,7 +35,7 @@ def is_by_cudnn(
 ) -> bool:  # fmt: skip
     """Whether plain PyTorch normalizes such tensors by cuDNN, with nothing reserved for the backward pass.
 
-    What cuDNN reserves is no value of the graph. It reserves nothing for contiguous tensors; for others it is asked.
+    What cuDNN reserves is no value of the graph, so it is asked.
 
     >>> x, w = torch.ones(2, 3, 4, 4), torch.ones(3)
     >>> is_by_cudnn(x, w, w, w, w, True, 1e-5)  # on the CPU

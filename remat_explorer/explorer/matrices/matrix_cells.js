@@ -45,7 +45,7 @@ function levelIn(layers, t, c) {
 function unpack(model) {
   const [rows, operations, values] = [model.get("rows"), model.get("operations"), model.get("values")];
   if (rows === 0) return { rows, stages: 0, operations: [], values: [], comparedR: null, comparedS: null };
-  const [n, widthR, widthS] = [operations.length, Math.ceil(operations.length / 8), Math.ceil(values.length / 8)];
+  const [widthR, widthS] = [operations, values].map((things) => Math.ceil(things.length / 8));
   const codes = bytesOf(model, "R");
   const computations = rowLists(model.get("runs"));
   const stages = computations.starts.length - 1;
@@ -71,7 +71,10 @@ function unpack(model) {
     comparedR: differenceOf(model, "compared_computed", widthR),
     comparedS: differenceOf(model, "compared_kept", widthS),
     // What the stage computes: 0, or the kind plus 4 times the number of the implementation.
-    codeAt: (t, k) => (t < stages && namesColumn(computations, t, k) ? codes[placeOf(computations, t, k)] : 0),
+    codeAt(t, k) {
+      const at = t < stages ? findColumn(computations, t, k) : -1;
+      return at < 0 ? 0 : codes[at];
+    },
     keptAt: (t, v) => t < stages && hasBit(S, t, v),
     inVainAt: isVain,
     mayKeep: (t, v) => (t < stages && hasBit(S, t, v)) || isVain(t, v),

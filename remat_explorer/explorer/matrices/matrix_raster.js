@@ -14,7 +14,7 @@ function edges(count, pixels, least, gap) {
 function mergedRows(bits, width, first, end) {
   const [from, to] = [first * width, Math.min(bits.length, end * width)];
   const merged = bits.slice(from, from + width);
-  if (width % 4 || (bits.byteOffset + from) % 4) {
+  if (from >= to || width % 4 || (bits.byteOffset + from) % 4) {
     for (let start = from + width; start < to; start += width) for (let i = 0; i < width; i++) merged[i] |= bits[start + i];
     return merged;
   }

@@ -60,7 +60,7 @@ function scheduleBits(model, data) {
   const [computations, changes] = [rowLists(model.get("R")), rowLists(model.get("S"))];
   if (computations.starts.length !== stages + 1 || changes.starts.length !== stages + 1) return null;
   const { bits, width } = bitsOfChanges(changes, data.values.length);
-  const runs = (t, k) => namesColumn(computations, t, k);
+  const runs = (t, k) => findColumn(computations, t, k) >= 0;
   const kept = (t, v) => t < stages && (bits[t * width + (v >> 3)] >> (7 - (v & 7))) & 1;
   const first = new Int32Array(data.operations.length).fill(stages);
   for (let t = stages - 1; t >= 0; t--)
