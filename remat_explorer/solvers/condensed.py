@@ -132,6 +132,11 @@ class Condensed:
         return np.array([sum(sizes[v] for v in out) for out in self.outputs], dtype=np.int64)
 
     @cached_property
+    def last_reader(self) -> np.ndarray:
+        """The last operation that reads each group, int of shape (groups,)."""
+        return np.array([readers[-1] for readers in self.readers], dtype=np.int64)
+
+    @cached_property
     def input_groups(self) -> tuple[np.ndarray, ...]:
         """`inputs` as arrays, to index with."""
         return tuple(np.array(read, dtype=np.int64) for read in self.inputs)

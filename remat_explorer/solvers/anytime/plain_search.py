@@ -10,9 +10,10 @@ a bound that no frontier-advancing schedule within the budget is below; infinity
 3. The search of step 1 once more: with the incumbent's cost as the limit it has fewer sets to look at.
 4. The linear program of the few-moments relaxation gives the first bound, and its point guides walks to a better
    incumbent.
-5. The search of step 1 with more sets, on the smallest graphs.
-6. Walks through chains of blocks that keep what the best persistent checkpoints are, where the gap is still wide.
-7. Rounds of refinement. In each, the bound rises by a linear or an integer program with lazy rows and cuts; the local
+5. Where the gap is still wide, a bound on how often a path through the graph must run again to be visited in reverse.
+6. The search of step 1 with more sets, on the smallest graphs.
+7. Walks through chains of blocks that keep what the best persistent checkpoints are, where the gap is still wide.
+8. Rounds of refinement. In each, the bound rises by a linear or an integer program with lazy rows and cuts; the local
    search improves the incumbent, beside the program if there is a second thread; and walks follow what the program's
    point holds in memory. Where that point is integral, an integer program over what it runs again looks for the best
    schedule near it.
@@ -43,6 +44,7 @@ from remat_explorer.solvers.bounds.guidance import guides, guides_to
 from remat_explorer.solvers.bounds.point import Point
 from remat_explorer.solvers.bounds.refinement import Refinement
 from remat_explorer.solvers.bounds.restricted import run_again_in, solve_within
+from remat_explorer.solvers.bounds.reversal import reversal_bound
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.heuristics.binomial_bound import binomial_bound
 from remat_explorer.solvers.incumbent import Incumbent
@@ -97,8 +99,8 @@ class PlainSearch:
     def run(self) -> Answer:
         """Search until the answer is proven or the time is up."""
         first, second, third = self._search_first, self._search_briefly, self._search_long
-        chain = self._follow_checkpoints
-        for step in (first, self._plan, second, self._bound_from_moments, third, chain, self._refine):
+        bounds = self._bound_from_moments, self._bound_from_reversal
+        for step in (first, self._plan, second, *bounds, third, self._follow_checkpoints, self._refine):
             if self.limits.over or self.settled:
                 break
             step()
@@ -154,6 +156,13 @@ class PlainSearch:
         walks = guides(self.condensed, self.moments)
         if not self.settled and not self.limits.over and walks:
             self._walk(walks)
+
+    def _bound_from_reversal(self) -> None:
+        if self.incumbent.within(self.settings.wide):
+            return
+        self.incumbent.tell("bounding a path in reverse")
+        known = self.incumbent.bound
+        self.incumbent.raise_bound(reversal_bound(self.condensed, self.budget, known, lambda: self.limits.over))
 
     def _follow_checkpoints(self) -> None:
         """Walks that keep what persistent checkpoints of blocks are."""

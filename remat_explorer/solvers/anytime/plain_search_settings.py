@@ -44,7 +44,7 @@ class PlainSearchSettings:
     # Share of the time that is left, at most, for the few-moments relaxation.
     # No difference measured with 0.15 or 0.6.
     bounding: float = 0.3
-    # Relative gap beyond which walks follow persistent checkpoints.
+    # Relative gap beyond which a path is bounded in reverse, and walks follow persistent checkpoints.
     wide: float = 0.02
     # Share of the time that is left, at most, for the program that finds them.
     checkpointing: float = 0.2

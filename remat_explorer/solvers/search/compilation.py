@@ -21,6 +21,7 @@ from remat_explorer.solvers.search.exact_search import search_exactly
 from remat_explorer.solvers.search.flat_graph import FlatGraph
 from remat_explorer.solvers.search.local_search import LocalSearch
 from remat_explorer.solvers.search.point_memory import fill_memory
+from remat_explorer.solvers.search.reversal_table import fill_from
 
 COMPILING = "compiling the search (once on a machine)"
 
@@ -60,6 +61,7 @@ def _search_once() -> None:
     cost, through = np.zeros((n, n)), np.zeros((n, n), dtype=np.int32)
     ends = np.zeros(groups, dtype=np.int64)
     shortest_paths(flat, R, S, np.zeros((n + 1, n)), stages, 0, n, cost, through, np.empty(groups), ends)
+    fill_from(np.zeros((2, 1, 2)), np.zeros((1, 2)), 0, 1, np.ones(1), np.ones(1), ends[:1], ends[:1])
     search_exactly(condensed, 3)
     cheapest_persistent(chain_of(condensed), 3)
     load_offset_search()

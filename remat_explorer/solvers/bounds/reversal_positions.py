@@ -1,0 +1,266 @@
+"""A path through the forward pass as the backward pass meets it: in reverse, and with little memory beside.
+
+*Positions* 0, 1, ... cut a path of forward operations, and what runs beside it, into sets P_i. Of the values that P_i
+writes, V_i are those that another operation of P_i reads, and the one that the next position begins with. Each
+operation of P_i reads a value of V_i or that one of V_{i-1}. So where nothing of V_i is in memory, an operation of P_i
+can only run while that value of V_{i-1} is there; and whatever makes the value that ends P_i then runs all of P_i.
+
+A *visit* of i is the first run of a backward operation that reads values of V_i. One is chosen for each position, so
+that their order is that of the stages, and positions are visited from the last one down.
+
+A visit needs memory of its own. Beside it there is a *bystander*: a gradient that was computed before and is read
+later. Else that gradient is made again later, and with it all gradients on the way to it that are as large and are not
+there either, which costs what their operations cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import NamedTuple
+
+import numpy as np
+
+from remat_explorer.solvers.condensed import Condensed
+
+CHEAP = 0.01  # of the cost of everything: to make a bystander again for less is always worth while
+
+
+class Visit(NamedTuple):
+    """The visiting operation, and what its first run says.
+
+    Attributes:
+        operation: a backward operation.
+        again: cost of the operations of the position that make what it reads, where nothing of the position is there.
+        room: bytes that are left for values of lower positions, without a bystander.
+        bystander: bytes of the largest one, 0 where there is none.
+        remake: cost of making it again.
+    """
+
+    operation: int
+    again: float
+    room: int
+    bystander: int
+    remake: float
+
+
+@dataclass(frozen=True)
+class Position:
+    """One of the sets P_i.
+
+    Attributes:
+        operations: P_i.
+        values: V_i.
+        cost: of P_i.
+        bytes: of the smallest value of V_i.
+    """
+
+    operations: frozenset[int]
+    values: frozenset[int]
+    cost: float
+    bytes: int
+
+
+@dataclass(frozen=True)
+class VisitedPosition(Position):
+    """One that is visited.
+
+    Attributes:
+        visit: how.
+    """
+
+    visit: Visit
+
+
+def visited_positions(condensed: Condensed, budget: int, most: int) -> list[VisitedPosition]:
+    """Positions of the costliest path, each with its visit; none where there are more than ``most``, or no path.
+
+    Args:
+        condensed: n operations and their groups of values.
+        budget: bytes, resident bytes included.
+        most: positions.
+
+    >>> from remat_explorer.instances import linear
+    >>> [(sorted(p.operations), p.visit.room) for p in visited_positions(Condensed.of(linear(3)), 6, 10)]
+    [([0], 4), ([1], 4), ([2], 4)]
+    """
+    path = _costliest_path(condensed)
+    ends = _passed_on(condensed, path)
+    read = {v for k in np.flatnonzero(condensed.graph.is_backward).tolist() for v in condensed.inputs[k]}
+    if not 1 < sum(v in read for v in ends) <= most:
+        return []
+    entry, leaving = _beside(condensed, path, ends)
+    cuts = _cuts(condensed, path, [v in read for v in ends], entry, leaving)
+    positions = list(_positions(condensed, path, ends, cuts, entry, leaving))
+    return _in_order(positions, _visits(condensed, budget, positions))
+
+
+def _costliest_path(condensed: Condensed) -> list[int]:
+    """Forward operations, each of which reads a group of the one before, with the largest cost together."""
+    total, before = condensed.costs.copy(), np.full(condensed.n, -1)
+    forward = ~condensed.graph.is_backward
+    for k in np.flatnonzero(forward).tolist():
+        producers = {int(condensed.producer[v]) for v in condensed.inputs[k]}
+        best = max((j for j in producers if forward[j]), key=lambda j: total[j], default=-1)
+        if best >= 0:
+            before[k] = best
+            total[k] += total[best]
+    writing = forward & [bool(out) for out in condensed.outputs]
+    path, k = [], int(np.where(writing, total, -1.0).argmax()) if writing.any() else -1
+    while k >= 0:
+        path.append(k)
+        k = int(before[k])
+    return path[::-1]
+
+
+def _passed_on(condensed: Condensed, path: Sequence[int]) -> list[int]:
+    """For each operation of the path the group that the next one reads, the largest; of the last one any."""
+
+    def passed(k: int, to: int | None) -> int:
+        written = (v for v in condensed.outputs[k] if to is None or to in condensed.readers[v])
+        return max(written, key=lambda v: condensed.bytes[v])
+
+    return [passed(k, to) for k, to in zip_longest(path, path[1:])]
+
+
+def _beside(condensed: Condensed, path: Sequence[int], ends: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
+    """Operations beside the path: the last place whose group leads to each, and the first place that each leads to."""
+    place = {k: m for m, k in enumerate(path)}
+    ended = {v: m for m, v in enumerate(ends)}
+    aside = [k for k in np.flatnonzero(~condensed.graph.is_backward).tolist() if k not in place]
+    entry: dict[int, int] = {}
+    for k in aside:
+        from_path = (ended[v] for v in condensed.inputs[k] if v in ended)
+        from_aside = (entry[j] for v in condensed.inputs[k] if (j := int(condensed.producer[v])) in entry)
+        if (last := max([*from_path, *from_aside], default=-1)) >= 0:
+            entry[k] = last
+    leaving: dict[int, int] = {}
+    for k in reversed(aside):
+        readers = [r for v in condensed.outputs[k] for r in condensed.readers[v]]
+        leads = [place[r] if r in place else leaving[r] for r in readers if r in place or r in leaving]
+        if k in entry and leads:
+            leaving[k] = min(leads)
+    return entry, leaving
+
+
+def _cuts(
+    condensed: Condensed, path: Sequence[int], read: Sequence[bool], entry: dict[int, int], leaving: dict[int, int]
+) -> list[int]:
+    """Places that end positions: those that a visit can read, but for those beside which at least as much runs."""
+    beside: dict[tuple[int, int], float] = {}
+    for k, last in leaving.items():
+        span = entry[k], last
+        beside[span] = beside.get(span, 0.0) + float(condensed.costs[k])
+    chosen = np.array(read)
+    for (first, last), cost in beside.items():
+        if cost >= condensed.costs[list(path[first + 1 : last])].sum():
+            chosen[first + 1 : last] = False
+    return np.flatnonzero(chosen).tolist()
+
+
+def _positions(
+    condensed: Condensed,
+    path: Sequence[int],
+    ends: Sequence[int],
+    cuts: Sequence[int],
+    entry: dict[int, int],
+    leaving: dict[int, int],
+) -> Iterable[Position]:
+    """The sets P_i that end at the cuts, with what runs between two of them beside the path."""
+    begin = -1
+    for cut in cuts:
+        aside = [k for k, last in leaving.items() if last <= cut and entry[k] >= max(begin, 0)]
+        operations = frozenset([*path[begin + 1 : cut + 1], *aside])
+        passed = {v for k in operations for v in condensed.outputs[k] if operations.intersection(condensed.readers[v])}
+        values = frozenset(passed | {ends[cut]})
+        yield Position(operations, values, _cost(condensed, operations), min(int(condensed.bytes[v]) for v in values))
+        begin = cut
+
+
+def _cost(condensed: Condensed, operations: Iterable[int]) -> float:
+    return float(condensed.costs[sorted(operations)].sum())
+
+
+def _visits(condensed: Condensed, budget: int, positions: Sequence[Position]) -> list[Visit | None]:
+    """For each position the visit that leaves the least room, if there is one."""
+    of = {v: i for i, position in enumerate(positions) for v in position.values}
+    visits: list[list[Visit]] = [[] for _ in positions]
+    for k in np.flatnonzero(condensed.graph.is_backward).tolist():
+        visited = {of[v] for v in condensed.inputs[k] if v in of}
+        bystander, remake = _bystander(condensed, k) if visited else (0, 0.0)
+        for i in visited:
+            lower = sum(positions[j].bytes for j in visited if j < i)  # counted with the operation already
+            room = budget - int(condensed.operation_bytes[k]) + lower
+            again = _cost(condensed, _makers(condensed, positions[i], condensed.inputs[k]))
+            visits[i].append(Visit(k, again, room, bystander, remake))
+    return [min(choices, key=lambda visit: visit.room - visit.bystander, default=None) for choices in visits]
+
+
+def _makers(condensed: Condensed, position: Position, read: Iterable[int]) -> set[int]:
+    """Operations of a position that make what is read of its values, from nothing of it."""
+    waiting = [int(condensed.producer[v]) for v in read if v in position.values]
+    makers: set[int] = set()
+    while waiting:
+        k = waiting.pop()
+        if k not in makers:
+            makers.add(k)
+            waiting += [int(condensed.producer[v]) for v in condensed.inputs[k] if v in position.values]
+    return makers
+
+
+def _bystander(condensed: Condensed, k: int) -> tuple[int, float]:
+    """The largest gradient computed before k and read after it, in bytes, and what making it again costs at least.
+
+    Of several that are as large, it is the dearest. Where even that costs less than `CHEAP`, it does not count.
+    """
+    own = {*condensed.inputs[k], *condensed.outputs[k]}
+    gradient = condensed.graph.is_backward[condensed.producer]
+    there = gradient & (condensed.producer < k) & (condensed.last_reader > k)
+    there[list(own)] = False
+    size = int(condensed.bytes[there].max(initial=0))
+    made = gradient & (condensed.bytes >= size)
+    made[list(own)] = False
+
+    def remake(v: int) -> float:
+        waiting, remade = [int(condensed.producer[v])], set()
+        while waiting:
+            j = waiting.pop()
+            if j not in remade:
+                remade.add(j)
+                waiting += [int(condensed.producer[u]) for u in condensed.inputs[j] if made[u]]
+        return _cost(condensed, remade)
+
+    largest = np.flatnonzero(there & (condensed.bytes == size)).tolist()
+    dearest = max(map(remake, largest), default=0.0)
+    return (size, dearest) if dearest > CHEAP * condensed.graph.total_cost else (0, 0.0)
+
+
+def _in_order(positions: Sequence[Position], visits: Sequence[Visit | None]) -> list[VisitedPosition]:
+    """Positions whose visits come in descending order, so that they cost the most; others join the one above."""
+    most: dict[int, float] = {}  # cost of the dearest sequence that begins with a position
+    above: dict[int, int | None] = {}
+    for i in reversed(range(len(positions))):
+        if (visit := visits[i]) is not None:
+            before = [j for j in most if (other := visits[j]) is not None and other.operation <= visit.operation]
+            above[i] = max(before, key=lambda j: most[j], default=None)
+            most[i] = positions[i].cost + max((most[j] for j in before), default=0.0)
+    chosen: list[VisitedPosition] = []
+    begin, i = 0, max(most, key=lambda j: most[j], default=None)
+    while i is not None:
+        if (visit := visits[i]) is not None:
+            chosen.append(_joined(positions[begin : i + 1], visit))
+        begin, i = i + 1, above[i]
+    return chosen
+
+
+def _joined(positions: Sequence[Position], visit: Visit) -> VisitedPosition:
+    """Positions as one, visited where the last of them is."""
+    below = sum(position.cost for position in positions[:-1])
+    return VisitedPosition(
+        frozenset().union(*(position.operations for position in positions)),
+        frozenset().union(*(position.values for position in positions)),
+        below + positions[-1].cost,
+        min(position.bytes for position in positions),
+        visit._replace(again=below + visit.again),
+    )
