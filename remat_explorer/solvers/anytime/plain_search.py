@@ -161,8 +161,7 @@ class PlainSearch:
         if self.incumbent.within(self.settings.wide):
             return
         self.incumbent.tell("bounding a path in reverse")
-        known = self.incumbent.bound
-        self.incumbent.raise_bound(reversal_bound(self.condensed, self.budget, known, lambda: self.limits.over))
+        self.incumbent.raise_bound(reversal_bound(self.condensed, self.budget, lambda: self.limits.over))
 
     def _follow_checkpoints(self) -> None:
         """Walks that keep what persistent checkpoints of blocks are."""

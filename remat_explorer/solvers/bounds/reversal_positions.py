@@ -9,14 +9,16 @@ A *visit* of i is the first run of a backward operation that reads values of V_i
 that their order is that of the stages, and positions are visited from the last one down.
 
 A visit needs memory of its own. Beside it there is a *bystander*: a gradient that was computed before and is read
-later. Else that gradient is made again later, and with it all gradients on the way to it that are as large and are not
-there either, which costs what their operations cost.
+later. Else that gradient is made again between the visit and its last reader, and with it all gradients on the way to
+it that are as large and are not there either, which costs what their operations cost. Where these times overlap, one
+of several bystanders at least is made again: they share the cost of the cheapest. Costs of times that do not overlap
+add up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -24,7 +26,19 @@ import numpy as np
 
 from remat_explorer.solvers.condensed import Condensed
 
-CHEAP = 0.01  # of the cost of everything: to make a bystander again for less is always worth while
+
+class Bystander(NamedTuple):
+    """A gradient that is there beside a visit, or is made again.
+
+    Attributes:
+        bytes: its size, 0 where there is none.
+        penalty: what making it again costs, or the share of it.
+        until: its last reader.
+    """
+
+    bytes: int = 0
+    penalty: float = 0.0
+    until: int = 0
 
 
 class Visit(NamedTuple):
@@ -34,15 +48,13 @@ class Visit(NamedTuple):
         operation: a backward operation.
         again: cost of the operations of the position that make what it reads, where nothing of the position is there.
         room: bytes that are left for values of lower positions, without a bystander.
-        bystander: bytes of the largest one, 0 where there is none.
-        remake: cost of making it again.
+        bystander: the largest one.
     """
 
     operation: int
     again: float
     room: int
-    bystander: int
-    remake: float
+    bystander: Bystander
 
 
 @dataclass(frozen=True)
@@ -83,7 +95,7 @@ def visited_positions(condensed: Condensed, budget: int, most: int) -> list[Visi
 
     >>> from remat_explorer.instances import linear
     >>> [(sorted(p.operations), p.visit.room) for p in visited_positions(Condensed.of(linear(3)), 6, 10)]
-    [([0], 4), ([1], 4), ([2], 4)]
+    [([0], 3), ([1], 3), ([2], 3)]
     """
     path = _costliest_path(condensed)
     ends = _passed_on(condensed, path)
@@ -93,7 +105,7 @@ def visited_positions(condensed: Condensed, budget: int, most: int) -> list[Visi
     entry, leaving = _beside(condensed, path, ends)
     cuts = _cuts(condensed, path, [v in read for v in ends], entry, leaving)
     positions = list(_positions(condensed, path, ends, cuts, entry, leaving))
-    return _in_order(positions, _visits(condensed, budget, positions))
+    return _sharing(_in_order(positions, _visits(condensed, budget, positions)))
 
 
 def _costliest_path(condensed: Condensed) -> list[int]:
@@ -188,13 +200,13 @@ def _visits(condensed: Condensed, budget: int, positions: Sequence[Position]) ->
     visits: list[list[Visit]] = [[] for _ in positions]
     for k in np.flatnonzero(condensed.graph.is_backward).tolist():
         visited = {of[v] for v in condensed.inputs[k] if v in of}
-        bystander, remake = _bystander(condensed, k) if visited else (0, 0.0)
+        bystander = _bystander(condensed, k) if visited else Bystander()
         for i in visited:
             lower = sum(positions[j].bytes for j in visited if j < i)  # counted with the operation already
             room = budget - int(condensed.operation_bytes[k]) + lower
             again = _cost(condensed, _makers(condensed, positions[i], condensed.inputs[k]))
-            visits[i].append(Visit(k, again, room, bystander, remake))
-    return [min(choices, key=lambda visit: visit.room - visit.bystander, default=None) for choices in visits]
+            visits[i].append(Visit(k, again, room, bystander))
+    return [min(choices, key=lambda visit: visit.room - visit.bystander.bytes, default=None) for choices in visits]
 
 
 def _makers(condensed: Condensed, position: Position, read: Iterable[int]) -> set[int]:
@@ -209,31 +221,28 @@ def _makers(condensed: Condensed, position: Position, read: Iterable[int]) -> se
     return makers
 
 
-def _bystander(condensed: Condensed, k: int) -> tuple[int, float]:
-    """The largest gradient computed before k and read after it, in bytes, and what making it again costs at least.
-
-    Of several that are as large, it is the dearest. Where even that costs less than `CHEAP`, it does not count.
-    """
+def _bystander(condensed: Condensed, k: int) -> Bystander:
+    """The largest gradient computed before k and read after it; of several that are as large, the dearest."""
     own = {*condensed.inputs[k], *condensed.outputs[k]}
     gradient = condensed.graph.is_backward[condensed.producer]
     there = gradient & (condensed.producer < k) & (condensed.last_reader > k)
     there[list(own)] = False
     size = int(condensed.bytes[there].max(initial=0))
-    made = gradient & (condensed.bytes >= size)
-    made[list(own)] = False
+    missing = gradient & (condensed.bytes >= size)
+    missing[list(own)] = False
 
     def remake(v: int) -> float:
-        waiting, remade = [int(condensed.producer[v])], set()
+        waiting, again = [int(condensed.producer[v])], set()
         while waiting:
             j = waiting.pop()
-            if j not in remade:
-                remade.add(j)
-                waiting += [int(condensed.producer[u]) for u in condensed.inputs[j] if made[u]]
-        return _cost(condensed, remade)
+            if j not in again:
+                again.add(j)
+                waiting += [int(condensed.producer[u]) for u in condensed.inputs[j] if missing[u]]
+        return _cost(condensed, again)
 
-    largest = np.flatnonzero(there & (condensed.bytes == size)).tolist()
-    dearest = max(map(remake, largest), default=0.0)
-    return (size, dearest) if dearest > CHEAP * condensed.graph.total_cost else (0, 0.0)
+    costs = {v: remake(v) for v in np.flatnonzero(there & (condensed.bytes == size)).tolist()}
+    dearest = max(costs, key=lambda v: costs[v], default=None)
+    return Bystander() if dearest is None else Bystander(size, costs[dearest], int(condensed.last_reader[dearest]))
 
 
 def _in_order(positions: Sequence[Position], visits: Sequence[Visit | None]) -> list[VisitedPosition]:
@@ -264,3 +273,26 @@ def _joined(positions: Sequence[Position], visit: Visit) -> VisitedPosition:
         min(position.bytes for position in positions),
         visit._replace(again=below + visit.again),
     )
+
+
+def _sharing(positions: Sequence[VisitedPosition]) -> list[VisitedPosition]:
+    """With bystanders whose times overlap sharing a penalty; those of less than half of the dearest do not count."""
+    shared: list[VisitedPosition] = []
+    overlapping: list[VisitedPosition] = []
+
+    def share() -> None:
+        bystanders = [position.visit.bystander for position in overlapping]
+        least = max((bystander.penalty for bystander in bystanders), default=0.0) / 2
+        counting = [bystander.penalty for bystander in bystanders if bystander.bytes and bystander.penalty >= least]
+        for position, bystander in zip(overlapping, bystanders, strict=True):
+            counts = bystander.bytes and bystander.penalty >= least
+            its = bystander._replace(penalty=min(counting) / len(counting)) if counts else Bystander()
+            shared.append(replace(position, visit=position.visit._replace(bystander=its)))
+        overlapping.clear()
+
+    for position in reversed(positions):  # in the order of the visits
+        if position.visit.operation >= max((other.visit.bystander.until for other in overlapping), default=0):
+            share()
+        overlapping.append(position)
+    share()
+    return shared[::-1]

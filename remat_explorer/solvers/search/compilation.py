@@ -61,7 +61,7 @@ def _search_once() -> None:
     cost, through = np.zeros((n, n)), np.zeros((n, n), dtype=np.int32)
     ends = np.zeros(groups, dtype=np.int64)
     shortest_paths(flat, R, S, np.zeros((n + 1, n)), stages, 0, n, cost, through, np.empty(groups), ends)
-    fill_from(np.zeros((2, 1, 2)), np.zeros((1, 2)), 0, 1, np.ones(1), np.ones(1), ends[:1], ends[:1])
+    fill_from(np.zeros((2, 1, 2)), np.zeros((1, 2)), 0, np.ones(1), np.ones(1), *(ends[:1],) * 3, np.ones(1))
     search_exactly(condensed, 3)
     cheapest_persistent(chain_of(condensed), 3)
     load_offset_search()

@@ -8,7 +8,7 @@ from remat_explorer.machine_code import entry
 
 
 @entry
-def fill_from(least, below, lowest, first, costs, again, sizes, rooms):
+def fill_from(least, below, lowest, costs, again, sizes, rooms, without, penalties):
     """Fill the table of `remat_explorer.solvers.bounds.reversal` for all ranges that begin with one position.
 
     Args:
@@ -16,23 +16,25 @@ def fill_from(least, below, lowest, first, costs, again, sizes, rooms):
             (K + 1, slots, K + 1); ranges that begin above ``lowest`` are filled, and empty ones are 0.
         below: room for T of ranges that begin with it, by slots and end, float64 of shape (slots, K + 1).
         lowest: the position with which the ranges begin.
-        first: the end of the first range that is not filled yet.
         costs: of all of each position, float64 of shape (K,).
         again: of what its visit needs, from nothing of it, float64 of shape (K,).
         sizes: slots of its smallest value, int64 of shape (K,).
         rooms: slots that its visit leaves, int64 of shape (K,); as many as there are stand for any number.
+        without: slots that it leaves without its bystander, int64 of shape (K,).
+        penalties: what that costs, float64 of shape (K,).
     """
     most = least.shape[1] - 1
     for s in range(most + 1):
-        for end in range(lowest, first):
-            below[s, end] = least[end, s, lowest]
-    for end in range(first, len(costs) + 1):
+        below[s, lowest] = 0.0
+    for end in range(lowest + 1, len(costs) + 1):
         for s in range(most + 1):
             best, before, smallest = np.inf, 0.0, most
             for i in range(lowest, end):
                 smallest = min(smallest, sizes[i])
-                if s <= rooms[i] or rooms[i] >= most:
+                if s <= without[i] or without[i] >= most:
                     cost = before + again[i]
+                    if s > rooms[i] and rooms[i] < most:
+                        cost += penalties[i]
                     if i < end - 1:
                         stays = least[end, min(most, s + sizes[i]), i + 1] - again[i]
                         other = least[end, min(most, s + smallest), i + 1]

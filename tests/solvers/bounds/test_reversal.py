@@ -91,7 +91,7 @@ def test_operations_beside_each_other_run_again_together():
 def test_a_gradient_that_bypasses_a_block_stays_or_is_made_again_with_all_before_it():
     condensed = Condensed.of(blocks(4, beside=0))
     visits = [position.visit for position in visited_positions(condensed, 8, 100)]
-    assert [(visit.operation, visit.bystander, visit.remake) for visit in visits] == [
+    assert [(visit.operation, visit.bystander.bytes, visit.bystander.penalty) for visit in visits] == [
         (16, 1, 10.0),
         (13, 1, 7.0),
         (10, 1, 4.0),
