@@ -9,8 +9,8 @@ has no memory rows, which keeps the program small and its optimum a bound.
    all later programs.
 2. Merged stages whose estimated memory exceeds the budget become single in the next round.
 3. If there are none, branch: the integer program raises the bound further, and its point says which stages become
-   single. A large program is not branched on while the linear programs still rise, nor where too little time is left:
-   then the busiest merged stages become single.
+   single. A large program is not branched on while the linear programs still rise or say less than the bound that was
+   given, nor where too little time is left: then the busiest merged stages become single.
 4. Rows, and cuts without slack, are carried to the next round.
 
 When every stage is single and the integer program is solved, the bound is the optimum.
@@ -50,6 +50,7 @@ class Refinement:
 
     Attributes:
         bound: no schedule within the budget costs less; infinity if there is none.
+        given: the lower bound that was known in the beginning.
         finished: whether the bound cannot rise any more.
         point: the last point; None before the first.
         integral: whether the last round had an integer program.
@@ -68,7 +69,8 @@ class Refinement:
     ) -> None:
         self.condensed, self.budget, self.limits, self.settings = condensed, budget, limits, settings
         self.singles = set(singles) or {int(condensed.operation_bytes.argmax())}
-        self.bound, self.finished = bound, False
+        self.given = self.bound = bound
+        self.finished = False
         self.allowed: np.ndarray | None = None  # any operation in any stage
         self.points: set[tuple[int, int]] = set()
         self.cuts: list[PathCut] = []
@@ -89,7 +91,8 @@ class Refinement:
         splits = self._short()
         columns = relaxation.model.milp.columns
         large = columns > self.settings.few_columns
-        if not splits and large and (self._rising() or self.limits.left < columns * self.settings.branching_time):
+        short_of_time = self.limits.left < columns * self.settings.branching_time
+        if not splits and large and (self._rising() or self.history[-1] < self.given or short_of_time):
             splits = self._busiest()
         if not splits:
             solved = self._integrate(relaxation, incumbent)
