@@ -81,6 +81,12 @@ SEEN = f"""() => {{
     }};
     look();
 }}"""
+# Kernels of pages that were left go on with what they improve; a restarted kernel would not.
+END_KERNELS = """async () => {
+    const headers = {"X-XSRFToken": document.cookie.match(/_xsrf=([^;]+)/)[1]};
+    for (const kernel of await (await fetch("/api/kernels")).json())
+        await fetch(`/api/kernels/${kernel.id}`, {method: "DELETE", headers});
+}"""
 CONTROLS = "() => document.querySelector('.remat-controls button') !== null"
 IDLE = "() => document.querySelector('.remat-status[data-busy=\"\"]') !== null"
 # Every drawing on a canvas of the matrices leaves its time, by what it drew; so do tips and labels.
@@ -271,6 +277,7 @@ def measure(page: Any, address: str, root: Path, case: str, options: argparse.Na
     memory = []
     for cell in (5, 6):
         run_cell(page, cell, 600)
+        page.wait_for_timeout(3000)  # until the page has drawn what came
         memory.append({"kernel": stamps(page, cell)[0], "page": heap(page)})
     result["memory"] = memory
     result["look"], result["plotly"] = look(page, address, root, case)
@@ -286,6 +293,7 @@ def look(page: Any, address: str, root: Path, case: str, repeats: int = 3) -> tu
     """
     found: tuple[list[float], list[float]] = ([], [])
     for number in range(repeats):
+        page.evaluate(END_KERNELS)
         name = f"{case}-again-{number}.ipynb"
         write_notebook(root / name, ["None", f"import remat_explorer as rx\nexplorer = {CASES[case]}\nexplorer"])
         open_notebook(page, address, name)
