@@ -44,10 +44,10 @@ from remat_explorer.solvers.bounds.guidance import guides, guides_to
 from remat_explorer.solvers.bounds.point import Point
 from remat_explorer.solvers.bounds.refinement import Refinement
 from remat_explorer.solvers.bounds.restricted import run_again_in, solve_within
-from remat_explorer.solvers.bounds.reversal import reversal_bound
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.heuristics.binomial_bound import binomial_bound
 from remat_explorer.solvers.incumbent import Incumbent
+from remat_explorer.solvers.reversal.bound import reversal_bound
 from remat_explorer.solvers.search.exact_search import search_exactly
 from remat_explorer.solvers.search.guide import Guide
 from remat_explorer.solvers.search.local_search import LocalSearch

@@ -1,6 +1,6 @@
 """A bound where memory is tight: how often a path must run again so that it can be visited in reverse.
 
-*Setting.* Positions 0, ..., K-1 of a path, as in `reversal_positions`, with costs w_i and sizes b_i. Position i is
+*Setting.* Positions 0, ..., K-1 of a path, as in `positions`, with costs w_i and sizes b_i. Position i is
 *stored* while a value of V_i is in memory. A *life* of i begins when an operation of P_i runs while i is not stored,
 and ends when it is stored no more; it is *full* if it makes the value that position i+1 begins with. A full life costs
 w_i at least. A life of i begins, for i > 0, in a full life of i-1. The visit of i falls into a life that costs a_i at
@@ -38,8 +38,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from remat_explorer.solvers.bounds.reversal_positions import VisitedPosition, visited_positions
 from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.reversal.positions import VisitedPosition, visited_positions
 
 MOST_POSITIONS = 400  # the work grows by the cube
 WORK = 2e9  # positions by the cube times slots, at most: a second
@@ -62,7 +62,7 @@ def reversal_bound(condensed: Condensed, budget: int, over: Callable[[], bool] =
     >>> [reversal_bound(Condensed.of(linear(32)), budget) for budget in (6, 12, 35)]
     [111.0, 87.0, 65.0]
     """
-    from remat_explorer.solvers.search.reversal_table import fill_from  # compiled on its first use
+    from remat_explorer.solvers.reversal.reversal_table import fill_from  # compiled on its first use
 
     once = condensed.graph.total_cost
     positions = visited_positions(condensed, budget, MOST_POSITIONS)
