@@ -32,7 +32,7 @@ def residual_graphs(draw: st.DrawFn, most_blocks: int = 3, most_operations: int 
     for _ in range(draw(st.integers(1, most_blocks))):
         count = draw(st.integers(1, 3))  # of operations in f; three: two beside each other, and one that reads both
         skips = draw(st.booleans())
-        room -= 2 * (count if count < 3 else 3) + 2 * skips
+        room -= 2 * count + 2 * skips
         if room < 0:
             break
         inside = [add("forward", [x])]

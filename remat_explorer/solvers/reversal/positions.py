@@ -1,18 +1,21 @@
 """A path through the forward pass as the backward pass meets it: in reverse, and with little memory beside.
 
-*Positions* 0, 1, ... cut a path of forward operations, and what runs beside it, into sets P_i. Of the values that P_i
-writes, V_i are those that another operation of P_i reads, and the one that the next position begins with. Each
-operation of P_i reads a value of V_i or that one of V_{i-1}. So where nothing of V_i is in memory, an operation of P_i
-can only run while that value of V_{i-1} is there; and whatever makes the value that ends P_i then runs all of P_i.
+*Positions* 0, 1, ... cut a path of forward operations, and what runs beside it, into sets P_i. Of the groups of values
+that P_i writes, V_i are those that another operation of P_i reads, and the *end* of i, with which the next position
+begins. Each operation of P_i reads a group of V_i or, for i > 0, the end of i-1. So where nothing of V_i is in memory,
+an operation of P_i can only run while the end of i-1 is there; and whatever makes the end of i then runs all of P_i.
 
-A *visit* of i is the first run of a backward operation that reads values of V_i. One is chosen for each position, so
-that their order is that of the stages, and positions are visited from the last one down.
+A *visit* of i is the first run of a backward operation that reads groups of V_i. One is chosen for each position, in
+the order of the stages, so that positions are visited from the last one down; one operation may visit several.
+Positions without a visit, or whose visit is out of order, join the next one above. Those above the highest visited one
+are left out.
 
 A visit needs memory of its own. Beside it there is a *bystander*: a gradient that was computed before and is read
-later. Else that gradient is made again between the visit and its last reader, and with it all gradients on the way to
-it that are as large and are not there either, which costs what their operations cost. Where these times overlap, one
-of several bystanders at least is made again: they share the cost of the cheapest. Costs of times that do not overlap
-add up.
+later. Else that gradient is made again between the visit and its last reader, and with it, again and again, every
+gradient that it is made from, if that is at least as large and the visit neither reads nor writes it. That costs what
+their operations cost. Where these times overlap, one of several bystanders at least is made again. Only those count
+that are at least half as dear as the dearest, and each gets an equal part of the cheapest of these. Costs of times
+that do not overlap add up.
 """
 
 from __future__ import annotations
@@ -47,7 +50,7 @@ class Visit(NamedTuple):
     Attributes:
         operation: a backward operation.
         again: cost of the operations of the position that make what it reads, where nothing of the position is there.
-        room: bytes that are left for values of lower positions, without a bystander.
+        room: bytes that are left for values of lower positions without a bystander, what it reads of them included.
         bystander: the largest one.
     """
 
@@ -63,9 +66,9 @@ class Position:
 
     Attributes:
         operations: P_i.
-        values: V_i.
+        values: V_i, as numbers of groups.
         cost: of P_i.
-        bytes: of the smallest value of V_i.
+        bytes: of the smallest group of V_i.
     """
 
     operations: frozenset[int]
@@ -86,7 +89,7 @@ class VisitedPosition(Position):
 
 
 def visited_positions(condensed: Condensed, budget: int, most: int) -> list[VisitedPosition]:
-    """Positions of the costliest path, each with its visit; none where there are more than ``most``, or no path.
+    """Positions of the costliest path, each with its visit; none where there are more than ``most``.
 
     Args:
         condensed: n operations and their groups of values.
@@ -99,11 +102,12 @@ def visited_positions(condensed: Condensed, budget: int, most: int) -> list[Visi
     """
     path = _costliest_path(condensed)
     ends = _passed_on(condensed, path)
-    read = {v for k in np.flatnonzero(condensed.graph.is_backward).tolist() for v in condensed.inputs[k]}
-    if not 1 < sum(v in read for v in ends) <= most:
-        return []
+    saved = {v for k in np.flatnonzero(condensed.graph.is_backward).tolist() for v in condensed.inputs[k]}
+    read = [v in saved for v in ends]
     entry, leaving = _beside(condensed, path, ends)
-    cuts = _cuts(condensed, path, [v in read for v in ends], entry, leaving)
+    cuts = _cuts(condensed, path, read, entry, leaving)
+    if len(cuts) > most:
+        return []
     positions = list(_positions(condensed, path, ends, cuts, entry, leaving))
     return _sharing(_in_order(positions, _visits(condensed, budget, positions)))
 
@@ -159,7 +163,10 @@ def _beside(condensed: Condensed, path: Sequence[int], ends: Sequence[int]) -> t
 def _cuts(
     condensed: Condensed, path: Sequence[int], read: Sequence[bool], entry: dict[int, int], leaving: dict[int, int]
 ) -> list[int]:
-    """Places that end positions: those that a visit can read, but for those beside which at least as much runs."""
+    """Places that end positions: those whose group the backward pass reads.
+
+    Those within a span are left out where what runs beside the span costs at least as much as the path within it.
+    """
     beside: dict[tuple[int, int], float] = {}
     for k, last in leaving.items():
         span = entry[k], last
@@ -182,7 +189,7 @@ def _positions(
     """The sets P_i that end at the cuts, with what runs between two of them beside the path."""
     begin = -1
     for cut in cuts:
-        aside = [k for k, last in leaving.items() if last <= cut and entry[k] >= max(begin, 0)]
+        aside = [k for k, last in leaving.items() if last <= cut and entry[k] >= begin]
         operations = frozenset([*path[begin + 1 : cut + 1], *aside])
         passed = {v for k in operations for v in condensed.outputs[k] if operations.intersection(condensed.readers[v])}
         values = frozenset(passed | {ends[cut]})
@@ -228,6 +235,8 @@ def _bystander(condensed: Condensed, k: int) -> Bystander:
     there = gradient & (condensed.producer < k) & (condensed.last_reader > k)
     there[list(own)] = False
     size = int(condensed.bytes[there].max(initial=0))
+    if not size:
+        return Bystander()
     missing = gradient & (condensed.bytes >= size)
     missing[list(own)] = False
 
@@ -241,24 +250,23 @@ def _bystander(condensed: Condensed, k: int) -> Bystander:
         return _cost(condensed, again)
 
     costs = {v: remake(v) for v in np.flatnonzero(there & (condensed.bytes == size)).tolist()}
-    dearest = max(costs, key=lambda v: costs[v], default=None)
-    return Bystander() if dearest is None else Bystander(size, costs[dearest], int(condensed.last_reader[dearest]))
+    dearest = max(costs, key=lambda v: costs[v])
+    return Bystander(size, costs[dearest], int(condensed.last_reader[dearest]))
 
 
 def _in_order(positions: Sequence[Position], visits: Sequence[Visit | None]) -> list[VisitedPosition]:
-    """Positions whose visits come in descending order, so that they cost the most; others join the one above."""
+    """Positions whose visits come in order, with the largest sum of their own costs; others join the next one above."""
+    visited = {i: visit for i, visit in enumerate(visits) if visit is not None}
     most: dict[int, float] = {}  # cost of the dearest sequence that begins with a position
     above: dict[int, int | None] = {}
-    for i in reversed(range(len(positions))):
-        if (visit := visits[i]) is not None:
-            before = [j for j in most if (other := visits[j]) is not None and other.operation <= visit.operation]
-            above[i] = max(before, key=lambda j: most[j], default=None)
-            most[i] = positions[i].cost + max((most[j] for j in before), default=0.0)
+    for i in sorted(visited, reverse=True):
+        before = [j for j in most if visited[j].operation <= visited[i].operation]
+        above[i] = max(before, key=lambda j: most[j], default=None)
+        most[i] = positions[i].cost + max((most[j] for j in before), default=0.0)
     chosen: list[VisitedPosition] = []
     begin, i = 0, max(most, key=lambda j: most[j], default=None)
     while i is not None:
-        if (visit := visits[i]) is not None:
-            chosen.append(_joined(positions[begin : i + 1], visit))
+        chosen.append(_joined(positions[begin : i + 1], visited[i]))
         begin, i = i + 1, above[i]
     return chosen
 

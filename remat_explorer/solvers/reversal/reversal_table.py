@@ -8,18 +8,19 @@ from remat_explorer.machine_code import entry
 
 
 @entry
-def fill_from(least, below, lowest, costs, again, sizes, rooms, without, penalties):
+def fill_from(least, below, lowest, costs, again, sizes, beside, without, penalties):
     """Fill the table of `remat_explorer.solvers.reversal.bound` for all ranges that begin with one position.
 
     Args:
         least: T, by the end of a range, slots that are taken, and its beginning, float64 of shape
-            (K + 1, slots, K + 1); ranges that begin above ``lowest`` are filled, and empty ones are 0.
-        below: room for T of ranges that begin with it, by slots and end, float64 of shape (slots, K + 1).
+            (K + 1, slots + 1, K + 1); ranges that begin above ``lowest`` are filled.
+        below: room for T of ranges that begin with it, by slots and end, float64 of shape (slots + 1, K + 1).
         lowest: the position with which the ranges begin.
         costs: of all of each position, float64 of shape (K,).
         again: of what its visit needs, from nothing of it, float64 of shape (K,).
         sizes: slots of its smallest value, int64 of shape (K,).
-        rooms: slots that its visit leaves, int64 of shape (K,); as many as there are stand for any number.
+        beside: slots that its visit leaves beside its bystander, int64 of shape (K,); as many as there are stand for
+            any number.
         without: slots that it leaves without its bystander, int64 of shape (K,).
         penalties: what that costs, float64 of shape (K,).
     """
@@ -33,7 +34,7 @@ def fill_from(least, below, lowest, costs, again, sizes, rooms, without, penalti
                 smallest = min(smallest, sizes[i])
                 if s <= without[i] or without[i] >= most:
                     cost = before + again[i]
-                    if s > rooms[i] and rooms[i] < most:
+                    if s > beside[i] and beside[i] < most:
                         cost += penalties[i]
                     if i < end - 1:
                         stays = least[end, min(most, s + sizes[i]), i + 1] - again[i]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from remat_explorer.graph import Graph, Operation, Value, operation
 from remat_explorer.instances import linear
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.heuristics.binomial_schedule import binomial_within
+from remat_explorer.solvers.reversal import bound
 from remat_explorer.solvers.reversal.bound import reversal_bound
 from remat_explorer.solvers.reversal.positions import visited_positions
 from tests.solvers.drawn_blocks import residual_graphs
@@ -31,8 +33,19 @@ def test_on_unit_chains_it_is_what_revolve_costs():
         assert math.isinf(reversal_bound(Condensed.of(chain), 2))
 
 
+@pytest.mark.parametrize(("layers", "size", "budget"), [(200, 97, 73), (200, 97, 83), (60, 7, 12), (60, 7, 0)])
+def test_the_unit_of_bytes_does_not_matter(layers, size, budget):
+    chain = linear(layers)
+    scaled = replace(chain, values=tuple(replace(value, bytes=size * value.bytes) for value in chain.values))
+    proven = reversal_bound(Condensed.of(chain), budget)
+    assert reversal_bound(Condensed.of(scaled), size * budget) == proven
+    assert math.isinf(proven) == (budget == 0)
+
+
 @pytest.mark.parametrize("graphs", thorough_but([300, 2000], 300))
-def test_it_is_never_above_an_optimum_of_residual_blocks(graphs):
+@pytest.mark.parametrize("work", [bound.WORK, 40.0])
+def test_it_is_never_above_an_optimum_of_residual_blocks(monkeypatch, work, graphs):
+    monkeypatch.setattr(bound, "WORK", work)  # little of it makes slots large
     above = 0
 
     @settings(DRAWN, max_examples=graphs)
@@ -40,9 +53,9 @@ def test_it_is_never_above_an_optimum_of_residual_blocks(graphs):
     def is_never_above(problem):
         nonlocal above
         graph, budget = problem
-        bound = reversal_bound(Condensed.of(graph), budget)
-        above += bound > graph.total_cost
-        assert graph.total_cost <= bound <= frontier_optimum(graph, budget, splits=None) + 1e-9
+        proven = reversal_bound(Condensed.of(graph), budget)
+        above += proven > graph.total_cost
+        assert graph.total_cost <= proven <= frontier_optimum(graph, budget, splits=None) + 1e-9
 
     is_never_above()
     assert above > graphs / 5  # it says more than that every operation runs once
@@ -52,8 +65,8 @@ def test_it_is_never_above_an_optimum_of_residual_blocks(graphs):
 @given(problems(training_graphs() | chains(5)))
 def test_nor_of_other_graphs(problem):
     graph, budget = problem
-    bound = reversal_bound(Condensed.of(graph), budget)
-    assert graph.total_cost <= bound <= frontier_optimum(graph, budget, splits=None) + 1e-9
+    proven = reversal_bound(Condensed.of(graph), budget)
+    assert graph.total_cost <= proven <= frontier_optimum(graph, budget, splits=None) + 1e-9
 
 
 def blocks(count: int, beside: int) -> Graph:
