@@ -114,6 +114,17 @@ def test_a_gradient_that_bypasses_a_block_stays_or_is_made_again_with_all_before
     assert [visit.room for visit in visits] == [5, 5, 5, 5, 6]
 
 
+def test_what_is_visited_in_the_order_of_the_forward_pass_need_not_run_again_in_reverse():
+    values = tuple(Value(f"v{i}", 1) for i in range(10))
+    forward = [operation(f"f{i}", "forward", [i - 1] if i else [], [i], 1) for i in range(5)]
+    backward = [operation(f"b{i}", "backward", [4 + i, i] if i else [0], [5 + i], 1) for i in range(5)]
+    graph = Graph("in order", values, (*forward, *backward))
+    for budget in (3, 4, 5):
+        visits = [position.visit.operation for position in visited_positions(Condensed.of(graph), budget, 100)]
+        assert visits == sorted(visits, reverse=True)
+        assert reversal_bound(Condensed.of(graph), budget) <= frontier_optimum(graph, budget, splits=None)
+
+
 def test_it_ends_at_once_where_it_is_told_to():
     condensed = Condensed.of(linear(100))
     assert reversal_bound(condensed, 8) > condensed.graph.total_cost
