@@ -91,8 +91,9 @@ class Refinement:
         splits = self._short()
         columns = relaxation.model.milp.columns
         large = columns > self.settings.few_columns
+        says_less = self.history[-1] < self.given * (1 - SETTLED)
         short_of_time = self.limits.left < columns * self.settings.branching_time
-        if not splits and large and (self._rising() or self.history[-1] < self.given or short_of_time):
+        if not splits and large and (self._rising() or says_less or short_of_time):
             splits = self._busiest()
         if not splits:
             solved = self._integrate(relaxation, incumbent)

@@ -20,7 +20,7 @@ that do not overlap add up.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import NamedTuple
@@ -211,20 +211,20 @@ def _visits(condensed: Condensed, budget: int, positions: Sequence[Position]) ->
         for i in visited:
             lower = sum(positions[j].bytes for j in visited if j < i)  # counted with the operation already
             room = budget - int(condensed.operation_bytes[k]) + lower
-            again = _cost(condensed, _makers(condensed, positions[i], condensed.inputs[k]))
+            again = _cost(condensed, _makers(condensed, condensed.inputs[k], positions[i].values))
             visits[i].append(Visit(k, again, room, bystander))
     return [min(choices, key=lambda visit: visit.room - visit.bystander.bytes, default=None) for choices in visits]
 
 
-def _makers(condensed: Condensed, position: Position, read: Iterable[int]) -> set[int]:
-    """Operations of a position that make what is read of its values, from nothing of it."""
-    waiting = [int(condensed.producer[v]) for v in read if v in position.values]
+def _makers(condensed: Condensed, wanted: Iterable[int], missing: Set[int]) -> set[int]:
+    """Operations that make what is wanted of the groups that are missing, and what of these they read."""
+    waiting = [int(condensed.producer[v]) for v in wanted if v in missing]
     makers: set[int] = set()
     while waiting:
         k = waiting.pop()
         if k not in makers:
             makers.add(k)
-            waiting += [int(condensed.producer[v]) for v in condensed.inputs[k] if v in position.values]
+            waiting += [int(condensed.producer[v]) for v in condensed.inputs[k] if v in missing]
     return makers
 
 
@@ -237,19 +237,9 @@ def _bystander(condensed: Condensed, k: int) -> Bystander:
     size = int(condensed.bytes[there].max(initial=0))
     if not size:
         return Bystander()
-    missing = gradient & (condensed.bytes >= size)
-    missing[list(own)] = False
-
-    def remake(v: int) -> float:
-        waiting, again = [int(condensed.producer[v])], set()
-        while waiting:
-            j = waiting.pop()
-            if j not in again:
-                again.add(j)
-                waiting += [int(condensed.producer[u]) for u in condensed.inputs[j] if missing[u]]
-        return _cost(condensed, again)
-
-    costs = {v: remake(v) for v in np.flatnonzero(there & (condensed.bytes == size)).tolist()}
+    missing = set(np.flatnonzero(gradient & (condensed.bytes >= size)).tolist()) - own
+    largest = np.flatnonzero(there & (condensed.bytes == size)).tolist()
+    costs = {v: _cost(condensed, _makers(condensed, [v], missing)) for v in largest}
     dearest = max(costs, key=lambda v: costs[v])
     return Bystander(size, costs[dearest], int(condensed.last_reader[dearest]))
 
