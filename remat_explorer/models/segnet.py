@@ -47,7 +47,7 @@ class SegNet(nn.Module):
 ENTRIES = {
     "segnet": Entry(
         lambda size: SegNet(),
-        # image: Checkmate (Jain et al., MLSys 2020), section 6.4; batch 12: SegNet's paper, section 4
+        # image: Checkmate (Jain et al., MLSys 2020), section 6.4; batch 12: SegNet's paper, section 3.2
         SizeRule(Size(12, image=(416, 608)), smallest=32, multiple=16),
         label_pixels(CITYSCAPES_CLASSES, lambda side: side // 2),
     )

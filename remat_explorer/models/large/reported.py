@@ -1,9 +1,10 @@
 """The model with which a non-monotone peak of PyTorch's activation memory budget was reported.
 
-Source: pytorch issue 197838, of which a comment of 2026-09-22 says what is known of the shapes: 32 blocks of Llama's
-kind, results of shape (2048, 256) before the residual additions, and about 1 GB in four values of each feed-forward
-layer, which are 1024 channels in float32. The number of heads and what stands before and after the blocks are not
-said; here there are 4 heads, the input is the hidden states, and nothing follows but the last norm.
+Source: pytorch issue 197838: 32 blocks of Llama's kind and sequences of 1024 tokens. A comment there, of 2026-09-22,
+has results of shape (2048, 256) before the residual additions, and about 1 GB in four values of each feed-forward
+layer, which are 1024 channels in float32. How many sequences and heads there are, and what stands before and after the
+blocks, is not said; here it is one sequence of 2048 tokens and 4 heads, the input is the hidden states, and nothing
+follows but the last norm.
 """
 
 from __future__ import annotations

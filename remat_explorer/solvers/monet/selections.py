@@ -1,9 +1,9 @@
 """Graphs in which every operation has one implementation, made from a graph with choices, and their schedules.
 
-Checkmate has no choices: MONeT's evaluation gives it two graphs (Shah et al., ICLR 2021, section 5). *Checkmate-D*
-runs default implementations; *Checkmate-O* runs, for each operation, the fastest one that reads and writes the same,
-such as a convolution algorithm. `default_selection` and `fastest_selection` are those. In the paper Checkmate-O is the
-schedule of Checkmate-D, run with the fastest convolutions; here it is solved with their costs and workspace.
+Checkmate has no choices: MONeT's evaluation times its schedules in two ways (Shah et al., ICLR 2021, section 5).
+*Checkmate-D* runs default convolution algorithms, *Checkmate-O* the fastest ones, put in afterwards. Here each is a
+graph of its own: of `default_selection`, and of `fastest_selection`, which has for each operation the fastest
+implementation that reads and writes the same, and is solved with its costs and workspace.
 """
 
 from __future__ import annotations
