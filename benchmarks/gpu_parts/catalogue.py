@@ -40,7 +40,7 @@ PARTS = {
             2.5,
             (("CUBLAS_WORKSPACE_CONFIG", ":4096:8"),),  # deterministic algorithms refuse cuBLAS without it
         ),
-        Part("monet_paper", "MONeT's Table 1 and Figures 3, 5, 6 and 7, with cuDNN's plans", 5.0),
+        Part("monet_paper", "MONeT's Table 1 and points of Figures 3, 5 and 7, with cuDNN's plans", 5.0),
         Part("costs", "predicted against measured cost of each operation and implementation", 2.0),
         Part("pytorch_ways", "PyTorch's own ways, and our schedule at the peak of each", 2.0),
         Part("compiled", "rx.compile, with Inductor and without, beside torch.compile", 4.0),

@@ -32,6 +32,13 @@ DRAG = """(share) => {
     return [root.dataset.drawn - drawn, root.querySelectorAll('canvas').length];
 }"""
 
+# Goes elsewhere, and the page writes where it was before it hears of that.
+REMEMBERED_MEANWHILE = """() => {
+    const before = location.hash;
+    location.hash = '#budget=60%&stage=9&value=3';
+    history.replaceState(null, '', before);
+}"""
+
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -88,6 +95,8 @@ def test_the_address_says_where_to_look_and_follows(saved: Path, page: Any) -> N
     page.wait_for_function("() => location.hash === '#budget=60.000%25&stage=10&value=4'")
     page.evaluate("location.hash = '#budget=4&stage=2&value=0'")
     assert shown(page, 1, 2, 0)
+    page.evaluate(REMEMBERED_MEANWHILE)
+    assert shown(page, 3, 9, 3)
 
 
 def test_a_value_is_in_memory_at_the_statements_of_the_point_that_is_shown(page: Any, tmp_path: Path) -> None:

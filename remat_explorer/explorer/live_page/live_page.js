@@ -63,9 +63,9 @@ function numbered(html, stages) {
   );
 }
 
-// Where the address says to look: #budget=60%&stage=55&value=12; null for what it does not say.
-function addressed(whole) {
-  const wanted = new URLSearchParams(location.hash.slice(1).replaceAll("%&", "%25&").replace(/%$/, "%25"));
+// Where an address says to look: #budget=60%&stage=55&value=12; null for what it does not say.
+function addressed(address, whole) {
+  const wanted = new URLSearchParams(new URL(address).hash.slice(1).replaceAll("%&", "%25&").replace(/%$/, "%25"));
   const budget = wanted.get("budget") ?? "";
   const bytes = budget.endsWith("%") ? (whole * Number(budget.slice(0, -1))) / 100 : Number(budget);
   const count = (name) => (/^\d+$/.test(wanted.get(name) ?? "") ? Number(wanted.get(name)) : null);
@@ -222,8 +222,8 @@ async function begin() {
     history.replaceState(null, "", `#budget=${share}%25&stage=${here.stage}&value=${here.value}`);
   }
 
-  function lookThere() {
-    const { budget, stage, value } = addressed(range.checkpoint_all);
+  function lookThere(address) {
+    const { budget, stage, value } = addressed(address, range.checkpoint_all);
     setBudget(budget ?? (here.budget || steps[Math.floor(steps.length / 3)][0]));
     const first = stage === null && value === null ? overview.first[here.point] : null;
     select(...(first ?? [stage, value]));
@@ -307,7 +307,8 @@ async function begin() {
   at("draw").addEventListener("click", drawRun);
   presenter.on("change:scene", enter);
   darkness.addEventListener("change", retheme);
-  addEventListener("hashchange", lookThere);
+  // not where the page is now: it may have remembered a point since
+  addEventListener("hashchange", ({ newURL }) => lookThere(newURL));
 
   retheme();
   const modules = { budget: slider, bar, matrices, memory, model: graph, panel, band, run, presenter };
@@ -315,7 +316,7 @@ async function begin() {
     MODULES[name].initialize?.({ model });
     MODULES[name].render({ model, el: at(name === "run" ? "proof" : name) });
   }
-  lookThere();
+  lookThere(location.href);
   if (overview.run) showProof();
   showPicture("matrices");
   new ResizeObserver(() => show()).observe(at("figure"));
