@@ -213,8 +213,8 @@ ITEM = Item(
     "counted twice, as the authors' script counts; so is 1.73. U-Net's 16 is the batch of its articulation points "
     "alone. SegNet's 62 does not fit: one operation alone needs more than 16 GB. ResNet-50's 193 is no optimum: the "
     "published program's own greedy rules train 200 and 248 within the same limit (10), so that the search had not "
-    "come to what it contains. The README of the authors' artifact says that each of the three can be reached at "
-    "least; FCN8's 60 does not fit on the graph that is made here by the rules of the others. VGG16 is none of section "
+    "come to what it contains. The README of the authors' artifact says 'at least' of all three; "
+    "FCN8's 60 does not fit on the graph that is made here by the rules of the others. VGG16 is none of section "
     "6.4's networks.",
     compute=figure_6,
     words=words,
