@@ -30,11 +30,15 @@ QUICK := $(addprefix tests/, core explanations figures capture/test_costs.py cap
 explore: setup
 	$(BIN)/remat-explorer lab notebooks/01_explorer.ipynb --port $(PORT) $(if $(NO_BROWSER),--no-browser)
 
-# Files stay in their order: those in a browser follow each other, and share one.
+# Files stay in their order: those in a browser follow each other, and share one. A test that hangs ends its process
+# after five minutes, and says what every thread did. The run ends with a process that is lost: with another in its
+# place it may wait for ever (pytest-xdist 784).
+LOST := --max-worker-restart=0 -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
+
 # Style and types are those of the PyTorch in constraints.txt; other versions declare other types.
 test thorough: $(VENV)/interpreted
 	$(MAKE) --jobs=2 --output-sync=target setup $(if $(TORCH),,check)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(filter test,$@),-m 'not thorough')
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(LOST) $(if $(filter test,$@),-m 'not thorough')
 
 quick: $(VENV)/installed
 	$(MAKE) --jobs=2 --output-sync=target check quick-tests

@@ -1,7 +1,8 @@
-"""Chains that hypothesis draws: several outputs, persistent values, workspace, and layers of several gradients."""
+"""Chains that are drawn: by hypothesis, with several outputs, persistent values and workspace, or by a seed."""
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import strategies as st
 
 from remat_explorer.graph import Graph, Operation, Value, operation
@@ -34,3 +35,18 @@ def chains(draw: st.DrawFn, most_layers: int = 9, sizes: tuple[int, int] = (0, 9
             made = add("backward", sorted({*gradient, *saved}), 1, draw(some))
         gradient = made
     return Graph("drawn chain", tuple(values), tuple(operations), resident_bytes=draw(size))
+
+
+def heterogeneous_chain(seed: int, layers: int) -> Graph:
+    """Layers of random cost and size; a gradient reads the layer's input, sometimes also its output."""
+    random = np.random.default_rng(seed)
+    values = [Value(f"v{k}", int(random.integers(1, 6))) for k in range(2 * layers + 1)]
+    operations = []
+    for k in range(layers):
+        operations.append(operation(f"v{k}", "forward", [k - 1] if k else [], [k], int(random.integers(1, 6))))
+    operations.append(operation("loss", "backward", [layers - 1], [layers], 1))
+    for i in reversed(range(layers)):
+        k = 2 * layers - i
+        reads = {k - 1} | ({i - 1} if i else set()) | ({i} if random.random() < 0.3 else set())
+        operations.append(operation(f"v{k}", "backward", sorted(reads), [k], int(random.integers(1, 8))))
+    return Graph(f"chain{seed}", tuple(values), tuple(operations))

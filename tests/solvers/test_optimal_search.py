@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
 from remat_explorer.solution import Status
 from remat_explorer.solvers import checkpoint_all_peak, solve
@@ -12,6 +13,7 @@ from remat_explorer.solvers.anytime.plain_search import PlainSearch
 from remat_explorer.solvers.base import Limits, Progress
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.smallest_budget import largest_operation
+from tests.solvers.drawn_chains import heterogeneous_chain
 
 
 def between(graph, fraction: float) -> int:
@@ -59,10 +61,14 @@ def test_a_search_begins_with_what_is_known():
     assert len(heard) == 1  # there was nothing left to do
 
 
-@pytest.mark.parametrize(("layers", "budget"), [(32, 6), (32, 8), (100, 9)])
-def test_on_a_chain_what_is_known_before_the_first_bound_is_as_cheap_as_the_methods_for_chains(layers, budget):
-    chain = linear(layers)
+@pytest.mark.parametrize(
+    ("chain", "budget"),
+    [(linear(32), 6), (linear(32), 8), (linear(100), 9), (heterogeneous_chain(0, 100), 40)],
+    ids=lambda value: value.name if isinstance(value, Graph) else str(value),
+)
+def test_on_a_chain_what_is_known_before_the_first_bound_is_as_cheap_as_the_methods_for_chains(chain, budget):
     rivals = [solve(chain, budget, strategy).cost for strategy in ("griewank", "rotor")]
+    assert any(rivals)
     heard: list[Progress] = []
     limits = Limits(report=heard.append, cancelled=lambda: any("bounding" in progress.doing for progress in heard))
     answer = PlainSearch(Condensed.of(chain), budget, limits).run()

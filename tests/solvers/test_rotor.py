@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 
@@ -22,23 +21,9 @@ from remat_explorer.solvers.persistent.needs import eased, needs_of
 from remat_explorer.solvers.persistent.persistent_program import PersistentProgram
 from remat_explorer.solvers.search.planner import guided_schedule, plan_schedule
 from remat_explorer.solvers.smallest_budget import largest_operation
+from tests.solvers.drawn_chains import heterogeneous_chain
 from tests.solvers.drawn_graphs import problems, training_graphs
 from tests.solvers.exhaustive import frontier_optimum
-
-
-def heterogeneous_chain(seed: int, layers: int) -> Graph:
-    """Layers of random cost and size; a gradient reads the layer's input, sometimes also its output."""
-    random = np.random.default_rng(seed)
-    values = [Value(f"v{k}", int(random.integers(1, 6))) for k in range(2 * layers + 1)]
-    operations = []
-    for k in range(layers):
-        operations.append(operation(f"v{k}", "forward", [k - 1] if k else [], [k], int(random.integers(1, 6))))
-    operations.append(operation("loss", "backward", [layers - 1], [layers], 1))
-    for i in reversed(range(layers)):
-        k = 2 * layers - i
-        reads = {k - 1} | ({i - 1} if i else set()) | ({i} if random.random() < 0.3 else set())
-        operations.append(operation(f"v{k}", "backward", sorted(reads), [k], int(random.integers(1, 8))))
-    return Graph(f"chain{seed}", tuple(values), tuple(operations))
 
 
 def test_on_unit_chains_it_is_the_optimum_of_all_schedules(reference):

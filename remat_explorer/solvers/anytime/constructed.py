@@ -15,7 +15,7 @@ from remat_explorer.solvers.persistent.chain import chain_of
 from remat_explorer.solvers.persistent.cheapest import cheapest_persistent
 
 BINOMIAL, PERSISTENT = 0.25, 0.1  # shares of the time that is left
-MOST_BLOCKS = 64  # the dynamic program takes half a second of them, and time by the cube
+MOST_BLOCKS = 300  # the dynamic program takes a second of them, and time by the cube
 
 
 def constructed(condensed: Condensed, budget: int, limits: Limits) -> Iterator[Schedule]:
