@@ -2,6 +2,9 @@
 
 Each `GraphModule` and each `recompile()` leaves a source in ``torch.fx.graph_module._loader`` and in `linecache`, for
 tracebacks. A capture makes several, of which one is kept, and a process that measures a thousand plans makes thousands.
+
+A module can be collected at any moment, also while `linecache.checkcache` goes through the names that it has: it raises
+KeyError for one that is gone. So the lines go with the module, and the name goes when the next source comes.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import torch.fx.graph_module as graph_module
 from torch.fx import GraphModule
 
 _OWNED: set[str] = set()  # names of the sources that go with their modules
+_EMPTY: list[str] = []  # names whose modules are gone: `linecache` still has them, with no lines
 
 
 def _kept() -> dict[str, Any]:
@@ -27,6 +31,20 @@ def _drop(name: str) -> None:
     _OWNED.discard(name)
     _kept().pop(name, None)
     linecache.cache.pop(name, None)
+
+
+def _empty(name: str) -> None:
+    """Called by the garbage collector."""
+    _OWNED.discard(name)
+    _kept().pop(name, None)
+    if name in linecache.cache:
+        linecache.cache[name] = (0, None, [], name)  # as of a file that a loader has read
+        _EMPTY.append(name)
+
+
+def _drop_empty() -> None:
+    while _EMPTY:
+        _drop(_EMPTY.pop())
 
 
 def with_its_source(module: GraphModule) -> GraphModule:
@@ -42,10 +60,11 @@ def with_its_source(module: GraphModule) -> GraphModule:
     >>> linecache.getlines(name)
     []
     """
+    _drop_empty()
     name = type(module).forward.__code__.co_filename
     if name in _kept() and name not in _OWNED:
         _OWNED.add(name)
-        weakref.finalize(module, _drop, name).atexit = False
+        weakref.finalize(module, _empty, name).atexit = False
     return module
 
 
@@ -55,6 +74,7 @@ def sources_dropped() -> Iterator[None]:
 
     Those that another thread makes meanwhile go, too: its tracebacks then show no lines of generated code.
     """
+    _drop_empty()
     before = set(_kept())
     try:
         yield

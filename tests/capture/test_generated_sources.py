@@ -2,7 +2,9 @@
 
 import gc
 import linecache
+import os
 
+import pytest
 import torch
 from torch import nn
 from torch.fx import GraphModule, graph_module
@@ -19,7 +21,8 @@ def _empty() -> GraphModule:
 def _sources() -> set[str]:
     """Names of generated sources that are kept, by torch.fx or by linecache."""
     gc.collect()
-    return set(graph_module._loader.eval_cache) | {name for name in linecache.cache if "eval_with_key" in name}
+    in_linecache = {name for name in list(linecache.cache) if "eval_with_key" in name and linecache.getlines(name)}
+    return set(graph_module._loader.eval_cache) | in_linecache
 
 
 def _use(model: nn.Module, x: torch.Tensor) -> None:
@@ -60,3 +63,24 @@ def test_sources_made_before_are_left_and_an_error_drops_those_of_the_trace() ->
     assert linecache.getlines(name)
     assert _sources() - before == {type(kept).forward.__code__.co_filename}
     assert not linecache.getlines(type(lost).forward.__code__.co_filename)
+
+
+def test_a_module_may_go_while_python_checks_the_lines_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    linecache.getlines(__file__)  # a file, whose age is looked at
+    modules = [with_its_source(_empty())]
+    name = type(modules[0]).forward.__code__.co_filename
+    assert linecache.getlines(name)
+    stat = os.stat
+
+    def collecting(*arguments, **choices) -> os.stat_result:
+        modules.clear()
+        gc.collect()
+        return stat(*arguments, **choices)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", collecting)
+        linecache.checkcache()
+    assert not modules
+    assert not linecache.getlines(name)
+    with_its_source(_empty())
+    assert name not in linecache.cache
