@@ -34,9 +34,9 @@ def chromium() -> str:
     return found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def lab(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """The address of a running JupyterLab, and the folder it serves."""
+    """The address of a running JupyterLab, and the folder it serves; it ends, and its kernels, with these tests."""
     folder = tmp_path_factory.mktemp("lab")
     with serve(folder) as address:
         yield address, folder / "root"
