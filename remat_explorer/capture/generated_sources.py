@@ -4,7 +4,7 @@ Each `GraphModule` and each `recompile()` leaves a source in ``torch.fx.graph_mo
 tracebacks. A capture makes several, of which one is kept, and a process that measures a thousand plans makes thousands.
 
 A module can be collected at any moment, also while `linecache.checkcache` goes through the names that it has: it raises
-KeyError for one that is gone. So the lines go with the module, and the name goes when the next source comes.
+KeyError for one that is gone. So the source of a module that is gone goes when the next one comes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch.fx.graph_module as graph_module
 from torch.fx import GraphModule
 
 _OWNED: set[str] = set()  # names of the sources that go with their modules
-_EMPTY: list[str] = []  # names whose modules are gone: `linecache` still has them, with no lines
+_LEFT: list[str] = []  # those whose modules are gone
 
 
 def _kept() -> dict[str, Any]:
@@ -33,38 +33,32 @@ def _drop(name: str) -> None:
     linecache.cache.pop(name, None)
 
 
-def _empty(name: str) -> None:
-    """Called by the garbage collector."""
-    _OWNED.discard(name)
-    _kept().pop(name, None)
-    if name in linecache.cache:
-        linecache.cache[name] = (0, None, [], name)  # as of a file that a loader has read
-        _EMPTY.append(name)
-
-
-def _drop_empty() -> None:
-    while _EMPTY:
-        _drop(_EMPTY.pop())
+def _drop_left() -> None:
+    with contextlib.suppress(IndexError):  # no more; another thread may have taken the last one
+        while True:
+            _drop(_LEFT.pop())
 
 
 def with_its_source(module: GraphModule) -> GraphModule:
-    """The same module, whose source is dropped with it.
+    """The same module, whose source is dropped once it is gone.
 
     >>> import gc
-    >>> module = with_its_source(GraphModule({}, __import__("torch").fx.Graph()))
+    >>> from torch.fx import Graph
+    >>> module = with_its_source(GraphModule({}, Graph()))
     >>> name = module.forward.__code__.co_filename
     >>> any(line.startswith("def forward") for line in linecache.getlines(name))
     True
     >>> del module
     >>> _ = gc.collect()
+    >>> module = with_its_source(GraphModule({}, Graph()))
     >>> linecache.getlines(name)
     []
     """
-    _drop_empty()
+    _drop_left()
     name = type(module).forward.__code__.co_filename
     if name in _kept() and name not in _OWNED:
         _OWNED.add(name)
-        weakref.finalize(module, _empty, name).atexit = False
+        weakref.finalize(module, _LEFT.append, name).atexit = False
     return module
 
 
@@ -74,7 +68,7 @@ def sources_dropped() -> Iterator[None]:
 
     Those that another thread makes meanwhile go, too: its tracebacks then show no lines of generated code.
     """
-    _drop_empty()
+    _drop_left()
     before = set(_kept())
     try:
         yield
