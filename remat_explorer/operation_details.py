@@ -62,6 +62,7 @@ class Details:
         calls: the calls that a plan's code makes for the default implementation; not in a graph file either.
         around: paths of the modules that it is within and that run once in a step, outer ones first; no file has them.
         autograd: where PyTorch's own backward pass has it; not in a graph file either.
+        random: whether it draws random numbers, by PyTorch's own tags; known where ``calls`` are.
 
     >>> Details(operator="conv2d", shapes=(shape_text((8, 64, 32, 32)),), line="net.py:42")
     Details(module='', operator='conv2d', shapes=('8x64x32x32',), line='net.py:42')
@@ -75,6 +76,7 @@ class Details:
     calls: tuple[str, ...] = field(default=(), compare=False, repr=False)
     around: tuple[str, ...] = field(default=(), compare=False, repr=False)
     autograd: AutogradNode | None = field(default=None, compare=False, repr=False)
+    random: bool = field(default=False, compare=False, repr=False)
 
 
 def shape_text(shape: tuple[int, ...]) -> str:

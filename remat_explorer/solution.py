@@ -182,7 +182,9 @@ class Solution:
     def save_policy(self, path: str | Path, time_limit: float = 10.0) -> Path:
         """Write `policy` into a file, which other people's training code reads by what `policy --loader` prints.
 
-        Args, raises: as `policy`, and FileError if the file cannot be written.
+        Before, a step with it runs on the captured example; it is written only if that gives what plain PyTorch does.
+
+        Args, raises: as `policy`, SolverError if the step differs, and FileError if the file cannot be written.
         """
         return self.policy(time_limit).save(path)
 

@@ -7,6 +7,7 @@ name has been imported.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -15,6 +16,7 @@ from remat_explorer.callable_module import make_callable
 from remat_explorer.capture.cuda.target import target_of
 from remat_explorer.capture.operations.devices import find_device
 from remat_explorer.capture.profiling.profiling import profile
+from remat_explorer.capture.step.example import Example
 from remat_explorer.capture.step.losses import Loss, loss_elsewhere
 from remat_explorer.capture.step.nesting import tensors_in
 from remat_explorer.capture.tracing import trace
@@ -89,7 +91,8 @@ def capture(
     target = target_of(kernels, tensors, capability)
     meant = None if target is None else str(target)
     options = CaptureOptions(contract, split_convolution_backward, optimizer, fake, kinds, meant)
-    return trace(model, args, kwargs, loss, costs, options, target).graph
+    graph = trace(model, args, kwargs, loss, costs, options, target).graph
+    return graph if contract else replace(graph, example=Example.of(model, args, kwargs, loss))
 
 
 make_callable(__name__, capture)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import warnings
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -31,8 +32,9 @@ def policy(options: argparse.Namespace) -> int:
     say(options, "")
     lines = [str(watched.solution), *remarks(watched), str(found)]
     if options.output:
-        found.save(options.output)
-        lines.append(f"written to {options.output}")
+        with warnings.catch_warnings(record=True, action="always") as remarked:
+            found.save(options.output)
+        lines += [f"written to {options.output}", *(str(one.message) for one in remarked)]
     put(options, found.to_document() | {"price": found.price, "interrupted": watched.interrupted}, "\n".join(lines))
     return DONE
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,8 @@ class Graph:
     """Operations in topological order, the values between them, and the bytes that are always there.
 
     ``options`` tell how a captured graph was made; its schedules run on a model that is captured the same way.
-    ``captured_structure`` is the structure as captured, where a profile found other storages.
+    ``captured_structure`` is the structure as captured, where a profile found other storages. ``example`` is the step
+    that it was captured from, where each call is an operation; no file has it.
 
     Raises:
         GraphError: if a value has no producer or several, is read before it can be produced (a cycle), or a size or
@@ -56,6 +57,7 @@ class Graph:
     resident_bytes: int = 0
     options: CaptureOptions | None = None
     captured_structure: str | None = None
+    example: Any = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_graph(self)

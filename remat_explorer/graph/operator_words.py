@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from remat_explorer.graph.parts import Operation
 
 PRODUCTS = frozenset({"linear", "mm", "matmul", "addmm", "convolution"})
 """Products with weights."""
 BATCHED_PRODUCTS = frozenset({"bmm", "baddbmm"})
 """Products of two activations, as in attention that is written out."""
-_RANDOM = ("dropout", "bernoulli", "rand", "randn", "rand_like", "randn_like")
+_RANDOM = re.compile(
+    r"((feature_|alpha_|native_|fused_)*dropout|bernoulli|binomial|cauchy|exponential|geometric|(log_)?normal|"
+    r"multinomial|poisson|rand(n|int|om|perm)?(_like)?|rrelu(_with_noise)?|sample_dirichlet|standard_gamma|uniform)"
+    r"(_functional)?"
+)
 _FUSED_ATTENTION = re.compile(r"scaled_dot_product|flash_attention|efficient_attention|flex_attention|cudnn_attention")
 
 
@@ -58,10 +66,15 @@ def is_softmax(name: str) -> bool:
     return any(word.endswith("softmax") and "log" not in word for word in words(name))
 
 
-def is_random(name: str) -> bool:
-    """Whether an operation draws random numbers.
+def is_random(node: Operation) -> bool:
+    """Whether an operation draws random numbers: by PyTorch's tags where it was captured, else by its name.
 
-    >>> is_random("blocks.0.dropout dropout (2)"), is_random("native_dropout_backward")
-    (True, False)
+    >>> from remat_explorer.graph import operation
+    >>> is_random(operation("blocks.0.dropout dropout (2)", "forward", [], [0], 1.0))
+    True
+    >>> is_random(operation("native_dropout_backward", "backward", [], [0], 1.0))
+    False
     """
-    return any(word.endswith(_RANDOM) for word in words(name))
+    if node.details is not None and node.details.calls:
+        return node.details.random
+    return any(_RANDOM.fullmatch(word.lstrip("_")) for word in words(node.name))

@@ -27,7 +27,7 @@ class ModulePaths:
         for name, module in model.named_modules():
             self._names.setdefault(id(module), name)
         self._short = self._without_wrapper(model)
-        self._spans: list[tuple[int, str]] = []
+        self._spans: list[tuple[int, str, tuple[str, ...]]] = []
         self._entered: list[tuple[nn.Module, str]] = []
         self._calls: Counter[str | None] = Counter()  # a trace runs the model more than once
 
@@ -39,9 +39,12 @@ class ModulePaths:
 
     def at(self, path: str, around: Iterable[str] = ()) -> None:
         """Note that execution is now in the module with this path, in those ``around`` it that nobody was told of."""
-        self._spans.append((_get_sequence_nr(), path))
+        self._note(path, tuple(around))
         if around:
             self._calls |= dict.fromkeys((*around, ""), 1)
+
+    def _note(self, path: str, around: tuple[str, ...]) -> None:
+        self._spans.append((_get_sequence_nr(), path, around))
 
     @contextlib.contextmanager
     def watching(self, look: Callable[[str], None] = lambda module: None) -> Iterator[None]:
@@ -51,18 +54,21 @@ class ModulePaths:
             look: told, whenever a module is entered or left, what ran until then, as `innermost`.
         """
 
+        def within() -> tuple[str, ...]:  # a part that several modules share has the path of the first of them
+            return tuple(path for module, path in self._entered if self._names.get(id(module)) == path)
+
         def enter(module: nn.Module, _: object) -> None:
             look(self.innermost)
             outer = self._entered[-1][1] if self._entered else ""
             self._entered.append((module, self._names.get(id(module), outer)))
             self._calls[self._names.get(id(module))] += 1
-            self.at(self._entered[-1][1])
+            self._note(self._entered[-1][1], within())
 
         def leave(module: nn.Module, _: object, __: object) -> None:
             look(self.innermost)
             while self._entered and self._entered.pop()[0] is not module:
                 pass  # a module that raised was never left, and the model went on without it
-            self.at(self._entered[-1][1] if self._entered else "")
+            self._note(self._entered[-1][1] if self._entered else "", within())
 
         handles = [register_module_forward_pre_hook(enter), register_module_forward_hook(leave)]
         self._entered.clear()
@@ -84,15 +90,16 @@ class ModulePaths:
 
     def once_around(self, node: Node) -> tuple[str, ...]:
         """Paths of the modules within which ``node`` runs and that were called once, as `of` has them, outer first."""
-        parts = self._path(node).split(".")
-        outer = (parts[: i + 1] for i in range(len(parts)))
-        once = (self._shown(path) for path in outer if self._calls[".".join(path)] == self._calls[""])
+        once = (self._shown(path.split(".")) for path in self._span(node)[1] if self._calls[path] == self._calls[""])
         return tuple(dict.fromkeys(path for path in once if path))
 
     def _path(self, node: Node) -> str:
+        return self._span(node)[0]
+
+    def _span(self, node: Node) -> tuple[str, tuple[str, ...]]:
         number = node.meta.get("seq_nr")
         at = 0 if number is None else bisect_right(self._spans, number, key=lambda span: span[0])
-        return self._spans[at - 1][1] if at else ""
+        return self._spans[at - 1][1:] if at else ("", ())
 
     def _shown(self, parts: list[str]) -> str:
         short = parts[0] == self._short != ""

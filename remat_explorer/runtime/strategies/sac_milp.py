@@ -142,7 +142,7 @@ class SacProgram:
     def _region(self, module: Module, dropped: float) -> Region:
         """A checkpoint whose policy drops this share of a module's bytes."""
         operations, sizes, costs = self._rows(module)
-        random = tuple(i for i, k in enumerate(operations) if is_random(self.graph.operations[k].name))
+        random = tuple(i for i, k in enumerate(operations) if is_random(self.graph.operations[k]))
         key = (tuple(sizes), tuple(costs), random, dropped)
         if key not in self._policies:
             from torch.distributed._tools.sac_estimator import SACStats

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,14 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remat_explorer.checker import replay
+from remat_explorer.claims import PROVEN
 from remat_explorer.documents import quote, read_json, require_format, require_keys, write_json
-from remat_explorer.entry_checks import require_text
+from remat_explorer.entry_checks import require_bytes, require_list, require_number, require_text
 from remat_explorer.errors import SolutionError
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
 from remat_explorer.solvers.framework_rules.autograd_order import region_plan
 from remat_explorer.solvers.framework_rules.module_regions import (
     ModuleRegion,
+    calls_of,
     is_random_region,
     listed_calls,
     module_regions,
@@ -111,8 +115,20 @@ class Policy:
         }
 
     def save(self, path: str | Path) -> Path:
-        """Write the policy file atomically."""
-        return write_json(path, self.to_document())
+        """Write the policy file atomically, once a step with it has given what plain PyTorch does.
+
+        The step is the one that the graph was captured from, with the model as it is now. Where it cannot run here, as
+        of a model without content, a RuntimeWarning says so, and the file is written.
+
+        Raises:
+            SolverError: if loss, gradients, buffers or random numbers differ, or the step fails; nothing is written.
+            FileError: if the file cannot be written.
+        """
+        document = self.to_document()
+        check = importlib.import_module("remat_explorer.runtime.peers.policy_check")  # a layer above this one
+        if reason := check.require_equal(self.graph, document["regions"]):
+            warnings.warn(f"the policy was not tried on the model before it was written: {reason}", RuntimeWarning, 2)
+        return write_json(path, document)
 
     @staticmethod
     def load(path: str | Path, graph: Graph) -> Policy:
@@ -120,7 +136,8 @@ class Policy:
 
         Raises:
             SolutionError: if the file is no policy, belongs to another graph, has a module or an operator that the
-                graph does not have, or its cost and peak are not those of its regions.
+                graph does not have, its cost and peak are not those of its regions, or what it says of budget and
+                bound contradicts these.
         """
         document = read_json(path, SolutionError)
         try:
@@ -162,15 +179,24 @@ def _read(document: Any, graph: Graph) -> Policy:
         )
     known = {module.module: module for module in module_regions(graph)}
     modules: list[tuple[str, Region]] = []
-    if not isinstance(document["regions"], list):
-        raise SolutionError(f"the regions are no list: {quote(document['regions'])}")
-    for region in document["regions"]:
+    taken: dict[int, str] = {}
+    for region in require_list(document["regions"], "the entry 'regions'", SolutionError):
         require_keys(region, _REGION, "a region", SolutionError)
-        require_text(region["module"], "the module of a region", SolutionError)
-        if region["module"] not in known:
-            raise SolutionError(f"no checkpoint can be put around a module {quote(region['module'])} of {graph.name!r}")
-        modules.append((region["module"], _region(region, graph, known[region["module"]])))
-    policy = Policy(graph, document["budget"], tuple(modules), document["optimum"], document["lower_bound"])
+        path = require_text(region["module"], "the module of a region", SolutionError)
+        if path not in known:
+            raise SolutionError(f"no checkpoint can be put around a module {quote(path)} of {graph.name!r}")
+        modules.append((path, _region(region, graph, known[path])))
+        other = next((taken[k] for k in known[path].operations if k in taken), None)
+        if other is not None:
+            raise SolutionError(f"the region {quote(path)} is there twice, or lies within {quote(other)}")
+        taken |= dict.fromkeys(known[path].operations, path)
+    budget = require_bytes(document["budget"], "the budget", SolutionError)
+    optimum, bound = (
+        None if document[key] is None else require_number(document[key], f"the {key}", SolutionError)
+        for key in ("optimum", "lower_bound")
+    )
+    policy = Policy(graph, budget, tuple(modules), optimum, bound)
+    _require_possible(policy)
     if document != policy.to_document():
         wrong = next(key for key, claim in policy.to_document().items() if document[key] != claim)
         raise SolutionError(
@@ -179,16 +205,37 @@ def _read(document: Any, graph: Graph) -> Policy:
     return policy
 
 
+def _require_possible(policy: Policy) -> None:
+    """Refuse a budget that the policy exceeds, and what no solution can cost beside it, or no bound can be.
+
+    Raises:
+        SolutionError: quoting it.
+    """
+    optimum, bound, once = policy.optimum, policy.lower_bound, policy.graph.total_cost
+    if policy.peak > policy.budget:
+        raise SolutionError(f"the budget of the file is {policy.budget} bytes, but its regions take {policy.peak}")
+    if optimum is not None and optimum < once * (1 - PROVEN):
+        raise SolutionError(f"the optimum of the file is {optimum!r}, but computing everything once costs {once!r}")
+    for cost, what in ((policy.cost, "its regions cost"), (optimum, "its optimum is")):
+        if bound is not None and cost is not None and bound > cost * (1 + PROVEN):
+            raise SolutionError(f"the lower_bound of the file is {bound!r}, but {what} {cost!r}, which is less")
+
+
 def _region(entry: dict[str, Any], graph: Graph, module: ModuleRegion) -> Region:
     operators, saved, constants = entry["operators"], entry["saved"], entry["constants"]
     for names in (operators, constants):
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise SolutionError(f"the operators of {module.module!r} are no list of names: {quote(names)}")
-    if not isinstance(saved, list) or not all(type(i) is int and 0 <= i < len(operators) for i in saved):
+    places = isinstance(saved, list) and all(type(i) is int and 0 <= i < len(operators) for i in saved)
+    if not places or sorted(set(saved)) != saved:
         raise SolutionError(f"what is saved of {module.module!r} are no places among its operators: {quote(saved)}")
     listed = listed_calls(graph, module.operations, {operators[i] for i in saved}, set(constants))
     if [call for call, _ in listed] != operators:
         raise SolutionError(
             f"the operators of {module.module!r} on this graph are not those of the file: {quote(operators)}"
         )
-    return Region(module.operations, frozenset(listed[i][1] for i in saved))
+    chosen = frozenset(listed[i][1] for i in saved)
+    if not chosen <= module.savable:
+        call = calls_of(graph, min(chosen - module.savable))[0]
+        raise SolutionError(f"{call} of {module.module!r} cannot be saved: it runs otherwise, or in place, in PyTorch")
+    return Region(module.operations, chosen)

@@ -25,7 +25,6 @@ from remat_explorer.solvers.framework_rules.module_regions import (
     ModuleRegion,
     calls_of,
     is_random_region,
-    is_savable,
     module_regions,
     region_of,
 )
@@ -64,7 +63,7 @@ class PolicySearch:
         if not self.modules:
             raise SolverError(
                 f"no module of {graph.name!r} can have a checkpoint: a policy needs a graph that was captured in this "
-                "process, as files do not hold calls, and modules without batch normalization"
+                "process, as files do not hold calls, and modules that change no buffer, as batch normalization does"
             )
         self._known: dict[frozenset[tuple[str, frozenset[int]]], tuple[float, int]] = {}
         self.least = 2**63
@@ -164,7 +163,7 @@ class PolicySearch:
             again = second_run_of(self.graph, region_of(self.graph, module, saved))
             runs = again.operations if again else ()
             sizes = {k: sum(int(bytes_of[v]) for v in self.graph.outputs(k)) for k in runs}
-            gains += [(self.graph.costs[k] / max(1, sizes[k]), module, k) for k in runs if is_savable(self.graph, k)]
+            gains += [(self.graph.costs[k] / max(1, sizes[k]), module, k) for k in runs if k in module.savable]
             cost = sum(float(self.graph.costs[k]) for k in runs)
             gains.append((cost / max(1, sum(sizes.values())), module, -1))
         return [(module, k) for _, module, k in sorted(gains, key=lambda gain: -gain[0])]

@@ -79,7 +79,7 @@ class LayerChoices:
         region, sizes, begins = Region(layer.operations), dict[int, int](), graph.n
         for v in needed_values(graph, region):
             k = int(graph.producer[v])
-            if not is_random(graph.operations[k].name):
+            if not is_random(graph.operations[k]):
                 sizes[k] = sizes.get(k, 0) + int(graph.value_bytes[v])
                 begins = min(begins, *(reader for reader in graph.readers[v] if graph.is_backward[reader]))
         if not sum(sizes.values()):
@@ -151,7 +151,7 @@ class TwoLevels:
             needed = set(needed_values(graph, layer.region))
             for v in dropped_values(graph, layer.region):
                 k = int(graph.producer[v])
-                kept[v] = is_random(graph.operations[k].name) or (v in needed and k not in again)
+                kept[v] = is_random(graph.operations[k]) or (v in needed and k not in again)
         return schedule_of(graph, lambda t, held: np.ones_like(kept) if graph.is_backward[t] else kept)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -161,6 +162,193 @@ def test_what_does_not_fit_the_model_is_refused_in_words(
     policy_loader.apply_policy(changed, file)
     with pytest.raises(ValueError, match="has a policy already"):
         policy_loader.apply_policy(changed, file)
+
+
+LIST = "[" * 100_000 + "]" * 100_000
+WRONG: dict[
+    str, tuple[dict[str, Any], dict[str, Any], str]
+] = {  # of the first region, of the document, and what is said
+    "random is no truth value": ({"random": 0}, {}, "the entry 'random' of"),
+    "saved before the first": ({"saved": [-1]}, {}, "what is saved of"),
+    "saved behind the last": ({"saved": [99]}, {}, "what is saved of"),
+    "saved twice": ({"saved": [0, 0]}, {}, "what is saved of"),
+    "saved out of order": ({"saved": [1, 0]}, {}, "what is saved of"),
+    "saved is a truth value": ({"saved": [True]}, {}, "what is saved of"),
+    "saved is a number": ({"saved": 1}, {}, "what is saved of"),
+    "operators are numbers": ({"operators": [1]}, {}, "the list of operators of"),
+    "operators are a text": ({"operators": "aten.addmm.default"}, {}, "the list of operators of"),
+    "constants are not listed": ({"constants": ["aten.tril.default"]}, {}, "the list of constants of"),
+    "module is a number": ({"module": 3}, {}, "the module of a region"),
+    "module is the model": ({"module": ""}, {}, "the module of a region"),
+    "unknown key of a region": ({"more": 1}, {}, "a region has the unknown key 'more'"),
+    "regions are an object": ({}, {"regions": {}}, "the list of regions is none"),
+    "a region is a text": ({}, {"regions": ["blocks.0"]}, "a region is none: 'blocks.0'"),
+    "a region is empty": ({}, {"regions": [{}]}, "a region lacks the key"),
+    "unknown key": ({}, {"more": 1}, "the policy has the unknown key 'more'"),
+    "version is a truth value": ({}, {"version": True}, "has version True"),
+    "graph is a text": ({}, {"graph": "net"}, "the entry 'graph' is none"),
+    "budget is a text": ({}, {"budget": "1 GiB"}, "the budget is none"),
+    "budget is negative": ({}, {"budget": -1}, "the budget is none"),
+    "budget is too small": ({}, {"budget": 1}, "is larger than the budget 1"),
+    "cost is not finite": ({}, {"cost": float("inf")}, "the cost is none"),
+    "cost is no number": ({}, {"cost": float("nan")}, "the cost is none"),
+    "optimum is a text": ({}, {"optimum": "best"}, "the optimum is none"),
+    "bound is negative": ({}, {"lower_bound": -1.0}, "the lower_bound is none"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_policy_file_is_a_value_error_and_changes_no_module(
+    wrong: str, model: SmallTransformer, policy: Policy, tmp_path: Path
+) -> None:
+    of_region, of_document, said = WRONG[wrong]
+    changed = copy.deepcopy(model)
+    with pytest.raises(ValueError, match=re.escape(said)):
+        policy_loader.apply_policy(changed, changed_file(policy, tmp_path / "policy.json", of_region, **of_document))
+    assert not any("forward" in vars(module) for module in changed.modules())
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is not a JSON file of a policy"),
+        ("[]", "is no file of the format"),
+        ("null", "is no file of the format"),
+        (LIST, "nested too deep"),
+        ('{"format": ' + LIST + "}", "nested too deep"),
+        ('{"format": "remat-explorer/policy", "version": ' + "9" * 5000 + "}", "is not a JSON file of a policy"),
+        ('{"format": "remat-explorer/policy", "format": "remat-explorer/policy"}', "a key stands twice"),
+        ("\ufeff{}", "is not a JSON file of a policy"),
+    ],
+    ids=["empty", "list", "null", "nested list", "nested object", "digits", "a key twice", "mark"],
+)
+def test_what_is_no_json_object_of_a_policy_is_a_value_error(text: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "policy.json"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=re.escape(said)):
+        policy_loader.apply_policy(SmallTransformer(), file)
+    file.write_bytes(b"\xff\xfe{}")
+    with pytest.raises(ValueError, match="is not a JSON file of a policy"):
+        policy_loader.apply_policy(SmallTransformer(), file)
+
+
+def regions_of(policy: Policy, *paths: str) -> list[dict[str, Any]]:
+    (entry, *_) = policy.to_document()["regions"]
+    return [entry | {"module": path} for path in paths]
+
+
+def test_a_module_that_is_named_twice_or_within_another_one_is_refused(
+    model: SmallTransformer, graph: Graph, policy: Policy, tmp_path: Path
+) -> None:
+    """Under another name, too: the name of a model's only part may be left out of a path."""
+    file = tmp_path / "policy.json"
+    wrapped = torch.nn.Sequential(copy.deepcopy(model))
+    for one, paths in (
+        (copy.deepcopy(model), ("blocks.0", "blocks.0")),
+        (copy.deepcopy(model), ("blocks.0", "blocks.0.inner")),
+        (copy.deepcopy(model), ("blocks.0.inner", "blocks.0")),
+        (wrapped, ("blocks.0", "0.blocks.0")),
+    ):
+        changed_file(policy, file, {}, regions=regions_of(policy, *paths))
+        with pytest.raises(ValueError, match="is named twice, or lies within"):
+            policy_loader.apply_policy(one, file)
+        assert not any("forward" in vars(module) for module in one.modules())
+    nested = [by_hand(graph, {path: []}).to_document()["regions"][0] for path in ("blocks.0", "blocks.0.inner")]
+    with pytest.raises(
+        SolutionError, match=r"the region \"blocks.0.inner\" is there twice, or lies within \"blocks.0\""
+    ):
+        Policy.load(changed_file(policy, file, {}, regions=nested), graph)
+    with pytest.raises(SolutionError, match="is there twice"):
+        Policy.load(changed_file(policy, file, {}, regions=nested[:1] * 2), graph)
+
+
+def test_a_module_whose_forward_never_runs_is_refused_by_the_loader(
+    model: SmallTransformer, policy: Policy, tmp_path: Path
+) -> None:
+    file = changed_file(policy, tmp_path / "policy.json", {}, regions=regions_of(policy, "blocks"))
+    with pytest.raises(ValueError, match=r"'blocks' \(ModuleList\) never runs by itself; name its parts"):
+        policy_loader.apply_policy(copy.deepcopy(model), file)
+    scripted = torch.nn.Sequential(torch.jit.script(torch.nn.ReLU()), torch.nn.Linear(2, 2))
+    changed_file(policy, file, {}, regions=regions_of(policy, "1", "0"))
+    with pytest.raises(ValueError, match="'0' is TorchScript"):
+        policy_loader.apply_policy(scripted, file)
+    assert "forward" not in vars(scripted[1])
+
+
+def test_a_random_operator_in_a_region_that_is_marked_as_without_is_refused(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = SmallTransformer(blocks=2, dropout=0.3)
+    made = by_hand(rx.capture(model, ARGS, contract=False), {"blocks.0": [], "blocks.1": []})
+    assert all(entry["random"] for entry in made.to_document()["regions"])
+    changed = copy.deepcopy(model)
+    policy_loader.apply_policy(changed, changed_file(made, tmp_path / "policy.json", {"random": False}))
+    with pytest.raises(
+        ValueError, match=r"of the module 'blocks\.0' draws random numbers, and the policy says .* none"
+    ):
+        changed(*ARGS)
+    with torch.no_grad():
+        changed(*ARGS)
+    changed.eval()
+    changed(*ARGS).backward()
+
+
+def test_a_random_operator_is_not_saved_and_a_generator_of_its_own_is_refused(tmp_path: Path) -> None:
+    """What is drawn after an operator that did not run again would be other numbers."""
+
+    class Noisy(torch.nn.Module):
+        generator: torch.Generator | None = None
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.gelu(torch.bernoulli(x.sigmoid(), generator=self.generator) + x)
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), Noisy(), torch.nn.Linear(8, 8))
+    graph = rx.capture(model, ARGS, contract=False)
+    made, file = by_hand(graph, {"1": []}), tmp_path / "policy.json"
+    for generator, operators, said in (
+        (None, ["aten.bernoulli.default"], "which draws random numbers: if it did not run again"),
+        (torch.Generator(), [], r"draws from a torch\.Generator of its own"),
+    ):
+        changed = copy.deepcopy(model)
+        part: Any = changed[1]
+        part.generator = generator
+        change = {"operators": operators, "saved": list(range(len(operators)))}
+        policy_loader.apply_policy(changed, changed_file(made, file, change))
+        with pytest.raises(ValueError, match=said):
+            changed(*ARGS)
+    with pytest.raises(SolutionError, match=r"cannot be saved|are not those of the file"):
+        Policy.load(changed_file(made, file, {"operators": ["aten.bernoulli.default"], "saved": [0]}), graph)
+
+
+@pytest.mark.parametrize(
+    ("claim", "said"),
+    [
+        ({"budget": 1}, "the budget of the file is 1 bytes, but its regions take"),
+        ({"budget": "1 GiB"}, "the budget is not a number of bytes"),
+        ({"budget": True}, "the budget is not a number of bytes"),
+        ({"optimum": 0}, "the optimum of the file is 0, but computing everything once costs"),
+        ({"optimum": -1.0}, "the optimum is not a number of at least 0"),
+        ({"lower_bound": "high"}, "the lower_bound is not a number of at least 0"),
+        ({"lower_bound": float("inf")}, "which is no number in JSON"),
+        ({"regions": {}}, "the entry 'regions' is not a list"),
+    ],
+)
+def test_what_a_policy_file_says_of_budget_and_bound_is_held_against_its_regions(
+    claim: dict[str, Any], said: str, policy: Policy, graph: Graph, tmp_path: Path
+) -> None:
+    with pytest.raises(SolutionError, match=re.escape(said)):
+        Policy.load(changed_file(policy, tmp_path / "policy.json", {}, **claim), graph)
+
+
+def test_a_bound_above_what_the_regions_cost_is_no_bound(policy: Policy, graph: Graph, tmp_path: Path) -> None:
+    file = tmp_path / "policy.json"
+    with pytest.raises(SolutionError, match=r"the lower_bound of the file is .*, but its regions cost"):
+        Policy.load(changed_file(policy, file, {}, lower_bound=100 * policy.cost), graph)
+    assert policy.optimum is not None
+    between = (policy.optimum + policy.cost) / 2
+    assert policy.optimum < between < policy.cost
+    with pytest.raises(SolutionError, match=r"the lower_bound of the file is .*, but its optimum is"):
+        Policy.load(changed_file(policy, file, {}, lower_bound=between), graph)
 
 
 def test_other_operators_are_refused_when_a_module_first_runs(
