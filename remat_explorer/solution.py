@@ -193,12 +193,12 @@ class Solution:
         """Read a solution file of ``graph``.
 
         Raises:
-            SolutionError: if the file is not a solution, belongs to another graph, or its cost and peak are not
-                those of its schedule.
+            SolutionError: if the file is not a solution, belongs to another graph, its cost and peak are not those of
+                its schedule, or a schedule that is found at once refutes its bound, or that nothing fits.
         """
         document = read_json(path, SolutionError)
         try:
-            return Solution.from_document(document, graph)
+            return _unrefuted(Solution.from_document(document, graph))
         except SolutionError as error:
             raise SolutionError(f"{path}: {error}") from None
 
@@ -215,7 +215,7 @@ class Solution:
         try:
             _require_solution(document)
             if document["graph"]["sha256"] == graph.sha256:
-                return Solution.from_document(document, graph)
+                return _unrefuted(Solution.from_document(document, graph))
             if document["graph"].get("structure") != graph.structure:
                 raise _other_graph(document["graph"]["name"], graph)
             claims = Claims.of(document, "the file")
@@ -295,6 +295,12 @@ def _require_solution(document: Any) -> None:
     require_keys(entry, ("name", "sha256", *optional), "the entry 'graph'", SolutionError)
     for key in entry.keys() - {"capture"}:
         require_text(entry[key], f"the {key} of the entry 'graph'", SolutionError)
+
+
+def _unrefuted(solution: Solution) -> Solution:
+    refuting = importlib.import_module("remat_explorer.solvers.refuting")  # a layer above this one
+    refuting.require_unrefuted(solution.graph, [("the file", solution)])
+    return solution
 
 
 def _other_graph(name: str, graph: Graph) -> SolutionError:

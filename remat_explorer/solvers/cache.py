@@ -1,7 +1,8 @@
 """Solutions on disk, one JSON file for each question, so that the same question is answered at once the next time.
 
-Nothing of a file is believed that can be checked: the schedule passes the checker again, and the status must follow
-from cost and bound. A file that is damaged, or answers another question, is removed.
+Nothing of a file is believed that can be checked: the schedule passes the checker again, the status must follow from
+cost and bound, no schedule that is found at once may refute the bound, and "infeasible" must be proven again at once,
+or it is solved anew. A file that is damaged, or answers another question, is removed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from remat_explorer.documents import read_json, require_format, require_keys, wr
 from remat_explorer.entry_checks import require_bytes, require_number, require_text
 from remat_explorer.errors import SolutionError
 from remat_explorer.graph import Graph
+from remat_explorer.quantities import SMALLEST
 from remat_explorer.solution import Solution, Status
+from remat_explorer.solvers.refuting import is_proven_infeasible, require_unrefuted, schedules_at_once
 from remat_explorer.solvers.reserved import RESERVED
 
 FORMAT, VERSION = "remat-explorer/cached-solution", 1
@@ -196,6 +199,7 @@ def _read(question: Question) -> _Kept | None:
         reserved = question.options.get("budget_means") == RESERVED
         if reserved and solution.schedule and reserved_of(solution.schedule) > solution.budget:
             raise SolutionError("its schedule reserves more than the budget")
+        _require_believable(question, solution)
         time_limit = _read_time_limit(document["time_limit"])
         threads = require_number(document["threads"], "the threads of the kept solution", SolutionError)
     except Exception:  # whatever a file can hold
@@ -203,6 +207,25 @@ def _read(question: Question) -> _Kept | None:
             path.unlink()
         return None
     return _Kept(solution, time_limit, int(threads))
+
+
+def _require_believable(question: Question, solution: Solution) -> None:
+    """Refuse "infeasible" where it cannot be proven at once, and a bound that a schedule refutes.
+
+    Raises:
+        SolutionError: if it is not to be believed.
+    """
+    if solution.status is Status.INFEASIBLE:
+        if not is_proven_infeasible(question.graph, question.strategy, question.budget):
+            raise SolutionError("it says that nothing fits, which is not proven at once")
+    elif question.strategy == SMALLEST:
+        assert solution.peak is not None  # it is feasible
+        if any(schedules_at_once(question.graph, solution.peak - 1)):
+            raise SolutionError(
+                "it says that this is the smallest budget that is known, and one below is found at once"
+            )
+    elif "budget_means" not in question.options:
+        require_unrefuted(question.graph, [("the file", solution)])
 
 
 def _read_time_limit(entry: Any) -> float:

@@ -17,11 +17,10 @@ from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress
 from remat_explorer.solvers.bounds.common_divisors import cost_step
 from remat_explorer.solvers.cache import Question, keep, load_solution
 from remat_explorer.solvers.memory.smallest_known import Budget, budget_of, with_known
+from remat_explorer.solvers.refuting import REFUTED
 from remat_explorer.solvers.reserved import REQUESTED, RESERVED, require_meaning, within_reserved
 from remat_explorer.solvers.search.compiled_search import load_search
 from remat_explorer.solvers.strategies.registry import STRATEGIES, threads_of
-
-REFUTED = 1e-4  # relative excess of a lower bound over a cost beyond which no solver's tolerance explains it
 
 
 def solve(

@@ -39,6 +39,33 @@ def test_a_solution_without_a_schedule_round_trips():
     assert "infeasible" in str(again)
 
 
+@pytest.mark.parametrize(
+    ("status", "budget", "bound", "said"),
+    [
+        (Status.INFEASIBLE, 5, None, r'says status "infeasible" within 5 B, but a schedule costs 22\.0 there'),
+        (Status.INFEASIBLE, 10, None, r'says status "infeasible" within 10 B, but a schedule costs 17\.0 there'),
+        (Status.UNKNOWN, 5, 23.0, r"says lower_bound 23\.0 within 5 B, but a schedule costs 22\.0 there"),
+        (Status.UNKNOWN, 20, 1e9, r"says lower_bound 1000000000\.0 within 20 B, but a schedule costs 17\.0 there"),
+    ],
+)
+def test_a_file_that_claims_what_a_schedule_refutes_is_refused(status, budget, bound, said, tmp_path):
+    claimed = Solution(linear(8), "optimal", status, budget, None, bound, 0.0)
+    path = claimed.save(tmp_path / "solution.json")
+    for load in (Solution.load, Solution.load_schedule):
+        with pytest.raises(SolutionError, match=said):
+            load(path, linear(8))
+
+
+def test_a_bound_that_nothing_refutes_and_an_infeasible_of_a_method_of_few_schedules_are_read(tmp_path):
+    for claimed in (
+        Solution(linear(8), "optimal", Status.UNKNOWN, 5, None, 22.0, 0.0),
+        Solution(linear(8), "optimal", Status.INFEASIBLE, 2, None, None, 0.0),
+        Solution(linear(8), "checkpoint-all", Status.INFEASIBLE, 9, None, None, 0.0),
+    ):
+        path = claimed.save(tmp_path / "solution.json")
+        assert Solution.load(path, linear(8)).to_document() == claimed.to_document()
+
+
 def test_a_solution_of_another_graph_is_refused(solution, tmp_path):
     path = solution.save(tmp_path / "solution.json")
     with pytest.raises(SolutionError, match=r"solution.json: this solution is for another graph, 'linear2'"):

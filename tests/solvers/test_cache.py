@@ -14,12 +14,13 @@ import pytest
 
 from remat_explorer import cache_folder
 from remat_explorer.instances import linear
+from remat_explorer.quantities import SMALLEST
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import SolveJob, solve
 from remat_explorer.solvers import cache as cache_module
 from remat_explorer.solvers.base import Answer
 from remat_explorer.solvers.cache import Question, load_solution, store_solution
-from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.memory import smallest_known
 from remat_explorer.solvers.solve import judge
 from remat_explorer.solvers.strategies.registry import STRATEGIES
@@ -200,6 +201,44 @@ def test_a_file_that_does_not_hold_the_answer_is_removed(damage, folder):
     path.write_text(json.dumps(document))
     assert load_solution(question()) is None
     assert not path.exists()
+
+
+def test_a_forged_infeasible_is_solved_anew_where_something_fits(calls):
+    """Written by our own means, so that nothing but the claim is wrong."""
+    forged = judge(GRAPH, 4, "optimal", Answer(None, infeasible=True), 1.0)
+    assert store_solution(question(budget=4), forged) == ""
+    assert load_solution(question(budget=4)) is None
+    store_solution(question(budget=4), forged)
+    assert (solve(GRAPH, 4, cache=True).status, calls) == (Status.OPTIMAL, [4])
+    assert (solve(GRAPH, 4, cache=True).cost, calls) == (26.0, [4])
+
+
+def test_an_infeasible_that_no_single_moment_proves_is_solved_anew_and_one_that_does_is_kept():
+    chain, budget = linear(6), 3  # 3 bytes are the working set of an operation
+    asked = Question(chain, budget, "checkmate-ilp", "highs", 60.0)
+    store_solution(asked, judge(chain, budget, asked.strategy, Answer(None, infeasible=True), 1.0))
+    assert load_solution(asked) is None
+    less = Question(chain, budget - 1, "checkmate-ilp", "highs", 60.0)
+    store_solution(less, judge(chain, budget - 1, less.strategy, Answer(None, infeasible=True), 1.0))
+    assert load_solution(less) is not None
+
+
+@pytest.mark.parametrize("bound", [26.0, 25.0, 22.5])
+def test_a_forged_bound_is_solved_anew_where_a_schedule_costs_less(bound, calls):
+    """A schedule of 26 is the optimum within 4 bytes; within 5 it is 22."""
+    worse = solve(GRAPH, 4).schedule
+    forged = judge(GRAPH, 5, "optimal", Answer(worse, bound), 1.0)
+    store_solution(question(budget=5), forged)
+    solved = solve(GRAPH, 5, cache=True, time_limit=60, threads=1)
+    assert (solved.status, solved.cost, solved.lower_bound, calls) == (Status.OPTIMAL, 22.0, 22.0, [4, 5])
+
+
+def test_a_forged_smallest_budget_is_looked_for_anew(folder):
+    peak = checkpoint_all_peak(GRAPH)
+    asked = Question(GRAPH, peak, SMALLEST, "", 0.0)
+    store_solution(asked, Solution(GRAPH, SMALLEST, Status.FEASIBLE, peak, checkpoint_all(GRAPH), None, 0.0))
+    assert smallest_known.smallest_known(GRAPH, cache=True) == 3
+    assert json.loads(only_file(folder).read_text())["solution"]["peak"] == 3
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe\x00", b"[" * 100_000, b"null"])

@@ -14,12 +14,14 @@ from remat_explorer.documents import quote, require_format, require_keys
 from remat_explorer.entry_checks import require_bytes, require_list, require_text
 from remat_explorer.errors import RematError, ScheduleError, SolutionError
 from remat_explorer.graph import Graph
+from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.ablation.sets_of_kinds import Kinds, sets_of
 from remat_explorer.solvers.ablation.smallest_budget import SmallestBudget
 from remat_explorer.solvers.bounds.runs import pack_runs, unpack_runs
 from remat_explorer.solvers.monet.codes import allowed_codes
+from remat_explorer.solvers.refuting import require_unrefuted
 from remat_explorer.solvers.sweeps.frontier_file import point_entry, read_point, read_seconds, require_graph
 
 FORMAT, VERSION = "remat-explorer/ablation", 1
@@ -94,7 +96,31 @@ def parse_ablation(
             smallest[kinds] = _smallest(item["smallest"], where, graph)
         schedules = [*(point.schedule for point in points), *([smallest[kinds].schedule] if kinds in smallest else [])]
         _require_allowed([schedule for schedule in schedules if schedule is not None], kinds, where, graph)
+    _require_unrefuted(graph, solutions, smallest)
     return every, tuple(budgets), solutions, smallest, read_seconds(document, "the ablation file")
+
+
+def _require_unrefuted(
+    graph: Graph, solutions: Mapping[tuple[Kinds, int], Solution], smallest: Mapping[Kinds, SmallestBudget]
+) -> None:
+    """Refuse bounds, on costs or on bytes, that the schedule of a set with no other kinds refutes.
+
+    Raises:
+        SolutionError: naming the claim.
+    """
+    schedules = [(kinds, least.schedule) for kinds, least in smallest.items()]
+    schedules += [(kinds, point.schedule) for (kinds, _), point in solutions.items() if point.schedule is not None]
+    for kinds in dict.fromkeys((*smallest, *(kinds for kinds, _ in solutions))):
+        where = f"the set {list(kinds)}"
+        own = [schedule for others, schedule in schedules if set(others) <= set(kinds)]
+        points = [(f"a point of {where}", point) for (others, _), point in solutions.items() if others == kinds]
+        require_unrefuted(graph, points, own)
+        lowest = min(map(Plan.peak_of, own), default=None)
+        if kinds in smallest and lowest is not None and smallest[kinds].lower_bound > lowest:
+            raise SolutionError(
+                f"the smallest budget of {where} has the lower bound {smallest[kinds].lower_bound}, but a schedule "
+                f"takes {lowest} bytes"
+            )
 
 
 def _smallest(entry: Any, where: str, graph: Graph) -> SmallestBudget:

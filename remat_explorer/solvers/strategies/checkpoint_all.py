@@ -8,7 +8,7 @@ from __future__ import annotations
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.solvers.base import Answer, Limits
-from remat_explorer.solvers.checkpoint_all import checkpoint_all, least_cost
+from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all_peak, least_cost
 from remat_explorer.solvers.method import Method, Support
 
 
@@ -35,5 +35,6 @@ METHOD = Method(
     cost_aware=Support.NO,
     memory_aware=Support.NO,
     choices=Support.PARTLY,
+    smallest_budget=checkpoint_all_peak,
     symbol="pentagon",
 )

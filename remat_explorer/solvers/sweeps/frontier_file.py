@@ -18,6 +18,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.bounds.runs import pack_runs, unpack_runs
+from remat_explorer.solvers.refuting import require_unrefuted
 from remat_explorer.solvers.sweeps.own_points import OwnPoint
 
 Messages = Mapping[tuple[str, int], str]  # by strategy and budget
@@ -69,6 +70,8 @@ def parse_sweep(document: Any, graph: Graph) -> tuple[tuple[Solution, ...], Mess
         if point["message"]:
             messages[solution.strategy, solution.budget] = point["message"]
     own = _own_points(document.get("own_points", []), graph)
+    claimed = [(f"point {i}", solution) for i, solution in enumerate(solutions)]
+    require_unrefuted(graph, claimed, [point.schedule for point in own if point.schedule is not None])
     return tuple(solutions), messages, read_seconds(document, "the sweep file"), own
 
 

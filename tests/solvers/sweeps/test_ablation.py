@@ -186,6 +186,15 @@ def test_the_file_says_the_same_and_is_checked(tmp_path):
     _require_refused(path, document, graph, "has a peak of")
     document = json.loads(found.save(path).read_text()) | {"kinds": ["masks"]}
     _require_refused(path, document, graph, "expected with a list of points")
+    document = json.loads(found.save(path).read_text())
+    every, largest = document["sets"][-1], document["sets"][-1]["points"][-1]
+    assert largest["peak"] > every["smallest"]["known_feasible"]
+    every["smallest"] = dict.fromkeys(("known_feasible", "lower_bound"), largest["peak"]) | {"runs": largest["runs"]}
+    _require_refused(path, document, graph, f"has the lower bound {largest['peak']}, but a schedule takes")
+    document = json.loads(found.save(path).read_text())
+    point = document["sets"][-1]["points"][-1]
+    point |= {"status": "infeasible", "runs": None, "cost": None, "peak": None, "lower_bound": None, "gap": None}
+    _require_refused(path, document, graph, 'says status "infeasible" within .*, but a schedule costs')
     document = json.loads(found.save(path).read_text()) | {"sets": []}
     _require_refused(path, document, graph, "sets of kinds")
 

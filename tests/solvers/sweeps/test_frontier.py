@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -117,6 +119,19 @@ def test_a_damaged_file_is_refused_with_what_is_wrong(damage, message, frontier,
     with pytest.raises(SolutionError, match=message) as caught:
         Frontier.load(path, linear(8))
     assert str(path) in str(caught.value)
+
+
+def test_a_bound_that_another_point_or_a_simulated_run_refutes_is_refused(frontier, tmp_path):
+    graph, path = linear(8), tmp_path / "sweep.json"
+    unknown = Solution(graph, "optimal", Status.UNKNOWN, 4, None, 27.0, 0.0)
+    for points, said in (
+        ((*frontier.solutions, unknown), "point 5 says lower_bound 27.0 within 4 B, but a schedule costs 26.0 there"),
+        ((replace(unknown, budget=5),), "point 0 says lower_bound 27.0 within 5 B, but a schedule costs 22.0 there"),
+        ((replace(unknown, status=Status.INFEASIBLE, budget=6, lower_bound=None),), 'point 0 says status "infeasible"'),
+    ):
+        Frontier(graph, points).save(path)
+        with pytest.raises(SolutionError, match=re.escape(said)):
+            Frontier.load(path, graph)
 
 
 def test_a_sweep_belongs_to_its_graph(frontier, tmp_path):
