@@ -36,6 +36,7 @@ class Processes(Executor):
         self._own = threading.local()
         self._lock = threading.Lock()
         self._running: set[WorkerProcess] = set()
+        self._deaths: list[str] = []
         self._ended = False
 
     @property
@@ -43,6 +44,16 @@ class Processes(Executor):
         """The ids of the processes that run now."""
         with self._lock:
             return [worker.process.pid for worker in self._running]
+
+    @property
+    def deaths(self) -> list[str]:
+        """How workers ended that were not told to, in words, one for each."""
+        with self._lock:
+            idle = [worker for worker in self._running if not self._ended and worker.process.poll() is not None]
+        for worker in idle:
+            self._lost(worker)
+        with self._lock:
+            return list(self._deaths)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Call a function of a module in a worker.
@@ -83,7 +94,7 @@ class Processes(Executor):
         line = worker.process.stdout.readline()
         if not line.endswith("\n"):  # ended, perhaps in the middle of its reply
             worker.kill()
-            raise SolverError(f"the worker process ended without an answer: {self._close(worker)}")
+            raise SolverError(f"the worker process ended without an answer: {self._lost(worker)}")
         reply = json.loads(line)
         if "error" in reply:
             raise SolverError(reply["error"])
@@ -94,13 +105,26 @@ class Processes(Executor):
         if worker is not None and worker.process.poll() is None:
             return worker
         if worker in self._running:  # it died between two calls
-            self._close(worker)
+            self._lost(worker)
         with self._lock:
             if self._ended:
                 raise SolverError("the worker processes were ended")
             self._own.worker = worker = WorkerProcess(module=WORKER)
             self._running.add(worker)
         return worker
+
+    def _lost(self, worker: WorkerProcess) -> str:
+        """Close a worker that nobody told to end, and remember what it says of that."""
+        with self._lock:
+            told, known = self._ended, worker in self._running
+            self._running.discard(worker)
+        if not known:
+            return "it had ended before"  # and another thread says how
+        said = worker.close()
+        if not told:
+            with self._lock:
+                self._deaths.append(said)
+        return said
 
     def _close(self, worker: WorkerProcess) -> str:
         with self._lock:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from remat_explorer.graph import Graph
@@ -61,6 +61,7 @@ class SweepPoints:
         self._known: dict[Point, Solution] = {}
         self._kept: set[Point] = set()
         self._lost: dict[Point, str] = {}
+        self._again: dict[Point, tuple[str, str]] = {}
         self._told: dict[Point, Solution] = {}
         self._own: dict[str, list[OwnPoint]] = {}
         self._incomplete: set[str] = set()  # strategies whose curve lacks schedules, for want of time
@@ -140,6 +141,14 @@ class SweepPoints:
         for budget in budgets:
             self._lost[strategy, budget] = f"a search within {format_bytes(budget)} was lost: {error}"
 
+    def search_again(self, strategy: str, budgets: Sequence[int], error: str) -> None:
+        """A search for several budgets had no result, and each of them is searched again by itself."""
+        span = f"{len(budgets)} budgets from {format_bytes(budgets[0])}"
+        self._again[strategy, budgets[0]] = (
+            f"a search of {span} on was lost, and each was searched again: {error}",
+            error,
+        )
+
     def open(self, strategy: str) -> list[int]:
         """Budgets of a strategy at which something can still be found or proven, ascending."""
         settled = (Status.OPTIMAL, Status.INFEASIBLE)
@@ -165,8 +174,8 @@ class SweepPoints:
         """The largest gap among the points that were told."""
         return max((s.gap for s in self._told.values() if s.gap is not None), default=None)
 
-    def frontier(self, cancelled: bool, seconds: float) -> Frontier:
-        """What is known now, with the reasons for what is not."""
+    def frontier(self, cancelled: bool, seconds: float, deaths: Sequence[str] = ()) -> Frontier:
+        """What is known now, with the reasons for what is not, and how workers ended that were not told to."""
         solutions, messages = self._shared(), {}
         known = min((solution.peak for solution in solutions if solution.peak is not None), default=None)
         for solution in solutions:
@@ -178,6 +187,13 @@ class SweepPoints:
                     messages[point] = self._without_curve[name]
             elif solution.schedule is None:
                 messages[point] = self._why_none(solution, cancelled, known)
+        remarks = {point: text for point, (text, error) in self._again.items() if not _is_said(error, messages)}
+        untold = [death for death in deaths if not _is_said(death, messages | remarks)]
+        if untold and solutions:
+            point = (solutions[0].strategy, solutions[0].budget)
+            ended = f"a worker process ended before its time, and another one took its place: {untold[0]}"
+            remarks[point] = _joined(remarks.get(point), ended)
+        messages |= {point: _joined(messages.get(point), text) for point, text in remarks.items()}
         own = with_bounds(itertools.chain(*self._own.values()), solutions)
         return Frontier(self.graph, tuple(solutions), messages, seconds, tuple(own))
 
@@ -206,3 +222,11 @@ def _is_news(before: Solution | None, now: Solution) -> bool:
     if before is None:
         return now.schedule is not None or now.status is Status.INFEASIBLE
     return (before.cost, before.lower_bound, before.status) != (now.cost, now.lower_bound, now.status)
+
+
+def _is_said(what: str, messages: Mapping[Point, str]) -> bool:
+    return any(what in text for text in messages.values())
+
+
+def _joined(*texts: str | None) -> str:
+    return "; ".join(text for text in texts if text)

@@ -108,6 +108,7 @@ class Sweep:
         self._queue = SweepQueue(self._points, self._together, alone)
         self._in_flight: dict[Future[str], SweepTask] = {}
         self._has_tasks = False
+        self._workers: Executor | None = None
         self._results = self._run()
 
     def __iter__(self) -> Iterator[Solution]:
@@ -148,11 +149,11 @@ class Sweep:
 
     def frontier(self) -> Frontier:
         """What is known now: every point, with what it may take from the others."""
-        return self._points.frontier(self._stop.is_set(), time.monotonic() - self._begun)
+        return self._points.frontier(self._stop.is_set(), time.monotonic() - self._begun, self._deaths())
 
     def _run(self) -> Generator[Solution, None, None]:
         """Generator: hand tasks out, take results in, and pass on what got better."""
-        executor = self._executor or Processes(self.workers)
+        executor = self._workers = self._executor or Processes(self.workers)
         graph_text, ready = dump_graph(self.graph), []
         try:
             if executor is not self._executor:
@@ -225,12 +226,16 @@ class Sweep:
 
     def _lose(self, task: SweepTask, error: Exception) -> None:
         """The task has no result: points that were solved together are tried one by one, a single one is given up."""
-        if not self._queue.retry(task):
-            what = str(error) if isinstance(error, RematError) else f"{type(error).__name__}: {error}"
-            if task.kind == "curve":
-                self._points.lose_curve(task.strategy, what)
-            else:
-                self._points.lose(task.strategy, task.then or task.budgets, what)
+        what = str(error) if isinstance(error, RematError) else f"{type(error).__name__}: {error}"
+        if self._queue.retry(task):
+            self._points.search_again(task.strategy, task.then or task.budgets, what)
+        elif task.kind == "curve":
+            self._points.lose_curve(task.strategy, what)
+        else:
+            self._points.lose(task.strategy, task.then or task.budgets, what)
+
+    def _deaths(self) -> list[str]:
+        return self._workers.deaths if isinstance(self._workers, Processes) else []
 
     def _is_cancelled(self) -> bool:
         if self._asked is not None and not self._stop.is_set() and self._asked():
@@ -245,6 +250,7 @@ class Sweep:
             future.cancel()
         self._in_flight.clear()
         self._queue.clear()
+        self._deaths()  # of those that nobody waited for
         if isinstance(executor, Processes) and executor is not self._executor:
             executor.kill()
         if self._kept is not None:

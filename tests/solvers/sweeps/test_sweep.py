@@ -21,6 +21,7 @@ from remat_explorer.instances import linear
 from remat_explorer.solution import Status
 from remat_explorer.solvers import Sweep, checkpoint_all_peak, minimum_budget, sweep
 from remat_explorer.solvers.jobs.processes import Processes
+from remat_explorer.solvers.sweeps import sweep_run
 from remat_explorer.solvers.sweeps.sweep_tasks import work
 
 ENOUGH = 60.0  # seconds per point; every search of these tests ends by itself long before
@@ -244,6 +245,37 @@ def test_a_worker_that_dies_costs_only_its_points_and_says_so(captured):
     assert found.schedule is not None
     assert (lost.schedule, lost.status, lost.lower_bound) == (None, Status.UNKNOWN, found.lower_bound)
     assert "SIGKILL" in frontier.messages["checkmate-ilp", lost.budget]
+
+
+class Startled(Processes):
+    """Processes, one of which is killed as soon as it is given a task of a kind, or while it loads."""
+
+    kind, killed = "loading", 0
+
+    def submit(self, fn, /, *args, **kwargs):
+        future = super().submit(fn, *args, **kwargs)
+        given = args[1] if len(args) == 2 else "loading"
+        while not self.killed and self.kind in given:  # the thread that starts it may not have begun
+            for pid in self.pids[:1]:
+                self.killed = pid
+                os.kill(pid, signal.SIGKILL)
+        return future
+
+
+@pytest.mark.parametrize("kind", ["loading", '"kind": "plan"', '"kind": "together"'])
+def test_a_worker_that_is_killed_is_said_in_words_whatever_it_did(kind, monkeypatch):
+    """And costs nothing but time: another one does what it had to do."""
+    monkeypatch.setattr(sweep_run, "Processes", Startled)
+    monkeypatch.setattr(Startled, "kind", kind)
+    with Startled(1) as executor:
+        run = Sweep(
+            linear(8), [3, 5, 6], executor=None if kind == "loading" else executor, workers=1, time_limit=ENOUGH
+        )
+        assert list(run)
+    frontier = run.frontier()
+    assert "SIGKILL" in str(frontier)
+    assert [s.cost for s in frontier.solutions] == [45, 22, 21]
+    assert {s.status for s in frontier.solutions} == {Status.OPTIMAL}
 
 
 class Breaking(Executor):
