@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import json
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 
 ENVIRONMENT = "REMAT_EXPLORER_CACHE"
 FOLDERS = ("profile", "solution", "cudnn", "look")
+ABANDONED = 3600.0  # seconds after which nobody still writes to a file that is not finished
 
 
 @dataclass(frozen=True)
@@ -83,9 +85,17 @@ def remove(entry: CacheEntry) -> bool:
 
 
 def evict(kind: str, most: int) -> None:
-    """Remove the longest unused entries of a kind until the others take no more than `most` bytes."""
-    total = 0
-    for entry in entries(kind):
+    """Remove the longest unused entries of a kind until the others take no more than `most` bytes.
+
+    What seems to be used in the future, before a clock was set back, goes first. What writes left behind that were
+    interrupted long ago, by the end of their process, goes with it.
+    """
+    total, now = 0, time.time()
+    for path in _unfinished(*FOLDERS):
+        with contextlib.suppress(OSError):
+            if abs(now - path.stat().st_mtime) > ABANDONED:
+                path.unlink()
+    for entry in sorted(entries(kind), key=lambda entry: entry.used > now + ABANDONED):
         total += entry.bytes
         if total > most:
             remove(entry)
@@ -103,11 +113,14 @@ def clear(*kinds: str) -> list[CacheEntry]:
     Files that someone else put into the folder stay. What an interrupted write left behind goes, too.
     """
     removed = [entry for entry in entries(*kinds) if remove(entry)]
-    for kind in kinds or FOLDERS:
-        for path in _listed(f".{kind}-*.json.*"):
-            with contextlib.suppress(OSError):
-                path.unlink()
+    for path in _unfinished(*(kinds or FOLDERS)):
+        with contextlib.suppress(OSError):
+            path.unlink()
     return removed
+
+
+def _unfinished(*kinds: str) -> list[Path]:
+    return [path for kind in kinds for path in _listed(f".{kind}-*.json.*")]
 
 
 def _listed(pattern: str) -> list[Path]:

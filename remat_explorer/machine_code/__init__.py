@@ -8,13 +8,19 @@ numba notices a change of the file of a function that it has compiled, but not o
 one calls. All of them lie in the folders of `SOURCES`, so the folder of the machine code is named after the contents of
 every file there. It is named, too, after what numba itself compares: its version, and the place and time of the files.
 So code that lies there is code that is used.
+
+numba runs what it finds there, so a folder that another user owns or can write is left alone, and every process
+compiles anew. Nor may the folder be able to fail: what is damaged there is compiled again, and what it has no room for
+is not kept.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
+import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -38,16 +44,58 @@ counting_nothing = njit(**OPTIONS, **WITHOUT_WRAPPERS)
 def entry(function: Callable[..., Any]) -> Callable[..., Any]:
     """Decorator of functions that Python calls: compiled at the first call, then read from disk.
 
-    Where no folder can be written, every process compiles anew.
+    Where no folder can be written, or others can write it, every process compiles anew.
     """
+    if not is_own(folder()):
+        return njit(**OPTIONS)(function)
     before = getattr(config, CACHE_DIR)
     setattr(config, CACHE_DIR, str(folder()))
     try:
-        return njit(**OPTIONS, cache=True)(function)
+        compiled: Any = njit(**OPTIONS, cache=True)(function)
+        _never_fail(compiled._cache)
+        return compiled
     except (RuntimeError, OSError):
         return njit(**OPTIONS)(function)
     finally:
         setattr(config, CACHE_DIR, before)
+
+
+def _never_fail(cache: Any) -> None:
+    """Have numba compile what it cannot read, which is then forgotten, and go on where it cannot write."""
+    load, save = cache.load_overload, cache.save_overload
+
+    def load_if_whole(*args: Any) -> Any:
+        try:
+            return load(*args)
+        except Exception:  # whatever reading half a file raises
+            with contextlib.suppress(Exception):
+                cache.flush()
+            return None
+
+    def save_if_possible(*args: Any) -> None:
+        with contextlib.suppress(Exception):  # a full disk, or an index that is damaged and cannot be replaced
+            save(*args)
+
+    cache.load_overload, cache.save_overload = load_if_whole, save_if_possible
+
+
+def is_own(place: Path) -> bool:
+    """Whether nobody but this user and the system can put anything into a folder, which need not be there yet.
+
+    >>> is_own(Path("/proc/1/nowhere"))
+    True
+    """
+    if not hasattr(os, "geteuid"):
+        return True  # where folders of users are their own
+    for part in (place, place.parent):  # the second one is made by us, too
+        try:
+            state = part.stat()
+            states = [state, *(file.stat() for file in part.glob("*/*"))] if part == place else [state]
+        except OSError:
+            continue  # not there, or not readable: then nothing is run from there
+        if any(one.st_uid not in (os.geteuid(), 0) for one in states) or state.st_mode & stat.S_IWOTH:
+            return False
+    return True
 
 
 def entries() -> frozenset[str]:

@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import json
 import os
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from remat_explorer import cache_folder
+from remat_explorer.cache_folder import entry_path
 from remat_explorer.instances import linear
 from remat_explorer.quantities import SMALLEST
 from remat_explorer.solution import Solution, Status
@@ -249,6 +251,28 @@ def test_a_damaged_file_is_solved_again_and_replaced(content, folder, calls):
     assert solve(GRAPH, 4, cache=True).cost == 26.0
     assert solve(GRAPH, 4, cache=True).cost == 26.0
     assert calls == [4, 4]
+
+
+def test_what_a_killed_process_left_of_a_file_goes_with_time_and_a_file_in_the_making_stays(folder):
+    solve(GRAPH, 4, cache=True)
+    kept = only_file(folder)
+    for name, age in (("old", 7200), ("new", 0), ("of another time", -7200)):
+        part = folder / f".{kept.name}.{name}"
+        part.write_text("{")
+        os.utime(part, (time.time() - age, time.time() - age))
+    assert load_solution(Question(GRAPH, 4, "optimal", "highs", 60.0)) is not None
+    store_solution(question(), answer(question()))
+    assert [path.name for path in folder.glob(".*")] == [f".{kept.name}.new"]
+
+
+def test_entries_from_a_future_that_a_clock_took_back_are_evicted_first(folder, monkeypatch):
+    for budget, age in ((4, 50), (5, -1_000_000), (6, 10)):
+        store_solution(question(budget=budget), judge(GRAPH, budget, "optimal", Answer(None, 17.0), 1.0))
+        used = time.time() - age
+        os.utime(entry_path("solution", question(budget=budget).key), (used, used))
+    sizes = [entry.bytes for entry in cache_folder.entries("solution")]
+    cache_folder.evict("solution", sum(sizes) - 1)
+    assert [load_solution(question(budget=budget)) is not None for budget in (4, 5, 6)] == [True, False, True]
 
 
 def test_a_folder_in_place_of_the_file_is_left_alone_and_said(folder):

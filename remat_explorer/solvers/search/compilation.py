@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 
 from remat_explorer.instances import linear
-from remat_explorer.machine_code import entries, folder
+from remat_explorer.machine_code import entries, folder, is_own
 from remat_explorer.offsets.placement import load_offset_search
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.persistent.chain import chain_of
@@ -33,6 +33,8 @@ def is_compiled() -> bool:
     """
     if _search_once.cache_info().currsize > 0:
         return True
+    if not is_own(folder()):
+        return False
     return {path.name.split("-")[0] for path in folder().glob("*/*.nbc")}.issuperset(entries())
 
 

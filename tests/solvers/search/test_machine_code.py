@@ -1,10 +1,8 @@
-"""Machine code is kept by the contents of all that it was made from, so that code that is found is never stale."""
+"""The folder of the machine code: it cannot fail, and what others put there is not run."""
 
 from __future__ import annotations
 
-import ast
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,74 +11,81 @@ import pytest
 
 from remat_explorer import machine_code
 
-DECORATORS = {"entry", "counting_nothing"}
-SOURCES = sorted(path for folder in machine_code.SOURCES for path in folder.glob("*.py"))
-ROOMS = ("remat_explorer.solvers.search.", "remat_explorer.offsets.")
+PROGRAM = """
+import sys
+sys.path.insert(0, {folder!r})
+import doubled
+print(doubled.double(21), sum(doubled.double.stats.cache_hits.values()))
+"""
+FUNCTION = """
+from remat_explorer.machine_code import entry
+
+@entry
+def double(x):
+    return 2 * x
+"""
+LIMITED = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"  # bytes, as if the disk were full
 
 
-@pytest.fixture
-def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of a folder of compiled functions, which the machine code is named after, beside the others."""
-    copied = Path(shutil.copytree(machine_code.SOURCES[0], tmp_path / "search"))
-    monkeypatch.setattr(machine_code, "SOURCES", (copied, *machine_code.SOURCES[1:]))
-    return copied
+def run(folder: Path, before: str = "") -> tuple[int, int]:
+    """Result and cache hits of a small function in a process of its own."""
+    if not (folder / "doubled.py").exists():  # a newer file is compiled anew
+        (folder / "doubled.py").write_text(FUNCTION)
+    code = before + PROGRAM.format(folder=str(folder))
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder / "kept"), "PYTHONDONTWRITEBYTECODE": "1"}
+    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    result, hits = map(int, ran.stdout.split())
+    return result, hits
 
 
-def taken_from_elsewhere(source: str) -> set[str]:
-    """Modules of the package, outside the folders, from which compiled functions or constants of a file take a name."""
-    tree = ast.parse(source)
-    imports = [statement for statement in ast.walk(tree) if isinstance(statement, ast.ImportFrom)]
-    origin = {name.asname or name.name: str(statement.module) for statement in imports for name in statement.names}
-    read: list[ast.stmt | ast.expr] = []
-    for node in tree.body:
-        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-            read.append(node.value)
-        elif isinstance(node, ast.FunctionDef) and DECORATORS.intersection(map(ast.unparse, node.decorator_list)):
-            read += node.body
-    used = {name.id for part in read for name in ast.walk(part) if isinstance(name, ast.Name)}
-    modules = {origin[name] for name in used & origin.keys()}
-    return {module for module in modules if module.startswith("remat_explorer") and not module.startswith(ROOMS)}
+def kept(folder: Path, ending: str) -> list[Path]:
+    return list((folder / "kept" / "compiled").glob(f"*/*/doubled.*{ending}"))
 
 
-def test_a_new_compiled_source_changes_the_folder_of_the_machine_code(copied):
-    before = machine_code.folder()
-    assert machine_code.folder() == before
-    (copied / "swaps.py").write_text("@counting_nothing\ndef swap(x):\n    x[0] = 0\n")
-    assert machine_code.folder() != before
+def test_damaged_machine_code_is_compiled_again_and_replaced(tmp_path: Path) -> None:
+    assert (run(tmp_path), run(tmp_path)) == ((42, 0), (42, 1))
+    for ending, content in ((".nbi", b"\x80\x04half"), (".nbc", b"")):
+        (file,) = kept(tmp_path, ending)
+        file.write_bytes(content)
+        assert (run(tmp_path), run(tmp_path)) == ((42, 0), (42, 1)), (ending, content)
 
 
-def test_a_changed_constant_changes_the_folder_of_the_machine_code(copied):
-    before, path = machine_code.folder(), copied / "exact_space.py"
-    time = path.stat().st_mtime
-    path.write_text(path.read_text() + "MOST_STAGES = 2000\n")
-    os.utime(path, (time, time))
-    assert machine_code.folder() != before
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of file sizes are those of Linux")
+def test_a_disk_without_room_for_machine_code_costs_nothing_but_time(tmp_path: Path) -> None:
+    assert (run(tmp_path, LIMITED), run(tmp_path, LIMITED)) == ((42, 0), (42, 0))
+    assert (run(tmp_path), run(tmp_path)) == ((42, 0), (42, 1))
 
 
-def test_a_new_function_that_python_calls_is_looked_for(copied):
-    before = machine_code.entries()
-    (copied / "swaps.py").write_text("@entry\ndef swap(x):\n    x[0] = 0\n")
-    assert machine_code.entries() - before == {"swaps.swap"}
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="users are those of Unix")
+def test_a_folder_that_others_can_write_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(tmp_path)
+    (index,) = kept(tmp_path, ".nbi")
+    place = index.parents[1]
+    assert machine_code.is_own(place)
+    for folder in (place, place.parent):
+        mode = folder.stat().st_mode
+        folder.chmod(0o777)
+        assert not machine_code.is_own(place)
+        assert run(tmp_path) == (42, 0)
+        folder.chmod(mode)
+    assert run(tmp_path) == (42, 1)
+    mine = os.stat
+
+    class Others:
+        """What `os.stat` says, but for the owner."""
+
+        def __init__(self, state: os.stat_result) -> None:
+            self.st_mode, self.st_uid = state.st_mode, os.geteuid() + 1
+
+    for others in (place, place.parent, index):  # a file in a folder of one's own, too
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                Path, "stat", lambda path, others=others, **given: (Others if path == others else _same)(mine(path))
+            )
+            assert not machine_code.is_own(place), others
+    assert machine_code.is_own(place)
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
-def test_compiled_functions_and_constants_take_nothing_from_other_folders(path: Path):
-    assert taken_from_elsewhere(path.read_text()) == set()
-
-
-@pytest.mark.parametrize("use", ["@entry\ndef swap(x):\n    x[0] = LIMIT + BITS\n", "MOST = LIMIT + BITS\n"])
-def test_a_constant_from_another_folder_is_seen(use: str):
-    source = (
-        "from remat_explorer.solvers.base import LIMIT\nfrom remat_explorer.solvers.search.exact_space import BITS\n"
-    )
-    assert taken_from_elsewhere(source + use) == {"remat_explorer.solvers.base"}
-
-
-def test_a_file_of_the_working_directory_does_not_say_where_machine_code_is_read_from(tmp_path: Path) -> None:
-    (tmp_path / ".numba_config.yaml").write_text(f"cache_dir: {tmp_path}\n")
-    code = "from remat_explorer.machine_code import folder; print(folder())"
-    environment = {key: text for key, text in os.environ.items() if key != "NUMBA_CACHE_DIR"}
-    environment |= {"PYTHONPATH": str(machine_code.PACKAGE.parent), "REMAT_EXPLORER_CACHE": "/somewhere"}
-    command = [sys.executable, "-P", "-c", code]
-    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-    assert ran.stdout.startswith("/somewhere/compiled/")
+def _same(state: os.stat_result) -> os.stat_result:
+    return state
