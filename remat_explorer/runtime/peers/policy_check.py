@@ -22,6 +22,7 @@ from torch.utils._pytree import tree_leaves
 
 from remat_explorer.capture.fake_mode import fake_tensor_mode
 from remat_explorer.capture.joint.explain import first_line
+from remat_explorer.capture.profiling.memory_meter import memory_meter
 from remat_explorer.capture.step.borrowed import borrowed
 from remat_explorer.capture.step.example import Example
 from remat_explorer.capture.step.nesting import tensors_in
@@ -62,45 +63,57 @@ def observed_modules(graph: Graph, modules: Sequence[str]) -> dict[str, Observed
     return observation.found()
 
 
-def require_equal(graph: Graph, regions: list[dict[str, Any]]) -> str:
+def require_equal(graph: Graph, regions: list[dict[str, Any]], budget: int) -> str:
     """Run a policy on the step that its graph was captured from.
 
     Args:
         graph: the graph of the policy.
         regions: as its file has them.
+        budget: bytes, resident bytes included.
 
     Returns:
-        Why it could not be run here, or "".
+        A sentence that says why it could not be run here, or that it took more than the budget; or "".
 
     Raises:
         SolverError: if it fails, or loss, gradients, buffers or random numbers differ from plain PyTorch's.
     """
     if graph.example is None:
-        return "the graph does not know the step that it was captured from; capture it with contract=False"
+        return _untried("the graph does not know the step that it was captured from; capture it with contract=False")
     if _is_without_content(graph.example):
-        return "the model or its inputs have shapes, but no content"
+        return _untried("the model or its inputs have shapes, but no content")
     try:
         with _at_hand(graph) as (training, placed), _without_cache(placed.model):
-            found = _compared(training, placed, functools.partial(_with_policy, placed.model, regions))
+            change = functools.partial(_with_policy, placed.model, regions)
+            found = _compared(training, placed, change)
+            peak = graph.resident_bytes + (_peak(training, placed, change) if found.equal else 0)
     except (ExecutionError, OutOfMemoryError) as error:
-        return str(error)
+        return _untried(str(error))
     if not found.equal and not found.as_plain_varies:
         raise SolverError(
-            f"the policy is not written, since a step with it differs from plain PyTorch:\n{found}\n"
-            "Leave that module out: take a larger budget, or train with remat_explorer.rematerialize, which needs none"
+            f"the policy is not written, since a step with it differs from plain PyTorch:\n{found}\nTake a larger "
+            "budget, or train with remat_explorer.rematerialize, which needs none"
         )
-    return ""
+    if peak <= budget:
+        return ""
+    return (
+        f"a step with the policy took {format_bytes(peak)} here, more than the budget of {format_bytes(budget)}: plain "
+        "PyTorch holds more than was traced, such as casts that autocast keeps. Take a smaller budget"
+    )
+
+
+def _untried(reason: str) -> str:
+    return f"the policy was not tried on the model before it was written: {reason}"
 
 
 def _compared(training: Eager, placed: Placed, change: Change) -> Comparison:
     """A step with a change of the model beside plain PyTorch's, which runs again where they differ."""
     start = StartingPoint(training, placed.device)
+    buffers = {name: buffer.detach().to("cpu", copy=True) for name, buffer in placed.model.named_buffers()}
 
     def final(changed: Change = contextlib.nullcontext) -> Final:
         start.rewind()
         return Final(training.run(changed).copied(), start.states())
 
-    buffers = {name: buffer.detach().to("cpu", copy=True) for name, buffer in placed.model.named_buffers()}
     with training.explained():
         plain = final()
     try:
@@ -113,6 +126,15 @@ def _compared(training: Eager, placed: Placed, change: Change) -> Comparison:
     if found.equal:
         return found
     return dataclasses.replace(found, varying=compare(final(), plain, buffers).differences)
+
+
+def _peak(training: Eager, placed: Placed, change: Change) -> int:
+    """The peak of a step that ran before, in bytes, without what is there before it."""
+    training.reset()
+    meter = memory_meter(placed.device)
+    with training.prepared(change) as run, meter, meter.section():
+        run()
+    return max(reading.highest for reading in meter.readings)
 
 
 @contextlib.contextmanager

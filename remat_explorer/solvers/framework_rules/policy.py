@@ -118,7 +118,7 @@ class Policy:
         """Write the policy file atomically, once a step with it has given what plain PyTorch does.
 
         The step is the one that the graph was captured from, with the model as it is now. Where it cannot run here, as
-        of a model without content, a RuntimeWarning says so, and the file is written.
+        of a model without content, or takes more than the budget, a RuntimeWarning says so, and the file is written.
 
         Raises:
             SolverError: if loss, gradients, buffers or random numbers differ, or the step fails; nothing is written.
@@ -126,8 +126,8 @@ class Policy:
         """
         document = self.to_document()
         check = importlib.import_module("remat_explorer.runtime.peers.policy_check")  # a layer above this one
-        if reason := check.require_equal(self.graph, document["regions"]):
-            warnings.warn(f"the policy was not tried on the model before it was written: {reason}", RuntimeWarning, 2)
+        if remark := check.require_equal(self.graph, document["regions"], self.budget):
+            warnings.warn(remark, RuntimeWarning, 2)
         return write_json(path, document)
 
     @staticmethod
