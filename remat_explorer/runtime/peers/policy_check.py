@@ -44,19 +44,20 @@ from remat_explorer.solvers.framework_rules.module_regions import ObservedCall, 
 def observed_modules(graph: Graph, modules: Sequence[str]) -> dict[str, ObservedModule] | None:
     """What modules of a captured graph do in one step, by their paths; None where that step does not run here.
 
-    A module that never runs is missing. The model, its gradients and buffers, and random numbers stay as they are.
+    A module that never runs is missing. Keys and values are not kept, as with a policy. The model, its gradients and
+    buffers, and random numbers stay as they are.
     """
     example: Example = graph.example
     observation = _Observation(example.model, modules)
     if _is_without_content(example):
         try:
-            with example.as_captured(), observation.watching():
+            with example.as_captured(), _without_cache(example.model), observation.watching():
                 _run_without_content(example)
         except Exception:  # whatever a person's model does where tensors have no content
             return None
         return observation.found()
     try:
-        with _at_hand(graph) as (training, _), training.explained():
+        with _at_hand(graph) as (training, _), _without_cache(example.model), training.explained():
             training.run(observation.watching)
     except (ExecutionError, OutOfMemoryError):
         return None

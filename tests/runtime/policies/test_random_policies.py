@@ -8,6 +8,7 @@ import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -276,6 +277,38 @@ def test_a_step_that_takes_more_than_the_budget_is_said(tmp_path: Path) -> None:
         RuntimeWarning, match=r"a step with the policy took .* here, more than the budget of .*Take a sm"
     ):
         dataclasses.replace(policy, budget=policy.peak // 2).save(tmp_path / "policy.json")
+
+
+class Keeping(nn.Module):
+    """Puts its inputs into a cache, if its settings say so, as language models do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config = SimpleNamespace(use_cache=True)
+        self.blocks = nn.Sequential(nn.Linear(16, 16), Block(Function(self.keep)), nn.Linear(16, 1))
+
+    def keep(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x.cos(), x.cos()[:0]]).sin() if self.config.use_cache else x.cos().sin()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.blocks(x)
+
+
+def test_what_runs_only_with_a_cache_that_a_policy_switches_off_is_not_saved(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Keeping()
+    graph = captured(model)
+    (block,) = (module for module in module_regions(graph) if module.module.endswith("1"))
+    names = [calls_of(graph, k)[0] for k in block.savable]
+    assert "aten.sin.default" in names
+    assert not {"aten.cat.default", "aten.cos.default"} & set(names)
+    policy = Policy(graph, 2**40, ((block.module, region_of(graph, block, block.savable)),))
+    file = policy.save(tmp_path / "policy.json")
+    assert model.config.use_cache
+    changed = copy.deepcopy(model)
+    policy_loader.apply_policy(changed, file)
+    assert not changed.config.use_cache
+    assert all(map(torch.equal, results(model), results(changed)))
 
 
 def test_a_model_without_content_is_said_not_to_have_been_tried(tmp_path: Path) -> None:
