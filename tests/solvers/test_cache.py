@@ -6,6 +6,8 @@ import dataclasses
 import errno
 import json
 import os
+import subprocess
+import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -380,3 +382,38 @@ def test_the_smallest_budget_is_looked_for_once(monkeypatch, folder):
         path.write_text(json.dumps(document))
     with pytest.raises(TypeError):
         solve(linear(9), "smallest", cache=True)
+
+
+WRITER = """
+from remat_explorer.instances import linear
+from remat_explorer.solvers.base import Answer
+from remat_explorer.solvers.cache import Question, load_solution, store_solution
+from remat_explorer.solvers.checkpoint_all import checkpoint_all
+from remat_explorer.solvers.solve import judge
+graph = linear(60)
+print("ready", flush=True)
+for i in range(10**6):
+    asked = Question(graph, 1000 + i % 3, "checkmate-ilp", "highs", float(i))
+    problem = store_solution(asked, judge(graph, asked.budget, asked.strategy, Answer(checkpoint_all(graph), 1.0), 0.1))
+    if problem or load_solution(Question(graph, asked.budget, asked.strategy, "highs", 0.0)) is None:
+        print("bad", problem, flush=True)
+"""
+
+
+@pytest.mark.thorough
+def test_two_writers_that_are_killed_at_any_time_leave_whole_files(folder):
+    for round_number in range(5):
+        writers = [
+            subprocess.Popen([sys.executable, "-c", WRITER], stdout=subprocess.PIPE, text=True) for _ in range(2)
+        ]
+        for writer in writers:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == "ready\n"
+        time.sleep(0.02 * (round_number + 1))
+        for writer in writers:
+            writer.kill()
+            assert writer.communicate()[0] == ""
+        files = list(folder.glob("solution-*.json"))
+        assert files
+        for file in files:
+            assert json.loads(file.read_text())["format"] == cache_module.FORMAT
