@@ -21,6 +21,7 @@ from torch.fx import GraphModule
 
 from remat_explorer.capture.alternatives.registry import add_alternatives
 from remat_explorer.capture.cuda.target import CudaTarget
+from remat_explorer.capture.garbage import rarely_collected
 from remat_explorer.capture.generated_sources import sources_dropped
 from remat_explorer.capture.joint.assumptions import Assumptions
 from remat_explorer.capture.joint.cleaning import clean, results_of
@@ -54,6 +55,7 @@ from remat_explorer.errors import CaptureError
 SMALL_BUFFER = 64 * 1024  # bytes of a new buffer content that may be computed after the plan instead of in it
 
 
+@rarely_collected()
 @sources_dropped()
 def trace(
     model: nn.Module,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import inspect
 import subprocess
 import sys
@@ -191,3 +192,28 @@ def test_capture_stays_a_function_when_its_package_is_imported():
 
 def test_repeated_names_are_numbered():
     assert unique(["a", "a", "a (2)", "a"]) == ("a", "a (2)", "a (2) (2)", "a (3)")
+
+
+def test_a_capture_leaves_the_garbage_collector_as_it_was(model):
+    before = gc.get_threshold()
+    inside = []
+
+    class Watching(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            inside.append(gc.get_threshold()[0])
+            return super().forward(x)
+
+    try:
+        rx.capture(Watching(2, 2), (torch.ones(1, 2),))
+        assert min(inside) > before[0]
+        assert gc.get_threshold() == before
+        with pytest.raises(CaptureError):
+            rx.capture(nn.Linear(2, 2), (torch.ones(1, 3),))
+        assert gc.get_threshold() == before
+        gc.set_threshold(0)
+        inside.clear()
+        rx.capture(Watching(2, 2), (torch.ones(1, 2),))
+        assert set(inside) == {0}
+        assert gc.get_threshold()[0] == 0
+    finally:
+        gc.set_threshold(*before)

@@ -10,6 +10,7 @@ from typing import Any, cast
 import torch
 from torch.fx import GraphModule, Node
 
+from remat_explorer.capture.joint.propagation import note_again
 from remat_explorer.capture.joint.randomness import is_random
 from remat_explorer.capture.step.gates import LAYOUT, sigmoid_in_layout
 from remat_explorer.capture_options import CaptureOptions
@@ -101,6 +102,7 @@ def drop_running_statistics(module: GraphModule) -> None:
             place = NORMALIZATIONS[node.target]
             if place is None or node.args[place]:
                 node.args = (*node.args[:3], None, None, *node.args[5:])
+                note_again(node)
 
 
 def drop_same_layout_clones(module: GraphModule) -> None:
@@ -182,6 +184,8 @@ def split_convolution_backward(module: GraphModule) -> None:
             source = module.graph.call_function(node.target, (*arguments, [True, False, False]))
         weight.meta = {**node.meta, "val": (None, value[1], value[2])}
         source.meta = {**node.meta, "val": (value[0], None, None)}
+        note_again(weight)
+        note_again(source)
         for picked in before:
             picked.update_arg(0, weight if picked.args[1] else source)
         module.graph.erase_node(node)

@@ -31,6 +31,7 @@ from remat_explorer.capture.joint.export import ExportedStep
 from remat_explorer.capture.joint.knowing_mode import Knowledge
 from remat_explorer.capture.joint.known_sizes import fix_sizes
 from remat_explorer.capture.joint.module_paths import ModulePaths
+from remat_explorer.capture.joint.propagation import note_calls
 from remat_explorer.capture.joint.source_lines import SourceLines
 from remat_explorer.capture.joint.unplanned_draws import UnplannedDraws
 from remat_explorer.capture.step.autocast import no_autocast
@@ -121,7 +122,10 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: C
                 raise explained from error
             if not any(_is_empty(tensor) for tensor in (*step.model.parameters(), *tensors)):
                 warnings.warn(_exported_in_words(step.model, explained), stacklevel=2)
+    knowledge.rest()
     fix_sizes(graph)
+    if target is None:
+        note_calls(graph)
     _use_names_of_the_model(graph, step.names)
     nodes = graph.graph.nodes
     reads = tuple(knowledge.assumptions)

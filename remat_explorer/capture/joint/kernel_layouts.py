@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch._prims_common import suggest_memory_format
+from torch._prims_common import make_channels_last_strides_for, make_contiguous_strides_for, suggest_memory_format
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
@@ -50,6 +50,8 @@ def kernel_layouts(on_cuda: bool = False) -> FakeTensorMode:
             with mode:
                 return _WRITTEN[func](*args, **(kwargs or {}))
         result = predicted(func, types, args, kwargs or {})
+        if not isinstance(result, torch.Tensor | tuple | list):
+            return result  # such as the device of a tensor, which is asked for as often as operators are called
         layout = _LAYOUTS.get(func)
         if layout is None and func in _LAYOUTS_ON_CPU and args[0].device.type == "cpu" and not on_cuda:
             layout = _LAYOUTS_ON_CPU[func]
@@ -62,8 +64,21 @@ def kernel_layouts(on_cuda: bool = False) -> FakeTensorMode:
     return mode
 
 
+def _in_format(result: torch.Tensor, args: Sequence[Any], form: torch.memory_format) -> torch.Tensor:
+    """A new tensor without gaps in this format: ``result`` itself where it is one, which is nearly always."""
+    if all(type(n) is int for n in (*result.shape, *result.stride(), result.storage_offset())):
+        last = form in (torch.channels_last, torch.channels_last_3d)
+        strides: Any = make_channels_last_strides_for if last else make_contiguous_strides_for
+        storage = result.untyped_storage()
+        if result.stride() == tuple(strides(result.shape)) and storage.nbytes() == result.nbytes:
+            given = {part.untyped_storage()._cdata for part in args if isinstance(part, torch.Tensor)}
+            if storage._cdata not in given:
+                return result
+    return torch.empty_like(result, memory_format=form)
+
+
 def _contiguous(result: torch.Tensor, args: Sequence[Any]) -> torch.Tensor:
-    return torch.empty_like(result, memory_format=torch.contiguous_format)
+    return _in_format(result, args, torch.contiguous_format)
 
 
 def _contiguous_like(result: torch.Tensor, args: Sequence[Any]) -> torch.Tensor:
@@ -82,8 +97,7 @@ def _suggested(position: int) -> Layout:
     def layout(result: torch.Tensor, args: Sequence[Any]) -> torch.Tensor:
         if result.dim() != args[position].dim():
             return result
-        form = suggest_memory_format(args[position])
-        return torch.empty_like(result, memory_format=form)
+        return _in_format(result, args, suggest_memory_format(args[position]))
 
     return layout
 

@@ -51,21 +51,24 @@ class ModulePaths:
         """Follow every module that is called.
 
         Args:
-            look: told, whenever a module is entered or left, what ran until then, as `innermost`.
+            look: told, whenever a module is entered or left, what ran until then, as `innermost`; a layer of PyTorch's
+                own counts as a part of the module that calls it.
         """
 
         def within() -> tuple[str, ...]:  # a part that several modules share has the path of the first of them
             return tuple(path for module, path in self._entered if self._names.get(id(module)) == path)
 
         def enter(module: nn.Module, _: object) -> None:
-            look(self.innermost)
+            if not _is_plain_layer(module):
+                look(self.innermost)
             outer = self._entered[-1][1] if self._entered else ""
             self._entered.append((module, self._names.get(id(module), outer)))
             self._calls[self._names.get(id(module))] += 1
             self._note(self._entered[-1][1], within())
 
         def leave(module: nn.Module, _: object, __: object) -> None:
-            look(self.innermost)
+            if not _is_plain_layer(module):
+                look(self.innermost)
             while self._entered and self._entered.pop()[0] is not module:
                 pass  # a module that raised was never left, and the model went on without it
             self._note(self._entered[-1][1] if self._entered else "", within())
@@ -104,3 +107,11 @@ class ModulePaths:
     def _shown(self, parts: list[str]) -> str:
         short = parts[0] == self._short != ""
         return ".".join(part for part in parts[short:] if part != "_orig_mod")
+
+
+def _is_plain_layer(module: nn.Module) -> bool:
+    """Whether nothing runs in a module but code of `torch.nn`: no child, no hook, and no forward of a person's own."""
+    if not type(module).__module__.startswith("torch.nn.modules."):
+        return False
+    held = object.__getattribute__(module, "__dict__")  # no read of the model's that a trace would record
+    return "forward" not in held and not (held["_modules"] or held["_forward_hooks"] or held["_forward_pre_hooks"])

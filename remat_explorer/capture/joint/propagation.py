@@ -8,20 +8,75 @@ from typing import Any
 import torch
 from torch._functorch._aot_autograd.descriptors import TangentAOTInput
 from torch._guards import detect_fake_mode
+from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
 from remat_explorer.abandoning import go_on
-from remat_explorer.capture.joint.recurrent_layers import kernel_of
+from remat_explorer.capture.cuda.recurrent import FUSED_CELLS
+from remat_explorer.capture.joint.recurrent_layers import RECURRENT_LAYERS, kernel_of
 from remat_explorer.errors import CaptureError
 
 Fakes = dict[Node, Any]
+_CALL = "remat_explorer_call"
+_UNTOLD = (*RECURRENT_LAYERS, *FUSED_CELLS)  # what these give depends on more than their arguments
+
+
+def note_calls(module: GraphModule) -> None:
+    """Note from what each call of a traced graph made its new tensors, so that `propagate` need not make them again.
+
+    Args:
+        module: the joint graph, as it was traced.
+    """
+    for node in module.graph.nodes:
+        if node.op == "call_function" and _makes_new_tensors(node):
+            _note(node)
+
+
+def note_again(node: Node) -> None:
+    """Say that a call with its present arguments gives what the trace had for it."""
+    if _CALL in node.meta:
+        _note(node)
+
+
+def _note(node: Node) -> None:
+    node.meta[_CALL] = _call(node, {source: source.meta["val"] for source in node.all_input_nodes})
+
+
+def _makes_new_tensors(node: Node) -> bool:
+    """Whether a call gives tensors in storages of their own, which its arguments determine."""
+    operator = node.target
+    if not isinstance(operator, OpOverload) or operator.namespace != "aten" or operator in _UNTOLD:
+        return False
+    if operator._schema.is_mutable or torch.Tag.dynamic_output_shape in operator.tags:
+        return False
+    sources = [source.meta.get("val") for source in node.all_input_nodes]
+    given, made = tensors_of(sources), tensors_of(node.meta.get("val"))
+    if any(not isinstance(tensor, FakeTensor) for tensor in (*given, *made)) or len(given) != len(sources):
+        return False
+    keys = [storage_key(tensor) for tensor in made]
+    return bool(made) and len({*keys}) == len(keys) and not {*keys} & {storage_key(tensor) for tensor in given}
+
+
+def _call(node: Node, values: Mapping[Node, Any]) -> Any:
+    """A call with layouts in place of tensors."""
+    return node.target, map_arg((node.args, node.kwargs), lambda source: _layout(values[source]))
+
+
+def _layout(tensor: Any) -> Any:
+    if not isinstance(tensor, FakeTensor):
+        return tensor
+    size = tensor.untyped_storage().nbytes()
+    kind = tensor.dtype, tensor.device, tensor.layout, tensor.requires_grad, tensor.is_conj(), tensor.is_neg()
+    return *kind, tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), size
 
 
 def propagate(module: GraphModule, real: Mapping[Node, torch.Tensor] | None = None) -> Fakes:
     """Run the graph and give the FakeTensors of every node; equal storages have equal `storage_key`.
+
+    Of a call that is as `note_calls` found it they are those of the trace.
 
     Keeping the result alive keeps the keys apart: no two storages get one address.
 
@@ -44,7 +99,8 @@ def propagate(module: GraphModule, real: Mapping[Node, torch.Tensor] | None = No
                 if real is None and not isinstance(values[node], FakeTensor):
                     values[node] = mode.from_tensor(values[node])
             elif node.op == "call_function":
-                values[node] = run_node(node, values)
+                is_known = real is None and _CALL in node.meta and node.meta[_CALL] == _call(node, values)
+                values[node] = node.meta["val"] if is_known else run_node(node, values)
     if real is None:
         return values
     return {node: pytree.tree_map_only(torch.Tensor, mode.from_tensor, value) for node, value in values.items()}

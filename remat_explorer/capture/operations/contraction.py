@@ -8,7 +8,7 @@ from torch.fx import Node
 
 from remat_explorer.capture.joint.spare_room import is_copy_of
 from remat_explorer.capture.operations.in_place import COMMUTATIVE, IN_PLACE, covers, swap_operands, takeover_of
-from remat_explorer.capture.operations.storages import OperationDraft, Readers, Storages
+from remat_explorer.capture.operations.storages import OperationDraft, Readers, StorageDraft, Storages
 
 aten = torch.ops.aten
 SMALL_LEAF = 64 * 1024  # bytes of a bias gradient that may join the weight gradient right before it
@@ -112,9 +112,14 @@ def merge_leaves(storages: Storages) -> None:
     position = {draft: place for place, draft in enumerate(storages.operations)}
     leaves = [draft for draft in storages.operations if _is_leaf(draft, readers)]
     leaves = [draft for draft in leaves if takeover_of(draft, storages, readers) is None]
+    reading: dict[StorageDraft, list[OperationDraft]] = {}
     for leaf in leaves:
-        for other in leaves:
-            if other is leaf or other not in storages.operations or not set(leaf.reads) <= set(other.reads):
+        for storage in leaf.reads:
+            reading.setdefault(storage, []).append(leaf)
+    joined: set[OperationDraft] = set()
+    for leaf in leaves:
+        for other in reading[leaf.reads[0]]:
+            if other is leaf or other in joined or not set(leaf.reads) <= set(other.reads):
                 continue
             if leaf.backward != other.backward:  # the loss is there before the backward pass begins
                 continue
@@ -124,8 +129,9 @@ def merge_leaves(storages: Storages) -> None:
                 other.nodes = leaf.nodes + other.nodes
                 other.writes = leaf.writes + other.writes
                 other.discarded = max(leaf.discarded, other.discarded)
-                storages.operations.remove(leaf)
+                joined.add(leaf)
                 break
+    storages.operations = [draft for draft in storages.operations if draft not in joined]
 
 
 def _is_leaf(draft: OperationDraft, readers: Readers) -> bool:

@@ -92,6 +92,9 @@ class Reads:
             yield self._inside.get(key), reference(), names
 
     def _read(self, module: nn.Module, name: str) -> None:
+        known = self.names.get(id(module))
+        if known is not None and name in known[1] and known[0]() is module:
+            return
         if self._assigning or not (self._calling or (id(module) in self._inside and name not in REGISTRIES)):
             return
         kind = type(module)
