@@ -15,6 +15,7 @@ from torch import nn
 from remat_explorer.callable_module import make_callable
 from remat_explorer.capture.cuda.target import target_of
 from remat_explorer.capture.operations.devices import find_device
+from remat_explorer.capture.profiling.last_capture import keep
 from remat_explorer.capture.profiling.profiling import profile
 from remat_explorer.capture.step.example import Example
 from remat_explorer.capture.step.losses import Loss, loss_elsewhere
@@ -91,8 +92,12 @@ def capture(
     target = target_of(kernels, tensors, capability)
     meant = None if target is None else str(target)
     options = CaptureOptions(contract, split_convolution_backward, optimizer, fake, kinds, meant)
-    graph = trace(model, args, kwargs, loss, costs, options, target).graph
-    return graph if contract else replace(graph, example=Example.of(model, args, kwargs, loss))
+    program = trace(model, args, kwargs, loss, costs, options, target)
+    if not contract:
+        program = replace(program, graph=replace(program.graph, example=Example.of(model, args, kwargs, loss)))
+    if target is None:
+        keep(program, model, args, kwargs, loss)
+    return program.graph
 
 
 make_callable(__name__, capture)

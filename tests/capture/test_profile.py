@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import weakref
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
 import remat_explorer as rx
+from remat_explorer.capture.profiling import profiling
 from remat_explorer.errors import ExecutionError
 
 X = torch.ones(2, 3, 16, 16)
@@ -56,3 +63,150 @@ def test_a_graph_of_another_batch_is_refused(model):
 def test_a_device_that_is_not_there_is_refused(model):
     with pytest.raises(ExecutionError, match="'tpu' is not a device"):
         rx.profile(rx.capture(model, (X,)), model, (X,), device="tpu")
+
+
+class Settings:
+    def __init__(self) -> None:
+        self.depth = 1
+
+
+class Configured(nn.Module):
+    """A layer with attributes of many kinds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.drop = nn.Linear(6, 6), nn.Dropout(0.25)
+        self.register_buffer("offset", torch.zeros(6))
+        self.config: Any = SimpleNamespace(scale=2.0)
+        self.notes: Any = {"a": (1, [2])}
+        self.widths, self.settings = [1, 2], Settings()
+        self.table: Any = torch.ones(6)
+        self.act: Any = nn.functional.relu
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.act(self.drop(self.layer(x)) * self.config.scale + self.offset * self.table)
+
+
+def mean(output: torch.Tensor) -> torch.Tensor:
+    return output.mean()
+
+
+@pytest.fixture
+def traces(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What a profile has traced."""
+    seen: list[object] = []
+    trace = profiling.trace
+
+    def watched(*args, **kwargs):
+        seen.append(args)
+        return trace(*args, **kwargs)
+
+    monkeypatch.setattr(profiling, "trace", watched)
+    return seen
+
+
+def test_a_profile_of_a_graph_just_captured_does_not_trace_the_step_again(traces):
+    model, x = Configured(), torch.ones(4, 6)
+    graph = rx.capture(model, (x,), loss=mean)
+    once = rx.profile(graph, model, (x,), loss=mean, repeats=1, refresh=True)
+    assert not traces
+    again = rx.profile(graph, model, (x,), loss=mean, repeats=1, refresh=True)
+    assert len(traces) == 1
+    assert once.structure == again.structure
+    assert once.values == again.values
+
+
+def test_training_between_capture_and_profile_changes_nothing_that_is_traced(traces):
+    model, x = nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6)), torch.ones(4, 6)
+    graph = rx.capture(model, (x,), loss=mean)
+    mean(model(x)).backward()
+    torch.optim.SGD(model.parameters(), 0.1).step()
+    rx.profile(graph, model, (x,), loss=mean, repeats=1, refresh=True)
+    assert not traces
+
+
+CHANGES = {
+    "mode": lambda model: model.eval(),
+    "rate": lambda model: setattr(model.drop, "p", 0.5),
+    "frozen": lambda model: model.layer.bias.requires_grad_(False),
+    "parameter": lambda model: setattr(model.layer, "bias", nn.Parameter(torch.ones(6))),
+    "moved": lambda model: setattr(model.layer.bias, "data", torch.ones(6)),
+    "buffer": lambda model: setattr(model, "offset", torch.ones(6)),
+    "layer": lambda model: setattr(model, "layer", nn.Linear(6, 6)),
+    "class": lambda model: setattr(model, "__class__", type("Other", (Configured,), {})),
+    "hook": lambda model: model.layer.register_forward_hook(lambda *_: None),
+    "configuration": lambda model: setattr(model.config, "scale", 3.0),
+    "setting": lambda model: setattr(model.settings, "depth", 2),
+    "list": lambda model: model.widths.append(3),
+    "within a dictionary": lambda model: model.notes["a"][1].append(3),
+    "function": lambda model: setattr(model, "act", nn.functional.gelu),
+    "tensor": lambda model: model.table.mul_(2),
+    "more": lambda model: setattr(model, "more", 1),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_model_that_was_changed_since_its_capture_is_traced_again(change, traces):
+    model, x = Configured(), torch.ones(4, 6)
+    graph = rx.capture(model, (x,), loss=mean)
+    CHANGES[change](model)
+    with contextlib.suppress(ExecutionError):  # where the graph is another now
+        rx.profile(graph, model, (x,), loss=mean, repeats=1, refresh=True)
+    assert len(traces) == 1
+
+
+def test_other_inputs_and_another_loss_are_traced_again(traces):
+    model, x = Configured(), torch.ones(4, 6)
+    for args, loss in [((torch.ones(4, 6),), mean), ((x,), lambda output: output.mean())]:
+        graph = rx.capture(model, (x,), loss=mean)
+        rx.profile(graph, model, args, loss=loss, repeats=1, refresh=True)
+    assert len(traces) == 2
+
+
+def test_autocast_around_the_profile_alone_is_noticed(traces):
+    model, x = Configured(), torch.ones(4, 6)
+    graph = rx.capture(model, (x,), loss=mean)
+    with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(ExecutionError, match="capture the model again"):
+        rx.profile(graph, model, (x,), loss=mean, repeats=1, refresh=True)
+    assert len(traces) == 1
+
+
+def test_values_that_a_trace_has_read_are_looked_at_again(traces):
+    class Counted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(6, 6)
+
+        def forward(self, x: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+            return self.layer(x)[: int(count)].mean()
+
+    model, x, count = Counted(), torch.ones(4, 6), torch.tensor(2)
+    graph = rx.capture(model, (x, count))
+    rx.profile(graph, model, (x, count), repeats=1, refresh=True)
+    assert not traces
+    graph = rx.capture(model, (x, count))
+    count.fill_(3)
+    with pytest.raises(ExecutionError, match="capture the model again"):
+        rx.profile(graph, model, (x, count), repeats=1, refresh=True)
+    assert len(traces) == 1
+
+
+def test_what_contains_itself_can_be_captured_and_profiled(traces):
+    model, x = Configured(), torch.ones(4, 6)
+    model.notes["itself"] = model.notes
+    graph = rx.capture(model, (x,), loss=mean)
+    rx.profile(graph, model, (x,), loss=mean, repeats=1, refresh=True)
+    assert len(traces) == 1
+
+
+def test_a_capture_keeps_neither_model_nor_inputs_alive():
+    model, x = Configured(), torch.ones(4, 6)
+    graph = rx.capture(model, (x,), loss=mean)
+    left = [weakref.ref(thing) for thing in (model, x, model.layer.weight, model.offset, model.settings)]
+    del model, x
+    gc.collect()
+    assert [reference() for reference in left] == [None] * 5
+    gone = weakref.ref(graph)
+    del graph
+    gc.collect()
+    assert gone() is None

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from remat_explorer.capture.operations.program import Program
 from remat_explorer.capture.profiling.choices_run import ChoicesRun
+from remat_explorer.capture.profiling.last_capture import take
 from remat_explorer.capture.profiling.profile_cache import Profile, load_profile, store_profile, the_most_of
 from remat_explorer.capture.profiling.profile_key import profile_key
 from remat_explorer.capture.profiling.profiling_run import ProfilingRun
@@ -28,7 +29,6 @@ from remat_explorer.capture.tracing import trace
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute, Plan
-from remat_explorer.solvers.memory.minimum_budget import minimum_budget
 
 SHORTEST = 1e-9  # seconds; a cost of 0 would let a solver repeat the operation for nothing
 
@@ -81,6 +81,8 @@ def profile(
             its FakeTensors saying so or holds on to memory, or profiling was cancelled.
     """
     placed = place(model, args, kwargs, device)
+    if program is None and placed.model is model:
+        program = take(graph, model, args, kwargs, loss)
     if program is None:
         program = trace(placed.model, placed.args, placed.kwargs, loss, options=graph.options)
         require_same_structure(graph, program.graph, placed.device, program.assumptions)
@@ -97,6 +99,8 @@ def profile(
             try:
                 measured = _measured(program, placed, tensors, everything(graph), repeats, on_progress, cancelled)
             except OutOfMemoryError:  # the least memory that a schedule is known to take, then
+                from remat_explorer.solvers.memory.minimum_budget import minimum_budget  # a quarter of a second
+
                 plan = Plan.of(minimum_budget(graph).schedule)
                 measured = _measured(program, placed, tensors, plan, repeats, on_progress, cancelled)
             store_profile(key, measured)
