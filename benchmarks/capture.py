@@ -202,8 +202,9 @@ def timed_case(case: str) -> tuple[Any, tuple[Any, ...], dict[str, Any] | None, 
         words = torch.randint(0, 128, (2, 32))
         return transformers.GPTNeoXForCausalLM(config), (), {"input_ids": words, "labels": words}, None, True
     loaded = rx.models.load(case)
+    shapes = loaded.shapes
     with FakeTensorMode(allow_non_fake_inputs=True):
-        return loaded.shapes, loaded.make_args(), None, None, False
+        return shapes, loaded.make_args(), None, None, False
 
 
 def convolution(inputs: int, outputs: int, kernel: int = 1, stride: int = 1) -> nn.Sequential:

@@ -147,7 +147,12 @@ def _entries(value: Any) -> Iterable[Any] | None:
 
 
 def _of_tensor(tensor: torch.Tensor | None) -> Any:
+    """Which tensor it is, by its number, and how it lies.
+
+    Another one of the same number, layout and place in memory serves the program as well: parameters are bound when it
+    runs, what was read out of buffers and inputs is compared, and constants live as long as the program.
+    """
     if tensor is None:
         return None
     layout = tensor.dtype, tensor.device, tuple(tensor.shape), tensor.stride(), tensor.requires_grad
-    return _Object(tensor), *layout, address_of(tensor)
+    return id(tensor), *layout, address_of(tensor)
