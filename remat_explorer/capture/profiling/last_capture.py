@@ -21,6 +21,7 @@ from remat_explorer.capture.operations.program import Program
 from remat_explorer.capture.step.autocast import Autocast
 from remat_explorer.capture.step.contents import LONG, PLAIN, address_of, version_of
 from remat_explorer.capture.step.losses import Loss
+from remat_explorer.capture.step.nesting import tensors_in
 from remat_explorer.capture.step.training_step import plain_inputs
 from remat_explorer.graph import Graph
 
@@ -47,6 +48,9 @@ def keep(
     """Keep the program of a capture until the next one, or until its graph is gone."""
     global _last
     _last = None
+    tensors = [*model.parameters(), *model.buffers(), *tensors_in((args, kwargs))]
+    if any(type(t) not in (torch.Tensor, nn.Parameter) or t.device.type == "meta" for t in tensors):
+        return  # such as FakeTensors, which no profile can take, and parts of sharded parameters
     if (marks := _marks(model, args, kwargs, loss)) is not None:
         without_graph: Any = replace(program, graph=None)  # type: ignore[arg-type]
         _last = LastCapture(weakref.ref(program.graph, _forget), without_graph, marks)
