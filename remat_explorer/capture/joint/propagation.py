@@ -56,8 +56,15 @@ def _makes_new_tensors(node: Node) -> bool:
     given, made = tensors_of(sources), tensors_of(node.meta.get("val"))
     if any(not isinstance(tensor, FakeTensor) for tensor in (*given, *made)) or len(given) != len(sources):
         return False
-    keys = [storage_key(tensor) for tensor in made]
-    return bool(made) and len({*keys}) == len(keys) and not {*keys} & {storage_key(tensor) for tensor in given}
+    if any(tensor.layout != torch.strided for tensor in (*given, *made)):
+        return False
+    return bool(made) and len(_storages(made)) == len(made) and not _storages(made) & _storages(given)
+
+
+def _storages(value: Any) -> set[int]:
+    """The keys of the storages of what a call gives, or of several tensors."""
+    tensors = [value] if isinstance(value, torch.Tensor) else tensors_of(value)
+    return {storage_key(tensor) for tensor in tensors if tensor.layout == torch.strided}
 
 
 def _call(node: Node, values: Mapping[Node, Any]) -> Any:
@@ -90,6 +97,7 @@ def propagate(module: GraphModule, real: Mapping[Node, torch.Tensor] | None = No
     """
     mode = fake_mode(module)
     values: Fakes = {}
+    taken: set[int] = set()  # storages
     with torch.no_grad(), mode if real is None else torch.random.fork_rng():
         for node in module.graph.nodes:
             if node.op == "placeholder":
@@ -100,7 +108,12 @@ def propagate(module: GraphModule, real: Mapping[Node, torch.Tensor] | None = No
                     values[node] = mode.from_tensor(values[node])
             elif node.op == "call_function":
                 is_known = real is None and _CALL in node.meta and node.meta[_CALL] == _call(node, values)
-                values[node] = node.meta["val"] if is_known else run_node(node, values)
+                if is_known and not taken & _storages(node.meta["val"]):
+                    values[node] = node.meta["val"]
+                else:
+                    values[node] = run_node(node, values)
+            if node in values and real is None:
+                taken |= _storages(values[node])
     if real is None:
         return values
     return {node: pytree.tree_map_only(torch.Tensor, mode.from_tensor, value) for node, value in values.items()}
