@@ -42,7 +42,7 @@ from remat_explorer.quantities import format_bytes
 COLUMNS = (
     "model", "size", "raw nodes", "operations", "values", "parameters", "features GB", "peak GB", "seconds", "memory"
 )  # fmt: skip
-TIMED = ("yolo", "neox", "resnet50", "unet", "densenet161", "gpt2")
+TIMED = ("neox", "yolo", "unet", "resnet50", "gpt2", "densenet161")
 KINDS = ("first", "again", "exact", "profile")
 ROOT = Path(__file__).parents[1]
 
@@ -128,8 +128,8 @@ def compare(cases: list[str] | tuple[str, ...], commit: str, processes: int) -> 
             if len(graphs) != 1:
                 raise SystemExit(f"{case}: the graphs before and after are not the same")
             found.append({"case": case, "operations": runs["after"][0]["operations"], **runs})
-            print(case, file=sys.stderr, flush=True)
-    publish("capture_seconds", ("case", "operations", *KINDS), [seconds_row(entry) for entry in found], found)
+            rows = [seconds_row(entry) for entry in found]  # written after each case
+            publish("capture_seconds", ("case", "operations", *KINDS), rows, found, threads=1)
 
 
 def seconds_row(entry: dict[str, Any]) -> list[str]:
@@ -170,13 +170,11 @@ def time_one(case: str) -> dict[str, Any]:
         return done
 
     graph = timed("first", lambda: rx.capture(module, args, kwargs, loss=loss))
-    graphs = [graph]
-    for _ in range(2):
-        graphs.append(timed("again", lambda: rx.capture(module, args, kwargs, loss=loss)))
-        graphs.append(timed("exact", lambda: rx.capture(module, args, kwargs, loss=loss, implementations="exact")))
-        if can_run:
-            graphs.append(rx.capture(module, args, kwargs, loss=loss))
-            timed("profile", lambda: rx.profile(graphs[-1], module, args, kwargs, loss=loss, refresh=True))
+    again = timed("again", lambda: rx.capture(module, args, kwargs, loss=loss))
+    if can_run:
+        timed("profile", lambda: rx.profile(again, module, args, kwargs, loss=loss, refresh=True))
+    exact = timed("exact", lambda: rx.capture(module, args, kwargs, loss=loss, implementations="exact"))
+    graphs = [graph, again, exact]
     return {"operations": graph.n, "graphs": " ".join(graph.sha256 for graph in graphs), "taken": taken}
 
 

@@ -77,9 +77,10 @@ class Configured(nn.Module):
         super().__init__()
         self.layer, self.drop = nn.Linear(6, 6), nn.Dropout(0.25)
         self.register_buffer("offset", torch.zeros(6))
+        self.register_buffer("unsaved", torch.zeros(6), persistent=False)
         self.config: Any = SimpleNamespace(scale=2.0)
         self.notes: Any = {"a": (1, [2])}
-        self.widths, self.settings = [1, 2], Settings()
+        self.widths, self.settings, self.names = [1, 2], Settings(), {"a", "b"}
         self.table: Any = torch.ones(6)
         self.act: Any = nn.functional.relu
 
@@ -137,6 +138,7 @@ CHANGES = {
     "hook": lambda model: model.layer.register_forward_hook(lambda *_: None),
     "configuration": lambda model: setattr(model.config, "scale", 3.0),
     "setting": lambda model: setattr(model.settings, "depth", 2),
+    "set": lambda model: model.names.add("c"),
     "list": lambda model: model.widths.append(3),
     "within a dictionary": lambda model: model.notes["a"][1].append(3),
     "function": lambda model: setattr(model, "act", nn.functional.gelu),

@@ -131,6 +131,11 @@ class _Marker:
             if value.nbytes > LONG or value.dtype == object:
                 raise _Untold
             return value.dtype.str, value.shape, value.tobytes()
+        if isinstance(value, set | frozenset):
+            members = list(set.__iter__(value) if isinstance(value, set) else frozenset.__iter__(value))
+            if len(members) > LONG or not all(isinstance(member, PLAIN) for member in members):
+                raise _Untold  # there is no order to compare them in
+            return type(value), frozenset((type(member), member) for member in members)
         if (entries := _entries(value)) is not None:
             return type(value), [self.mark(entry, deep + 1, objects) for entry in entries]
         held = getattr(value, "__dict__", None)
@@ -142,11 +147,9 @@ class _Marker:
 
 def _entries(value: Any) -> Iterable[Any] | None:
     """What is in a container, whatever its class makes of that; None if it is none."""
-    if isinstance(value, set | frozenset) and len(value) > 0:
-        raise _Untold  # there is no order to compare them in
     if isinstance(value, dict):
         return [part for item in dict.items(value) for part in item]
-    kind: Any = next((kind for kind in (list, tuple, deque, set, frozenset) if isinstance(value, kind)), None)
+    kind: Any = next((kind for kind in (list, tuple, deque) if isinstance(value, kind)), None)
     return None if kind is None else list(kind.__iter__(value))
 
 
