@@ -2,16 +2,22 @@
 
     pip install --no-deps torchvision timm diffusers segmentation-models-pytorch pillow huggingface_hub einops
     pip install --no-deps monai torch_geometric xxhash psutil aiohttp neuraloperator tensorly tensorly-torch opt_einsum
+    pip install --no-deps e3nn opt_einsum_fx vector-quantize-pytorch einx torch-einops-utils x-transformers loguru
+    pip install --no-deps open_clip_torch ftfy regex spikingjelly torchdiffeq torchaudio ultralytics speechbrain
+    pip install --no-deps hyperpyyaml ruamel.yaml sentence-transformers scikit-learn joblib threadpoolctl geoopt pykan
+    pip install --no-deps stable-baselines3 gymnasium farama-notifications cloudpickle pandas kornia kornia_rs mambapy
+    pip install --no-deps denoising-diffusion-pytorch ema-pytorch matplotlib contourpy cycler kiwisolver pyparsing
     python benchmarks/field.py
     python benchmarks/field.py timm:volo diffusers    (these alone)
     python benchmarks/field.py --again                (not only what the file of results does not have)
     python benchmarks/field.py --page                 (puts what the file of results has into README.md)
 
 The libraries are no dependencies; install them where nothing depends on what they bring. A case is one of
-`field_models.LIBRARIES` or `field_domains.DOMAINS`, and runs in a process of its own: a step in plain PyTorch, and one
-of `rx.rematerialize` with budget="smallest", from the same random state. The loss is the mean of the squares of all
-outputs. Loss, gradients, buffers and random state must be equal bit for bit, and the measured peak within the budget.
-Where two steps of plain PyTorch from the same state differ, one thread is used.
+`field_models.LIBRARIES`, `field_domains.DOMAINS` or `field_research.RESEARCH`, and runs in a process of its own: a
+step in plain PyTorch, and one of `rx.rematerialize` with budget="smallest", from the same random state. The loss is the
+mean of the squares of all outputs. Loss, gradients, buffers and random state must be equal bit for bit, and the
+measured peak within the budget. The time of a step is CPU time beside that of plain PyTorch, medians of five in turn;
+the cost is what the plan predicts. Where two steps of plain PyTorch from the same state differ, one thread is used.
 The outcomes:
 
 - exact: so it is;
@@ -26,6 +32,7 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import statistics
 import subprocess
 import sys
 import textwrap
@@ -38,6 +45,7 @@ from typing import Any
 import torch
 from field_domains import DOMAINS
 from field_models import LIBRARIES, declare_operators_of_torchvision
+from field_research import RESEARCH
 from report import fill, kept, publish, table, write
 from torch import nn
 
@@ -47,8 +55,20 @@ from remat_explorer.capture.step.training_step import plain_inputs
 from remat_explorer.errors import RematError
 from remat_explorer.quantities import format_bytes, format_overhead
 
-COLUMNS = ("library", "model", "outcome", "n", "plain peak", "smallest budget", "measured", "cost", "seconds", "remark")
-MODELS = LIBRARIES | DOMAINS
+COLUMNS = (
+    "library",
+    "model",
+    "outcome",
+    "n",
+    "plain peak",
+    "smallest budget",
+    "measured",
+    "cost",
+    "time",
+    "seconds",
+    "remark",
+)
+MODELS = LIBRARIES | DOMAINS | RESEARCH
 DEFECTS = ("differs", "exceeds", "fails")
 PAGE = Path(__file__).parents[1] / "README.md"
 BEGIN, END = "<!-- field: begin -->", "<!-- field: end -->"
@@ -186,6 +206,7 @@ def outcome(case: str, time_limit: float) -> dict[str, Any]:
     resident = solution.graph.resident_bytes - TANGENT - constant_bytes(made, args, kwargs)
     found["measured"] = resident + peak_of(made, args, kwargs)
     found["plain"] = resident + peak_of(plain, args, kwargs)
+    found["time"] = time_of(made, plain, args, kwargs)
     if wrong:
         return found | {"outcome": "differs", "remark": f"{len(wrong)}, such as {wrong[0]}"}
     return found | {"outcome": "exact" if found["measured"] <= found["budget"] else "exceeds", "remark": remark}
@@ -228,15 +249,27 @@ def peak_of(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return meter.readings[-1].highest - meter.readings[-1].before
 
 
+def time_of(made: nn.Module, plain: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+    """CPU time of a step in a plan, divided by that in plain PyTorch."""
+    seconds: dict[nn.Module, list[float]] = {made: [], plain: []}
+    for _ in range(5):
+        for model, times in seconds.items():
+            begun = time.process_time()
+            step_of(model, args, kwargs)
+            times.append(time.process_time() - begun)
+    return statistics.median(seconds[made]) / statistics.median(seconds[plain])
+
+
 def cells(row: dict[str, Any]) -> list[str]:
     """What the table shows."""
     library, _, name = row["case"].partition(":")
     shown = [library, name, row["outcome"]]
     if "budget" in row:
         shown += [f"{row['operations']:,}", format_bytes(row["plain"]), format_bytes(row["budget"])]
-        shown += [format_bytes(row["measured"]), format_overhead(row["cost"]), f"{row['seconds']:.0f}"]
+        shown += [format_bytes(row["measured"]), format_overhead(row["cost"])]
+        shown += [f"{row['time']:.2f}" if "time" in row else "", f"{row['seconds']:.0f}"]
     else:
-        shown += [""] * 6
+        shown += [""] * 7
     return [*shown, row["remark"][:80].replace("|", "/").replace("\n", " ")]
 
 
