@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from remat_explorer.entry_checks import require_arguments
 from remat_explorer.errors import ScheduleError
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute, Plan
@@ -46,6 +47,7 @@ def check(graph: Graph, R: np.ndarray, S: np.ndarray, budget: int | None = None)
         ...
     remat_explorer.errors.ScheduleError: stage 1 computes 'v1' but its input 'v0' is neither computed nor retained
     """
+    require_arguments(check, locals())
     return check_schedule(Schedule(graph, R, S), budget)
 
 

@@ -23,6 +23,10 @@ class RematError(Exception):
     """Base of every error that this package raises on purpose."""
 
 
+class ArgumentError(RematError, TypeError):
+    """An argument of the wrong kind, or a number out of its range; it is a `TypeError`, too."""
+
+
 class QuantityError(RematError):
     """A number of bytes, a budget or a duration that cannot be read."""
 

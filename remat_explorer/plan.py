@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from remat_explorer.entry_checks import require_arguments
 from remat_explorer.errors import ScheduleError
 from remat_explorer.graph import Graph
 from remat_explorer.once import once
@@ -112,6 +113,7 @@ class Plan:
         >>> Plan.of(keep) is Plan.of(keep)
         True
         """
+        require_arguments(Plan.of, locals())
         return _recent.plan_of(schedule)
 
     @staticmethod
@@ -122,6 +124,7 @@ class Plan:
         >>> Plan.peak_of(Schedule(linear(1), np.eye(3), [[0, 0, 0], [1, 0, 0], [1, 1, 0]]))
         3
         """
+        require_arguments(Plan.peak_of, locals())
         return _peak_of(schedule)
 
     @staticmethod

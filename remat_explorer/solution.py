@@ -18,7 +18,7 @@ from remat_explorer.documents import (
     unpack_rows,
     write_json,
 )
-from remat_explorer.entry_checks import require_text
+from remat_explorer.entry_checks import Seconds, require_arguments, require_text
 from remat_explorer.errors import ScheduleError, SolutionError
 from remat_explorer.graph import Graph
 from remat_explorer.graph.file import options_document, parse_options
@@ -133,6 +133,7 @@ class Solution:
 
     def save(self, path: str | Path) -> Path:
         """Write the solution file atomically."""
+        require_arguments(Solution.save, locals())
         return write_json(path, self.to_document())
 
     def page(self, *, measurement: Any = None, source: bool = True) -> Any:
@@ -146,6 +147,7 @@ class Solution:
             measurement: what `remat_explorer.measure` gave for this solution, to be shown with it, or None.
             source: whether it has the lines of code that operations come from, and those around them.
         """
+        require_arguments(Solution.page, locals())
         page = importlib.import_module("remat_explorer.explorer.live_page")  # faces are loaded when one asks for them
         return page.live_page(self, permissions=Permissions() if source else None, measurement=measurement)
 
@@ -159,9 +161,10 @@ class Solution:
         Raises:
             FileError: if the file cannot be written.
         """
+        require_arguments(Solution.save_page, locals())
         return self.page(measurement=measurement, source=source).save(path)
 
-    def policy(self, time_limit: float = 10.0) -> Any:
+    def policy(self, time_limit: Seconds = 10.0) -> Any:
         """The best policy of PyTorch's own checkpoints that is found within the budget, and its price.
 
         Modules are recomputed as a whole, once, but for the operators that are saved, so a policy costs more than a
@@ -176,16 +179,18 @@ class Solution:
         Raises:
             SolverError: if none fits, the graph was not captured in this process, or no module can have one.
         """
+        require_arguments(Solution.policy, locals())
         search = importlib.import_module("remat_explorer.solvers.framework_rules.policy")  # a layer above this one
         return search.find_policy(self, time_limit)
 
-    def save_policy(self, path: str | Path, time_limit: float = 10.0) -> Path:
+    def save_policy(self, path: str | Path, time_limit: Seconds = 10.0) -> Path:
         """Write `policy` into a file, which other people's training code reads by what `policy --loader` prints.
 
         Before, a step with it runs on the captured example; it is written only if that gives what plain PyTorch does.
 
         Args, raises: as `policy`, SolverError if the step differs, and FileError if the file cannot be written.
         """
+        require_arguments(Solution.save_policy, locals())
         return self.policy(time_limit).save(path)
 
     @staticmethod
@@ -196,6 +201,7 @@ class Solution:
             SolutionError: if the file is not a solution, belongs to another graph, its cost and peak are not those of
                 its schedule, or a schedule that is found at once refutes its bound, or that nothing fits.
         """
+        require_arguments(Solution.load, locals())
         document = read_json(path, SolutionError)
         try:
             return _unrefuted(Solution.from_document(document, graph))
@@ -211,6 +217,7 @@ class Solution:
         Raises:
             SolutionError: as `load`, or if the schedule exceeds its budget with the workspace of ``graph``.
         """
+        require_arguments(Solution.load_schedule, locals())
         document = read_json(path, SolutionError)
         try:
             _require_solution(document)
@@ -231,6 +238,7 @@ class Solution:
         Raises:
             SolutionError: if the structure differs, or the schedule then exceeds the budget.
         """
+        require_arguments(Solution.on, locals())
         if graph.sha256 == self.graph.sha256 or self.schedule is None:
             return self
         if graph.structure != self.graph.structure:

@@ -22,6 +22,7 @@ from remat_explorer.capture.step.losses import Loss, loss_elsewhere
 from remat_explorer.capture.step.nesting import tensors_in
 from remat_explorer.capture.tracing import trace
 from remat_explorer.capture_options import CUDA, CaptureOptions, kinds_of
+from remat_explorer.entry_checks import require_arguments
 from remat_explorer.graph import Graph
 
 __all__ = ["capture", "loss_elsewhere", "profile", "trace"]
@@ -84,6 +85,7 @@ def capture(
     >>> [node.name for node in graph.operations][:2]
     ['0 linear + relu', '2 linear']
     """
+    require_arguments(capture, locals())
     kinds = kinds_of(implementations)
     costs, kernels = (RATES_OF_CUDA, kernels or CUDA) if device == CUDA else (device, kernels)
     capability = None if device == CUDA else find_device(costs).capability

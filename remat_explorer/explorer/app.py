@@ -8,7 +8,8 @@ from typing import Any
 
 import ipywidgets as w
 
-from remat_explorer.errors import UnknownNameError
+from remat_explorer.entry_checks import require_arguments
+from remat_explorer.errors import ArgumentError, UnknownNameError, shown
 from remat_explorer.explorer.controls.budget_view import BudgetView
 from remat_explorer.explorer.controls.controls import Controls
 from remat_explorer.explorer.controls.implementations_view import ImplementationsView
@@ -54,8 +55,8 @@ class Explorer(Driver, w.VBox):
     """Explore schedules of a model: choose a budget, solve, look, execute.
 
     Args:
-        model: name of a zoo model, "path/to/file.py:make_model", a `torch.nn.Module`, or None with ``graph``. Without
-            any of them a small network is shown, with a guided tour.
+        model: name of a zoo model, "path/to/file.py:make_model", a `torch.nn.Module`, a training graph, or None with
+            ``graph``. Without any of them a small network is shown, with a guided tour.
         args: the module's example inputs.
         kwargs: the module's example keyword inputs.
         loss: as for `remat_explorer.capture`.
@@ -100,6 +101,16 @@ class Explorer(Driver, w.VBox):
         graph: Graph | None = None,
         **settings: Any,
     ) -> None:
+        require_arguments(Explorer.__init__, locals())
+        if isinstance(model, Graph):
+            if graph is not None:
+                raise ArgumentError("Explorer does not take two graphs; leave out graph=, or the first argument")
+            model, graph = None, model
+        if isinstance(model, int | float | bytes | list | tuple | dict | set):
+            raise ArgumentError(
+                f"Explorer does not take model={shown(model)}; it takes a name of the zoo, a path of a model file, a "
+                "torch.nn.Module or a graph"
+            )
         for name in settings:
             if name not in SETTINGS:
                 raise UnknownNameError("setting", name, SETTINGS)
@@ -199,4 +210,5 @@ class Explorer(Driver, w.VBox):
         Raises:
             RematError: if there is no such kind, something is missing for it, or the file cannot be written.
         """
+        require_arguments(Explorer.export, locals())
         return self._export.export(kind, path)

@@ -16,6 +16,7 @@ from remat_explorer.callable_module import make_callable
 from remat_explorer.capture.step.nesting import tensors_in
 from remat_explorer.capture.step.placement import is_absent_cuda
 from remat_explorer.capture_options import CUDA
+from remat_explorer.entry_checks import Seconds, require_arguments
 from remat_explorer.errors import GraphError, ModelError
 from remat_explorer.fit.answer import Alternative, Fit, verdict_of
 from remat_explorer.fit.optimizers import OPTIMIZERS, Recipe, Weight
@@ -51,7 +52,7 @@ def fit(
     master_weights: bool = False,
     full_gradients: bool = False,
     costs: str = RATES,
-    time_limit: float = 12.0,
+    time_limit: Seconds = 12.0,
     on_progress: Callable[[str], None] = lambda doing: None,
     cancelled: Callable[[], bool] = lambda: False,
     **sizes: Any,
@@ -86,6 +87,7 @@ def fit(
     >>> found.verdict, found.largest_of("batch")[0] > 8
     ('yes', True)
     """
+    require_arguments(fit, locals())
     start = time.monotonic()
     room, recipe = parse_bytes(memory), Recipe(optimizer, master_weights, full_gradients)
     asked = _asked(model, args, kwargs, loss, costs, sizes)

@@ -15,12 +15,14 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from remat_explorer.capture_options import KINDS, CaptureOptions
 from remat_explorer.documents import read_json
+from remat_explorer.entry_checks import require_arguments
 from remat_explorer.errors import GraphError
 from remat_explorer.graph.file import dump_graph, parse_graph, save_graph
 from remat_explorer.graph.parts import Operation, Value
@@ -225,17 +227,19 @@ class Graph:
         """
         return articulation_points(self)
 
-    def save(self, path: str) -> None:
+    def save(self, path: str | Path) -> None:
         """Write the graph file, version 1."""
+        require_arguments(Graph.save, locals())
         save_graph(self, path)
 
     @staticmethod
-    def load(path: str) -> Graph:
+    def load(path: str | Path) -> Graph:
         """Read a graph file, version 1.
 
         Raises:
             GraphError: if the file is not a graph; the offending entry is quoted.
         """
+        require_arguments(Graph.load, locals())
         document = read_json(path, GraphError)
         try:
             return Graph.from_document(document)
@@ -258,4 +262,5 @@ class Graph:
 
     def names(self, values: Sequence[int]) -> str:
         """Names of values, for messages."""
+        require_arguments(Graph.names, locals())
         return ", ".join(repr(self.values[v].name) for v in values)

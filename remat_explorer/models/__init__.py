@@ -9,6 +9,7 @@ import torch
 from remat_explorer.capture.step.nesting import map_tensors
 from remat_explorer.capture.step.placement import is_absent_cuda, torch_device
 from remat_explorer.capture_options import CUDA
+from remat_explorer.entry_checks import require_arguments
 from remat_explorer.errors import ModelError, UnknownNameError
 from remat_explorer.models.entry import Entry
 from remat_explorer.models.loaded_model import SEED, LoadedModel, WithLoss
@@ -38,6 +39,7 @@ def published_size(name: str) -> Size:
     >>> published_size("unet")
     Size(batch=32, image=(416, 608), sequence=None, layers=None, tied=None)
     """
+    require_arguments(published_size, locals())
     return _entry(name).sizes.published
 
 
@@ -79,6 +81,7 @@ def load(
     >>> load("mlp", batch=4, device="cuda", costs="H100").graph.n
     34
     """
+    require_arguments(load, locals())
     entry = _entry(name)
     if precision not in PRECISIONS:
         raise UnknownNameError("precision", str(precision), PRECISIONS)

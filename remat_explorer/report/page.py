@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remat_explorer.documents import write_text
+from remat_explorer.entry_checks import require_arguments
 from remat_explorer.report.contents import Origin, ReportContents
 from remat_explorer.report.html import whole_page
 from remat_explorer.report.implementations import implementations
@@ -74,6 +75,7 @@ def write_report(
     Raises:
         OSError: if the folder does not exist or cannot be written.
     """
+    require_arguments(write_report, locals())
     contents = ReportContents(solution, measurement, frontier, tuple(history or ()), other, source or Origin())
     return write_text(path, page(contents))
 

@@ -16,6 +16,7 @@ from torch import nn
 from remat_explorer.capture.profiling.memory_meter import released_library_workspaces
 from remat_explorer.capture.step.losses import Loss
 from remat_explorer.capture.step.placement import exact_kernels, place
+from remat_explorer.entry_checks import Count, require_arguments
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.quantities import format_bytes
 from remat_explorer.runtime.comparison import Final
@@ -32,7 +33,7 @@ def measure(
     kwargs: dict[str, Any] | None = None,
     loss: Loss | None = None,
     device: str | None = None,
-    repeats: int = 3,
+    repeats: Count = 3,
     hard_cap: bool = False,
     snapshot: str | Path | None = None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
@@ -59,6 +60,7 @@ def measure(
         OutOfMemoryError: if memory runs out while the plan runs, with the statement, what was alive, the prediction.
         ExecutionError: if there is no schedule, it belongs to another model, the cap is passed, or it was cancelled.
     """
+    require_arguments(measure, locals())
     if solution.schedule is None or solution.plan is None:
         raise ExecutionError(f"there is nothing to run: {solution}")
     placed = place(model, args, kwargs, device)

@@ -16,6 +16,7 @@ from torch import nn
 from remat_explorer.capture.step.checks import require_capturable
 from remat_explorer.capture.step.losses import Loss
 from remat_explorer.capture.step.processes import Processes
+from remat_explorer.entry_checks import Seconds, require_arguments
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.assumptions.agreement import together
 from remat_explorer.runtime.assumptions.plannable import require_plannable
@@ -25,7 +26,7 @@ from remat_explorer.runtime.rematerialization import Rematerialization
 from remat_explorer.runtime.rematerialized import RematerializedModule, rematerialized
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.base import Progress
-from remat_explorer.solvers.memory.smallest_known import Budget
+from remat_explorer.solvers.memory.smallest_known import Budget, require_budget
 from remat_explorer.solvers.reserved import REQUESTED, require_meaning
 
 
@@ -40,7 +41,7 @@ def rematerialize(
     *,
     resolve: bool = False,
     optimizer: str | None = None,
-    time_limit: float = 60.0,
+    time_limit: Seconds = 60.0,
     solver: str = "highs",
     on_progress: Callable[[Progress], None] | None = None,
     cache: bool = False,
@@ -124,6 +125,8 @@ def rematerialize(
     >>> least.rematerialization.solution.budget < trained.rematerialization.solution.budget
     True
     """
+    require_arguments(rematerialize, locals())
+    require_budget(budget)
     require_capturable(model, args, kwargs)
     require_plannable(model)
     _require_constant(loss)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from remat_explorer.entry_checks import Count, require_arguments
 from remat_explorer.errors import SolverError, UnknownNameError
 from remat_explorer.graph import Graph
 from remat_explorer.solvers.base import Limits
@@ -19,7 +20,11 @@ from remat_explorer.solvers.milp import Milp
 
 
 def relax(
-    graph: Graph, budget: str | int | float, formulation: str = "checkmate-ilp", solver: str = "highs", splits: int = 1
+    graph: Graph,
+    budget: str | int | float,
+    formulation: str = "checkmate-ilp",
+    solver: str = "highs",
+    splits: Count = 1,
 ) -> float:
     """The bound of a formulation without integrality: no schedule of its class within the budget costs less.
 
@@ -45,6 +50,7 @@ def relax(
     >>> round(relax(linear(8), 4), 3), round(relax(linear(8), 4, "checkmate-unpartitioned"), 3)
     (22.0, 1.206)
     """
+    require_arguments(relax, locals())
     return Relaxation.of(graph, budget, formulation, solver, splits).bound
 
 
@@ -70,7 +76,7 @@ class Relaxation:
         budget: str | int | float,
         formulation: str = "checkmate-ilp",
         solver: str = "highs",
-        splits: int = 1,
+        splits: Count = 1,
     ) -> Relaxation:
         """Solve the linear program; arguments and errors are those of `relax`.
 
@@ -79,6 +85,7 @@ class Relaxation:
         >>> half.R.shape, bool(half.R.sum() < 5)
         ((5, 5), True)
         """
+        require_arguments(Relaxation.of, locals())
         if formulation not in FORMULATIONS:
             raise UnknownNameError("formulation", formulation, FORMULATIONS)
         method, rows = FORMULATIONS[formulation], StageRows(graph.n, splits)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from remat_explorer.checker import check_schedule
+from remat_explorer.entry_checks import Seconds, Threads, require_arguments
 from remat_explorer.errors import ScheduleError, UnknownNameError
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
@@ -27,9 +28,9 @@ def solve(
     graph: Graph,
     budget: Budget,
     strategy: str = "optimal",
-    time_limit: float = 60.0,
+    time_limit: Seconds = 60.0,
     solver: str = "highs",
-    threads: int | None = None,
+    threads: Threads | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
     cache: bool = False,
@@ -75,6 +76,7 @@ def solve(
     >>> str(solution.status), solution.cost, solution.lower_bound, solution.peak
     ('optimal', 26.0, 26.0, 4)
     """
+    require_arguments(solve, locals())
     if strategy not in STRATEGIES:
         raise UnknownNameError("strategy", strategy, STRATEGIES)
     method = STRATEGIES[strategy]

@@ -2,11 +2,17 @@
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
-from remat_explorer.errors import RematError
+import remat_explorer as rx
+from remat_explorer.errors import ArgumentError, RematError
+from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.graph.file import dump_graph
 from remat_explorer.instances import linear
 from remat_explorer.solution import Solution, Status
@@ -162,3 +168,98 @@ def test_a_sweep_file_without_a_list_of_points_is_quoted(tmp_path):
             Frontier.load(path, graph)
     path.write_text(json.dumps(whole.to_document() | {"points": []}))
     assert str(Frontier.load(path, graph)).startswith("strategy")
+
+
+MODEL = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh())
+INPUTS = (torch.ones(3, 4),)
+NAN, INFINITE = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("ask", "argument"),
+    [
+        (lambda: rx.solve(5, 4), "graph=5"),  # pyright: ignore
+        (lambda: rx.solve(MODEL, 4), "graph=Sequential("),  # pyright: ignore
+        (lambda: rx.solve(linear(2), 4, strategy=5), "strategy=5"),  # pyright: ignore
+        (lambda: rx.solve(linear(2), 4, solver=[]), "solver=[]"),  # pyright: ignore
+        (lambda: rx.solve(linear(2), 4, time_limit="3"), "time_limit='3'"),  # pyright: ignore
+        (lambda: rx.solve(linear(2), 4, time_limit=NAN), "time_limit=nan"),
+        (lambda: rx.solve(linear(2), 4, time_limit=-1), "time_limit=-1"),
+        (lambda: rx.solve(linear(2), 4, threads=-1), "threads=-1"),
+        (lambda: rx.solve(linear(2), 4, threads=10**9), "threads=1000000000"),
+        (lambda: rx.solve(linear(2), 4, on_progress=5), "on_progress=5"),  # pyright: ignore
+        (lambda: rx.sweep(linear(2), None), "budgets=None"),  # pyright: ignore
+        (lambda: rx.sweep(linear(2), b"4"), "budgets=b'4'"),  # pyright: ignore
+        (lambda: rx.sweep(linear(2), 3, strategies=5), "strategies=5"),  # pyright: ignore
+        (lambda: rx.sweep(linear(2), 3, strategies=["optimal", 5]), "strategies[1]=5"),  # pyright: ignore
+        (lambda: rx.sweep(linear(2), 3, threads=0), "threads=0"),
+        (lambda: rx.sweep(linear(2), 3, time_limit=NAN), "time_limit=nan"),
+        (lambda: rx.Sweep(linear(2), 3, workers=-1), "workers=-1"),
+        (lambda: rx.minimum_budget(linear(2), NAN), "seconds=nan"),
+        (lambda: rx.minimum_budget(linear(2), INFINITE), "seconds=inf"),
+        (lambda: rx.ablation(linear(2), 3, time_limit=-1), "time_limit=-1"),
+        (lambda: rx.memory_at_overhead(linear(2), 1.2, threads=0), "threads=0"),
+        (lambda: rx.max_batch(linear(2), 99, larger=linear(2), batches=(0, 0)), "batches[0]=0"),
+        (lambda: rx.relax(None, 4), "graph=None"),  # pyright: ignore
+        (lambda: rx.linear("8"), "layers='8'"),  # pyright: ignore
+        (lambda: rx.Graph.load(None), "path=None"),  # pyright: ignore
+        (lambda: linear(2).save(5), "path=5"),  # pyright: ignore
+        (lambda: rx.capture(MODEL, INPUTS, kwargs=5), "kwargs=5"),  # pyright: ignore
+        (lambda: rx.capture(MODEL, INPUTS, optimizer=5), "optimizer=5"),  # pyright: ignore
+        (lambda: rx.compile(None, "80%"), "model=None"),  # pyright: ignore
+        (lambda: rx.report(None, "report.html"), "solution=None"),  # pyright: ignore
+        (lambda: rx.rematerialize(MODEL, INPUTS, "80%"), "kwargs='80%'"),  # pyright: ignore
+        (lambda: rx.fit("mlp", "2 GB", time_limit=NAN), "time_limit=nan"),
+        (lambda: rx.Explorer(5), "model=5"),
+        (lambda: rx.Explorer(graph=5), "graph=5"),  # pyright: ignore
+    ],
+)
+def test_an_argument_of_the_wrong_kind_is_quoted_and_named(ask, argument):
+    with pytest.raises(ArgumentError) as refused:
+        ask()
+    assert argument in str(refused.value)
+    assert "; it takes " in str(refused.value)
+
+
+@pytest.mark.parametrize("budget", [None, [], "much", -5, NAN])
+def test_a_budget_that_is_none_is_refused_before_anything_is_compiled(budget):
+    for ask in (lambda: rx.compile(MODEL, budget), lambda: rx.partitioner(budget)):
+        with pytest.raises(RematError):
+            ask()
+
+
+def test_numbers_of_numpy_lists_for_tuples_and_limits_without_an_end_are_taken():
+    assert rx.linear(np.int64(3)).n == 7  # pyright: ignore
+    graph = rx.capture(MODEL, [*INPUTS], loss=torch.sum)  # pyright: ignore
+    limits: dict[str, Any] = {"time_limit": np.float32(5), "threads": np.int64(1)}
+    assert rx.solve(graph, "100%", **limits).schedule is not None
+    assert rx.solve(linear(2), "100%", time_limit=INFINITE).schedule is not None
+
+
+def test_an_explorer_opens_a_graph_that_is_its_first_argument():
+    explorer = rx.Explorer(linear(2), improve=False, sweep=False)
+    try:
+        assert explorer.wait(60)
+        assert explorer.state.graph is not None
+        assert explorer.state.graph.name == "linear2"
+    finally:
+        explorer.close()
+    with pytest.raises(ArgumentError, match="two graphs"):
+        rx.Explorer(linear(2), graph=linear(2))
+
+
+def test_a_chain_too_long_to_be_made_is_refused():
+    with pytest.raises(RematError, match="too long; give at most"):
+        linear(10**30)
+
+
+@pytest.mark.parametrize("phase", ["forward", "backward"])
+@pytest.mark.parametrize(("size", "cost"), [(1, 1), (0, 1), (1, 0), (0, 0)])
+def test_a_graph_of_one_operation_has_a_schedule_a_smallest_budget_a_curve_and_a_page(tmp_path, phase, size, cost):
+    graph = Graph("one", (Value("v", size),), (operation("v", phase, [], [0], cost),))
+    assert rx.solve(graph, "100%").status is Status.OPTIMAL
+    assert str(rx.minimum_budget(graph)).count("100% of keeping everything") == 1
+    curve = rx.sweep(graph, 3, executor=ThreadPoolExecutor(1), time_limit=1)
+    assert curve.points
+    assert curve.save_page(tmp_path / "curve.html").exists()
+    assert rx.solve(graph, "100%").save_page(tmp_path / "solution.html").exists()

@@ -26,6 +26,7 @@ from remat_explorer.capture.step.placement import Placed, exact_kernels, place, 
 from remat_explorer.capture.step.processes import MEASURED, PROFILE, Processes
 from remat_explorer.capture.step.training_step import TrainingStep
 from remat_explorer.capture.tracing import trace
+from remat_explorer.entry_checks import Count, require_arguments
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute, Plan
@@ -40,7 +41,7 @@ def profile(
     kwargs: dict[str, Any] | None = None,
     loss: Loss | None = None,
     device: str | None = None,
-    repeats: int = 3,
+    repeats: Count = 3,
     on_progress: Callable[[int, int], None] | None = None,
     cancelled: Callable[[], bool] = lambda: False,
     refresh: bool = False,
@@ -80,6 +81,7 @@ def profile(
         ExecutionError: if the graph is not this model's, an operator gives a tensor in the storage of another without
             its FakeTensors saying so or holds on to memory, or profiling was cancelled.
     """
+    require_arguments(profile, locals())
     placed = place(model, args, kwargs, device)
     if program is None and placed.model is model:
         program = take(graph, model, args, kwargs, loss)

@@ -21,13 +21,14 @@ from torch.fx import GraphModule
 
 from remat_explorer.capture.step.kernels import kernels_of_plain_pytorch
 from remat_explorer.capture.step.sharding import shard_groups
+from remat_explorer.entry_checks import Seconds, require_arguments
 from remat_explorer.errors import ExecutionError, UnknownNameError
 from remat_explorer.quantities import exact_bytes
 from remat_explorer.runtime.compiled.fusion import FusionWithinBudget
 from remat_explorer.runtime.compiled.partitioner import Partitioner, PlannedGraph
 from remat_explorer.runtime.compiled.trial import trial_peak
 from remat_explorer.runtime.compiled.workspace import measured_workspace, with_workspace, workspace_of
-from remat_explorer.solvers.memory.smallest_known import Budget
+from remat_explorer.solvers.memory.smallest_known import Budget, require_budget
 
 BACKENDS = ("aot_eager", "inductor")
 REPLANS = 3  # before the smallest plan, where the measured peak exceeds the budget
@@ -120,7 +121,7 @@ def compile(
     strategy: str = "optimal",
     *,
     backend: str = "aot_eager",
-    time_limit: float = 60.0,
+    time_limit: Seconds = 60.0,
 ) -> Any:
     """`torch.compile` of a model whose training steps keep to a memory budget.
 
@@ -167,6 +168,8 @@ def compile(
     >>> graph.measured_peak <= graph.budget
     True
     """
+    require_arguments(compile, locals())
+    require_budget(budget)
     if backend not in BACKENDS:
         raise UnknownNameError("back end", str(backend), BACKENDS)
     if shard_groups(model):

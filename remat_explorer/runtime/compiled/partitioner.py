@@ -11,6 +11,7 @@ from torch.fx import GraphModule
 
 from remat_explorer.capture.operations.program import Program
 from remat_explorer.claims import relative_gap
+from remat_explorer.entry_checks import Seconds, require_arguments
 from remat_explorer.errors import ExecutionError
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_share
@@ -18,7 +19,7 @@ from remat_explorer.runtime.compiled.halves import halves_of
 from remat_explorer.runtime.compiled.joint_program import joint_program
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import minimum_budget, solve
-from remat_explorer.solvers.memory.smallest_known import Budget, budget_of, smallest_known
+from remat_explorer.solvers.memory.smallest_known import Budget, budget_of, require_budget, smallest_known
 
 
 @dataclass(eq=False)
@@ -150,7 +151,7 @@ class Partitioner(CustomPartitionerFn):
 
 
 def partitioner(
-    budget: Budget, strategy: str = "optimal", *, time_limit: float = 60.0, in_place: bool = False
+    budget: Budget, strategy: str = "optimal", *, time_limit: Seconds = 60.0, in_place: bool = False
 ) -> Partitioner:
     """A partitioner of joint graphs, for ``partition_fn`` of AOTAutograd and for Inductor's ``custom_partitioner_fn``.
 
@@ -178,4 +179,6 @@ def partitioner(
     >>> parts.planned[0].predicted_peak <= parts.planned[0].budget
     True
     """
+    require_arguments(partitioner, locals())
+    require_budget(budget)
     return Partitioner(budget, strategy, time_limit, in_place)

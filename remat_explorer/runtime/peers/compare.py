@@ -15,6 +15,7 @@ from remat_explorer.capture.step.losses import Loss
 from remat_explorer.capture.step.placement import Placed, exact_kernels, place
 from remat_explorer.capture.tracing import trace
 from remat_explorer.capture_options import CaptureOptions
+from remat_explorer.entry_checks import Count, require_arguments
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.eager import Eager
 from remat_explorer.runtime.peers.contenders import Autograd
@@ -34,7 +35,7 @@ def compare_peers(
     kwargs: dict[str, Any] | None = None,
     loss: Loss | None = None,
     device: str | None = None,
-    repeats: int = 3,
+    repeats: Count = 3,
     budgets: Sequence[float] = (1.0, 0.75, 0.5, 0.25, 0.1, 0.0),
     on_progress: Callable[[int, int], None] = lambda done, total: None,
     cancelled: Callable[[], bool] = lambda: False,
@@ -74,6 +75,7 @@ def compare_peers(
     [('eager', True), ('checkpoint-sequential (2 segments)', True), ('checkpoint-sequential (3 segments)', True),
      ('checkpoint-blocks', None), ('pytorch-budget (budget 0.5, dp)', True)]
     """
+    require_arguments(compare_peers, locals())
     for budget in budgets:
         require_share(budget)
     placed = place(model, args, kwargs, device)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from remat_explorer.documents import read_json, write_json
+from remat_explorer.entry_checks import require_arguments
 from remat_explorer.errors import SolutionError, UnknownNameError
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
@@ -66,6 +67,7 @@ class Ablation:
         Raises:
             SolutionError: if the ablation has no such set.
         """
+        require_arguments(Ablation.curve, locals())
         chosen = self._set(kinds)
         return tuple(self.solutions[chosen, budget] for budget in self.budgets)
 
@@ -78,6 +80,7 @@ class Ablation:
         Raises:
             SolutionError: if the ablation has no such set, or was cancelled before it came to it.
         """
+        require_arguments(Ablation.smallest_budget, locals())
         chosen = self._set(kinds)
         if chosen not in self.smallest:
             raise SolutionError(f"the ablation ended before the smallest budget of {called(chosen, self.kinds)!r}")
@@ -96,6 +99,7 @@ class Ablation:
 
     def save(self, path: str | Path) -> Path:
         """Write the ablation file atomically."""
+        require_arguments(Ablation.save, locals())
         return write_json(path, self.to_document())
 
     @staticmethod
@@ -105,6 +109,7 @@ class Ablation:
         Raises:
             SolutionError: if the file is no ablation, belongs to another graph, or says of a schedule what is not so.
         """
+        require_arguments(Ablation.load, locals())
         document = read_json(path, SolutionError)
         try:
             return Ablation.from_document(document, graph)

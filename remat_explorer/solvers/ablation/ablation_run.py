@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from remat_explorer.capture_options import KINDS
+from remat_explorer.entry_checks import Seconds, Threads, require_arguments
 from remat_explorer.errors import UnknownNameError
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
@@ -69,9 +70,9 @@ def ablation(
     budgets: int | Sequence[str | int | float] = 5,
     kinds: Iterable[str] | None = None,
     *,
-    time_limit: float = 10.0,
+    time_limit: Seconds = 10.0,
     solver: str = "highs",
-    threads: int | None = None,
+    threads: Threads | None = None,
     on_progress: Callable[[AblationProgress], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
     cache: bool = False,
@@ -100,6 +101,7 @@ def ablation(
 
     Source: Shah et al., Memory Optimization for Deep Networks (ICLR 2021), appendix D and Figure 6.
     """
+    require_arguments(ablation, locals())
     backend(solver)
     every = graph.kinds if kinds is None else tuple(dict.fromkeys([kinds] if isinstance(kinds, str) else kinds))
     for kind in every:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from remat_explorer.checker import check_schedule
+from remat_explorer.entry_checks import Count, Seconds, Threads, require_arguments
 from remat_explorer.errors import GraphError, ScheduleError
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_overhead, parse_bytes
@@ -86,10 +87,10 @@ def max_batch(
     memory: str | int | float,
     overhead_limit: OverheadLimit = ONE_EXTRA_FORWARD,
     larger: Graph | None = None,
-    batches: tuple[int, int] = (1, 2),
-    time_limit: float = 60.0,
+    batches: tuple[Count, Count] = (1, 2),
+    time_limit: Seconds = 60.0,
     solver: str = "highs",
-    threads: int = 1,
+    threads: Threads = 1,
     on_progress: Callable[[Progress], None] = lambda progress: None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> MaxBatch:
@@ -128,6 +129,7 @@ def max_batch(
     >>> found.batch, found.schedule.cost, found.checkpoint_all_batch
     (200, 4400.0, 100)
     """
+    require_arguments(max_batch, locals())
     memory_bytes = parse_bytes(memory)
     backend(solver)
     load_search(on_progress)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from remat_explorer.entry_checks import Count, Seconds, Threads, require_arguments
 from remat_explorer.errors import QuantityError
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_overhead, parse_bytes
@@ -80,10 +81,10 @@ def max_image(
     capture: Callable[[int], Graph],
     memory: str | int | float,
     overhead_limit: OverheadLimit = ONE_EXTRA_FORWARD,
-    sides: Sequence[int] = range(32, 8193, 32),
-    time_limit: float = 120.0,
+    sides: Sequence[Count] = range(32, 8193, 32),
+    time_limit: Seconds = 120.0,
     solver: str = "highs",
-    threads: int = 1,
+    threads: Threads = 1,
     on_progress: Callable[[Progress], None] = lambda progress: None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> MaxImage:
@@ -115,6 +116,7 @@ def max_image(
     >>> found.side, found.upper_bound, found.answers[23]
     (20, 22, 'infeasible')
     """
+    require_arguments(max_image, locals())
     if not sides:
         raise QuantityError(f"{sides!r} names no image side; give ascending sides such as range(32, 8193, 32)")
     backend(solver)

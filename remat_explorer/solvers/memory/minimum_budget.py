@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Annotated
 
+from remat_explorer.entry_checks import Within, require_arguments
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import SMALLEST, exact_bytes, format_bytes
@@ -85,6 +87,7 @@ class MinimumBudget:
         >>> minimum_budget(linear(8)).explain_infeasible("optimal", 2).split(",")[0]
         "no schedule that goes stage by stage fits into 2 B: 'v9' alone needs 3 B while it runs"
         """
+        require_arguments(MinimumBudget.explain_infeasible, locals())
         within = f"{strategy!r} has no schedule within {format_bytes(budget)}"
         if budget >= self.known_feasible:
             better = default_strategy(self.schedule.graph)
@@ -107,6 +110,7 @@ class MinimumBudget:
         >>> print(minimum_budget(linear(8)).explain_unknown("checkmate-ilp", 4).split(":")[0])
         'checkmate-ilp' found no schedule within 4 B in time, but there is one that needs 3 B
         """
+        require_arguments(MinimumBudget.explain_unknown, locals())
         within = f"{strategy!r} found no schedule within {format_bytes(budget)} "
         within += f"before it was ended by {limit}" if limit else "in time"
         if budget >= self.known_feasible:
@@ -135,7 +139,8 @@ class MinimumBudget:
     def _worth_trying(self) -> str:
         """The known schedule's budget, and where it needs that."""
         names = [node.name for node in self.schedule.graph.operations]
-        share = math.ceil(1000 * self.known_feasible / self.checkpoint_all_peak) / 10
+        everything = self.checkpoint_all_peak
+        share = math.ceil(1000 * self.known_feasible / everything) / 10 if everything else 100  # of no bytes at all
         place, own = f"stage {self.peak_stage}", int(self.schedule.graph.mandatory[self.peak_stage])
         if own != self.peak_operation:
             place += f", for {names[own]!r}"
@@ -147,7 +152,11 @@ class MinimumBudget:
         )
 
 
-def minimum_budget(graph: Graph, seconds: float = 3.0, implementations: str | Collection[str] = "all") -> MinimumBudget:
+def minimum_budget(
+    graph: Graph,
+    seconds: Annotated[float, Within(0, 1e6, "seconds")] = 3.0,
+    implementations: str | Collection[str] = "all",
+) -> MinimumBudget:
     """The smallest budget of ``graph``: value found, and proven bound.
 
     Args:
@@ -165,6 +174,7 @@ def minimum_budget(graph: Graph, seconds: float = 3.0, implementations: str | Co
     >>> found.lower_bound, found.known_feasible, found.proven, found.schedule.cost
     (3, 3, True, 45.0)
     """
+    require_arguments(minimum_budget, locals())
     load_search()
     plain = not graph.has_choices
     least = least_plain(graph, seconds) if plain else least_with_choices(graph, seconds, implementations)

@@ -43,6 +43,16 @@ def budget_of(graph: Graph, budget: Budget, cache: bool = False) -> int:
     return parse_budget(budget, peak, lambda: smallest_known(graph, cache))
 
 
+def require_budget(budget: Budget | None) -> None:
+    """Refuse what is no budget of any graph, before there is a graph; None passes.
+
+    Raises:
+        QuantityError: quoting it.
+    """
+    if budget is not None and not isinstance(budget, MinimumBudget):
+        parse_budget(budget, 0, lambda: 0)
+
+
 def budgets_of(graph: Graph, budgets: Sequence[str | int | float]) -> list[int]:
     """Several of them, ascending, each once.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from remat_explorer.checker import check_schedule
+from remat_explorer.entry_checks import Seconds, Threads, require_arguments
 from remat_explorer.errors import QuantityError, UnknownNameError
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
@@ -93,9 +94,9 @@ def memory_at_overhead(
     strategy: str = "monet",
     implementations: str | Collection[str] = "all",
     eager: Graph | None = None,
-    time_limit: float = 60.0,
+    time_limit: Seconds = 60.0,
     solver: str = "highs",
-    threads: int | None = None,
+    threads: Threads | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> MemoryAtOverhead:
@@ -131,6 +132,7 @@ def memory_at_overhead(
     >>> found.peak, found.lower_bound, found.eager_peak, found.schedule.cost
     (4, 4, 10, 26.0)
     """
+    require_arguments(memory_at_overhead, locals())
     if strategy not in DEFAULTS.values():
         raise UnknownNameError("strategy", strategy, DEFAULTS.values())
     if isinstance(overhead, bool) or not isinstance(overhead, int | float) or not 0 <= overhead < math.inf:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from remat_explorer.documents import read_json, write_json
+from remat_explorer.entry_checks import require_arguments
 from remat_explorer.errors import SolutionError
 from remat_explorer.graph import Graph
 from remat_explorer.permissions import Permissions
@@ -76,6 +77,7 @@ class Frontier:
         >>> [(point.peak, point.cost, point.label) for point in frontier.own_points("griewank")]
         [(3, 15.0, '1 slot'), (4, 11.0, '2 slots'), (5, 10.0, '3 slots'), (6, 9.0, '4 slots')]
         """
+        require_arguments(Frontier.own_points, locals())
         return tuple(point for point in self.own if point.strategy == strategy)
 
     def nondominated(self) -> tuple[Solution, ...]:
@@ -101,6 +103,7 @@ class Frontier:
         Raises:
             QuantityError: if the budget cannot be read.
         """
+        require_arguments(Frontier.best, locals())
         budget_bytes = budget_of(self.graph, budget)
         cheapest = best_within(budget_bytes, self.points)
         if cheapest is None or cheapest.schedule is None:
@@ -113,6 +116,7 @@ class Frontier:
 
     def save(self, path: str | Path) -> Path:
         """Write the sweep file atomically."""
+        require_arguments(Frontier.save, locals())
         return write_json(path, self.to_document())
 
     def page(self, *, source: bool = True) -> Any:
@@ -123,6 +127,7 @@ class Frontier:
         Args:
             source: whether it has the lines of code that operations come from, and those around them.
         """
+        require_arguments(Frontier.page, locals())
         page = importlib.import_module("remat_explorer.explorer.live_page")  # faces are loaded when one asks for them
         return page.live_page(self, permissions=Permissions() if source else None)
 
@@ -136,6 +141,7 @@ class Frontier:
         Raises:
             FileError: if the file cannot be written.
         """
+        require_arguments(Frontier.save_page, locals())
         return self.page(source=source).save(path)
 
     @staticmethod
@@ -145,6 +151,7 @@ class Frontier:
         Raises:
             SolutionError: if the file is no sweep, belongs to another graph, or says of a schedule what is not so.
         """
+        require_arguments(Frontier.load, locals())
         document = read_json(path, SolutionError)
         try:
             return Frontier.from_document(document, graph)

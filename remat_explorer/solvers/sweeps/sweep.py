@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 
+from remat_explorer.entry_checks import Count, Seconds, Threads, require_arguments
 from remat_explorer.graph import Graph
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.sweeps.frontier import Frontier
@@ -15,14 +16,14 @@ from remat_explorer.solvers.sweeps.sweep_run import Sweep
 
 def sweep(
     graph: Graph,
-    budgets: int | Sequence[str | int | float] = 12,
+    budgets: int | str | Sequence[str | int | float] = 12,
     strategies: str | Sequence[str] = ("optimal",),
     executor: Executor | None = None,
     *,
-    time_limit: float | None = None,
-    workers: int | None = None,
+    time_limit: Seconds | None = None,
+    workers: Count | None = None,
     solver: str = "highs",
-    threads: int = 1,
+    threads: Threads = 1,
     on_result: Callable[[Solution], None] | None = None,
     on_progress: Callable[[SweepProgress], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
@@ -66,6 +67,7 @@ def sweep(
     optimal      6 B   6 B    21   +23.5 %  0 %  optimal
     optimal      8 B   8 B    19   +11.8 %  0 %  optimal
     """
+    require_arguments(sweep, locals())
     run = Sweep(graph, budgets, strategies, executor, time_limit, workers, solver, threads, cancelled, cache)
     with run:
         for solution in run:

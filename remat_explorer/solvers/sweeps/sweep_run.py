@@ -16,7 +16,8 @@ import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 
-from remat_explorer.errors import RematError, UnknownNameError
+from remat_explorer.entry_checks import Count, Seconds, Threads, require_arguments
+from remat_explorer.errors import RematError, SolverError, UnknownNameError
 from remat_explorer.graph import Graph
 from remat_explorer.graph.file import dump_graph
 from remat_explorer.solution import Solution
@@ -71,17 +72,20 @@ class Sweep:
     def __init__(
         self,
         graph: Graph,
-        budgets: int | Sequence[str | int | float] = 12,
+        budgets: int | str | Sequence[str | int | float] = 12,
         strategies: str | Sequence[str] = ("optimal",),
         executor: Executor | None = None,
-        time_limit: float | None = None,
-        workers: int | None = None,
+        time_limit: Seconds | None = None,
+        workers: Count | None = None,
         solver: str = "highs",
-        threads: int = 1,
+        threads: Threads = 1,
         cancelled: Callable[[], bool] | None = None,
         cache: bool = False,
     ) -> None:
+        require_arguments(Sweep.__init__, locals())
         names = [strategies] if isinstance(strategies, str) else list(dict.fromkeys(strategies))
+        if not names:
+            raise SolverError(f"there are no strategies to sweep with; give one or several of {', '.join(STRATEGIES)}")
         for name in names:
             if name not in STRATEGIES:
                 raise UnknownNameError("strategy", name, STRATEGIES)
