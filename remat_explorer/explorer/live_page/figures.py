@@ -43,7 +43,8 @@ def _figure(scene: PlotsScene, state: State, theme: Theme, methods: bool = False
     with state.at_once():
         state.theme, state.methods = theme, methods
     traces, layout = scene.compose(state)
-    units = {axis: state.budget / traces[line][axis][0] for axis, line in BUDGET_LINES.items()}
+    at = {axis: traces[line][axis][:1] for axis, line in BUDGET_LINES.items()}  # nothing where all is of 0 bytes
+    units = {axis: state.budget / place[0] if place and place[0] else 1.0 for axis, place in at.items()}
     return plain({"data": traces, "layout": {**layout, "meta": 0}, "units": units})
 
 

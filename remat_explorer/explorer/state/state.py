@@ -187,7 +187,7 @@ class State(Fitting, Folding, Status):
         Raises:
             QuantityError: if ``text`` is not a budget.
         """
-        if isinstance(text, str) and "%" in text and not self.checkpoint_all_peak:
+        if isinstance(text, str) and "%" in text and self.graph is None:
             raise QuantityError(f"{text!r} is a share of the checkpoint-all peak, and no model is loaded yet")
         self.budget = parse_budget(text, self.checkpoint_all_peak, self._smallest_known)
 

@@ -56,6 +56,8 @@ def require_chain(graph: Graph, instead: str) -> list[int]:
     [0, 1, 2]
     """
     path = forward_operations(graph)
+    if not path:
+        raise SolverError(f"{graph.name!r} is no chain: it has no forward operation. Use {instead}")
     for k in range(graph.n):
         broken = _forward_break(graph, k) if k < len(path) else _backward_break(graph, k)
         if broken:
