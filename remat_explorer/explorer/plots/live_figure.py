@@ -12,6 +12,8 @@ a `Canvas` that draws further traces and layouts on it.
 6. `Canvas.draw` compares the new traces and layout with those drawn. Where the names of traces beyond the fixed ones
    differ, these traces are replaced. Whatever else differs goes in one message, with a new revision number in the
    layout: a page that has another number has missed a change.
+7. What is said before the page has loaded plotly is kept there; where the page has missed one message, it draws none of
+   those that follow (`plotly_later.js`), so that its number stays behind.
 """
 
 from __future__ import annotations
