@@ -12,6 +12,7 @@ from jupyter_core.paths import jupyter_config_path
 from tornado.routing import Rule
 from traitlets import List, Unicode, default
 from voila.app import Voila
+from voila.static_file_handler import TemplateStaticFileHandler
 from voila.tornado.handler import TornadoVoilaHandler
 
 from remat_explorer.app.addresses import Foreign, Refusal
@@ -54,6 +55,23 @@ class ExplorerPage(TornadoVoilaHandler):
         )
 
 
+class TemplateFile(TemplateStaticFileHandler):
+    """A file of the page's template; what names none is not found, however it is written."""
+
+    def parse_url_path(self, path: str) -> str:
+        """The path, once it is known to be ``TEMPLATE/static/FILE`` and to lead nowhere else."""
+        parts = path.split("/")
+        if (
+            len(parts) < 3
+            or parts[1] != "static"
+            or not all(parts)
+            or not {".", ".."}.isdisjoint(parts)
+            or "\0" in path
+        ):
+            raise tornado.web.HTTPError(404)
+        return super().parse_url_path(path)
+
+
 class ExplorerServer(Voila):
     """Voila for one notebook."""
 
@@ -66,12 +84,12 @@ class ExplorerServer(Voila):
     def init_handlers(self) -> list[Any]:
         """Voila's, with the page that counts its kernels, behind the check of where a request comes from."""
         usual: Any = super().init_handlers()
-        handlers = [
-            (place, ExplorerPage if handler is TornadoVoilaHandler else handler, *more)
-            for place, handler, *more in usual
-        ]
+        handlers = [(place, OURS.get(handler, handler), *more) for place, handler, *more in usual]
         return [Rule(Foreign(self.hosts), Refusal), *handlers]
 
+
+OURS = {TornadoVoilaHandler: ExplorerPage, TemplateStaticFileHandler: TemplateFile}
+"""What answers in place of Voila's own."""
 
 ExplorerServer.classes = [*Voila.classes, LimitedKernelManager]
 

@@ -2,7 +2,7 @@
 
 Exit codes: 0 done; 1 the execution contradicted the prediction; 2 infeasible; 3 not solved to proven optimality in
 time, or interrupted with a schedule (the best one is still written); 64 bad input; 69 something that is needed is
-missing (doctor); 130 interrupted before there was anything to keep.
+missing: memory, or a package (doctor asks for all of them); 130 interrupted before there was anything to keep.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from remat_explorer.cli.shell.interrupts import INTERRUPTED, leaving_imports
 from remat_explorer.cli.shell.streams import complain, discard, prepare_streams
 
-DONE, BAD_INPUT = 0, 64
+DONE, BAD_INPUT, MISSING = 0, 64, 69
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,6 +25,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         complain("interrupted")
         return INTERRUPTED
+    except MemoryError as error:
+        complain(f"there is not enough memory{_said(error)}; {_ALLOWED}")
+        return MISSING
+    except ImportError as error:
+        complain(f"a package cannot be loaded{_said(error)}; {_ALLOWED}, and {_ASK}")
+        return MISSING
+
+
+_ALLOWED = "a limit such as that of `ulimit -v` must leave some gigabytes"
+_ASK = "`remat-explorer doctor` says what is installed and works"
+
+
+def _said(error: BaseException) -> str:
+    """The first line of an error's own words, behind a colon."""
+    return "".join(f": {line}" for line in str(error).splitlines()[:1])
 
 
 def _run(arguments: Sequence[str] | None) -> int:

@@ -70,6 +70,21 @@ def test_another_site_is_answered_nothing_though_it_has_the_token(app: Server, p
     assert kernels(app) == []
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "%2e%2e/static/voila.js",
+        "lab/%2e%2e/voila.js",
+        "lab/static/%2e%2e/%2e%2e/conf.json",
+        "lab",
+        "lab//x",
+        "a%00/static/x",
+    ],
+)
+def test_a_path_of_the_template_that_leads_out_of_it_is_not_found(app: Server, path: str) -> None:
+    assert app.ask(f"/voila/templates/{path}")[0] == 404
+
+
 def test_a_name_that_was_allowed_is_served(app: Server) -> None:
     assert app.ask("/voila/static/voila.js", Host="lab.example", Origin="https://lab.example")[0] == 200
 

@@ -16,7 +16,7 @@ import pytest
 
 from remat_explorer.graph.file import dump_graph
 from remat_explorer.instances import linear
-from tests.project.shell import hear_interrupts
+from tests.project.shell import hear_interrupts, run
 
 COMMAND = [sys.executable, "-m", "remat_explorer.cli"]
 needs_the_full_device = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is one of Linux")
@@ -103,3 +103,31 @@ def test_ctrl_c_in_the_first_second_leaves_with_130_and_without_a_traceback(
         assert process.returncode in (0, 130), said  # 0: it was done by then
         assert b"Traceback" not in said
         assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (MemoryError(), "there is not enough memory; a limit such as that of `ulimit -v`"),
+        (
+            ImportError("libtorch_cpu.so: failed to map segment\nmore"),
+            "cannot be loaded: libtorch_cpu.so: failed to map",
+        ),
+    ],
+)
+def test_memory_or_a_package_that_is_missing_is_a_sentence_and_69(capsys, monkeypatch, error, message):
+    def fail(options):
+        raise error
+
+    monkeypatch.setattr("remat_explorer.cli.parser.models", fail)
+    code, out, err = run(capsys, "models")
+    assert (code, out, len(err.splitlines())) == (69, "", 1)
+    assert message in err
+
+
+def test_a_limit_of_memory_below_what_torch_needs_ends_without_a_traceback():
+    limited = f"ulimit -v 300000; exec {sys.executable} -m remat_explorer.cli models"
+    ended = subprocess.run(["/bin/sh", "-c", limited], capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 69
+    assert "Traceback" not in ended.stderr
+    assert ended.stderr.startswith("remat-explorer: ")
