@@ -19,6 +19,7 @@ from remat_explorer.errors import FileError
 from remat_explorer.quantities import format_bytes
 
 LARGEST = 2**30  # bytes of a file that is read
+_SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a pipe",
@@ -70,7 +71,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
     ['new.txt']
     """
     target, state = _target(path)
-    temporary = target.with_name(f".{target.name[:60]}.{secrets.token_hex(4)}")
+    temporary = _beside(target)
     try:
         handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)  # less what the umask takes away
         try:
@@ -98,22 +99,50 @@ def replacing(path: str | Path) -> Iterator[Path]:
 def require_writable(path: str | Path) -> None:
     """Refuse a path that `replacing` will not write, before any time goes into what is to be written there.
 
+    An empty file is written beside it and removed again: what a file system takes is known to itself alone.
+
     Raises:
-        FileError: if there is no such folder, or something that is no regular file, or may not be written.
+        FileError: if there is no such folder, or something that is no regular file, or may not be written; and if the
+            name is empty, ends with a slash, or is one that the file system does not take, such as one too long.
     """
     target, state = _target(path)
     if not os.access(target.parent, os.W_OK | os.X_OK):
         raise _refusal("write", path, f"nothing can be written into the folder {str(target.parent)!r}", errno.EACCES)
     if state is not None and not os.access(target, os.W_OK):
         raise _refusal("write", path, "it may not be written", errno.EACCES)
+    beside = _beside(target)
+    try:
+        os.close(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        os.unlink(beside)
+    except OSError as error:
+        raise _refusal("write", path, error.strerror or str(error), error.errno) from None
+
+
+def is_same_file(path: str | Path, other: str | Path) -> bool:
+    """Whether two paths lead to one file, past all links, or would if it were there.
+
+    >>> is_same_file("graph.json", "./folder/../graph.json"), is_same_file("graph.json", "schedule.json")
+    (True, False)
+    """
+    try:
+        return os.path.samefile(path, other)
+    except (OSError, ValueError):
+        return os.path.realpath(path) == os.path.realpath(other)
+
+
+def _beside(target: Path) -> Path:
+    """A name for a file that takes the place of ``target`` later."""
+    return target.with_name(f".{target.name[:60]}.{secrets.token_hex(4)}")
 
 
 def _target(path: str | Path) -> tuple[Path, os.stat_result | None]:
     """The file that is written, past all links, and what is there by now."""
+    if not os.fspath(path):
+        raise _refusal("write", path, "the name is empty; name a file", errno.ENOENT)
     try:
         target = Path(os.path.realpath(path))
         os.stat(target.parent)
-        state = os.lstat(target) if os.path.lexists(target) else None
+        state = _state(target)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise _refusal("write", path, reason, getattr(error, "errno", None)) from None
@@ -121,7 +150,17 @@ def _target(path: str | Path) -> tuple[Path, os.stat_result | None]:
         raise _refusal("write", path, f"{str(target.parent)!r} is no folder", errno.ENOTDIR)
     if state is not None and not stat.S_ISREG(state.st_mode):
         raise _refusal("write", path, f"it is {_kind(state)}, not a regular file; name another one", errno.EINVAL)
+    if os.fspath(path).endswith(_SEPARATORS):
+        raise _refusal("write", path, "it ends as the name of a folder does; name a file", errno.EISDIR)
     return target, state
+
+
+def _state(target: Path) -> os.stat_result | None:
+    """What is there, None for nothing."""
+    try:
+        return os.lstat(target)
+    except FileNotFoundError:
+        return None
 
 
 def _take_over(handle: int, state: os.stat_result) -> None:

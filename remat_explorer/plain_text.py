@@ -16,6 +16,16 @@ def one_line(name: str) -> str:
     return name if name.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)
 
 
+def printable(text: str) -> str:
+    r"""A text of several lines for a terminal: all but the ends of its lines as `one_line` has it.
+
+    >>> print(printable("written to\n\x1b[2Jgraph.json"))
+    written to
+    \x1b[2Jgraph.json
+    """
+    return "\n".join(map(one_line, text.split("\n")))
+
+
 def in_figure(name: str) -> str:
     """A name for plotly, which reads its texts as simple HTML.
 

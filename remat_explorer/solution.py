@@ -20,9 +20,11 @@ from remat_explorer.documents import (
 )
 from remat_explorer.entry_checks import Seconds, require_arguments, require_text
 from remat_explorer.errors import ScheduleError, SolutionError
+from remat_explorer.files import require_writable
 from remat_explorer.graph import Graph
 from remat_explorer.graph.file import options_document, parse_options
 from remat_explorer.permissions import Permissions
+from remat_explorer.plain_text import one_line
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.schedule import Schedule
@@ -103,11 +105,12 @@ class Solution:
     def __str__(self) -> str:
         if self.schedule is None or self.peak is None:
             ended = f", ended by {self.limit}" if self.limit else ""
-            return f"{self.strategy}: {self.status} within {format_bytes(self.budget)}{ended}"
+            return f"{one_line(self.strategy)}: {self.status} within {format_bytes(self.budget)}{ended}"
         proven = "no bound proven" if self.gap is None else f"gap {format_share(self.gap)}"
         return (
-            f"{self.strategy}: {self.status}, overhead {format_overhead(self.schedule.overhead)}, predicted peak "
-            f"{format_bytes(self.peak)} of {format_bytes(self.budget)}, {proven}, {format_seconds(self.seconds)}"
+            f"{one_line(self.strategy)}: {self.status}, overhead {format_overhead(self.schedule.overhead)}, "
+            f"predicted peak {format_bytes(self.peak)} of {format_bytes(self.budget)}, {proven}, "
+            f"{format_seconds(self.seconds)}"
         )
 
     def to_document(self) -> dict[str, Any]:
@@ -191,6 +194,7 @@ class Solution:
         Args, raises: as `policy`, SolverError if the step differs, and FileError if the file cannot be written.
         """
         require_arguments(Solution.save_policy, locals())
+        require_writable(path)  # before the search for it
         return self.policy(time_limit).save(path)
 
     @staticmethod
@@ -206,7 +210,7 @@ class Solution:
         try:
             return _unrefuted(Solution.from_document(document, graph))
         except SolutionError as error:
-            raise SolutionError(f"{path}: {error}") from None
+            raise SolutionError(f"{one_line(str(path))}: {error}") from None
 
     @staticmethod
     def load_schedule(path: str | Path, graph: Graph) -> Solution:
@@ -228,7 +232,7 @@ class Solution:
             claims = Claims.of(document, "the file")
             schedule = _schedule(document, graph, claims.budget) if document["R"] is not None else None
         except SolutionError as error:
-            raise SolutionError(f"{path}: {error}") from None
+            raise SolutionError(f"{one_line(str(path))}: {error}") from None
         status = Status.FEASIBLE if schedule else Status.UNKNOWN
         return Solution(graph, claims.strategy, status, claims.budget, schedule, None, claims.seconds)
 
@@ -291,7 +295,7 @@ def capture_options_of(path: str | Path) -> CaptureOptions | None:
         entry = document["graph"].get("capture")
         return None if entry is None else parse_options(entry, SolutionError)
     except SolutionError as error:
-        raise SolutionError(f"{path}: {error}") from None
+        raise SolutionError(f"{one_line(str(path))}: {error}") from None
 
 
 def _require_solution(document: Any) -> None:

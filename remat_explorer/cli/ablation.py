@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import remat_explorer as rx
 from remat_explorer.cli.finding import find_graph, is_graph_file, read_kinds
-from remat_explorer.cli.output import DONE, INFEASIBLE, INTERRUPTED, NOT_IN_TIME, put, say
-from remat_explorer.cli.solve import require_outputs
+from remat_explorer.cli.output import DONE, INFEASIBLE, INTERRUPTED, NOT_IN_TIME, put, require_outputs, say, written_to
 from remat_explorer.cli.sweep import read_budgets
 from remat_explorer.documents import write_text
+from remat_explorer.plain_text import one_line
 from remat_explorer.quantities import format_seconds
 from remat_explorer.solution import Status
 
@@ -77,12 +77,12 @@ def _report(options: argparse.Namespace, found: Ablation, interrupted: bool) -> 
     solutions = list(found.solutions.values())
     lines = [str(found), f"{len(found.sets)} sets of kinds, {format_seconds(found.seconds)}"]
     if options.output:
-        lines.append(f"written to {found.save(options.output)}")
+        lines.append(written_to(found.save(options.output)))
     if options.figure:
         from remat_explorer.figures import ablation as draw
 
         write_text(options.figure, draw(found).to_html())
-        lines.append(f"drawn in {options.figure}")
+        lines.append(f"drawn in {one_line(options.figure)}")
     if interrupted:
         lines.append("interrupted: the points are the best known by then")
     document = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 
 from remat_explorer.cli.finding import capture_options, find_source
-from remat_explorer.cli.output import DONE, put
-from remat_explorer.cli.solve import require_outputs
+from remat_explorer.cli.output import DONE, put, require_outputs, written_to
 from remat_explorer.model_source import capture_source
+from remat_explorer.plain_text import one_line
 from remat_explorer.quantities import format_bytes
 
 
@@ -27,8 +27,8 @@ def capture(options: argparse.Namespace) -> int:
         **({"kernels": kernels} if kernels else {}),
     }
     text = (
-        f"{graph.name}: {graph.n} operations, {len(graph.values)} values, "
-        f"{format_bytes(graph.resident_bytes)} resident; written to {options.output}"
+        f"{one_line(graph.name)}: {graph.n} operations, {len(graph.values)} values, "
+        f"{format_bytes(graph.resident_bytes)} resident; {written_to(options.output)}"
     )
     if kernels:
         which = kernels if options.costs else f"{kernels} (Ampere; --costs names another GPU)"

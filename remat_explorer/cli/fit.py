@@ -6,8 +6,16 @@ import argparse
 
 import remat_explorer as rx
 from remat_explorer.cli.finding import SIZES, find_source, is_graph_file
-from remat_explorer.cli.output import DONE, INFEASIBLE, NOT_IN_TIME, put, say, write_schedule
-from remat_explorer.cli.solve import require_outputs
+from remat_explorer.cli.output import (
+    DONE,
+    INFEASIBLE,
+    NOT_IN_TIME,
+    put,
+    require_outputs,
+    say,
+    write_schedule,
+    written_to,
+)
 from remat_explorer.errors import ModelError
 from remat_explorer.model_file import is_model_file
 
@@ -43,6 +51,6 @@ def fit(options: argparse.Namespace) -> int:
         text += write_schedule(options, "fit", solution.schedule, found.memory, solution.seconds, solution.solver)
     if options.graph:
         solution.graph.save(options.graph)
-        text += f"\ngraph written to {options.graph}"
+        text += f"\ngraph {written_to(options.graph)}"
     put(options, found.to_document(), text)
     return {"no": INFEASIBLE, "unknown": NOT_IN_TIME}.get(found.verdict, DONE)

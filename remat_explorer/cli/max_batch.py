@@ -8,8 +8,7 @@ from typing import Any
 
 import remat_explorer as rx
 from remat_explorer.cli.finding import capture_options, find_graph, find_source, is_graph_file
-from remat_explorer.cli.output import DONE, INFEASIBLE, NOT_IN_TIME, put, say, write_schedule
-from remat_explorer.cli.solve import require_outputs
+from remat_explorer.cli.output import DONE, INFEASIBLE, NOT_IN_TIME, put, require_outputs, say, write_schedule
 from remat_explorer.errors import ModelError
 from remat_explorer.graph import Graph
 from remat_explorer.model_file import is_model_file

@@ -7,9 +7,9 @@ import time
 
 import remat_explorer as rx
 from remat_explorer.cli.finding import find_graph
-from remat_explorer.cli.output import DONE, NOT_IN_TIME, put, say, write_schedule
-from remat_explorer.cli.solve import require_outputs
+from remat_explorer.cli.output import DONE, NOT_IN_TIME, put, require_outputs, say, write_schedule
 from remat_explorer.graph import Graph
+from remat_explorer.plain_text import one_line
 from remat_explorer.quantities import format_bytes, format_seconds
 from remat_explorer.solvers.strategies.registry import default_strategy
 
@@ -70,6 +70,6 @@ def _at_any_cost(options: argparse.Namespace, graph: Graph) -> int:
 def _largest(graph: Graph, values: tuple[int, ...]) -> str:
     """The largest of some values with their bytes, and how many more there are."""
     ordered = sorted(values, key=lambda v: -graph.values[v].bytes)
-    shown = [f"{graph.values[v].name} ({format_bytes(graph.values[v].bytes)})" for v in ordered[:SHOWN]]
+    shown = [f"{one_line(graph.values[v].name)} ({format_bytes(graph.values[v].bytes)})" for v in ordered[:SHOWN]]
     rest = f" and {len(ordered) - SHOWN} smaller" if len(ordered) > SHOWN else ""
     return ", ".join(shown) + rest

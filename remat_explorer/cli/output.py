@@ -6,22 +6,60 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from remat_explorer.cli.shell.streams import discard
 from remat_explorer.documents import to_json
 from remat_explorer.errors import FileError
-from remat_explorer.plain_text import one_line
+from remat_explorer.files import is_same_file, require_writable
+from remat_explorer.model_file import is_model_file
+from remat_explorer.plain_text import one_line, printable
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
 
 DONE, CONTRADICTED, INFEASIBLE, NOT_IN_TIME, BAD_INPUT, MISSING, INTERRUPTED = 0, 1, 2, 3, 64, 69, 130
 
 
+OUTPUTS = {"output": "-o", "figure": "--figure", "graph": "--graph", "trace": "--trace", "snapshot": "--snapshot"}
+
+
+def require_outputs(options: argparse.Namespace) -> None:
+    """Refuse an output that cannot be written, before any time goes into what is to be written there.
+
+    Raises:
+        FileError: naming it; also where it would take the place of what the command reads, or of another output, and
+            for "-", which shells' commands take for standard output.
+    """
+    taken = [(path, "which the command reads") for path in _inputs(options)]
+    for name, flag in OUTPUTS.items():
+        path = getattr(options, name, None)
+        if path is None:
+            continue
+        if path == "-":
+            raise FileError(
+                f"{flag} - is not written to standard output, where the result is printed, as one object with --json; "
+                f"name a file, such as {flag} ./- for one of that name"
+            )
+        require_writable(path)
+        for other, what in taken:
+            if is_same_file(path, other):
+                raise FileError(f"{flag} {path!r} would replace {other!r}, {what}; name another file")
+        taken.append((path, f"the file of {flag}"))
+
+
+def _inputs(options: argparse.Namespace) -> list[str]:
+    """The files that were named to be read."""
+    model = getattr(options, "model", None)
+    if model is not None and is_model_file(model):
+        model = model if model.endswith(".py") else model.rpartition(":")[0]
+    return [path for path in (model, getattr(options, "larger", None)) if path is not None and os.path.isfile(path)]
+
+
 def put(options: argparse.Namespace, document: dict[str, Any], text: str) -> None:
-    """The result on stdout: one JSON object if that was asked for, else text."""
+    """The result on stdout: one JSON object if that was asked for, else text, in which no name steers the terminal."""
     try:
-        print(to_json(document) if options.json else text, flush=True)
+        print(to_json(document) if options.json else printable(text), flush=True)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -33,8 +71,14 @@ def say(options: argparse.Namespace, text: str) -> None:
     """Progress for people, on a terminal only, over the line before, and cut where a second line would begin."""
     if sys.stderr.isatty() and not options.json:
         width = os.get_terminal_size(sys.stderr.fileno()).columns or 80
+        text = one_line(text)
         text = text if len(text) < width else f"{text[: width - 2]}…"
         print(f"\r\x1b[2K{text}", end="" if text else "\r", file=sys.stderr, flush=True)
+
+
+def written_to(path: str | Path) -> str:
+    """That a file was written, on one line whatever its name is."""
+    return f"written to {one_line(str(path))}"
 
 
 def write_schedule(
@@ -44,7 +88,7 @@ def write_schedule(
     if not options.output:
         return ""
     Solution(schedule.graph, name, Status.FEASIBLE, budget, schedule, None, seconds, solver).save(options.output)
-    return f"\nwritten to {options.output}"
+    return f"\n{written_to(options.output)}"
 
 
 def table(rows: Sequence[Sequence[str]], alignment: str) -> str:

@@ -8,8 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from remat_explorer.cli.output import DONE, INTERRUPTED, NOT_IN_TIME, put, say, table
-from remat_explorer.cli.solve import require_outputs
+from remat_explorer.cli.output import DONE, INTERRUPTED, NOT_IN_TIME, put, require_outputs, say, table, written_to
 from remat_explorer.errors import QuantityError
 from remat_explorer.quantities import format_seconds
 
@@ -29,13 +28,13 @@ def papers(options: argparse.Namespace) -> int:
     from remat_explorer.papers.item import require_format
 
     if options.item is None:
-        if options.output or options.full:
+        if options.output is not None or options.full:
             raise QuantityError(f"--full and -o apply to one item; name it: {', '.join(ITEMS)}")
         rows = [("item", "shows", "notebook"), *((key, item.title, item.notebook) for key, item in ITEMS.items())]
         put(options, {"items": [_described(item) for item in ITEMS.values()]}, table(rows, "<<<"))
         return DONE
     item = find_item(options.item)
-    if options.output:
+    if options.output is not None:
         require_format(options.output)
     require_outputs(options)
     running = Running(item, "full" if options.full else "small")
@@ -108,7 +107,7 @@ def _described(item: Item) -> dict[str, str]:
 def _report(options: argparse.Namespace, item: Item, outcome: Outcome, interrupted: bool) -> int:
     lines = [f"{item.name}: {item.title}", outcome.result, f"published: {item.published}", f"remark: {item.remark}"]
     if options.output and outcome.rows:
-        lines.append(f"written to {outcome.save(options.output, f'{item.name}: {item.title}')}")
+        lines.append(written_to(outcome.save(options.output, f"{item.name}: {item.title}")))
     if not outcome.complete:
         lines.append(
             "interrupted: this is what was found by then" if interrupted else "not everything was found in time"

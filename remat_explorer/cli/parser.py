@@ -31,7 +31,7 @@ from remat_explorer.cli.minimum_budget import minimum_budget
 from remat_explorer.cli.models import models
 from remat_explorer.cli.output import BAD_INPUT
 from remat_explorer.cli.papers import papers
-from remat_explorer.cli.policy import PrintLoader, policy
+from remat_explorer.cli.policy import AskForLoader, policy
 from remat_explorer.cli.report import report
 from remat_explorer.cli.run import run
 from remat_explorer.cli.shell.streams import tell
@@ -39,6 +39,7 @@ from remat_explorer.cli.show import show
 from remat_explorer.cli.solve import solve
 from remat_explorer.cli.strategies import strategies
 from remat_explorer.cli.sweep import sweep
+from remat_explorer.plain_text import one_line
 
 EXAMPLES = """examples:
   remat-explorer models
@@ -95,7 +96,7 @@ class _Parser(argparse.ArgumentParser):
         return values
 
     def error(self, message: str) -> NoReturn:
-        tell(f"{self.format_usage()}{self.prog}: {message}")
+        tell(f"{self.format_usage()}{self.prog}: {one_line(message)}")
         raise SystemExit(BAD_INPUT)
 
 
@@ -159,8 +160,8 @@ def make_parser() -> argparse.ArgumentParser:
     model_options(to_fit)
     cost_options(to_fit)
     fit_options(to_fit)
-    loader = "only print the program that reads a policy; it needs nothing but torch"
-    to_advise.add_argument("--loader", action=PrintLoader, nargs=0, help=loader)
+    loader = "only print the program that reads a policy, or write it with -o; it needs nothing but torch"
+    to_advise.add_argument("--loader", action=AskForLoader, nargs=0, default=False, help=loader)
     run_options(to_run)
     report_options(to_report)
     papers_options(of_papers)

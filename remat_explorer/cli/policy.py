@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import warnings
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import remat_explorer as rx
 from remat_explorer.cli.finding import find_graph
-from remat_explorer.cli.output import DONE, put, say
-from remat_explorer.cli.solve import remarks, report_interrupted, report_without_schedule, require_outputs
+from remat_explorer.cli.output import DONE, put, require_outputs, say, written_to
+from remat_explorer.cli.solve import remarks, report_interrupted, report_without_schedule
 from remat_explorer.cli.watching import watch
+from remat_explorer.documents import write_text
 
 LOADER = Path(rx.__file__).parent / "runtime" / "peers" / "policy_loader.py"
 
@@ -24,6 +25,8 @@ def policy(options: argparse.Namespace) -> int:
         OSError: if the file cannot be written.
     """
     require_outputs(options)
+    if options.loader:
+        return _give_loader(options)
     watched = watch(options, find_graph(options))
     if watched.solution.schedule is None:
         return report_interrupted() if watched.interrupted else report_without_schedule(options, watched)
@@ -34,14 +37,26 @@ def policy(options: argparse.Namespace) -> int:
     if options.output:
         with warnings.catch_warnings(record=True, action="always") as remarked:
             found.save(options.output)
-        lines += [f"written to {options.output}", *(str(one.message) for one in remarked)]
+        lines += [written_to(options.output), *(str(one.message) for one in remarked)]
     put(options, found.to_document() | {"price": found.price, "interrupted": watched.interrupted}, "\n".join(lines))
     return DONE
 
 
-class PrintLoader(argparse.Action):
-    """Prints the program that reads policies, and ends there, as ``--version`` does."""
+def _give_loader(options: argparse.Namespace) -> int:
+    """Print the program that reads policies, or write it where that was asked for."""
+    program = LOADER.read_text(encoding="utf-8")
+    text = program.rstrip("\n")
+    if options.output:
+        write_text(options.output, program)
+        text = written_to(options.output)
+    put(options, {"loader": program}, text)
+    return DONE
 
-    def __call__(self, parser: argparse.ArgumentParser, *parsed: Any) -> NoReturn:
-        print(LOADER.read_text(encoding="utf-8"), end="")
-        parser.exit(DONE)
+
+class AskForLoader(argparse.Action):
+    """Asks for the program that reads policies, for which neither a model nor a budget is needed."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *given: Any) -> None:
+        setattr(namespace, self.dest, True)
+        for action in parser._actions:
+            action.required = False

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import remat_explorer as rx
 from remat_explorer.cli.finding import capture_options, chosen_strategies, find_graph, find_source, is_graph_file
-from remat_explorer.cli.output import CONTRADICTED, DONE, INFEASIBLE, NOT_IN_TIME, put, say
-from remat_explorer.cli.solve import remarks, report_interrupted, require_outputs, without_matrices
+from remat_explorer.cli.output import CONTRADICTED, DONE, INFEASIBLE, NOT_IN_TIME, put, require_outputs, say, written_to
+from remat_explorer.cli.solve import remarks, report_interrupted, without_matrices
 from remat_explorer.cli.watching import watch
 from remat_explorer.model_file import is_model_file
 from remat_explorer.model_source import Source, capture_source
@@ -59,7 +59,7 @@ def report(options: argparse.Namespace) -> int:
         "measurement": measured.to_document() if measured else None,
         "interrupted": watched.interrupted,
     }
-    lines = [str(solution), *remarks(watched), *([str(measured)] if measured else []), f"written to {path}"]
+    lines = [str(solution), *remarks(watched), *([str(measured)] if measured else []), written_to(path)]
     put(options, document, "\n".join(lines))
     if options.open:
         webbrowser.open(Path(path).resolve().as_uri())

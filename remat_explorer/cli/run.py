@@ -7,12 +7,11 @@ from collections.abc import Callable
 
 import remat_explorer as rx
 from remat_explorer.cli.finding import capture_options, find_source
-from remat_explorer.cli.output import CONTRADICTED, DONE, NOT_IN_TIME, put, say
+from remat_explorer.cli.output import CONTRADICTED, DONE, NOT_IN_TIME, put, require_outputs, say
 from remat_explorer.cli.solve import (
     remarks,
     report_interrupted,
     report_without_schedule,
-    require_outputs,
     solved,
     without_matrices,
 )

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import remat_explorer as rx
 from remat_explorer.cli.finding import find_graph
-from remat_explorer.cli.output import DONE, INFEASIBLE, INTERRUPTED, NOT_IN_TIME, put
+from remat_explorer.cli.output import DONE, INFEASIBLE, INTERRUPTED, NOT_IN_TIME, put, require_outputs, written_to
 from remat_explorer.cli.shell.streams import complain
 from remat_explorer.cli.watching import Watched, watch
 from remat_explorer.errors import FileError, SolutionError
-from remat_explorer.files import require_writable
 from remat_explorer.solution import Status
 
 if TYPE_CHECKING:
@@ -46,20 +45,9 @@ def solve(options: argparse.Namespace) -> int:
             lines += [f"{taken} (predicted)", f"{pool} (predicted)"]
     lines += remarks(watched)
     if options.output and solution.schedule:
-        lines.append(f"written to {options.output}")
+        lines.append(written_to(options.output))
     put(options, document, "\n".join(lines))
     return DONE if solution.status is Status.OPTIMAL else NOT_IN_TIME
-
-
-def require_outputs(options: argparse.Namespace) -> None:
-    """Refuse an output that cannot be written, before any time goes into what is to be written there.
-
-    Raises:
-        FileError: naming it.
-    """
-    for name in ("output", "figure", "graph", "trace", "snapshot"):
-        if path := getattr(options, name, None):
-            require_writable(path)
 
 
 def solved(options: argparse.Namespace, graph: Graph) -> Watched:

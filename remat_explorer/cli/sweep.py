@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import remat_explorer as rx
 from remat_explorer.cli.finding import chosen_strategies, find_graph
-from remat_explorer.cli.output import DONE, INFEASIBLE, INTERRUPTED, NOT_IN_TIME, put, say
+from remat_explorer.cli.output import DONE, INFEASIBLE, INTERRUPTED, NOT_IN_TIME, put, require_outputs, say, written_to
 from remat_explorer.cli.shell.streams import complain
-from remat_explorer.cli.solve import require_outputs
 from remat_explorer.quantities import format_seconds, format_share
 from remat_explorer.solution import Status
 
@@ -65,7 +64,7 @@ def _report(options: argparse.Namespace, frontier: Frontier, interrupted: bool, 
     if from_cache:
         lines.append(f"{from_cache} of {len(frontier.solutions)} points found in the cache; --no-cache searches anew")
     if options.output and frontier.points:
-        lines.append(f"written to {frontier.save(options.output)}")
+        lines.append(written_to(frontier.save(options.output)))
     if interrupted:
         lines.append("interrupted: the points are the best known by then")
     document = {

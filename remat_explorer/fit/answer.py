@@ -8,6 +8,7 @@ from typing import Any
 
 from remat_explorer.fit.optimizers import OPTIMIZERS, Recipe
 from remat_explorer.fit.reach import Reach
+from remat_explorer.plain_text import one_line
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds
 from remat_explorer.solution import Solution
 
@@ -134,7 +135,7 @@ class Fit:
     @property
     def asked(self) -> str:
         """The step and the recipe, in words."""
-        return f"{self.name}, {self.size}, {self.parameters:,} parameters in {self.dtype}, {self.recipe}"
+        return f"{one_line(self.name)}, {self.size}, {self.parameters:,} parameters in {self.dtype}, {self.recipe}"
 
     @property
     def decided(self) -> str:

@@ -29,6 +29,7 @@ from remat_explorer.graph.parts import Operation, Value
 from remat_explorer.graph.rules import check_graph
 from remat_explorer.graph.summary import Summary, summary_of
 from remat_explorer.graph.views import articulation_points, to_networkx
+from remat_explorer.plain_text import one_line
 
 if TYPE_CHECKING:
     import networkx
@@ -244,7 +245,7 @@ class Graph:
         try:
             return Graph.from_document(document)
         except GraphError as error:
-            raise GraphError(f"{path}: {error}") from None
+            raise GraphError(f"{one_line(str(path))}: {error}") from None
 
     @staticmethod
     def from_document(document: Any) -> Graph:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from remat_explorer.graph.contents import Contents
+from remat_explorer.plain_text import one_line
 from remat_explorer.quantities import format_bytes
 
 
@@ -45,7 +46,7 @@ class Summary:
     def __str__(self) -> str:
         return "\n".join(
             [
-                f"{self.name}: {self.forward + self.backward} operations ({self.forward} forward, "
+                f"{one_line(self.name)}: {self.forward + self.backward} operations ({self.forward} forward, "
                 f"{self.backward} backward), {self.values} values",
                 f"checkpoint-all needs {format_bytes(self.peak)} and costs {self.cost:.6g}",
                 f"resident (parameters, inputs, buffers) {format_bytes(self.resident_bytes)}, "

@@ -1,6 +1,6 @@
 """Standard streams as a shell may leave them: closed, full, read by nobody, or for ASCII only.
 
-Nothing of the package is imported here, since this comes before everything else.
+Almost nothing of the package is imported here, since this comes before everything else.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import io
 import os
 import sys
 from typing import TextIO
+
+from remat_explorer.plain_text import printable
 
 
 def prepare_streams() -> None:
@@ -36,9 +38,9 @@ def complain(text: str) -> None:
 
 
 def tell(text: str) -> None:
-    """A line on standard error, if anybody can be told at all; else that is led to nothing."""
+    """Lines on standard error, if anybody can be told at all; else that is led to nothing."""
     try:
-        print(text, file=sys.stderr, flush=True)
+        print(printable(text), file=sys.stderr, flush=True)
     except (OSError, ValueError):
         discard(sys.stderr)
 

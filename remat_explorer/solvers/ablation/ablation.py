@@ -17,6 +17,7 @@ from remat_explorer.documents import read_json, write_json
 from remat_explorer.entry_checks import require_arguments
 from remat_explorer.errors import SolutionError, UnknownNameError
 from remat_explorer.graph import Graph
+from remat_explorer.plain_text import one_line
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.ablation.ablation_file import ablation_document, parse_ablation
@@ -114,7 +115,7 @@ class Ablation:
         try:
             return Ablation.from_document(document, graph)
         except SolutionError as error:
-            raise SolutionError(f"{path}: {error}") from None
+            raise SolutionError(f"{one_line(str(path))}: {error}") from None
 
     def to_document(self, with_runs: bool = True) -> dict[str, Any]:
         """The ablation file as a JSON object, version 1, or what it says without the schedules.

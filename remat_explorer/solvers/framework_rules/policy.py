@@ -15,6 +15,7 @@ from remat_explorer.claims import PROVEN
 from remat_explorer.documents import quote, read_json, require_format, require_keys, write_json
 from remat_explorer.entry_checks import require_bytes, require_list, require_number, require_text
 from remat_explorer.errors import SolutionError
+from remat_explorer.plain_text import one_line
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
 from remat_explorer.solvers.framework_rules.autograd_order import region_plan
@@ -143,7 +144,7 @@ class Policy:
         try:
             return _read(document, graph)
         except SolutionError as error:
-            raise SolutionError(f"{path}: {error}") from None
+            raise SolutionError(f"{one_line(str(path))}: {error}") from None
 
 
 def find_policy(

@@ -13,6 +13,7 @@ from remat_explorer.entry_checks import require_arguments
 from remat_explorer.errors import SolutionError
 from remat_explorer.graph import Graph
 from remat_explorer.permissions import Permissions
+from remat_explorer.plain_text import one_line
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution
@@ -156,7 +157,7 @@ class Frontier:
         try:
             return Frontier.from_document(document, graph)
         except SolutionError as error:
-            raise SolutionError(f"{path}: {error}") from None
+            raise SolutionError(f"{one_line(str(path))}: {error}") from None
 
     def to_document(self, with_runs: bool = True) -> dict[str, Any]:
         """The sweep file as a JSON object, version 1, or what it says without the schedules.
@@ -184,19 +185,20 @@ class Frontier:
             cells = [f"{row[0]:<{widths[0]}}", *(f"{row[i]:>{widths[i]}}" for i in range(1, 6)), row[6]]
             lines.append("  ".join(cells).rstrip())
         curves = [_describe(own) for own in map(self.own_points, self.strategies) if own]
-        return "\n".join([*lines, *curves, *dict.fromkeys(self.messages.values())])
+        return "\n".join([*lines, *curves, *map(one_line, dict.fromkeys(self.messages.values()))])
 
 
 def _describe(own: Sequence[OwnPoint]) -> str:
     """A method's own curve in one line."""
     least, most = format_bytes(own[0].budget), format_bytes(own[-1].budget)
-    return f"{own[0].strategy} by itself: {len(own)} schedule{'s' if len(own) > 1 else ''}, peaks {least} to {most}"
+    name, several = one_line(own[0].strategy), "s" if len(own) > 1 else ""
+    return f"{name} by itself: {len(own)} schedule{several}, peaks {least} to {most}"
 
 
 def _row(solution: Solution) -> tuple[str, ...]:
     has_schedule = solution.schedule is not None and solution.peak is not None
     return (
-        solution.strategy,
+        one_line(solution.strategy),
         format_bytes(solution.budget),
         format_bytes(solution.peak) if has_schedule and solution.peak is not None else "",
         f"{solution.cost:.6g}" if solution.cost is not None else "",
