@@ -125,7 +125,8 @@ def rematerialize(
     >>> least.rematerialization.solution.budget < trained.rematerialization.solution.budget
     True
     """
-    require_arguments(rematerialize, locals())
+    given = locals()  # of model and inputs, a trace says more
+    require_arguments(rematerialize, {name: given[name] for name in given.keys() - {"model", "args"}})
     require_budget(budget)
     require_capturable(model, args, kwargs)
     require_plannable(model)
