@@ -203,7 +203,8 @@ def _misfit(entry: Any, hint: Any, place: str) -> Misfit | None:
         outside = misfit is None and any(isinstance(part, Within) and entry not in part for part in inside[1:])
         return (place, entry, hint) if outside or misfit is not None else None
     if origin in (Union, UnionType):
-        if isinstance(entry, str | int | float) and {str, float} <= {*inside}:
+        read = {str, int, float} & {*inside}
+        if str in read and len(read) > 1 and isinstance(entry, (*read, int)):
             return None
         misfits = [_misfit(entry, part, place) for part in inside]
         inner = [misfit for misfit in misfits if misfit is not None and misfit[0] != place]

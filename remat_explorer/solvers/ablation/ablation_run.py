@@ -68,7 +68,7 @@ class AblationProgress:
 def ablation(
     graph: Graph,
     budgets: int | Sequence[str | int | float] = 5,
-    kinds: Iterable[str] | None = None,
+    kinds: str | Iterable[str] | None = None,
     *,
     time_limit: Seconds = 10.0,
     solver: str = "highs",
