@@ -32,7 +32,7 @@ def measure(
     args: tuple[Any, ...],
     kwargs: dict[str, Any] | None = None,
     loss: Loss | None = None,
-    device: str | None = None,
+    device: str | torch.device | None = None,
     repeats: Count = 3,
     hard_cap: bool = False,
     snapshot: str | Path | None = None,

@@ -231,6 +231,7 @@ def test_a_budget_that_is_none_is_refused_before_anything_is_compiled(budget):
 def test_numbers_of_numpy_lists_for_tuples_and_limits_without_an_end_are_taken():
     assert rx.linear(np.int64(3)).n == 7  # pyright: ignore
     graph = rx.capture(MODEL, [*INPUTS], loss=torch.sum)  # pyright: ignore
+    assert rx.profile(graph, MODEL, INPUTS, loss=torch.sum, repeats=1, device=torch.device("cpu")).n == graph.n
     limits: dict[str, Any] = {"time_limit": np.float32(5), "threads": np.int64(1)}
     assert rx.solve(graph, "100%", **limits).schedule is not None
     assert rx.solve(linear(2), "100%", time_limit=INFINITE).schedule is not None

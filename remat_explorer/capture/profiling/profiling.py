@@ -40,7 +40,7 @@ def profile(
     args: tuple[Any, ...],
     kwargs: dict[str, Any] | None = None,
     loss: Loss | None = None,
-    device: str | None = None,
+    device: str | torch.device | None = None,
     repeats: Count = 3,
     on_progress: Callable[[int, int], None] | None = None,
     cancelled: Callable[[], bool] = lambda: False,

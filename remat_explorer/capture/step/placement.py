@@ -28,7 +28,7 @@ class Placed:
     kwargs: dict[str, Any]
 
 
-def torch_device(name: str) -> torch.device:
+def torch_device(name: str | torch.device) -> torch.device:
     """The device called ``name``: a torch device, or "auto" for CUDA where there is one and the CPU otherwise.
 
     Raises:
@@ -72,7 +72,9 @@ def home_of(model: nn.Module, args: tuple[Any, ...] = (), kwargs: dict[str, Any]
     return next((tensor.device for tensor in tensors), torch.device("cpu"))
 
 
-def place(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None, device: str | None) -> Placed:
+def place(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None, device: str | torch.device | None
+) -> Placed:
     """Bring a model and its inputs to a device, as `torch_device` names it, or inputs to the model for None.
 
     Raises:

@@ -34,7 +34,7 @@ def compare_peers(
     args: tuple[Any, ...],
     kwargs: dict[str, Any] | None = None,
     loss: Loss | None = None,
-    device: str | None = None,
+    device: str | torch.device | None = None,
     repeats: Count = 3,
     budgets: Sequence[float] = (1.0, 0.75, 0.5, 0.25, 0.1, 0.0),
     on_progress: Callable[[int, int], None] = lambda done, total: None,
