@@ -42,6 +42,8 @@ class SolveHere:
 class ThreadHere(ThreadPoolExecutor):
     """One thread in place of the processes of a sweep."""
 
+    deaths = ()
+
     def __init__(self, workers: int) -> None:
         super().__init__(1)
 
