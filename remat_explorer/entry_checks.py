@@ -7,7 +7,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
@@ -109,7 +109,7 @@ class Within:
 
     least: float
     most: float = math.inf
-    what: str = ""
+    what: str = field(default="", repr=False)  # where a page of the docs shows a signature, it is no name of anything
 
     def __contains__(self, number: Any) -> bool:
         return bool(self.least <= number <= self.most)

@@ -81,7 +81,8 @@ def load(
     >>> load("mlp", batch=4, device="cuda", costs="H100").graph.n
     34
     """
-    require_arguments(load, locals())
+    given = locals()  # of sizes, the rule of the model says more
+    require_arguments(load, {key: given[key] for key in ("name", "costs", "precision")})
     entry = _entry(name)
     if precision not in PRECISIONS:
         raise UnknownNameError("precision", str(precision), PRECISIONS)
