@@ -12,7 +12,7 @@ from torch.fx import GraphModule, Node
 
 from remat_explorer.capture.joint.propagation import note_again
 from remat_explorer.capture.joint.randomness import is_random
-from remat_explorer.capture.step.gates import LAYOUT, sigmoid_in_layout
+from remat_explorer.capture.joint.written_layouts import keep_written_layouts
 from remat_explorer.capture_options import CaptureOptions
 
 aten = torch.ops.aten
@@ -29,7 +29,7 @@ def clean(module: GraphModule, options: CaptureOptions) -> None:
     """Apply the rewrites below to ``module``, as far as ``options`` ask for them."""
     drop_remarks(module)
     drop_renaming(module)
-    compute_gates_in_their_layout(module)
+    keep_written_layouts(module)
     resolve_conjugates(module)
     drop_running_statistics(module)
     if options.contract:
@@ -66,13 +66,6 @@ def drop_renaming(module: GraphModule) -> None:
         if node.op == "call_function" and node.target in RENAMING:
             node.replace_all_uses_with(node.args[0])
             module.graph.erase_node(node)
-
-
-def compute_gates_in_their_layout(module: GraphModule) -> None:
-    """Compute the gates of recurrent layers as plain PyTorch does, where a part of a row is too short for a vector."""
-    for node in module.graph.nodes:
-        if (strides := node.meta.get(LAYOUT)) and node.target is aten.sigmoid.default:
-            node.target, node.args = sigmoid_in_layout, (node.args[0], list(strides))
 
 
 def resolve_conjugates(module: GraphModule) -> None:

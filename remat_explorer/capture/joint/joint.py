@@ -34,6 +34,7 @@ from remat_explorer.capture.joint.module_paths import ModulePaths
 from remat_explorer.capture.joint.propagation import note_calls
 from remat_explorer.capture.joint.source_lines import SourceLines
 from remat_explorer.capture.joint.unplanned_draws import UnplannedDraws
+from remat_explorer.capture.joint.written_layouts import WrittenLayouts
 from remat_explorer.capture.step.autocast import no_autocast
 from remat_explorer.capture.step.kept_casts import casts_are_kept
 from remat_explorer.capture.step.kernels import kernels_of_plain_pytorch
@@ -148,6 +149,7 @@ def _export_joint(step: nn.Module, fakes: tuple[torch.Tensor, ...]) -> GraphModu
     from torch._functorch.aot_autograd import aot_export_joint_with_descriptors  # 3 s, for those who trace
 
     with _use_lazy_graph_module(True), contextlib.ExitStack() as stack:  # its code is written if somebody asks for it
+        stack.enter_context(WrittenLayouts())
         return aot_export_joint_with_descriptors(stack, step, fakes, decompositions={}).graph_module
 
 

@@ -174,6 +174,8 @@ _LAYOUTS: dict[OpOverload, Layout] = {
     aten.hardtanh_backward.default: _elementwise(0, 1),
     aten.native_layer_norm_backward.default: _contiguous,
     aten.xlogy.Tensor: _elementwise(0, 1),
+    aten.uniform.default: _like(0),
+    aten.poisson.default: _contiguous,
     aten.col2im.default: _folded,
     aten.copy.default: _all_of_storage,
     aten.slice_scatter.default: _all_of_storage,

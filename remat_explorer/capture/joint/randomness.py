@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch.fx import Node
+
+from remat_explorer.capture.step.gates import written_in_layout
 
 
 def is_random(nodes: Iterable[Node]) -> bool:
@@ -14,9 +17,10 @@ def is_random(nodes: Iterable[Node]) -> bool:
 
 
 def _draws(node: Node) -> bool:
-    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+    target: Any = node.args[0] if node.target is written_in_layout else node.target
+    if torch.Tag.nondeterministic_seeded not in getattr(target, "tags", ()):
         return False
-    for place, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
+    for place, argument in enumerate(target._schema.arguments):
         if argument.name == "dropout_p":  # attention draws only if it drops something
             given = node.args[place] if place < len(node.args) else node.kwargs.get("dropout_p", argument.default_value)
             return bool(given)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from torch.fx import Node
 
 from remat_explorer.capture.operations.convolution_arguments import ConvolutionArguments, wanted_gradients
+from remat_explorer.capture.step.gates import written_in_layout
 
 MODULE_PATH = "remat_explorer.module_path"  # a key in a node's meta
 AROUND = "remat_explorer.around"  # the modules around it that run once
@@ -18,6 +20,7 @@ _KNOWN = {
     "_native_batch_norm_legit_no_training": "batch_norm",
     "addmm": "linear",
     "sigmoid_in_layout": "sigmoid",
+    "laid_out": "copy",
     "threshold_backward": "relu_backward",
     "_to_copy": "cast",
 }
@@ -27,7 +30,8 @@ _SUFFIXES = ("_with_indices", "_data", "_forward", "_functional")
 
 def operator_name(node: Node) -> str:
     """The operator of a call, without the marks that tell its kernels apart."""
-    name = str(getattr(node.target, "overloadpacket", getattr(node.target, "__name__", node.target)))
+    target: Any = node.args[0] if node.target is written_in_layout else node.target
+    name = str(getattr(target, "overloadpacket", getattr(target, "__name__", target)))
     name = name.removeprefix("aten.").removeprefix("remat_explorer.")
     if name in _KNOWN:
         return _KNOWN[name]
@@ -35,7 +39,7 @@ def operator_name(node: Node) -> str:
         return _convolution_name(node, backward=name.endswith("backward"))
     for prefix in _PREFIXES:
         name = name.removeprefix(prefix)
-    return _without_suffixes(name)
+    return _without_suffixes(name.removesuffix("_"))
 
 
 def _convolution_name(node: Node, backward: bool) -> str:

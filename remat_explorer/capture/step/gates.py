@@ -1,4 +1,4 @@
-"""Gates of recurrent layers with the numbers that PyTorch gives them.
+"""Calls in place with the numbers that PyTorch gives them, for tensors of other strides.
 
 PyTorch computes a sigmoid of whole vectors and that of single entries in two ways, whose last digits differ. Which
 entries fill vectors depends on the layout: a gate of GRU is a part of each row of a larger tensor, and is computed in
@@ -7,38 +7,23 @@ place there. A functional graph has every gate in rows of its own, and would com
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.fx.experimental.proxy_tensor import get_proxy_mode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 aten = torch.ops.aten
 VECTORS = 128  # bytes; a loop takes two vectors at a time, of 64 bytes at most
 UNDIVIDED = 32768  # entries, the grain of PyTorch's loops
-LAYOUT = "remat_explorer.layout"  # key of a node's meta: the strides in which plain PyTorch computes it
 
 
-class GateLayouts(TorchDispatchMode):
-    """While entered, notes at each node of a trace that stands for a sigmoid in place the strides of its tensor."""
+def layout_matters(gate: torch.Tensor, strides: Sequence[int]) -> bool:
+    """Whether a sigmoid in ``strides`` has other numbers than one without gaps.
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        tracing = get_proxy_mode()
-        if func is aten.sigmoid_.default and tracing is not None and _layout_matters(args[0]):
-            made = next(iter(reversed(tracing.tracer.graph.nodes)))
-            assert made.target is aten.sigmoid.default, made
-            made.meta[LAYOUT] = args[0].stride()
-        return result
-
-
-def _layout_matters(gate: torch.Tensor) -> bool:
-    """Not where each row is made of whole vectors, and the tensor is too small to be divided among threads."""
+    It has not where each row is made of whole vectors, and the tensor is too small to be divided among threads.
+    """
     whole = gate.shape[-1] * gate.element_size() % VECTORS == 0 and gate.numel() <= UNDIVIDED
-    return not gate.is_contiguous() and not whole
+    return not (whole and strides[-1] == 1)
 
 
 def sigmoid_in_layout(x: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
@@ -57,3 +42,26 @@ def sigmoid_in_layout_(x: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
     """The same, written over ``x``."""
     out = torch.empty_strided(x.shape, strides, dtype=x.dtype, device=x.device)
     return x.copy_(aten.sigmoid.out(x, out=out))
+
+
+def written_in_layout(
+    kernel: Callable[..., Any],
+    strides: Sequence[int],
+    result: Sequence[int],
+    x: torch.Tensor,
+    *args: Any,
+    **kwargs: Any,
+) -> torch.Tensor:
+    """What ``kernel`` writes over a copy of ``x`` in ``strides``, in the strides ``result``.
+
+    >>> _ = torch.manual_seed(0)
+    >>> expected = torch.zeros(3, 24)[:, :8].normal_()
+    >>> _ = torch.manual_seed(0)
+    >>> found = written_in_layout(aten.normal_.default, (24, 1), (8, 1), torch.zeros(3, 8))
+    >>> torch.equal(found, expected)
+    True
+    """
+    out = torch.empty_strided(x.shape, tuple(strides), dtype=x.dtype, device=x.device).copy_(x)
+    kernel(out, *args, **kwargs)
+    made = torch.empty_strided(x.shape, tuple(result), dtype=x.dtype, device=x.device)
+    return made.copy_(out)

@@ -13,11 +13,9 @@ from torch._C import DispatchKey
 
 from remat_explorer.capture.cuda.operators import composites
 from remat_explorer.capture.cuda.target import CudaTarget
-from remat_explorer.capture.step.gates import GateLayouts
 
 aten = torch.ops.aten
 _RECURRENT = ("lstm", "gru", "rnn_relu", "rnn_tanh")
-_CELLS = aten.lstm_cell.default, aten.gru_cell.default, aten.rnn_relu_cell.default, aten.rnn_tanh_cell.default
 _FAMILIES = ("upsample_", "_upsample_", "multi_margin_loss", "multilabel_margin_loss_forward", *_RECURRENT)
 _KEYS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 
@@ -34,11 +32,7 @@ def kernels_of_plain_pytorch(target: CudaTarget | None = None) -> Iterator[None]
     holding the lock of torch.compile.
     """
     replaced = [op for op in _overloads() if any(key in op.py_kernels for key in _KEYS)]
-    others = {
-        aten.dropout.default: partial(traced_dropout, target),
-        **{op: partial(_recurrent_layer, op) for op in _CELLS},
-    }
-    others |= composites(target) if target else {}
+    others = {aten.dropout.default: partial(traced_dropout, target), **(composites(target) if target else {})}
     saved = {op: dict(op.py_kernels) for op in (*replaced, *others)}
     for op in replaced:
         for key in _KEYS:
@@ -85,7 +79,7 @@ def _scale_is_the_same(p: float, dtype: torch.dtype) -> bool:
 
 
 def _recurrent_layer(op: Any, *args: Any) -> Any:
-    """The recurrent layer, or a cell, as plain PyTorch has it: on the CPU an operation of oneDNN, or single steps.
+    """The recurrent layer as plain PyTorch has it: on the CPU an operation of oneDNN, or single steps.
 
     cuDNN's cannot be an operation of a plan: it draws dropout from a generator of its own, its backward pass writes to
     what it reads, and one of its results is a view of the weights. On CUDA, the layer is traced without cuDNN.
@@ -93,8 +87,7 @@ def _recurrent_layer(op: Any, *args: Any) -> Any:
     before = torch._C._get_cudnn_enabled()  # torch.backends may be locked, as by torch.testing
     torch._C._set_cudnn_enabled(False)
     try:
-        with GateLayouts():
-            return op._op_dk(DispatchKey.CompositeImplicitAutograd, *args)
+        return op._op_dk(DispatchKey.CompositeImplicitAutograd, *args)
     finally:
         torch._C._set_cudnn_enabled(before)
 
