@@ -108,7 +108,7 @@ class Captured:
         """
         assert solution.plan is not None
         assert self.program.reads is not None
-        signature = Signature.of(self.args, self.kwargs)
+        signature = Signature.of(self.args, self.kwargs, self.model)
         state = ModelState(self.model, self.program.reads, self.settled, self.loss)
         halves = Halves.of(solution.plan, self.program, self.device, self.retain_graph)
         paths, calling = paths_of(self.args, self.kwargs), Calling.of(self.model, self.args, self.kwargs)

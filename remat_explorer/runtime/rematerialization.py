@@ -28,6 +28,7 @@ from remat_explorer.runtime.assumptions.differences import (
 )
 from remat_explorer.runtime.assumptions.inputs import paths_of
 from remat_explorer.runtime.assumptions.plannable import require_plannable
+from remat_explorer.runtime.assumptions.surroundings import require_first_call, require_plain_surroundings
 from remat_explorer.runtime.loops.asked import GOES_AROUND, Asked
 from remat_explorer.runtime.loops.beginning import Example, with_counts_as_tensors
 from remat_explorer.runtime.loops.hooks import no_hooks
@@ -111,7 +112,10 @@ class Rematerialization:
         self.calls += 1
         self._asked.reached()
         if (self.training and not self.model.training) or not torch.is_grad_enabled():
+            require_first_call(self.model, planned=False)
             return self._plain(args, kwargs)
+        require_plain_surroundings(self.model, tensors_in((args, kwargs)))
+        require_first_call(self.model, planned=True)
         if self.plans[-1].processes is not None:
             reshard(self.model)
             shard_groups(self.model)  # which refuses what may have been switched since
@@ -171,7 +175,7 @@ class Rematerialization:
         for planned, exactly in self._candidates():
             if now is None or planned.calling is not calling:  # plans of one family share it
                 calling, called = planned.calling, planned.calling.same_way(args, kwargs)
-                now = Signature.of(*called)
+                now = Signature.of(*called, self.model)
             fits = planned.signature.matches if exactly else planned.signature.serves_with_fewer
             if fits(now) and planned.state.holds():
                 broken = planned.broken(self.model, *called)
@@ -221,7 +225,7 @@ class Rematerialization:
         if example is None or self.resolve or self.recipe.budget is None or state.has_moved(now):
             return
         called = self.first.calling.same_way(args, kwargs)
-        signature = Signature.of(*called)
+        signature = Signature.of(*called, self.model)
         alike = differ_in_sizes(self.first.signature, signature)
         if alike and self.first.signature.surroundings == signature.surroundings and state.matches(now):
             return
@@ -241,7 +245,7 @@ class Rematerialization:
         """What the plan that ran last was not made for, and what to do."""
         planned = self.plans[-1]
         args, kwargs = planned.calling.same_way(args, kwargs)
-        now = Signature.of(args, kwargs)
+        now = Signature.of(args, kwargs, self.model)
         if not differ_in_sizes(planned.signature, now):
             return difference_of_inputs(planned.signature, now, planned.paths, paths_of(args, kwargs))
         if planned.signature.surroundings != now.surroundings:

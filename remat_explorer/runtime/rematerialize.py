@@ -20,6 +20,7 @@ from remat_explorer.entry_checks import Seconds, require_arguments
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.assumptions.agreement import together
 from remat_explorer.runtime.assumptions.plannable import require_plannable
+from remat_explorer.runtime.assumptions.surroundings import require_plain_surroundings
 from remat_explorer.runtime.loops.beginning import Example, with_counts_as_tensors
 from remat_explorer.runtime.recipe import Recipe
 from remat_explorer.runtime.rematerialization import Rematerialization
@@ -130,6 +131,7 @@ def rematerialize(
     require_budget(budget)
     require_capturable(model, args, kwargs)
     require_plannable(model)
+    require_plain_surroundings(model)
     _require_constant(loss)
     args, kwargs = tuple(args), with_counts_as_tensors(dict(kwargs or {}))
     require_meaning(budget_means, budget)

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn.modules import module as global_hooks
+from torch.nn.utils import parametrize
 from torch.utils import _pytree as pytree
 
 from remat_explorer.capture.step.autocast import Autocast
@@ -55,8 +57,8 @@ class Signature:
     hooks: tuple[Any, ...]
 
     @staticmethod
-    def of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature:
-        """The signature of a call.
+    def of(args: tuple[Any, ...], kwargs: dict[str, Any], model: nn.Module | None = None) -> Signature:
+        """The signature of a call of ``model``; without it, that of its inputs.
 
         >>> first, second = (Signature.of((torch.ones(count, 3),), {}) for count in (2, 1))
         >>> first.matches(second), first.matches(Signature.of((torch.zeros(2, 3),), {}))
@@ -65,7 +67,9 @@ class Signature:
         nesting: list[Any] = []
         leaves: list[Any] = []
         _flatten((args, kwargs), nesting, leaves)
-        return Signature(tuple(nesting), tuple(leaves), Autocast.ambient(), settings_now(), _hooks_of_all())
+        shares = model is not None and shares_parametrizations(model)
+        settings = {**settings_now(), "torch.nn.utils.parametrize.cached()": "on" if shares else "off"}
+        return Signature(tuple(nesting), tuple(leaves), Autocast.ambient(), settings, _hooks_of_all())
 
     def matches(self, other: Signature) -> bool:
         """Whether a plan for one serves the other."""
@@ -127,17 +131,40 @@ def settings_now() -> dict[str, Any]:
     return {
         "torch.get_default_dtype()": torch.get_default_dtype(),
         "torch.get_default_device()": torch.get_default_device(),
-        "torch.get_float32_matmul_precision()": torch.get_float32_matmul_precision(),
+        "torch.get_float32_matmul_precision()": _matmul_precision(),
         "torch.are_deterministic_algorithms_enabled()": torch.are_deterministic_algorithms_enabled(),
         "torch.backends.mkldnn.enabled": backends.mkldnn.enabled,
         "torch.backends.cudnn.enabled": backends.cudnn.enabled,
         "torch.backends.cudnn.conv.fp32_precision": backends.cudnn.conv.fp32_precision,
         "torch.backends.cuda.matmul.fp32_precision": backends.cuda.matmul.fp32_precision,
+        "torch.backends.mkldnn.matmul.fp32_precision": backends.mkldnn.matmul.fp32_precision,
+        "torch.backends.mkldnn.conv.fp32_precision": backends.mkldnn.conv.fp32_precision,
+        "torch.backends.mkldnn.rnn.fp32_precision": backends.mkldnn.rnn.fp32_precision,
         "torch.backends.cuda.flash_sdp_enabled()": backends.cuda.flash_sdp_enabled(),
         "torch.backends.cuda.mem_efficient_sdp_enabled()": backends.cuda.mem_efficient_sdp_enabled(),
         "torch.backends.cuda.math_sdp_enabled()": backends.cuda.math_sdp_enabled(),
         "torch.backends.cuda.cudnn_sdp_enabled()": backends.cuda.cudnn_sdp_enabled(),
+        "torch.backends.opt_einsum.strategy": _einsum_strategy(),
     }
+
+
+def shares_parametrizations(model: nn.Module) -> bool:
+    """Whether `torch.nn.utils.parametrize.cached` is on, and ``model`` has anything that it keeps."""
+    return bool(parametrize._cache_enabled) and any(map(parametrize.is_parametrized, model.modules()))
+
+
+def _matmul_precision() -> str:
+    """PyTorch refuses to tell it where precisions were set backend by backend."""
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return "that of each backend"
+
+
+def _einsum_strategy() -> str | None:
+    """In which order `torch.einsum` multiplies several tensors."""
+    einsum: Any = torch.backends.opt_einsum
+    return einsum.strategy if einsum.is_available() and einsum.enabled else None
 
 
 def _hooks_of_all() -> tuple[Any, ...]:

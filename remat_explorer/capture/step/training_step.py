@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.utils import parametrize
 from torch.utils import _pytree as pytree
 
 from remat_explorer.capture.step.attributes import Attributes, Changes
@@ -166,7 +167,13 @@ class TrainingStep(nn.Module):
         """Loss or outputs of ``model`` as it is, for inputs in the order that `tensors` gives."""
         remaining = iter(tensors)
         args, kwargs = map_tensors(lambda _: next(remaining), self._inputs)
-        with self._autocast.on(), _without_compilation(), torch.enable_grad(), with_kept_casts(model):
+        with (
+            self._autocast.on(),
+            _without_compilation(),
+            torch.enable_grad(),
+            with_kept_casts(model),
+            _with_own_parametrizations(),
+        ):
             loss, given = self._parts[1], [*tensors, *model.parameters(), *model.buffers()]
             with self.reads.calling(), self.surroundings(), self._watching:
                 output = model(*args, **kwargs)
@@ -178,6 +185,16 @@ def plain_inputs(args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) ->
     """The tensors among a model's inputs, detached, in the order that `TrainingStep.forward` takes them."""
     with torch.inference_mode(False):  # what inference mode made can take no part in training, but a copy can
         return tuple(t.clone() if t.is_inference() else t.detach() for t in tensors_in((tuple(args), kwargs or {})))
+
+
+@contextlib.contextmanager
+def _with_own_parametrizations() -> Iterator[None]:
+    """Neither take parametrized weights that the person's `parametrize.cached` keeps, nor leave some there."""
+    before, parametrize._cache = parametrize._cache, {}
+    try:
+        yield
+    finally:
+        parametrize._cache = before
 
 
 @contextlib.contextmanager

@@ -115,7 +115,7 @@ class Family:
         found = []
         for planned in self.plans:
             called = planned.calling.same_way(args, kwargs)
-            now = Signature.of(*called)
+            now = Signature.of(*called, self.model)
             alike = differ_in_sizes(planned.signature, now) and planned.signature.surroundings == now.surroundings
             if planned.measured and alike and (planned.state.holds() or self._differs_in_caches(planned.state)):
                 found.append((planned, called, now))
