@@ -100,6 +100,12 @@ class Halves:
         return any(call.target is REDUCE_SCATTER for call in calls)
 
     @cached_property
+    def summed(self) -> str:
+        """The first parameter or input that one pass uses several times, so that it has a sum of gradients; or ""."""
+        gradients = [result for result in self.program.results if result.kind == "gradient"]
+        return next((result.name for result in gradients if result.node.meta.get("is_gradient_acc")), "")
+
+    @cached_property
     def output_reads(self) -> OutputReads:
         """What the backward half reads, for outputs that are written to."""
         return OutputReads(self.plan, self.program, self.cut)

@@ -8,6 +8,7 @@ from operator import attrgetter
 from pathlib import Path
 from types import MethodType
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import nn
@@ -35,7 +36,7 @@ from remat_explorer.runtime.loops.hooks import no_hooks
 from remat_explorer.runtime.recipe import Planned, Recipe
 from remat_explorer.runtime.shapes.family import Family, differ_in_sizes
 from remat_explorer.runtime.signature import Signature
-from remat_explorer.runtime.training_run import train
+from remat_explorer.runtime.training_run import TrainingRun, train
 from remat_explorer.solution import Solution
 
 MOST_TURNS = 8  # plans that are made at most where truth values are read: more are made if ``resolve`` is set
@@ -63,6 +64,7 @@ class Rematerialization:
         replaced: forwards of the model that such a function has taken the place of, by what loops got for them.
         calls: how many forward passes there were.
         begun: whether a plan has run.
+        runs: passes by plans that somebody holds.
     """
 
     def __init__(
@@ -76,6 +78,8 @@ class Rematerialization:
         self.assigned: Callable[..., Any] | None = None
         self.replaced: dict[Callable[..., Any], Callable[..., Any]] = {}
         self.calls, self.begun = 0, False
+        self.runs: WeakSet[TrainingRun] = WeakSet()
+        self._told = False
         self._asked = Asked()
         self._is_of_another = False  # whether the first plan is of a forward that has been replaced since
 
@@ -128,7 +132,10 @@ class Rematerialization:
         if not self.begun:
             self.begun, self.training = True, self.model.training
         args, kwargs = planned.calling.same_way(args, kwargs)
-        outputs = train(planned.halves, self.model, plain_inputs(args, kwargs), tensors_in((args, kwargs)))
+        if not self._told and any(run.is_waiting for run in self.runs):
+            self._tell_of_several_calls(planned)
+        tensors = tensors_in((args, kwargs))
+        outputs = train(planned.halves, self.model, plain_inputs(args, kwargs), tensors, self.runs.add)
         if planned.left:
             leave(self.model, planned.left)
         return planned.halves.program.returned.filled(outputs)
@@ -205,6 +212,26 @@ class Rematerialization:
             what, advice = (broken, _OTHER_CONTENT) if broken else self._difference(args, kwargs)
             raise ExecutionError(f"{what}. {advice}")
         return self.recipe.plan(self.model, args, kwargs, within=self.recipe.budget or limit)
+
+    def _tell_of_several_calls(self, planned: Planned) -> None:
+        """Warn, once, where one backward pass through several calls would give other digits than plain PyTorch."""
+        autocast = planned.signature.autocast
+        if autocast.types and autocast.keeps_casts:
+            low = str(autocast.types[0][1]).removeprefix("torch.")
+            what = f"if both calls are in one torch.autocast, plain PyTorch adds the gradients of a weight in {low}"
+            advice = "Give each call a torch.autocast of its own, or cache_enabled=False; or call"
+        elif name := planned.halves.summed:
+            what = f"one pass uses {name!r} several times, and plain PyTorch adds its gradients in another order"
+            advice = "Call"
+        else:
+            return
+        self._told = True
+        warnings.warn(
+            f"the model is called before the backward pass of an earlier call. If one backward pass goes through both, "
+            f"gradients may differ from plain PyTorch's as sums that are rounded do: {what}. {advice} backward() for "
+            "each call, or the model once for all inputs",
+            stacklevel=_CALLER - 1,
+        )
 
     def _may_turn(self, broken: Broken) -> bool:
         """Whether it is planned for the other of two truth values without being asked to."""

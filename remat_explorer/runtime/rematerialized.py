@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import warnings
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import nn
@@ -73,7 +74,7 @@ class RematerializedModule(nn.Module):
         mine = self.rematerialization
         theirs = copy.copy(mine)
         made = memo[id(self)] = _without_attributes(theirs)  # the model's attributes may lead back here
-        theirs.model = copy.deepcopy(mine.model, memo)
+        theirs.model, theirs.runs = copy.deepcopy(mine.model, memo), WeakSet()
         object.__setattr__(made, "__dict__", theirs.model.__dict__)
         states = [planned.state.of_copy(theirs.model) for planned in mine.plans]
         pairs = zip(mine.plans, states, strict=True)

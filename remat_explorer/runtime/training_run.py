@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -46,6 +46,11 @@ class TrainingRun:
         self._gradients: list[torch.Tensor | None] = []
         self._parameters: dict[str, tuple[torch.Tensor, int]] = {}  # that the backward half reads, with their versions
         self._versions: dict[Node, int] = {}
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether its backward pass is still to come."""
+        return not self._over
 
     def forward(self) -> list[torch.Tensor]:
         """Run the forward half; every output.
@@ -245,7 +250,11 @@ class Handover(torch.autograd.Function):
 
 
 def train(
-    halves: Halves, model: nn.Module, tensors: tuple[torch.Tensor, ...], inputs: Sequence[torch.Tensor] | None = None
+    halves: Halves,
+    model: nn.Module,
+    tensors: tuple[torch.Tensor, ...],
+    inputs: Sequence[torch.Tensor] | None = None,
+    note: Callable[[TrainingRun], object] = lambda run: None,
 ) -> list[torch.Tensor]:
     """Every output of a forward pass, tied for autograd to the parameters of ``model``, and to inputs.
 
@@ -254,6 +263,7 @@ def train(
         model: whose parameters and buffers are read.
         tensors: the plain inputs, as `TrainingStep.tensors` gives them.
         inputs: the same as autograd knows them; those that require no gradient get none.
+        note: called with the run before it begins.
     """
     given = tensors if inputs is None else inputs
 
@@ -265,6 +275,7 @@ def train(
     while tied and not any(tensor.requires_grad for tensor in tied[-1]):
         tied.pop()
     run = TrainingRun(halves, model, tensors, len(tied))
+    note(run)
     chain: Any = None
     for number in range(len(tied) - 1, 0, -1):
         chain = Handover.apply(run, number, chain, *tied[number])
