@@ -162,10 +162,10 @@ def of_transformers() -> dict[str, Maker]:
     def words() -> dict[str, torch.Tensor]:
         mask = torch.ones(2, 16, dtype=torch.long)
         mask[1, 13:] = 0
-        return {"input_ids": _ids(2, 16), "attention_mask": mask, "labels": _ids(2, 16)}
+        return {"input_ids": word_ids(2, 16), "attention_mask": mask, "labels": word_ids(2, 16)}
 
     def sound() -> dict[str, torch.Tensor]:
-        return {"input_values": torch.randn(2, 4000), "labels": _ids(2, 5)}
+        return {"input_values": torch.randn(2, 4000), "labels": word_ids(2, 5)}
 
     def seen(name: str) -> tuple[nn.Module, Inputs]:
         sizes = EDGE if name in IN_USUAL_SIZES else SMALL | EDGE
@@ -181,7 +181,8 @@ def of_transformers() -> dict[str, Maker]:
     return found | {name: lambda n=name: net(n, "ForCTC", **sound()) for name in SPOKEN}
 
 
-def _ids(*shape: int) -> torch.Tensor:
+def word_ids(*shape: int) -> torch.Tensor:
+    """Numbers of words of a vocabulary of `WORDS`, without the three that models keep for themselves."""
     return torch.randint(3, WORDS, shape)
 
 

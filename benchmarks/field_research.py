@@ -11,10 +11,9 @@ from importlib import import_module
 from typing import Any
 
 import torch
+from field_domains import WORDS, word_ids
 from field_models import Inputs, Maker
 from torch import nn
-
-WORDS = 120
 
 
 class With(nn.Module):
@@ -94,7 +93,7 @@ def of_x_transformers() -> dict[str, Maker]:
     def language(**settings: Any) -> tuple[nn.Module, Inputs]:
         layers = library.Decoder(dim=32, depth=2, heads=4, attn_dim_head=8, **settings)
         net = library.TransformerWrapper(num_tokens=WORDS, max_seq_len=16, attn_layers=layers)
-        return library.AutoregressiveWrapper(net), ((_words(2, 16),), {})
+        return library.AutoregressiveWrapper(net), ((word_ids(2, 16),), {})
 
     def vision() -> tuple[nn.Module, Inputs]:
         layers = library.Encoder(dim=32, depth=2, heads=4, attn_dim_head=8)
@@ -127,7 +126,7 @@ def of_open_clip() -> dict[str, Maker]:
             seen, read, scale = self.clip(images, words)[:3]
             return loss(seen, read, scale)
 
-        return With(forward, clip=clip), ((torch.randn(2, 3, 32, 32), _words(2, 8)), {})
+        return With(forward, clip=clip), ((torch.randn(2, 3, 32, 32), word_ids(2, 8)), {})
 
     patches = {"layers": 2, "width": 32, "head_width": 8, "patch_size": 8, "image_size": 32}
     return {
@@ -251,7 +250,7 @@ def of_speechbrain() -> dict[str, Maker]:
         kind = import_module(models + "transformer.TransformerASR").TransformerASR
         settings = {"input_size": 16, "tgt_vocab": WORDS, "d_model": 32, "nhead": 4, "d_ffn": 64}
         return kind(num_encoder_layers=1, num_decoder_layers=1, **settings), (
-            (torch.randn(2, 20, 16), _words(2, 6)),
+            (torch.randn(2, 20, 16), word_ids(2, 6)),
             {},
         )
 
@@ -280,7 +279,7 @@ def of_sentence_transformers() -> dict[str, Maker]:
     def pooled(**pooling: Any) -> tuple[nn.Module, Inputs]:
         model = net(**pooling)
         forward = With(lambda s, w, m: s.model(w, m)["sentence_embedding"], model=model)
-        return forward, ((_words(2, 8), torch.ones(2, 8, dtype=torch.long)), {})
+        return forward, ((word_ids(2, 8), torch.ones(2, 8, dtype=torch.long)), {})
 
     def ranked() -> tuple[nn.Module, Inputs]:
         def forward(self: Any, first: torch.Tensor, second: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -288,7 +287,7 @@ def of_sentence_transformers() -> dict[str, Maker]:
             scores = similarity(a, b) * 20
             return nn.functional.cross_entropy(scores, torch.arange(len(scores)))
 
-        return With(forward, model=net()), ((_words(4, 8), _words(4, 8), torch.ones(4, 8, dtype=torch.long)), {})
+        return With(forward, model=net()), ((word_ids(4, 8), word_ids(4, 8), torch.ones(4, 8, dtype=torch.long)), {})
 
     return {
         "mean of tokens": pooled,
@@ -436,10 +435,6 @@ def of_denoising_diffusion_pytorch() -> dict[str, Maker]:
         "GaussianDiffusion": diffusion,
         "GaussianDiffusion, self-conditioned": lambda: diffusion(self_condition=True),
     }
-
-
-def _words(*shape: int) -> torch.Tensor:
-    return torch.randint(3, WORDS, shape)
 
 
 RESEARCH: dict[str, Callable[[], dict[str, Maker]]] = {

@@ -142,7 +142,7 @@ _WORDS: dict[Any, str] = {
 }
 
 
-def require_arguments(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
+def require_arguments(function: Callable[..., Any], given: Mapping[str, Any], but: Collection[str] = ()) -> None:
     """Refuse arguments that do not fit the annotations of a public function, at its first line.
 
     A whole number is a number, too, and so are those of NumPy; a list will do for a tuple. NaN is no number. What is
@@ -151,6 +151,7 @@ def require_arguments(function: Callable[..., Any], given: Mapping[str, Any]) ->
     Args:
         function: whose annotations are read, once.
         given: its arguments by name, as ``locals()`` has them there.
+        but: arguments whose own readers say more about what is wrong.
 
     Raises:
         ArgumentError: naming the first argument that does not fit, with what it is and what is taken.
@@ -168,7 +169,7 @@ def require_arguments(function: Callable[..., Any], given: Mapping[str, Any]) ->
     remat_explorer.errors.ArgumentError: wait does not take names[1]=5; it takes a text
     """
     for name, hint in _hints(function).items():
-        if name in given and (misfit := _misfit(given[name], hint, name)) is not None:
+        if name in given and name not in but and (misfit := _misfit(given[name], hint, name)) is not None:
             place, entry, wanted = misfit
             raise ArgumentError(
                 f"{function.__qualname__.removesuffix('.__init__')} does not take {place}={shown(entry)}; "

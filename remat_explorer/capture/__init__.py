@@ -85,8 +85,7 @@ def capture(
     >>> [node.name for node in graph.operations][:2]
     ['0 linear + relu', '2 linear']
     """
-    given = locals()  # of model and inputs, a trace says more
-    require_arguments(capture, {name: given[name] for name in given.keys() - {"model", "args"}})
+    require_arguments(capture, locals(), but=("model", "args"))
     kinds = kinds_of(implementations)
     costs, kernels = (RATES_OF_CUDA, kernels or CUDA) if device == CUDA else (device, kernels)
     capability = None if device == CUDA else find_device(costs).capability

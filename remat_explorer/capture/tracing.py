@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import gc
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -21,7 +24,6 @@ from torch.fx import GraphModule
 
 from remat_explorer.capture.alternatives.registry import add_alternatives
 from remat_explorer.capture.cuda.target import CudaTarget
-from remat_explorer.capture.garbage import rarely_collected
 from remat_explorer.capture.generated_sources import sources_dropped
 from remat_explorer.capture.joint.assumptions import Assumptions
 from remat_explorer.capture.joint.cleaning import clean, results_of
@@ -53,9 +55,30 @@ from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.errors import CaptureError
 
 SMALL_BUFFER = 64 * 1024  # bytes of a new buffer content that may be computed after the plan instead of in it
+YOUNG = 100_000  # new objects from which on Python looks for garbage; a trace of 500 operations makes 150,000
+_lock = threading.Lock()
+_before: list[tuple[int, int, int]] = []  # thresholds, by each trace that runs
 
 
-@rarely_collected()
+@contextlib.contextmanager
+def _rarely_collected() -> Iterator[None]:
+    """Look for garbage less often than Python would: nearly all objects of a trace stay. Not where that is off."""
+    with _lock:
+        young, *older = gc.get_threshold()
+        _before.append((young, *older))  # type: ignore[reportArgumentType]
+        if young:
+            gc.set_threshold(max(young, YOUNG), *older)
+    try:
+        yield
+    finally:
+        with _lock:
+            first = _before[0]
+            _before.pop()
+            if not _before and gc.get_threshold()[0] == max(first[0], YOUNG):  # else the person has set another
+                gc.set_threshold(*first)
+
+
+@_rarely_collected()
 @sources_dropped()
 def trace(
     model: nn.Module,

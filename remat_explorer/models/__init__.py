@@ -81,8 +81,7 @@ def load(
     >>> load("mlp", batch=4, device="cuda", costs="H100").graph.n
     34
     """
-    given = locals()  # of sizes, the rule of the model says more
-    require_arguments(load, {key: given[key] for key in ("name", "costs", "precision")})
+    require_arguments(load, locals(), but=("batch", "image", "sequence", "layers", "tied", "device"))
     entry = _entry(name)
     if precision not in PRECISIONS:
         raise UnknownNameError("precision", str(precision), PRECISIONS)

@@ -126,8 +126,7 @@ def rematerialize(
     >>> least.rematerialization.solution.budget < trained.rematerialization.solution.budget
     True
     """
-    given = locals()  # of model and inputs, a trace says more
-    require_arguments(rematerialize, {name: given[name] for name in given.keys() - {"model", "args"}})
+    require_arguments(rematerialize, locals(), but=("model", "args"))
     require_budget(budget)
     require_capturable(model, args, kwargs)
     require_plannable(model)

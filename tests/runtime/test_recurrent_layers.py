@@ -199,27 +199,6 @@ def test_two_captures_of_an_lstm_have_the_same_structure_whatever_torch_has_trac
     assert len({rx.capture(model, args).sha256 for _ in range(3)}) == 1
 
 
-@pytest.mark.parametrize(
-    ("cell", "width"),
-    [(nn.GRUCell, 4), (nn.GRUCell, 16), (nn.GRUCell, 33), (nn.LSTMCell, 17), (nn.RNNCell, 17)],
-)
-def test_a_cell_of_any_width_gives_what_it_gives_in_plain_pytorch_bit_for_bit(cell, width):
-    torch.manual_seed(0)
-    model, x = cell(width, width), torch.randn(15, width)
-
-    def step(run: Any) -> list[torch.Tensor]:
-        after = run(x)
-        hidden = after[0] if isinstance(after, tuple) else after
-        hidden.sin().sum().backward()
-        found = [hidden.detach(), *(parameter.grad for parameter in model.parameters())]
-        model.zero_grad()
-        return found
-
-    expected = step(model)
-    trained = rx.rematerialize(model, (x,), budget="100%", strategy="checkpoint-all")
-    assert all(map(torch.equal, step(trained), expected))
-
-
 def test_packed_sequences_are_refused_with_what_to_do():
     packed = pack_padded_sequence(torch.randn(5, 3, INPUT), torch.tensor([5, 3, 2]))
     with pytest.raises(CaptureError, match=r"a packed sequence is among the inputs, .* pass it padded"):

@@ -24,39 +24,14 @@ from remat_explorer.capture.step.gates import layout_matters, sigmoid_in_layout,
 
 aten = torch.ops.aten
 LAYOUT = "remat_explorer.layout"  # key of a node's meta: the call in place, and the strides of what it writes to
-_ROUNDED_ONCE = ("abs", "add", "div", "mul", "neg", "sigmoid_backward", "sign", "sqrt", "sub", "tanh_backward")
+_ROUNDED_ONCE = "abs add div mul neg sigmoid_backward sign sqrt sub tanh_backward"
 _CHOSEN = (
-    "clamp",
-    "clamp_max",
-    "clamp_min",
-    "hardtanh",
-    "hardtanh_backward",
-    "masked_fill",
-    "maximum",
-    "minimum",
-    "relu",
-    "threshold",
-    "threshold_backward",
-    "where",
+    "clamp clamp_max clamp_min hardtanh hardtanh_backward masked_fill maximum minimum relu threshold "
+    "threshold_backward where"
 )
-_COMPARED = (
-    "bitwise_and",
-    "bitwise_not",
-    "bitwise_or",
-    "eq",
-    "ge",
-    "gt",
-    "isinf",
-    "isnan",
-    "le",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "lt",
-    "ne",
-)
-_MOVED = ("_to_copy", "cat", "clone", "copy", "fill", "ones_like", "stack", "zeros_like")
-EXACT = frozenset(_ROUNDED_ONCE + _CHOSEN + _COMPARED + _MOVED)  # the same entries in every layout
+_COMPARED = "bitwise_and bitwise_not bitwise_or eq ge gt isinf isnan le logical_and logical_not logical_or lt ne"
+_MOVED = "_to_copy cat clone copy fill ones_like stack zeros_like"
+EXACT = frozenset(" ".join((_ROUNDED_ONCE, _CHOSEN, _COMPARED, _MOVED)).split())  # the same entries in every layout
 
 
 class WrittenLayouts(TorchDispatchMode):
@@ -115,16 +90,14 @@ def keep_written_layouts(module: GraphModule) -> None:
     stale: set[Node] = set()
     for node in noted:
         kernel, strides = node.meta[LAYOUT]
-        gaps_alone = _order(strides, node.meta["val"]) == _order(node.meta["val"].stride(), node.meta["val"])
-        if node.target is aten.sigmoid.default and gaps_alone:
+        if node.target is aten.sigmoid.default and _differs_in_gaps_alone(node):
             if layout_matters(node.meta["val"], strides):
                 node.target, node.args = sigmoid_in_layout, (node.args[0], list(strides))
         elif isinstance(node.target, OpOverload) and not _is_exact(node):
             node.args = (kernel, list(strides), list(node.meta["val"].stride()), *node.args)
             node.target = written_in_layout
     for node in noted:
-        strides = node.meta[LAYOUT][1]
-        gaps_alone = _order(strides, node.meta["val"]) == _order(node.meta["val"].stride(), node.meta["val"])
+        strides, gaps_alone = node.meta[LAYOUT][1], _differs_in_gaps_alone(node)
         for user in list(node.users):
             if user.op == "output" or (gaps_alone and (user.target is sigmoid_in_layout or _is_exact(user))):
                 continue
@@ -151,9 +124,11 @@ def _is_exact(node: Node) -> bool:
     return packet is not None and packet.__name__ in EXACT and not scaled
 
 
-def _order(strides: Sequence[int], fake: torch.Tensor) -> list[int]:
-    """Dimensions of more than one entry from slow to fast."""
-    return sorted((d for d in range(fake.dim()) if fake.shape[d] != 1), key=lambda d: -strides[d])
+def _differs_in_gaps_alone(node: Node) -> bool:
+    """Whether dimensions of more than one entry follow each other, from slow to fast, as in what is written to."""
+    made = node.meta["val"]
+    long = [d for d in range(made.dim()) if made.shape[d] != 1]
+    return sorted(long, key=lambda d: -made.stride()[d]) == sorted(long, key=lambda d: -node.meta[LAYOUT][1][d])
 
 
 def _see_new_strides(module: GraphModule, stale: set[Node]) -> None:

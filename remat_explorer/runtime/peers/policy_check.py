@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -210,15 +209,6 @@ def _without_cache(model: nn.Module) -> Iterator[None]:
             config.use_cache = kept  # type: ignore[union-attr]
 
 
-@dataclass
-class _Call:
-    """A call in the making: `ObservedCall` when the step is over."""
-
-    name: str
-    has_gradient: bool
-    is_savable: bool
-
-
 class _Observation(TorchDispatchMode):
     """Records the calls of modules, and what is written over later."""
 
@@ -226,17 +216,14 @@ class _Observation(TorchDispatchMode):
         super().__init__()
         self._model, self._paths = model, paths
         self._within: list[str] = []
-        self._calls: dict[str, list[_Call]] = {}
+        self._calls: dict[str, list[ObservedCall]] = {}
         self._changed: dict[str, bool] = {}
-        self._wrote: dict[int, list[_Call]] = {}  # calls whose results lie in a storage
+        self._wrote: dict[int, list[ObservedCall]] = {}  # calls whose results lie in a storage
 
     def found(self) -> dict[str, ObservedModule]:
         """What each module did, by its path."""
         return {
-            path: ObservedModule(
-                tuple(ObservedCall(call.name, call.has_gradient, call.is_savable) for call in calls),
-                self._changed[path],
-            )
+            path: ObservedModule(tuple(calls), self._changed[path])
             for path, calls in self._calls.items()
             if path in self._changed
         }
@@ -270,7 +257,7 @@ class _Observation(TorchDispatchMode):
         kwargs = kwargs or {}
         read = {_storage(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
         in_place = policy_loader.is_in_place(func)
-        call = _Call(policy_loader.name_of(func), policy_loader.has_gradient((args, kwargs)), not in_place)
+        call = ObservedCall(policy_loader.name_of(func), policy_loader.has_gradient((args, kwargs)), not in_place)
         result = func(*args, **kwargs)
         if in_place:
             for place, argument in enumerate(func._schema.arguments):

@@ -48,7 +48,7 @@ class ModuleRegion:
     savable: frozenset[int]
 
 
-@dataclass(frozen=True)
+@dataclass
 class ObservedCall:
     """A call of an operator within a module, as a policy meets it.
 
