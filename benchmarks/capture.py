@@ -12,9 +12,9 @@ With ``--before`` the same captures and profiles run by the code of that commit 
 processes of one thread: "first" is the first capture of a process, everything that it imports for it included but not
 torch and the model's library, "again" one after it, "exact" one with ``implementations="exact"``, and "profile" a
 profile of a graph that was just captured. Shown are medians of CPU seconds, before and after; wall seconds, which other
-work stretches, are in the file. The graphs have to be the same. The target is half of what it was: profiles
-meet it, captures do not, of which PyTorch's own import and export are the most. `yolo` has the layers and widths of
-YOLOv8n, and `neox` is a GPT-NeoX of three layers of transformers; both are profiled, the zoo's models only captured.
+work stretches, are in the file. The graphs have to be the same. The target is half of what it was: profiles are near
+it or meet it, captures are not, of which PyTorch's own import and export are the most. `yolo` has the layers and widths
+of YOLOv8n, and `neox` is a GPT-NeoX of three layers of transformers; both are profiled, the zoo's models only captured.
 """
 
 from __future__ import annotations
