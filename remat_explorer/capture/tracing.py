@@ -39,7 +39,7 @@ from remat_explorer.capture.operations.bodies import bodies_of_choices, body_of,
 from remat_explorer.capture.operations.constants import hoist_constants
 from remat_explorer.capture.operations.contraction import contract
 from remat_explorer.capture.operations.devices import find_device
-from remat_explorer.capture.operations.naming import AROUND, MODULE_PATH, SOURCE_FILE, SOURCE_LINE
+from remat_explorer.capture.operations.naming import AROUND, MODULE_PATH, SOURCE_FILE, SOURCE_LINE, TRAINED
 from remat_explorer.capture.operations.program import Body, Input, Program, Registers, Result, bind_inputs
 from remat_explorer.capture.operations.sharded_parameters import share_out
 from remat_explorer.capture.operations.storages import OperationDraft, Storages, find_storages
@@ -108,6 +108,7 @@ def trace(
     for node, path in joint.paths.items():
         node.meta[MODULE_PATH], node.meta[SOURCE_LINE] = path, joint.lines[node]
         node.meta[SOURCE_FILE], node.meta[AROUND] = joint.files[node], joint.around[node]
+    joint.module.meta[TRAINED] = _trained_constants(joint.module)
     clean(joint.module, options)
     share_out(joint.module, groups)
     with explained(model):
@@ -149,6 +150,20 @@ def trace(
         step.changes,
         hoisted,
     )
+
+
+def _trained_constants(module: GraphModule) -> dict[str, str]:
+    """Names of tensors that require a gradient and are no inputs of the graph, with the line that reads each.
+
+    What is only read detached is not trained.
+    """
+    found: dict[str, str] = {}
+    for node in module.graph.nodes:
+        held = getattr(module, str(node.target), None) if node.op == "get_attr" else None
+        readers = [user for user in node.users if user.target is not torch.ops.aten.detach.default]
+        if isinstance(held, torch.Tensor) and held.requires_grad and readers:
+            found.setdefault(str(node.target), readers[0].meta.get(SOURCE_LINE) or "")
+    return found
 
 
 def _require_decidable(options: CaptureOptions) -> None:
@@ -256,4 +271,10 @@ def _results(storages: Storages, returned: Returned, inputs: tuple[Input, ...]) 
             results.append(Result(node, "buffer", meaning.mutated_input.target, views))
         else:
             raise explain_result(meaning)
+    if not any(result.kind == "gradient" for result in results):
+        raise CaptureError(
+            "what forward returns depends on tensors that require a gradient, but on no parameter of the model and on "
+            "no input that does: forward computes with copies of them, such as torch.func.stack_module_state makes. "
+            "Compute with the parameters themselves; torch.stack of those of several modules passes gradients on"
+        )
     return tuple(results)

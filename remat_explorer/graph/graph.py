@@ -30,6 +30,7 @@ from remat_explorer.graph.rules import check_graph
 from remat_explorer.graph.summary import Summary, summary_of
 from remat_explorer.graph.views import articulation_points, to_networkx
 from remat_explorer.plain_text import one_line
+from remat_explorer.quantities import format_bytes
 
 if TYPE_CHECKING:
     import networkx
@@ -64,6 +65,10 @@ class Graph:
 
     def __post_init__(self) -> None:
         check_graph(self)
+
+    def __repr__(self) -> str:
+        resident = format_bytes(self.resident_bytes)
+        return f"Graph({self.name!r}, {self.n:,} operations, {len(self.values):,} values, {resident} resident)"
 
     @property
     def n(self) -> int:

@@ -173,8 +173,7 @@ class Recipe:
         """
         require_plannable(model)
         program = trace(model, args, kwargs, self.loss, options=self._options(), like=like)
-        assert program.reads is not None
-        require_registered(model, program.reads)
+        require_registered(model, program)
         settled = settled_attributes(model, args, kwargs, self.loss, program.changes)
         processes = Processes.of(model)
         return Captured(model, args, kwargs, self.loss, program, settled, self.retain_graph, processes)

@@ -288,3 +288,110 @@ def test_inputs_of_another_shape_than_those_captured_are_refused():
         step.tensors((x(2, 8),))
     with pytest.raises(CaptureError, match="nested as"):
         step.tensors(([x()],))
+
+
+@torch.jit.script
+def scaled(x, by):
+    if float(by.sum()) > 0.5:
+        return x * by.sum()
+    return x
+
+
+class ByGradient(torch.autograd.Function):
+    """Twice its input; its backward pass looks into the gradient, or does the same without looking."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, looks: bool) -> torch.Tensor:
+        ctx.looks = looks
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> Any:  # type: ignore[override]
+        ones = torch.ones_like(g)
+        if not ctx.looks:
+            return torch.where((g == ones).all(), g, g * 2), None
+        return (g if torch.equal(g, ones) else g * 2), None
+
+
+class Skipping(nn.Module):
+    """Layers that are dropped at random, as torchaudio's transformers drop them."""
+
+    def __init__(self, layer_drop: float) -> None:
+        super().__init__()
+        self.layers, self.layer_drop = nn.ModuleList([linear(), nn.Dropout(0.5)]), layer_drop
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            if not (self.training and torch.rand(1).item() <= self.layer_drop):
+                x = layer(x)
+        return x
+
+
+def normal(y: torch.Tensor, **settings: Any) -> torch.Tensor:
+    return torch.distributions.Normal(y, y.exp(), **settings).log_prob(y.sin())
+
+
+@pytest.mark.parametrize(
+    ("forward", "words", "advised"),
+    [
+        (
+            lambda s, y: scaled(y, s.layer.weight),
+            "function compiled by torch.jit.script reads a number .*'0.layer.weight'.* torch.where instead of `if` in",
+            lambda s, y: torch.where(s.layer.weight.sum() > 0.5, y * s.layer.weight.sum(), y),
+        ),
+        (
+            lambda s, y: normal(y, validate_args=True),
+            "a distribution looks into its parameters or samples to validate them. Pass validate_args=False",
+            lambda s, y: normal(y, validate_args=False),
+        ),
+        (
+            lambda s, y: normal(y.detach().round(), validate_args=True) + y,
+            "a distribution looks into its parameters or samples to validate them. Pass validate_args=False",
+            lambda s, y: normal(y.detach().round(), validate_args=False) + y,
+        ),
+        (
+            lambda s, y: ByGradient.apply(y, True),
+            "code of a backward pass reads a number out of a gradient .*use torch.where",
+            lambda s, y: ByGradient.apply(y, False),
+        ),
+    ],
+)
+def test_what_looks_into_a_tensor_is_named_with_advice_that_works(forward, words, advised):
+    with pytest.raises(CaptureError, match=words):
+        rx.capture(nn.Sequential(Part(forward)), (x(),))
+    assert rx.capture(nn.Sequential(Part(advised)), (x(),)).n
+
+
+def test_a_layer_drop_that_is_0_already_is_not_advised_again():
+    with pytest.raises(CaptureError, match=r"layerdrop=0\.0"):
+        rx.capture(nn.Sequential(Skipping(0.1)), (x(),))
+    for model, part in [((skipping := Skipping(0.0)), skipping), (nn.Sequential(skipping), skipping)]:
+        part.training = True
+        with pytest.raises(CaptureError, match=r"although layer_drop is 0 already.*training = False on this") as caught:
+            rx.capture(model, (x(),))
+        assert "layerdrop=0.0" not in str(caught.value)
+        part.training = False
+        graph = rx.capture(model, (x(),))
+        assert any("dropout" in operation.name for operation in graph.operations)  # which its parts keep
+
+
+def test_copies_of_parameters_are_refused_and_stacks_of_them_have_gradients():
+    class Ensemble(nn.Module):
+        def __init__(self, copied: bool) -> None:
+            super().__init__()
+            self.models, self.copied = nn.ModuleList(linear() for _ in range(3)), copied
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if self.copied:
+                stacked = torch.func.stack_module_state([*self.models])[0]
+            else:
+                every = [dict(model.named_parameters()) for model in self.models]
+                stacked = {name: torch.stack([one[name] for one in every]) for name in every[0]}
+            one = self.models[0]
+            return torch.vmap(lambda p, x: torch.func.functional_call(one, p, (x,)), (0, None))(stacked, x)
+
+    with pytest.raises(CaptureError, match=r"on no parameter of the model .*stack_module_state makes.* torch.stack"):
+        rx.capture(Ensemble(True), (x(),))
+    model = Ensemble(False)
+    rx.rematerialize(model, (x(),), budget="100%")(x()).sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())

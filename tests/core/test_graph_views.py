@@ -146,3 +146,9 @@ def test_no_operation_inside_the_skips_of_a_unet_cuts_it(data):
     assert points
     assert set(points) < set(forward)
     assert not any("max_pool" in graph.operations[k].name for k in points)
+
+
+def test_a_graph_is_shown_in_a_line():
+    graph = linear(500)
+    assert repr(graph) == f"Graph({graph.name!r}, {graph.n:,} operations, {len(graph.values):,} values, 0 B resident)"
+    assert len(repr(graph)) < 100

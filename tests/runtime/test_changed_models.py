@@ -452,3 +452,79 @@ def test_a_copy_keeps_the_plans_of_the_models_other_states():
     twin.scale = 1.0
     assert_like_plain(twin, twin.rematerialization.model)
     assert len(twin.rematerialization.plans) == 2
+
+
+@pytest.mark.parametrize("held", ["attribute", "list", "parameter in a list"])
+def test_a_trained_tensor_that_is_no_parameter_is_refused_and_a_registered_one_gets_its_gradient(held):
+    class Scaled(nn.Module):
+        def __init__(self, registered: bool) -> None:
+            super().__init__()
+            self.layer, scale = nn.Linear(4, 4), torch.full((4,), 0.5, requires_grad=True)
+            self.scale: Any
+            if registered:
+                self.scale = nn.ParameterList([scale])
+            elif held == "attribute":
+                self.scale = scale[None].detach().requires_grad_()
+            else:
+                self.scale = [scale if held == "list" else nn.Parameter(scale)]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (self.layer(x) * self.scale[0]).square().mean()
+
+    x = torch.ones(3, 4)
+    with pytest.raises(
+        ExecutionError, match=r"at test_changed_models\.py:\d+, .* nor an input: .*nn\.ParameterList in"
+    ):
+        rx.rematerialize(Scaled(False), (x,), budget="100%")
+    model = Scaled(True)
+    rx.rematerialize(model, (x,), budget="100%")(x).backward()
+    expected = torch.autograd.grad(model(x), list(model.parameters()))
+    for parameter, gradient in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=0, atol=0)
+
+
+def test_a_trained_tensor_may_be_read_detached():
+    class Scaled(nn.Linear):
+        held = (torch.full((4,), 0.5, requires_grad=True),)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (super().forward(x) * self.held[0].detach()).mean()
+
+    model = Scaled(4, 4)
+    rx.rematerialize(model, (torch.ones(3, 4),), budget="100%")(torch.ones(3, 4)).backward()
+    assert model.weight.grad is not None
+
+
+@pytest.mark.parametrize("way", ["assigned", "assigned before", "functional_call"])
+def test_weights_of_a_recurrent_layer_may_be_dropped(way):
+    class Dropped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.LSTM(4, 4)
+            self.layer.flatten_parameters = lambda: None
+            self.raw = nn.Parameter(self.layer.weight_hh_l0.detach().clone())  # pyright: ignore[reportCallIssue]
+            if way != "functional_call":
+                del self.layer.weight_hh_l0
+            if way == "assigned before":
+                self.layer.weight_hh_l0 = self.raw.clone()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            weight = nn.functional.dropout(self.raw, 0.5, self.training)
+            if way == "functional_call":
+                return torch.func.functional_call(self.layer, {"weight_hh_l0": weight}, (x,))[0]
+            self.layer.weight_hh_l0 = weight
+            return self.layer(x)[0]
+
+    torch.manual_seed(0)
+    model, x = Dropped(), torch.randn(5, 2, 4)
+    with pytest.warns(UserWarning, match="_flat_weights"):
+        planned = rx.rematerialize(model, (x,), budget="100%")
+    twin = Dropped()
+    twin.load_state_dict(model.state_dict())
+    for seed in range(2):
+        for one in (planned, twin):
+            torch.manual_seed(seed)
+            one(x).square().sum().backward()
+    for mine, theirs in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=0, atol=0)
+    assert torch.equal(model.eval()(x), twin.eval()(x))

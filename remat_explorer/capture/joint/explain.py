@@ -35,6 +35,23 @@ _AT_RANDOM = _Explanation(
     "A plan runs the same operations in every step: use torch.where instead of `if`, or switch off what is done at "
     "random, such as layers that are dropped (layerdrop=0.0 in the model's configuration)",
 )
+_DRAWN_FOR_NOTHING = _Explanation(
+    "",
+    "control flow is random: a number is drawn, although {switch} is 0 already",
+    "Draw only where it is not 0, as in `if self.{switch} and ...`; where the code is a library's and asks for "
+    "self.training before it draws, set .training = False on this module alone: layers in it keep their own",
+)
+_VALIDATION = _Explanation(
+    "",
+    "a distribution looks into its parameters or samples to validate them",
+    "Pass validate_args=False to it, or call torch.distributions.Distribution.set_default_validate_args(False) before",
+)
+_OWN_BACKWARD = _Explanation(
+    "",
+    "code of a backward pass reads a number out of a gradient or of what was saved for it",
+    "A plan runs the same operations in every step: in the backward of a torch.autograd.Function use torch.where "
+    "instead of `if`, and no torch.equal, bool(), float() or .item()",
+)
 _EXPERTS = _Explanation(
     "",
     "which entries each expert gets, and so the size of a tensor, depends on {reason}",
@@ -62,6 +79,18 @@ _KNOWN = (
         "the size of what {0} gives depends on {reason}",
         "Shapes and control flow may depend on what is in inputs and buffers alone: use torch.where or a product with "
         "the mask instead of picking entries, and padding instead of lengths",
+    ),
+    _Explanation(
+        r"TorchScript interpreter(?s:.*)(?:_local_scalar_dense|is_nonzero|\.item\(|DataDependent|bool\(|float\(|int\()",
+        "a function compiled by torch.jit.script reads a number out of a tensor{depends}, which no static plan knows "
+        "beforehand",
+        "Shapes and control flow may depend on what is in inputs and buffers alone: use torch.where instead of `if` in "
+        "the scripted function, and keep bool(), float(), int() and .item() of other tensors out of it",
+    ),
+    _Explanation(
+        r"Unexpected fake buffer",
+        "forward meets tensors that its first pass left in an object that outlives it, such as a key/value cache",
+        "Train without such an object: use_cache=False and no past_key_values, or a new one that forward makes itself",
     ),
     _Explanation(
         r"same device|FakeTensorDeviceMismatch",
@@ -129,8 +158,14 @@ overwritten in place; plain PyTorch refuses this, too. Use the operation that is
     text = f"{type(error).__name__}: {error}"
     asked = re.match("DataDependent|GuardOnData|DynamicOutput", text) and refused
     operator = _higher_order_operator(error)
-    special = (_AT_RANDOM,) if asked and asked.reason == RANDOM.reason else ()
-    if asked and "experts" in module and hasattr(model, "set_experts_implementation"):
+    at_random, switch = asked and asked.reason == RANDOM.reason, _zero_switch(model, module)
+    special = (_DRAWN_FOR_NOTHING if switch else _AT_RANDOM,) if at_random else ()
+    frames = traceback.extract_tb(error.__traceback__)
+    if asked and any(_validates(frame) for frame in frames):
+        special = (_VALIDATION,)
+    elif asked and not at_random and any(frame.name == "_engine_run_backward" for frame in frames):
+        special = (_OWN_BACKWARD,)
+    elif asked and "experts" in module and hasattr(model, "set_experts_implementation"):
         special = (_EXPERTS,)
     elif asked and "FakeQuantize" in module:
         special = (_OBSERVER,)
@@ -140,11 +175,12 @@ overwritten in place; plain PyTorch refuses this, too. Use the operation that is
         if match := re.search(explanation.pattern, text):
             words = {
                 "operator": operator,
+                "switch": switch,
                 "error": first_line(error),
                 "depends": f" that depends on {refused.reason}" if refused else "",
                 "reason": refused.reason if refused else "the data",
             }
-            met, advice = explanation.met.format(*match.groups(), **words), explanation.advice
+            met, advice = (t.format(*match.groups(), **words) for t in (explanation.met, explanation.advice))
             break
     else:
         met = first_line(error)
@@ -210,6 +246,20 @@ def first_line(error: BaseException) -> str:
     """
     text = str(error).strip()
     return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
+
+
+def _validates(frame: traceback.FrameSummary) -> bool:
+    """Whether this is where a distribution of PyTorch checks its arguments, or the values it is asked for."""
+    names = PurePath(frame.filename).parts[-2:]
+    return names == ("distributions", "distribution.py") and frame.name in ("__init__", "_validate_sample")
+
+
+def _zero_switch(model: nn.Module, module: str) -> str:
+    """The attribute of a module, given as people name it, for the probability of a dropped layer, if that is 0."""
+    path = re.match(r"'([^']*)'", module)
+    held = vars(model.get_submodule(path[1]) if path else model)
+    names = (name for name in held if re.search(r"layer_?drop|drop_?path|skip_?prob|survival", name, re.IGNORECASE))
+    return next((name for name in names if type(held[name]) in (int, float) and held[name] == 0), "")
 
 
 def _higher_order_operator(error: BaseException) -> str:

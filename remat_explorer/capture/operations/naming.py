@@ -14,6 +14,7 @@ MODULE_PATH = "remat_explorer.module_path"  # a key in a node's meta
 AROUND = "remat_explorer.around"  # the modules around it that run once
 SOURCE_LINE = "remat_explorer.source_line"  # another
 SOURCE_FILE = "remat_explorer.source_file"  # and the file that it is in
+TRAINED = "remat_explorer.trained"  # in a module's meta: lines that read constants with a gradient, by their names
 LABEL = "remat_explorer.label"  # a third: what a value is that only other implementations write
 _KNOWN = {
     "_native_batch_norm_legit_functional": "batch_norm",

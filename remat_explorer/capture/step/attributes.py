@@ -48,5 +48,5 @@ class Attributes:
 def _attributes(model: nn.Module) -> Iterator[tuple[Place, Any]]:
     for path, module in model.named_modules():
         for name, value in vars(module).items():
-            if name not in ("_parameters", "_buffers"):
+            if name not in ("_parameters", "_buffers", "_flat_weight_refs"):  # the last only tells when weights change
                 yield (path, name), value

@@ -7,7 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from remat_explorer.capture.step.reads import Reads
+from remat_explorer.capture.operations.naming import TRAINED
+from remat_explorer.capture.operations.program import Program
 from remat_explorer.capture.step.sharding import is_sharded, reshard, shard_groups
 from remat_explorer.capture.step.training_step import unwrapped
 from remat_explorer.errors import ExecutionError
@@ -54,17 +55,18 @@ def _flattened(what: str) -> ExecutionError:
     )
 
 
-def require_registered(model: nn.Module, reads: Reads) -> None:
-    """Refuse parameters that forward uses and that are not the model's: a plan would give them no gradient.
+def require_registered(model: nn.Module, program: Program) -> None:
+    """Refuse tensors that forward trains and that are not the model's: a plan would give them no gradient.
 
     Args:
-        reads: what a trace of ``model`` has read.
+        program: a trace of ``model``.
 
     Raises:
-        ExecutionError: which parameter, and how to make it a part of the model.
+        ExecutionError: which parameter or tensor, and how to make it a part of the model.
     """
-    own = {id(parameter) for parameter in model.parameters()}
-    for path, module, names in reads.entries():
+    own = {id(parameter): name for name, parameter in model.named_parameters()}
+    assert program.reads is not None
+    for path, module, names in program.reads.entries():
         held = {} if module is None or path is not None else module._parameters
         for name in names:
             parameter = held.get(name)
@@ -74,6 +76,20 @@ def require_registered(model: nn.Module, reads: Reads) -> None:
                     "model's: a plan would give it no gradient. Make its module a part of the model, such as with "
                     "nn.ModuleList in place of a list, or freeze it"
                 )
+    for constant, line in program.module.meta[TRAINED].items():
+        held, place = getattr(program.module, constant), f"at {line}, " if line else ""
+        if id(held) in own:
+            raise ExecutionError(
+                f"{place}forward uses the parameter {own[id(held)]!r} from a second place that holds it, where a "
+                "plan would give it no gradient, as recurrent layers do that are parametrized. Read it from the "
+                "attribute where it is registered"
+            )
+        raise ExecutionError(
+            f"{place}forward uses a tensor of shape {list(held.shape)} that requires a "
+            "gradient, but is neither a parameter of the model nor an input: a plan would give it no gradient. "
+            "Make it a parameter of the model (an attribute that is an nn.Parameter, an nn.ParameterList in place "
+            "of a list), pass it as an input, or read it by .detach()"
+        )
 
 
 def _loaded(place: str, name: str) -> Any:
