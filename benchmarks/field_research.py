@@ -321,12 +321,23 @@ def of_stable_baselines3() -> dict[str, Maker]:
         policy = kind(spaces.Box(-1, 1, (6,)), spaces.Discrete(3), lambda _: 1e-3)
         return With(lambda s, x: s.net(x), net=policy.q_net.train()), ((torch.randn(8, 6),), {})
 
+    def advised() -> tuple[nn.Module, Inputs]:
+        policy = policies.ActorCriticPolicy(box, spaces.Discrete(3), lambda _: 1e-3)
+
+        def forward(self: Any, observed: torch.Tensor, taken: torch.Tensor) -> torch.Tensor:
+            actor, critic = self.policy.mlp_extractor(self.policy.extract_features(observed))
+            actions = torch.distributions.Categorical(logits=self.policy.action_net(actor), validate_args=False)
+            return self.policy.value_net(critic).square().mean() - actions.log_prob(taken).mean()
+
+        return With(forward, policy=policy.train()), ((torch.randn(8, 6), torch.randint(3, (8,))), {})
+
     box = spaces.Box(-1, 1, (6,))
     picture = spaces.Box(0, 255, (3, 40, 40), dtype="uint8")
     return {
         "discrete actions": lambda: actor("ActorCriticPolicy", box, spaces.Discrete(3)),
         "continuous actions": lambda: actor("ActorCriticPolicy", box, spaces.Box(-1, 1, (2,))),
         "pictures": lambda: actor("ActorCriticCnnPolicy", picture, spaces.Discrete(3)),
+        "discrete actions, not validated": advised,
         "Q network": critic,
     }
 
@@ -335,7 +346,7 @@ def of_geoopt() -> dict[str, Maker]:
     """Parameters that lie on manifolds."""
     library = import_module("geoopt")
 
-    def on(manifold: Any, *shape: int) -> tuple[nn.Module, Inputs]:
+    def on(manifold: Any, *shape: int, buffers: bool = False) -> tuple[nn.Module, Inputs]:
         weight = library.ManifoldParameter(manifold.random(*shape), manifold=manifold)
 
         class Near(nn.Module):
@@ -347,6 +358,10 @@ def of_geoopt() -> dict[str, Maker]:
                 y = self.manifold.projx(0.1 * self.layer(x))
                 return self.manifold.dist(y[:, None], self.weight[None]).mean()
 
+        if buffers:
+            for name, parameter in [*manifold.named_parameters()]:
+                delattr(manifold, name)
+                manifold.register_buffer(name, parameter.detach())
         return Near(), ((torch.randn(8, 6),), {})
 
     def orthogonal() -> tuple[nn.Module, Inputs]:
@@ -357,6 +372,7 @@ def of_geoopt() -> dict[str, Maker]:
 
     return {
         "PoincareBall": lambda: on(library.PoincareBall(), 5, 4),
+        "PoincareBall, curvature as a buffer": lambda: on(library.PoincareBall(), 5, 4, buffers=True),
         "Sphere": lambda: on(library.Sphere(), 5, 4),
         "Stiefel": orthogonal,
     }

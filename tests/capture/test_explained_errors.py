@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import remat_explorer as rx
-from remat_explorer.errors import CaptureError
+from remat_explorer.errors import CaptureError, ExecutionError
 from tests.runtime.kinds_of_models import linear, x
 
 Forward = Callable[..., Any]
@@ -395,3 +395,23 @@ def test_copies_of_parameters_are_refused_and_stacks_of_them_have_gradients():
     model = Ensemble(False)
     rx.rematerialize(model, (x(),), budget="100%")(x()).sum().backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_derivatives_in_forward_mode_that_a_plan_cannot_have_are_named_with_those_that_it_can():
+    class Curvature(nn.Linear):
+        def __init__(self, way: Callable[..., Any]) -> None:
+            super().__init__(4, 4)
+            self.way = (way,)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.way[0](lambda z: nn.Linear.forward(self, z).tanh().sum())(x).mean()
+
+    given = x(4)
+    with pytest.raises(
+        ExecutionError, match=r"in forward mode.*jacrev\(jacrev\(f\)\) in place of torch\.func\.hessian"
+    ):
+        rx.rematerialize(Curvature(torch.func.hessian), (given,), budget="100%")
+    model = Curvature(lambda f: torch.func.jacrev(torch.func.jacrev(f)))
+    rx.rematerialize(model, (given,), budget="100%")(given).backward()
+    (expected,) = torch.autograd.grad(model(given), [model.weight])
+    torch.testing.assert_close(model.weight.grad, expected, rtol=0, atol=0)

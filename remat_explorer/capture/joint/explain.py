@@ -52,6 +52,14 @@ _OWN_BACKWARD = _Explanation(
     "A plan runs the same operations in every step: in the backward of a torch.autograd.Function use torch.where "
     "instead of `if`, and no torch.equal, bool(), float() or .item()",
 )
+_SCRIPTED = _Explanation(
+    "",
+    "a function compiled by torch.jit.script reads a number out of a tensor{depends}, which no static plan knows "
+    "beforehand",
+    "Shapes and control flow may depend on what is in inputs and buffers alone: use torch.where instead of `if` in the "
+    "scripted function, and keep bool(), float(), int() and .item() of other tensors out of it; a parameter that is "
+    "not trained may be a buffer (register_buffer)",
+)
 _EXPERTS = _Explanation(
     "",
     "which entries each expert gets, and so the size of a tensor, depends on {reason}",
@@ -79,13 +87,6 @@ _KNOWN = (
         "the size of what {0} gives depends on {reason}",
         "Shapes and control flow may depend on what is in inputs and buffers alone: use torch.where or a product with "
         "the mask instead of picking entries, and padding instead of lengths",
-    ),
-    _Explanation(
-        r"TorchScript interpreter(?s:.*)(?:_local_scalar_dense|is_nonzero|\.item\(|DataDependent|bool\(|float\(|int\()",
-        "a function compiled by torch.jit.script reads a number out of a tensor{depends}, which no static plan knows "
-        "beforehand",
-        "Shapes and control flow may depend on what is in inputs and buffers alone: use torch.where instead of `if` in "
-        "the scripted function, and keep bool(), float(), int() and .item() of other tensors out of it",
     ),
     _Explanation(
         r"Unexpected fake buffer",
@@ -169,6 +170,8 @@ overwritten in place; plain PyTorch refuses this, too. Use the operation that is
         special = (_EXPERTS,)
     elif asked and "FakeQuantize" in module:
         special = (_OBSERVER,)
+    elif refused and "TorchScript interpreter" in text:
+        special = (_SCRIPTED,)
     elif operator:
         special = (_BRANCHES,)
     for explanation in (*special, *_KNOWN):

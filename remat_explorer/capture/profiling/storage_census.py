@@ -227,8 +227,15 @@ class StorageCensus:
         )
 
     def _stays(self, k: int, size: int) -> ExecutionError:
+        name = self.program.graph.operations[k].name
+        if name.endswith("efficientzerotensor"):
+            return ExecutionError(
+                f"{name!r} makes zeros that have no memory, for a derivative in forward mode, and no plan can promise "
+                "a peak with them. Take derivatives in reverse mode: torch.func.jacrev in place of jacfwd and jvp, "
+                "and jacrev(jacrev(f)) in place of torch.func.hessian(f)"
+            )
         return ExecutionError(
-            f"{format_bytes(size)} stay in memory when everything that {self.program.graph.operations[k].name!r} gives "
+            f"{format_bytes(size)} stay in memory when everything that {name!r} gives "
             "is freed: it holds on to tensors, as a cache does, so that no plan can promise a peak; take the model "
             "without that operator, or let it hold on to nothing"
         )
