@@ -134,11 +134,23 @@ class TrainingRun:
         with no_autocast(), torch.no_grad(), explained_shortage(self.halves.plan, self._forget):
             next(running)
             gradients = self._handed_over(handover)
+            if torch.is_anomaly_enabled() and torch.is_anomaly_check_nan_enabled():
+                self._require_numbers(handover, gradients)
             if handover + 1 < len(self.handovers):
                 self._running = running
                 return gradients
             self._finish(running)
         return gradients
+
+    def _require_numbers(self, handover: int, gradients: list[torch.Tensor | None]) -> None:
+        """Refuse NaN, as anomaly detection does, to which a whole plan is one function without operators."""
+        for result, gradient in zip(self.handovers[handover], gradients, strict=True):
+            if gradient is not None and gradient.isnan().any():
+                raise ExecutionError(
+                    f"the gradient of {result.name!r} has NaN, and anomaly detection sees no operator of a plan; run "
+                    "this step with the model that was given to rematerialize, which has the same parameters, within "
+                    "torch.autograd.detect_anomaly(): it names the operator and its line"
+                )
 
     def _handed_over(self, handover: int) -> list[torch.Tensor | None]:
         """The gradients as autograd knows them: of a sharded parameter, as a part of one."""

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import remat_explorer as rx
 from remat_explorer.capture.profiling.memory_meter import CpuMeter
+from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.backward import handovers
 from tests.runtime.two_processes import run_two
 from tests.thorough import thorough_but
@@ -231,3 +232,20 @@ def distributed(rank: int, folder: str) -> None:
     # not by the way of gloo's destructor, which may wait, while it holds Python's lock, for a thread that waits for the
     # lock (torch 2.13)
     os._exit(0)
+
+
+def test_not_a_number_under_anomaly_detection_leads_to_the_operator():
+    class Root(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (super().forward(x) * 0).sqrt().sum()
+
+    model, x = Root(4, 4), torch.ones(3, 4)
+    planned = rx.rematerialize(model, (x,), budget="100%")
+    planned(x).backward()  # as plain PyTorch does without anomaly detection
+    with torch.autograd.detect_anomaly():
+        with pytest.raises(
+            ExecutionError, match=r"'(weight|bias)' has NaN.*with the model that was given .*names the op"
+        ):
+            planned(x).backward()
+        with pytest.raises(RuntimeError, match="MulBackward0"):
+            model(x).backward()

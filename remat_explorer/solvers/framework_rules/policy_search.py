@@ -61,9 +61,15 @@ class PolicySearch:
         self.graph, self.budget, self._cancelled = graph, budget, cancelled
         self.modules = module_regions(graph)
         if not self.modules:
+            why = "a policy needs a graph that was captured in this process, as files do not hold calls"
+            if graph.example is not None:
+                why = (
+                    "one that is called several times has none, such as an activation that all blocks share (make one "
+                    "for each block), nor one that saves nothing which it can compute again"
+                )
             raise SolverError(
-                f"no module of {graph.name!r} can have a checkpoint: a policy needs a graph that was captured in this "
-                "process, as files do not hold calls, and modules that change no buffer, as batch normalization does"
+                f"no module of {graph.name!r} can have a checkpoint: {why}; nor has one that changes a buffer, as "
+                "batch normalization does"
             )
         self._known: dict[frozenset[tuple[str, frozenset[int]]], tuple[float, int]] = {}
         self.least = 2**63

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import remat_explorer as rx
@@ -470,3 +471,30 @@ def test_contracted_operations_are_refused(model: SmallTransformer) -> None:
     contracted = rx.capture(model, ARGS)
     with pytest.raises(SolverError, match="contract=False"):
         Solution(contracted, "by hand", Status.UNKNOWN, 2**40, None, None, 0.0).policy()
+
+
+def test_an_activation_that_all_layers_share_is_named_and_one_for_each_has_a_policy():
+    class Swish(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * torch.sigmoid(x) * torch.tanh(x)
+
+    class Layers(nn.Module):
+        def __init__(self, shared: bool) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(4))
+            one = Swish()
+            self.activations = nn.ModuleList(one if shared else Swish() for _ in range(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for layer, activation in zip(self.layers, self.activations, strict=True):
+                x = activation(layer(x))
+            return x.square().mean()
+
+    def policy(shared: bool) -> Any:
+        graph = rx.capture(Layers(shared), (torch.ones(512, 64),), contract=False)
+        return rx.solve(graph, budget="90%", strategy="checkmate-approx").policy()
+
+    with pytest.raises(SolverError, match=r"such as an activation that all blocks share \(make one") as caught:
+        policy(shared=True)
+    assert "files" not in str(caught.value)
+    assert policy(shared=False).modules
