@@ -9,6 +9,7 @@ import torch
 
 import remat_explorer as rx
 from remat_explorer.capture import trace
+from remat_explorer.errors import RematError
 from remat_explorer.graph.repeated_blocks import repeated_blocks
 from tests.thorough import thorough_but
 
@@ -126,3 +127,13 @@ def test_the_layers_of_a_llama_are_found_by_the_structure_of_its_graph():
     assert blocks.copies == 5
     assert blocks.label == "model.layers.0–4"
     assert 2 * blocks.saved > graph.n
+
+
+def test_a_cache_that_is_handed_over_is_refused_by_name_and_without_it_the_model_is_captured():
+    sizes = {"vocab_size": 16, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
+    config = transformers.LlamaConfig(**sizes, num_attention_heads=2, num_key_value_heads=2)
+    model, words = transformers.LlamaForCausalLM(config), torch.randint(16, (2, 4))
+    given = {"input_ids": words, "labels": words}
+    with pytest.raises(RematError, match=r"key/value cache.*use_cache=False"):
+        rx.capture(model, (), {**given, "past_key_values": transformers.DynamicCache(config=config), "use_cache": True})
+    assert rx.capture(model, (), {**given, "use_cache": False}).n
