@@ -159,7 +159,8 @@ overwritten in place; plain PyTorch refuses this, too. Use the operation that is
     text = f"{type(error).__name__}: {error}"
     asked = re.match("DataDependent|GuardOnData|DynamicOutput", text) and refused
     operator = _higher_order_operator(error)
-    at_random, switch = asked and asked.reason == RANDOM.reason, _zero_switch(model, module)
+    at_random = asked and asked.reason == RANDOM.reason
+    switch = _zero_switch(model, module) if at_random else ""
     special = (_DRAWN_FOR_NOTHING if switch else _AT_RANDOM,) if at_random else ()
     frames = traceback.extract_tb(error.__traceback__)
     if asked and any(_validates(frame) for frame in frames):
@@ -260,7 +261,7 @@ def _validates(frame: traceback.FrameSummary) -> bool:
 def _zero_switch(model: nn.Module, module: str) -> str:
     """The attribute of a module, given as people name it, for the probability of a dropped layer, if that is 0."""
     path = re.match(r"'([^']*)'", module)
-    held = vars(model.get_submodule(path[1]) if path else model)
+    held = vars(dict(model.named_modules()).get(path[1], model) if path else model)
     names = (name for name in held if re.search(r"layer_?drop|drop_?path|skip_?prob|survival", name, re.IGNORECASE))
     return next((name for name in names if type(held[name]) in (int, float) and held[name] == 0), "")
 
