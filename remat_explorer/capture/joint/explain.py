@@ -119,6 +119,12 @@ _KNOWN = (
         "Make it a buffer with register_buffer",
     ),
     _Explanation(
+        r"Encountered a set_ on a graph input|on an invalid python storage",
+        "forward exchanges or writes to the storage of a parameter, a buffer or an input, which a static plan may only "
+        "read",
+        "Change parameters between steps, under torch.no_grad(), and write into buffers with copy_",
+    ),
+    _Explanation(
         r"SparseTensorImpl|SparseCsrTensorImpl|layout_impl|[Ss]parse\w*(?:Tensor|Csr|CSR|COO)",
         "it works on sparse tensors, whose size depends on the data",
         "Use dense tensors",

@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from remat_explorer.capture.step.attributes import Attributes, Changes
 from remat_explorer.capture.step.autocast import Autocast
 from remat_explorer.capture.step.borrowed import borrowed
+from remat_explorer.capture.step.held import HeldTensors
 from remat_explorer.capture.step.kept_casts import with_kept_casts
 from remat_explorer.capture.step.losses import Loss, results_of_output
 from remat_explorer.capture.step.nesting import map_tensors, tensors_in
@@ -155,9 +156,11 @@ class TrainingStep(nn.Module):
 
     def watched_results_of(self, model: nn.Module, tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         """The same as `results_of`; what it changes in attributes is noted in ``changes``, and undone."""
-        attributes = Attributes(model)
+        attributes, held = Attributes(model), HeldTensors(model)
         try:
-            results = self.results_of(model, tensors)
+            with held:
+                results = self.results_of(model, tensors)
+            held.require_unexchanged()
             self.changes = attributes.changes()
             return results
         finally:
