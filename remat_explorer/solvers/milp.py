@@ -4,8 +4,8 @@ Columns and rows are numbered from 0; a row is given by columns and coefficients
 layer absorbs, besides those in `milp_handle`: an expression that names a variable twice keeps only its last
 coefficient; HiGHS completes a partial start with zeros; CBC prints while it solves linear programs; a time limit of
 HiGHS counts over all the linear programs that one model has solved; what an interrupted linear program says of its
-objective is not a bound; HiGHS keeps the number of threads of its first solve; and in a large integer program it looks
-at its clock only between rounds of cuts.
+objective is not a bound; HiGHS keeps the number of threads of its first solve; and in an integer program it may
+not look at its clock for a minute, so that a solve which is late is left to itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -29,6 +30,9 @@ from remat_explorer.solvers.milp_handle import WaitingRows, add_rows, reduced_co
 
 Sense = Literal["<", ">", "="]
 SLOWNESS = 8e-6  # seconds per column that a back end needs to notice its time limit and to hand the values over
+LATE = 0.5  # seconds after its time limit at which a solve is left to itself
+LOOK = 0.1  # seconds between two questions whether the person cancelled
+SMALL = 500  # columns up to which a linear program ends before anyone could wait for it
 RELATIVE_GAP = 1e-7  # a tenth of the gap up to which a solution is called optimal
 
 _kept = threading.local()  # threads: their number in the last solve that this thread of Python asked HiGHS for
@@ -81,6 +85,7 @@ class Milp:
         self._places: list[int] = []  # of each row in the model, -1 where it has no columns
         self._integers: list[int] = []
         self._seconds = 0.0
+        self._abandoned = False
         self._rows = WaitingRows()
         try:
             import mip
@@ -106,7 +111,7 @@ class Milp:
 
     def require_integers(self) -> None:
         """From here on, columns that were declared integer are: the relaxation becomes the whole problem."""
-        if not self.relaxed:
+        if not self.relaxed or self._abandoned:
             return
         self.relaxed = False
         all_at_once = getattr(self._model.solver, "_reset_var_types", None)
@@ -135,8 +140,10 @@ class Milp:
 
     def set_right(self, row: int, right: float) -> None:
         """Change the right-hand side of a row that has columns; the back end keeps its basis."""
-        self._flush()
         self._rights[row] = right
+        if self._abandoned:
+            return
+        self._flush()
         if self._places[row] >= 0:
             self._model.solver.constr_set_rhs(self._places[row], right)
 
@@ -162,18 +169,25 @@ class Milp:
         start: np.ndarray | None = None,
         nodes: int | None = None,
         gap: float = 0.0,
+        cancelled: Callable[[], bool] = lambda: False,
     ) -> MilpOutcome:
         """Solve within ``time_limit`` seconds.
+
+        A back end that goes on for longer, or after a cancel, is left to itself, in a thread of its own: the outcome is
+        unknown, and so is that of every later solve of this problem.
 
         Args:
             time_limit: seconds of wall time.
             start: a feasible point to begin with, one value per column.
             nodes: of the search tree, at most; a limit that, unlike time, is the same in every run.
             gap: how far the objective may be from the bound when the solution is called optimal.
+            cancelled: asked ten times a second while the back end works.
 
         Raises:
             SolverError: if the back end reports an error.
         """
+        if self._abandoned:
+            return MilpOutcome("unknown", None, -math.inf, None)
         if self.contradiction:
             return MilpOutcome("infeasible", None, math.inf, None)
         if not self.columns:
@@ -181,6 +195,7 @@ class Milp:
         if time_limit <= 0:
             return MilpOutcome("unknown", None, -math.inf, None)
         begun = time.monotonic()
+        end = begun + time_limit + LATE
         time_limit -= min(SLOWNESS * self.columns, time_limit / 4)
         if self.relaxed and self.backend.clock_runs_on:
             time_limit += self._seconds
@@ -190,10 +205,34 @@ class Milp:
             limit = self._mip.INF if math.isinf(time_limit) else max(0.01, time_limit)
             self._model.max_mip_gap_abs = max(gap, RELATIVE_GAP)
             self._model.max_nodes = self._mip.INT_MAX if nodes is None else nodes
-            self._release_threads()
-            status = self._model.optimize(max_seconds=limit)
+            if self.relaxed and self.columns <= SMALL:
+                status = self._optimize(limit)
+            else:
+                status = self._optimize_beside(limit, end, cancelled)
         self._seconds += time.monotonic() - begun
-        return self._outcome(status)
+        return MilpOutcome("unknown", None, -math.inf, None) if status is None else self._outcome(status)
+
+    def _optimize(self, seconds: float) -> Any:
+        """Let the back end work in this thread; its status."""
+        self._release_threads()
+        return self._model.optimize(max_seconds=seconds)
+
+    def _optimize_beside(self, seconds: float, end: float, cancelled: Callable[[], bool]) -> Any:
+        """Let the back end work in a thread of its own; its status, or None where it does not stop."""
+        working: Future[Any] = Future()
+
+        def work() -> None:
+            try:
+                working.set_result(self._optimize(seconds))
+            except BaseException as error:
+                working.set_exception(error)
+
+        threading.Thread(target=work, daemon=True).start()
+        while time.monotonic() < end and not cancelled():
+            with contextlib.suppress(TimeoutError):
+                return working.result(LOOK)
+        self._abandoned = not working.done()
+        return None if self._abandoned else working.result()
 
     def _release_threads(self) -> None:
         """Let go of threads that were kept from a solve with another number of them."""

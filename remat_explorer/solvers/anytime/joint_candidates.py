@@ -86,7 +86,7 @@ class JointCandidates:
             return
         self.incumbent.tell(doing)
         self._planned[candidate.key] = candidate
-        limits, plain = self.limits.share(self.settings.planning), self.settings.plain
+        limits, plain = self.limits, self.settings.plain
         condensed, budget = candidate.condensed, self.budget
         planned = plan_schedule(condensed, budget, limits.left, limits.cancelled, plain.planner)
         self.incumbent.keep(candidate.take(planned))
@@ -98,8 +98,8 @@ class JointCandidates:
             guided = guided_schedule(condensed, budget, walks, lambda: limits.over, plain.planner.local)
             self.incumbent.keep(candidate.take(guided))
 
-    def search(self, candidate: CandidateSelection, seconds: float) -> None:
-        """Search on with one choice that may cost less; its schedules are taken in as they come."""
+    def search(self, candidate: CandidateSelection, rounds: int) -> None:
+        """Search on with one choice that may cost less, each time for twice as many rounds as before."""
         if self._is_finished(candidate):
             return
 
@@ -107,10 +107,11 @@ class JointCandidates:
             if progress.schedule is not None:
                 self.incumbent.keep(candidate.take(progress.schedule))
 
-        limits = replace(self.limits, time_limit=self.limits.elapsed + seconds, report=hear)
+        limits = replace(self.limits, report=hear)
         plain, bound = candidate.plain, candidate.bound
         search = PlainSearch(candidate.condensed, self.budget, limits, plain, bound, self.settings.plain)
-        self.incumbent.keep(candidate.take(search.run().schedule))
+        self.incumbent.keep(candidate.take(search.run(rounds * 2**candidate.searches).schedule))
+        candidate.searches += 1
         candidate.finished, candidate.bound = search.settled, search.incumbent.bound
 
     def plan_known(self) -> None:
@@ -124,11 +125,11 @@ class JointCandidates:
             if lowered.violation() is None and Plan.of(lowered).peak <= self.budget:
                 candidate.take(lowered)
 
-    def search_best(self, seconds: float) -> None:
-        """Search on with the best choices, each for an even share of so many seconds."""
-        promising = self.promising()
-        for candidate in promising:
-            self.search(candidate, seconds / len(promising))
+    def search_best(self) -> None:
+        """Search on with the best choices."""
+        for candidate in self.promising():
+            if not self.limits.over:
+                self.search(candidate, self.settings.rounds)
 
 
 def first_choice(schedule: Schedule) -> dict[int, int]:

@@ -13,22 +13,29 @@ local search, and walks guided by the few-moments relaxation of its plain graph.
    are or out (the empty window of `monet.windows`): mostly a choice that no step before has seen.
 5. Search on with the choice of step 1, as Checkmate would, unless its own bound shows that nothing cheaper is left.
 6. Change the best choices where walks cost less after the change, and plan with the result. Step 4 again.
-7. Solve the relaxation with binaries for a share of the time, and beside it, with a second thread, improve the
-   incumbent in windows and search on with the best choices, in turn. Plan with what the relaxation would choose. Then
-   go on with searches and windows beside each other; beside step 8 on networks of about a hundred operations.
+7. Solve the relaxation with binaries, for a share of the time at most, and beside it, with a second thread, improve the
+   incumbent in windows and search on with the best choices, in turn; before it, where there is no second thread. Plan
+   with what the relaxation would choose. Then go on with searches and windows beside each other; beside step 8 on
+   networks of about a hundred operations.
 8. Solve the joint integer program, which is exact, from the incumbent, with memory rows added as they are violated.
 
 Small problems take steps 2, 3, 4 and 8 only; a graph with nothing left to choose goes to the search of `optimal`. After
 every step, runs of the incumbent whose operation has a cheaper implementation there are switched to it. Bounds come
 from steps 2, 7 and 8: what is proven of one choice says nothing about others.
+
+What is looked for, and in which order, does not depend on how fast the machine is. The work of steps 1 to 6, of every
+window and of every turn is counted (columns, nodes, changes, rounds), the windows beside step 7 read nothing of it, and
+the clock ends the whole, and the proof of step 7.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from threading import Event
 
 from remat_explorer.graph import Graph
 from remat_explorer.solvers.anytime.joint_candidates import JointCandidates
@@ -58,7 +65,7 @@ class JointSearch:
         limits: time, back end, threads and whom to tell.
         codes: the implementations of each operation that may be chosen; all if None.
         start: a schedule within the budget, and a bound, that are known already; None for either.
-        settings: how the time is divided between the steps.
+        settings: how the work is divided between the steps.
     """
 
     def __init__(
@@ -138,7 +145,7 @@ class JointSearch:
     def _search_defaults(self) -> None:
         candidate = self.candidates.of(default_or_leaner(self.tables))
         if candidate is not None:
-            self.candidates.search(candidate, self.settings.defaults * self.limits.left)
+            self.candidates.search(candidate, self.settings.defaults)
 
     def _plan_by_rules(self) -> None:
         if self.incumbent.schedule is not None:
@@ -149,35 +156,36 @@ class JointSearch:
 
     def _plan_near_budgets(self) -> None:
         settings = self.settings
-        shares, share = settings.near_budgets, settings.near_budget
-        for choice in choices_near(self.tables, self.budget, shares, self.one_thread, share, settings.relaxation):
+        shares, columns = settings.near_budgets, settings.near_budget
+        for choice in choices_near(self.tables, self.budget, shares, self.one_thread, columns, settings.relaxation):
             self.candidates.plan(choice, "planning with the implementations for other budgets")
             if self.settled:
                 return
 
     def _relax(self) -> None:
         self.incumbent.tell("bounding from a few moments, with choices")
-        left = self.limits.left
-        self._bound(left * self.settings.bounding, integral=False, first=left * self.settings.first_round)
+        improved = self.relaxation.improve(
+            self.one_thread, False, self.incumbent.schedule, columns=self.settings.bounding
+        )
+        self.incumbent.raise_bound(improved.bound)
         self.candidates.plan(self.relaxation.best.choice(), "planning with the relaxation's implementations")
 
     def _change_choices(self) -> None:
         """Changes of the best choice after which walks cost less."""
         self.incumbent.tell("changing implementations")
-        limits = self.one_thread.share(self.settings.changing)
+        changes = min(self.settings.changes, self.settings.changing // self.problem.graph.n)
         for candidate in self.candidates.promising():
             chosen = dict(zip(candidate.selection.operations, candidate.selection.codes, strict=True))
             search = ChoiceSearch(self.tables, chosen, codes=self.codes)
             search.lower(self.budget)
-            search.improve(self.settings.changes, self.incumbent.bound, lambda: limits.over)
+            search.improve(changes, self.incumbent.bound, lambda: self.limits.over)
             self.candidates.plan(search.choice, "planning with changed implementations")
 
-    def _bound(self, seconds: float, integral: bool, first: float | None = None) -> None:
-        """Rounds of the relaxation for some time; the first of them may take ``first`` seconds."""
+    def _bound_integrally(self) -> None:
+        """Rounds of the integral relaxation, which only proves, for a share of the time at most."""
+        seconds = self.settings.integral * self.limits.left
         limits = replace(self.one_thread, time_limit=self.limits.elapsed + seconds)
-        longer = None if first is None else replace(self.one_thread, time_limit=self.limits.elapsed + first)
-        improved = self.relaxation.improve(limits, integral, self.incumbent.schedule, longer)
-        self.incumbent.raise_bound(improved.bound)
+        self.incumbent.raise_bound(self.relaxation.improve(limits, True, self.incumbent.schedule).bound)
 
     def _solve_exactly(self) -> None:
         self.incumbent.tell("building the joint problem")
@@ -193,47 +201,51 @@ class JointSearch:
     def _choose_again(self) -> None:
         """The implementations of the best schedules of all choices anew; and a plan with the best of them."""
         self.incumbent.tell("choosing implementations for the best schedules")
-        limits = self.one_thread.share(self.settings.choosing)
         for schedule in self.candidates.best_schedules()[: self.settings.schedules]:
-            if limits.over or self.settled:
+            if self.limits.over or self.settled:
                 return
             if schedule.cost not in self.chosen_again:
                 self.chosen_again.add(schedule.cost)
-                self.incumbent.keep(self.windows.choose_again(schedule, limits.share(self.settings.schedule)))
+                self.incumbent.keep(self.windows.choose_again(schedule, self.one_thread))
         self.candidates.plan_known()
 
     def _alternate(self) -> None:
         """The integral relaxation beside windows and searches of the best choices; then these beside each other."""
         with ThreadPoolExecutor(1) as second:
-            seconds = self.settings.integral * self.limits.left
-            self._beside(second, lambda: self._bound(seconds, integral=True), lambda: self._improve(seconds))
+            self._improve_beside(second, self._bound_integrally)
             if not self.settled and not self.limits.over:
                 self.candidates.plan(self.relaxation.best.choice(), "planning with the relaxation's implementations")
             graph = self.problem.graph
             if graph.stages * graph.n <= self.settings.exact_beside and not self.settled:
-                if self.limits.threads == 1:
-                    self._improve(self.settings.turn * self.limits.left)
-                self._beside(second, self._solve_exactly, lambda: self._improve(self.limits.left))
+                self._improve_beside(second, self._solve_exactly)
             while not self.limits.over and not self.settled and not self._nothing_left():
                 self._choose_again()
-                self._take_turns(second, self.settings.turn * self.limits.left)
-
-    def _take_turns(self, second: ThreadPoolExecutor, seconds: float) -> None:
-        """Searches of the best choices beside windows."""
-        self._beside(second, lambda: self.candidates.search_best(seconds), lambda: self._search_windows(seconds))
+                self._beside(second, self.candidates.search_best, self._search_windows)
 
     def _nothing_left(self) -> bool:
         """Whether windows and searches of the best choices have come to their end."""
         return self.windows.nothing_left(self.incumbent.cost) and self.candidates.nothing_left
 
-    def _improve(self, seconds: float) -> None:
-        """Windows and searches of the best choices, in turn, until the time is up."""
-        end = self.limits.elapsed + seconds
-        while self.limits.elapsed < end and not self.limits.over and not self.settled and not self._nothing_left():
-            self._search_windows((end - self.limits.elapsed) * self.settings.turn)
-            self.candidates.plan(self.relaxation.best.choice(), "planning with the relaxation's implementations")
-            self._choose_again()
-            self.candidates.search_best((end - self.limits.elapsed) * self.settings.turn)
+    def _improve_beside(self, second: ThreadPoolExecutor, proof: Callable[[], None]) -> None:
+        """Windows and searches of the best choices, in turn, until a proof has ended; before it with one thread."""
+        ended = Event()
+
+        def prove() -> None:
+            try:
+                proof()
+            finally:
+                ended.set()
+
+        def improve() -> None:
+            turns = itertools.count() if self.limits.threads > 1 else range(self.settings.turns)
+            for _ in turns:
+                if ended.is_set() or self.limits.over or self.settled or self._nothing_left():
+                    break
+                self._search_windows()
+                self._choose_again()
+                self.candidates.search_best()
+
+        self._beside(second, prove, improve)
 
     def _beside(self, second: ThreadPoolExecutor, work: Callable[[], None], more: Callable[[], None]) -> None:
         """Do both, at once if there is a second thread."""
@@ -244,14 +256,16 @@ class JointSearch:
             finally:
                 running.result()
         else:
-            work()
             more()
+            if not self.limits.over and not self.settled:
+                work()
 
-    def _search_windows(self, seconds: float) -> None:
-        """Windows of the incumbent until the time is up, or there is none left."""
-        limits = replace(self.one_thread, time_limit=self.limits.elapsed + seconds)
-        while self.incumbent.schedule is not None and not limits.over and not self.settled:
+    def _search_windows(self) -> None:
+        """Some windows of the incumbent, unless there is none left."""
+        for _ in range(self.settings.windows_each):
+            if self.incumbent.schedule is None or self.limits.over or self.settled:
+                break
             if self.windows.nothing_left(self.incumbent.cost):
                 break
-            self.incumbent.keep(self.windows.advance(self.incumbent.schedule, limits))
+            self.incumbent.keep(self.windows.advance(self.incumbent.schedule, self.one_thread))
             self._switch_runs()

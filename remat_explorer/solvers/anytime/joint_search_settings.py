@@ -1,4 +1,4 @@
-"""Settings of the search of `monet`: how its time is divided between the steps."""
+"""Settings of the search of `monet`: how its work is divided between the steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from remat_explorer.solvers.monet.windows import WINDOWS, WindowSettings
 
 @dataclass(frozen=True)
 class JointSearchSettings:
-    """How long each step of `joint_search` works; shares are those of the time that is left, at most.
+    """How much each step of `joint_search` works, counted, so that a slower machine finds the same, only later.
 
     What other values change was measured by `benchmarks/search_settings.py`, on two small networks. On one of them runs
     with the same settings differ by 5 % of the cost, so smaller differences are not seen there.
@@ -22,43 +22,31 @@ class JointSearchSettings:
     exact_up_to: int = 2500
     # The same up to which it is solved beside the search, once the integral relaxation has had its share.
     exact_beside: int = 12_000
-    # Share for the search with default implementations.
-    # No difference measured with 0.15 or 0.6.
-    defaults: float = 0.3
-    # Share for planning with one choice.
-    # No difference measured with 0.05 or 0.2.
-    planning: float = 0.1
-    # Share for the relaxation's linear program.
-    # No difference measured with 0.05 or 0.2.
-    bounding: float = 0.1
-    # Share for its first round, which ends as soon as it is solved: without it the best choices are not found.
-    # At MONeT's sizes of ResNet-50 and GoogLeNet it is not ready after half a second.
-    first_round: float = 0.5
-    # Share for changes of the best choices.
-    # No difference measured with 0.05 or 0.2.
-    changing: float = 0.1
-    # Changes of each of them that walks judge, at most.
-    # No difference measured with 150 or 600.
+    # Rounds of the search with default implementations. None of the counts from here on was measured with other values.
+    defaults: int = 4
+    # Columns of the relaxation's linear programs together; the one that reaches the number is the last.
+    bounding: int = 60_000
+    # Changes of each of the best choices that walks judge, at most,
     changes: int = 300
-    # Share for the integral relaxation, and for what is searched beside it.
-    # No difference measured between 0.2, 0.4 and 0.8, before the first round and the windows had shares.
+    # and how many changes times operations: a walk of more operations takes longer.
+    changing: int = 60_000
+    # Share of the time for the integral relaxation, at most: it proves, and what is found does not come from it.
     integral: float = 0.5
     # Relative distance from the cheapest schedule up to which another choice is searched on.
     # No difference measured with 0.01 or 0.04.
     close: float = 0.02
-    # Budgets, in shares of the budget, for which the relaxation chooses as well. Neither these nor the settings of
-    # choosing anew and of windows were measured yet.
+    # Budgets, in shares of the budget, for which the relaxation chooses as well.
     near_budgets: tuple[float, ...] = (0.85, 0.93, 1.07, 1.15)
-    # Share for each of them.
-    near_budget: float = 0.05
-    # Share for choosing the implementations of the best schedules anew.
-    choosing: float = 0.3
-    # Of so many schedules,
+    # Columns of the linear programs for each of them, as above.
+    near_budget: int = 30_000
+    # Schedules whose implementations are chosen anew, the best ones.
     schedules: int = 6
-    # each for this share of what is left of that, at most.
-    schedule: float = 0.4
-    # Share of one turn of searches with the best choices and windows.
-    turn: float = 0.5
+    # Windows of one turn, each limited by its own settings,
+    windows_each: int = 12
+    # and rounds of the first search on with one of the best choices; each later one has twice as many.
+    rounds: int = 2
+    # Turns before a proof, where no second thread takes them beside it.
+    turns: int = 3
     # Of the windows.
     windows: WindowSettings = WINDOWS
     # Of the relaxation with choices.

@@ -44,7 +44,7 @@ class MomentsAtBudgets(MomentsProblem):
         more = (budget - self.budget) / self.unit
         for row, right in zip(self.memory_rows, self._right_at_least, strict=True):
             self.milp.set_right(row, right - more)  # -(bytes in memory) >= -room
-        outcome = self.milp.solve(limits.left)
+        outcome = self.milp.solve(limits.left, cancelled=limits.cancelled)
         if outcome.status == "infeasible":
             return MomentsBound(math.inf)
         if outcome.values is None:

@@ -96,8 +96,9 @@ class PlainSearch:
         """Whether the incumbent is proven optimal, or that there is none."""
         return self.incumbent.within(SETTLED) or self.incumbent.gap < self.step
 
-    def run(self) -> Answer:
-        """Search until the answer is proven or the time is up."""
+    def run(self, rounds: float = math.inf) -> Answer:
+        """Search until the answer is proven, the time is up, or the refinement had so many rounds."""
+        self.rounds = rounds
         first, second, third = self._search_first, self._search_briefly, self._search_long
         bounds = self._bound_from_moments, self._bound_from_reversal
         for step in (first, self._plan, second, *bounds, third, self._follow_checkpoints, self._refine):
@@ -183,7 +184,8 @@ class PlainSearch:
         least = min(settings.least, settings.least_each * self.condensed.n)
         pace = min(max(settings.pace // self.condensed.n, settings.least_pace), settings.most_pace)
         with ThreadPoolExecutor(1) as second:
-            while not self.limits.over and not self.settled and not refinement.finished:
+            while not self.limits.over and not self.settled and not refinement.finished and self.rounds > 0:
+                self.rounds -= 1
                 iterations = min(max(least, pace * refinement.effort), settings.most)
                 self._beside(second, lambda: refinement.advance(self.incumbent.schedule), iterations)
                 self.incumbent.raise_bound(refinement.bound)

@@ -172,7 +172,7 @@ def few_moments_bound(
         problem = MomentsProblem(condensed, budget, moments, milp, settings.always_kept)
         if not problem.build(limits):
             break
-        outcome = problem.milp.solve(limits.left)
+        outcome = problem.milp.solve(limits.left, cancelled=limits.cancelled)
         if outcome.status == "infeasible":
             return MomentsBound(math.inf)
         if outcome.values is None:
@@ -194,7 +194,7 @@ def integral_moments_bound(condensed: Condensed, budget: int, start: MomentsBoun
     problem = MomentsProblem(condensed, budget, list(start.moments), Milp(limits.solver, limits.threads))
     if not start.moments or not problem.build(limits):
         return start
-    outcome = problem.milp.solve(limits.left)
+    outcome = problem.milp.solve(limits.left, cancelled=limits.cancelled)
     if outcome.status == "infeasible":
         return MomentsBound(math.inf)
     bound = max(start.bound, problem.bound(outcome))

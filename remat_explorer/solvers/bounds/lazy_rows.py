@@ -124,7 +124,7 @@ class LivenessRelaxation:
         history: list[float] = []
         while not limits.over:
             self.effort += model.milp.columns
-            outcome = model.milp.solve(limits.left)
+            outcome = model.milp.solve(limits.left, cancelled=limits.cancelled)
             if outcome.status == "infeasible":
                 return Relaxed(math.inf)
             if outcome.values is None:

@@ -150,7 +150,9 @@ class Refinement:
             if incumbent is not None:
                 start = model.start(incumbent.R, incumbent.S[:, self.condensed.member])
             self.effort += self.settings.branching * model.milp.columns
-            outcome = model.milp.solve(self.limits.left, start, nodes=self.nodes, gap=gap)
+            outcome = model.milp.solve(
+                self.limits.left, start, nodes=self.nodes, gap=gap, cancelled=self.limits.cancelled
+            )
             if outcome.status == "infeasible":
                 self.bound = math.inf
                 return True

@@ -69,7 +69,9 @@ def solve_within(
     start = None if incumbent is None else (incumbent.R, incumbent.S[:, condensed.member])
     while not quiet.over:
         point = None if start is None else model.start(*start)
-        outcome = model.milp.solve(quiet.left, point, nodes=settings.nodes, gap=GAP * condensed.n)
+        outcome = model.milp.solve(
+            quiet.left, point, nodes=settings.nodes, gap=GAP * condensed.n, cancelled=quiet.cancelled
+        )
         if outcome.values is None:
             return None
         if not refuse(model, outcome.values):

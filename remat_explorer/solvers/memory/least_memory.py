@@ -157,7 +157,7 @@ def least_factor(
         problem = LeastMemoryProblem(condensed, allowance, moments, Milp(limits.solver, limits.threads, relaxed=True))
         if not problem.build(limits):
             break
-        outcome = problem.milp.solve(limits.left)
+        outcome = problem.milp.solve(limits.left, cancelled=limits.cancelled)
         if outcome.status == "infeasible":
             return LeastFactor(math.inf, MomentsBound(0.0, tuple(moments)))
         if outcome.values is None:
@@ -197,7 +197,7 @@ def integral_least_factor(
         problem = LeastMemoryProblem(condensed, allowance, moments, Milp(limits.solver, limits.threads), most)
         if not problem.build(limits):
             break
-        outcome = problem.milp.solve(limits.left)
+        outcome = problem.milp.solve(limits.left, cancelled=limits.cancelled)
         if outcome.status == "infeasible":
             return LeastFactor(math.inf, best.relaxed, settled=True)
         relaxed = best.relaxed if outcome.values is None else _point(problem, outcome.values)

@@ -26,6 +26,7 @@ class CandidateSelection:
         plain: the cheapest schedule of the plain graph that is known, or None.
         best: the cheapest of the joint problem within the budget, lifted from the plain graph, or None.
         bound: no schedule of the plain graph costs less; infinity where it has none.
+        searches: how often a search went on with it.
         finished: whether a search of the plain graph has come to its end.
     """
 
@@ -34,7 +35,7 @@ class CandidateSelection:
         self.condensed = Condensed.of(selection.graph)
         self.plain: Schedule | None = None
         self.best: Schedule | None = None
-        self.bound, self.finished = 0.0, False
+        self.bound, self.searches, self.finished = 0.0, 0, False
 
     @property
     def key(self) -> tuple[tuple[int, ...], tuple[int, ...]]:

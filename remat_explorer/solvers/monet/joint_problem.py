@@ -185,7 +185,7 @@ class JointProblem(JointColumns):
         best, bound = incumbent, self.problem.least_cost
         room = self.budget
         while not limits.over:
-            outcome = self.milp.solve(limits.left, start=self._start(incumbent))
+            outcome = self.milp.solve(limits.left, start=self._start(incumbent), cancelled=limits.cancelled)
             if room == self.budget:
                 bound = max(bound, self._bound(outcome))
             limits.tell("solving the joint problem", best, bound if own_bound else self.problem.least_cost)

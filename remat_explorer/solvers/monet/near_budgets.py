@@ -19,7 +19,7 @@ def choices_near(
     budget: int,
     shares: Sequence[float],
     limits: Limits,
-    share: float,
+    columns: float,
     settings: RelaxationSettings = RELAXATION,
 ) -> Iterator[dict[int, int]]:
     """For each share of the budget the implementations that its linear program would choose, by operation.
@@ -29,7 +29,7 @@ def choices_near(
         budget: bytes, resident bytes included.
         shares: of the budget, such as 0.9; none is taken below what a single operation needs.
         limits: time for all of them.
-        share: of the time that is left, for each of them at most.
+        columns: of the programs of each of them together, as in `RelaxationWithChoices.improve`.
         settings: of the relaxation.
     """
     least = int(tables.problem.least_memory.max())
@@ -37,5 +37,5 @@ def choices_near(
         if limits.over:
             return
         relaxation = RelaxationWithChoices(tables, max(least, int(other * budget)), settings)
-        quiet = replace(limits.share(share), report=lambda progress: None)  # its bound is not one of this budget
-        yield relaxation.improve(quiet, integral=False).choice()
+        quiet = replace(limits, report=lambda progress: None)  # its bound is not one of this budget
+        yield relaxation.improve(quiet, integral=False, columns=columns).choice()

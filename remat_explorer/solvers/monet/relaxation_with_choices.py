@@ -89,29 +89,29 @@ class RelaxationWithChoices:
         self.tables, self.budget, self.settings = tables, budget, settings
         self.moments: Sequence[int] = first_moments(tables, budget, settings.first)
         self.best = ChoiceBound(tables.problem.least_cost)
+        self._columns = 0  # of the last round's program
 
     def improve(
-        self, limits: Limits, integral: bool, incumbent: Schedule | None = None, first: Limits | None = None
+        self, limits: Limits, integral: bool, incumbent: Schedule | None = None, columns: float = math.inf
     ) -> ChoiceBound:
-        """Rounds until no moment is added, the bound meets the incumbent's cost, or the time is up.
+        """Rounds until no moment is added, the bound meets the incumbent's cost, or the work or the time is used up.
 
         Args:
             limits: of all rounds.
             integral: whether first runs and what is held are binary.
             incumbent: the best schedule that is known.
-            first: limits of the first round alone, where it may take longer.
+            columns: of the programs of all rounds together; the round that reaches the number is the last one.
         """
         most = self.settings.most + self.settings.more_integral * integral
-        limits_of_round = first or limits
-        while self.moments and not limits_of_round.over:
-            relaxed = self._round(limits_of_round, integral)
-            limits_of_round = limits
+        while self.moments and not limits.over:
+            relaxed = self._round(limits, integral)
+            columns -= self._columns
             if relaxed is None:
                 break
             last = relaxed if relaxed.held is not None else self.best
             self.best = replace(last, bound=max(self.best.bound, relaxed.bound))
             limits.tell("bounding from a few moments, with choices", incumbent, self.best.bound)
-            if math.isinf(relaxed.bound) or relaxed.settled or len(self.moments) > most:
+            if math.isinf(relaxed.bound) or relaxed.settled or len(self.moments) > most or columns <= 0:
                 break
             if incumbent is not None and self.best.bound >= incumbent.cost * (1 - 1e-7):
                 break
@@ -122,7 +122,8 @@ class RelaxationWithChoices:
         problem = self._problem(milp)
         if not problem.build(limits):
             return None
-        outcome = milp.solve(limits.left, gap=self._gap(problem))
+        self._columns = milp.columns
+        outcome = milp.solve(limits.left, gap=self._gap(problem), cancelled=limits.cancelled)
         if outcome.status == "infeasible":
             return ChoiceBound(math.inf, tuple(self.moments))
         bound = self._bound(problem, outcome)

@@ -11,8 +11,10 @@ That is the joint problem with few of its runs allowed, and so with few columns.
 where one operation reads something else, its neighbours must keep or make that, which no change of one of them does.
 The empty window alone, which leaves runs as they are, finds the choice that goes with a schedule.
 
-Windows are moved along the forward pass, and become larger when none of a size has found anything. The memory rows that
-one of them needed are in all later ones from the beginning. Work is counted in nodes of the search tree.
+Windows are moved along the forward pass, those first whose operations run again for the highest cost, which is what a
+window can save; and they become larger when none of a size has found anything. The memory rows that one of them needed
+are in all later ones from the beginning. Work is counted in nodes of the search tree, so a slower machine finds the
+same, only later.
 """
 
 from __future__ import annotations
@@ -43,12 +45,12 @@ class WindowSettings:
     larger: float = 1.5
     # Windows overlap: each begins this share of its length after the one before.
     stride: float = 0.34
-    # Nodes of the search tree of one integer program.
+    # Nodes of the search tree of one integer program, at most,
     nodes: int = 200
+    # and how many columns times nodes: nodes of a large program take longer.
+    work: int = 400_000
     # Integer programs of one window: each has the memory rows that the point of the one before lacked.
     rounds: int = 8
-    # Share of the time that is left for one window, at most.
-    share: float = 0.3
     # Relative gap of the integer programs, and of a schedule that is worth looking for.
     gap: float = 1e-4
 
@@ -62,16 +64,13 @@ class WindowSearch:
     Args:
         problem: operations with their ways, and groups of values.
         budget: bytes, resident bytes included.
-        seed: of the order of windows.
         settings: of windows and their programs.
 
     Attributes:
         points: the (stage, operation) whose memory rows windows needed so far.
     """
 
-    def __init__(
-        self, problem: CondensedChoices, budget: int, seed: int = 0, settings: WindowSettings = WINDOWS
-    ) -> None:
+    def __init__(self, problem: CondensedChoices, budget: int, settings: WindowSettings = WINDOWS) -> None:
         self.problem, self.budget, self.settings = problem, budget, settings
         self.points: set[tuple[int, int]] = set()
         self._exhausted = math.inf  # the cost that the window of all forward operations does not improve on
@@ -84,7 +83,6 @@ class WindowSearch:
             for way in ways:
                 self._reads[k, list(way.inputs)] = True
                 self._writes[k, list(way.outputs)] = True
-        self._draw = np.random.default_rng(seed)
         self._first = min(1.0, max(settings.first, settings.least / max(1, len(self._forward))))
         self._share, self._queue = self._first, list[int]()
         self._cost_before: float | None = None
@@ -115,13 +113,21 @@ class WindowSearch:
                     self._share = min(1.0, self._share * self.settings.larger)
             self._cost_before, self._all_solved = schedule.cost, True
             starts = range(0, count - self._length + 1, max(1, int(self.settings.stride * self._length)))
-            self._queue = sorted({*starts, count - self._length})
-            self._draw.shuffle(self._queue)
+            self._queue = self._by_promise(schedule, sorted({*starts, count - self._length}))
         window, first = self._optional.copy(), self._queue.pop()
         window[self._forward[first : first + self._length]] = True
-        found, solved = self._search(schedule, window, limits.share(self.settings.share))
+        found, solved = self._search(schedule, window, limits)
         self._all_solved &= solved and found is schedule
         return found
+
+    def _by_promise(self, schedule: Schedule, starts: list[int]) -> list[int]:
+        """The first operations of windows, those last whose operations cost most where they run again."""
+        paid = np.zeros(self.problem.graph.n)
+        for t, k, code in schedule.computations.rows():
+            if t != self.problem.graph.first_stage[k]:
+                paid[k] += self.problem.graph.operations[k].implementations[code - 1].cost
+        total = np.append(0.0, np.cumsum(paid[self._forward]))
+        return sorted(starts, key=lambda first: float(total[first + self._length] - total[first]))
 
     @property
     def _length(self) -> int:
@@ -154,6 +160,8 @@ class WindowSearch:
         if not joint.build(limits):
             return schedule, False
         for point in sorted(self.points & joint.delta.keys()):
+            if limits.over:
+                return schedule, False
             joint.add_memory_row(*point)
         found = self._solve(joint, R, schedule, limits)
         self.points |= joint.points
@@ -163,7 +171,7 @@ class WindowSearch:
         """Linear programs until no memory row is missing, then integer programs until one's point fits the budget."""
         settings, wanted = self.settings, schedule.cost * (1 - self.settings.gap)
         while True:
-            outcome = joint.milp.solve(limits.left)
+            outcome = joint.milp.solve(limits.left, cancelled=limits.cancelled)
             if outcome.values is None:
                 return schedule, False
             if joint.cost(outcome.bound) >= wanted:
@@ -172,9 +180,10 @@ class WindowSearch:
                 break
         joint.milp.require_integers()
         gap = settings.gap * schedule.cost * joint.cost_scale
+        nodes = max(1, min(settings.nodes, settings.work // joint.milp.columns))
         for _ in range(settings.rounds):
             start = joint_point(joint, R)
-            outcome = joint.milp.solve(limits.left, start=start, nodes=settings.nodes, gap=gap)
+            outcome = joint.milp.solve(limits.left, start=start, nodes=nodes, gap=gap, cancelled=limits.cancelled)
             if outcome.values is None:
                 return schedule, False
             if joint.cost(outcome.objective or 0.0) >= wanted:

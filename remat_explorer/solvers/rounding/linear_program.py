@@ -73,7 +73,7 @@ def solve_linear_program(condensed: Condensed, budget: int, limits: Limits) -> F
     if not problem.build(limits):
         return FractionalSchedule(condensed, budget, "unknown", total, *nothing)
     limits.tell("solving the linear program of problem (9)", lower_bound=total)
-    outcome = problem.milp.solve(limits.left)
+    outcome = problem.milp.solve(limits.left, cancelled=limits.cancelled)
     if outcome.status == "infeasible":
         return FractionalSchedule(condensed, budget, "infeasible", np.inf, *nothing)
     if outcome.values is None:

@@ -75,7 +75,7 @@ def solve_rows(graph: Graph, budget: int, limits: Limits, rows: StageRows, name:
         if not problem.build(limits):
             return Answer(None, lower_bound, solver=limits.solver)
         limits.tell(f"solving {name}", lower_bound=lower_bound)
-        outcome = problem.milp.solve(limits.left)
+        outcome = problem.milp.solve(limits.left, cancelled=limits.cancelled)
         if room == budget:  # a narrower budget proves nothing about this one
             if outcome.status == "infeasible":
                 return Answer(None, infeasible=True, solver=limits.solver)

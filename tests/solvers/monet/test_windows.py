@@ -175,7 +175,7 @@ def test_windows_find_what_gurobi_found_on_vgg16(vgg16):
 
 def test_other_budgets_choose_otherwise(vgg16):
     tables = Tables(CondensedChoices.of(vgg16))
-    choices = list(choices_near(tables, 6 * GIB, (0.85, 1.0, 1.3), Limits(600), 0.5))
+    choices = list(choices_near(tables, 6 * GIB, (0.85, 1.0, 1.3), Limits(600), 30_000))
     assert len(choices) == 3
     assert len({tuple(sorted(choice.items())) for choice in choices}) == 3
-    assert list(choices_near(tables, 6 * GIB, (0.85, 1.0), Limits(0.0), 0.5)) == []
+    assert list(choices_near(tables, 6 * GIB, (0.85, 1.0), Limits(0.0), 30_000)) == []
