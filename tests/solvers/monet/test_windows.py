@@ -22,7 +22,7 @@ from remat_explorer.solvers.monet.near_budgets import choices_near
 from remat_explorer.solvers.monet.selections import consistent, default_selection, restricted_to
 from remat_explorer.solvers.monet.tables import Tables
 from remat_explorer.solvers.monet.uniform_choices import smallest
-from remat_explorer.solvers.monet.windows import WindowSearch
+from remat_explorer.solvers.monet.windows import WindowSearch, WindowSettings
 from remat_explorer.solvers.search.planner import plan_schedule
 from tests.solvers.monet.choice_graphs import best_cost, in_place_only, overwriting, random_graph
 
@@ -134,6 +134,42 @@ def test_windows_end_at_the_optimum_of_small_graphs(seed):
         assert Plan.of(schedule).peak <= budget
     assert costs == sorted(costs, reverse=True)
     assert schedule.cost == pytest.approx(best_cost(graph, budget), rel=windows.settings.gap)
+
+
+def test_programs_of_windows_are_limited_by_nodes_and_by_the_clock_of_the_whole_alone(monkeypatch):
+    graph = random_graph(0, layers=4)
+    budget = checkpoint_all_peak(graph)
+    schedule, solve, asked = planned(graph, budget), Milp.solve, []
+
+    def recorded(milp, time_limit, **options):
+        asked.append((time_limit, options.get("nodes"), milp.columns))
+        return solve(milp, time_limit, **options)
+
+    monkeypatch.setattr(Milp, "solve", recorded)
+    settings = WindowSettings(nodes=50, work=2000)
+    windows = WindowSearch(CondensedChoices.of(graph), budget, settings=settings)
+    for _ in range(8):
+        schedule = windows.advance(schedule, Limits(math.inf))
+    nodes = [(most, columns) for _, most, columns in asked if most is not None]
+    assert nodes
+    assert all(most <= 50 and most <= max(1, 2000 // (columns // 2)) for most, columns in nodes)
+    assert {time_limit for time_limit, _, _ in asked} == {math.inf}
+
+
+def test_windows_whose_operations_cost_most_where_they_run_again_come_first():
+    graph = random_graph(1, layers=4)
+    budgets = [int(share * checkpoint_all_peak(graph)) for share in (0.9, 1.0)]
+    schedule, budget = next((found, budget) for budget in budgets if (found := planned(graph, budget)) is not None)
+    forward = np.flatnonzero(~graph.is_backward)
+    again = np.zeros(graph.n)
+    for t, k, code in schedule.computations.rows():
+        again[k] += (t != graph.first_stage[k]) * graph.operations[k].implementations[code - 1].cost
+    windows = WindowSearch(CondensedChoices.of(graph), budget, settings=WindowSettings(first=0.2, least=2))
+    starts = list(range(len(forward) - windows._length + 1))
+    paid = [again[forward[first : first + windows._length]].sum() for first in starts]
+    assert max(paid) > min(paid)
+    order = windows._by_promise(schedule, starts)[::-1]  # the queue is taken from its end
+    assert [paid[first] for first in order] == pytest.approx(sorted(paid, reverse=True))
 
 
 @pytest.fixture(scope="module")
