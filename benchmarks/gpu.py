@@ -1,9 +1,10 @@
 """Everything that waits for a GPU, in an order of value: parts that are bounded in time, and can be resumed.
 
     python benchmarks/gpu.py --out results                                # on a GPU
-    python benchmarks/gpu.py --out results --resume --minutes 9           # what is missing, within nine minutes
+    python benchmarks/gpu.py --out results --minutes 7                    # the most valuable parts
+    python benchmarks/gpu.py --out results --resume --minutes 7           # what is missing
     python benchmarks/gpu.py --out results --device cpu --tiny            # whether everything runs
-    python benchmarks/gpu.py --tables results                             # tables of the files, without GPU and torch
+    python benchmarks/gpu.py --tables results > docs/gpu.md               # tables of the files, without GPU and torch
 
 Each part writes FOLDER/PART.json as soon as one of its units (a test, a model, a setting) is done. It has minutes of
 its own, which all runs together keep to, and a process of its own, which is ended when they are over and started again

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -47,31 +48,36 @@ class Prepared:
 
 
 def run(work: Work) -> None:
+    """All models, at every budget."""
+    measure_models(names(work.tiny), SHARES, work)
+
+
+def measure_models(models: Sequence[str], shares: Sequence[Share], work: Work) -> None:
     """Measure model after model; the schedules of the next one are solved meanwhile."""
     schedules = Schedules(work.bundle, 1.0 if work.tiny else TIME_LIMIT)
-    waiting = work.waiting(names(work.tiny))
+    waiting = work.waiting(models)
     upcoming: Prepared | None = None
     while (name := next(waiting, None)) or upcoming:
         prepared, upcoming = upcoming, None
         if name:
             with work.attempt(name):
-                upcoming = prepare(name, work, schedules)
+                upcoming = prepare(name, shares, work, schedules)
         if prepared is not None and work.left > 0:
             with work.attempt(prepared.name):
                 _measure(prepared, work)
     schedules.close()
 
 
-def prepare(name: str, work: Work, schedules: Schedules) -> Prepared:
+def prepare(name: str, shares: Sequence[Share], work: Work, schedules: Schedules) -> Prepared:
     """Capture and profile a model, and begin to solve."""
     begun = time.monotonic()
     loaded = load(name, work.device, work.tiny)
     graph = rx.profile(
-        loaded.graph(), loaded.module, loaded.args, device=work.device, repeats=REPEATS, on_progress=quiet
+        loaded.graph(), loaded.module, loaded.args, device=work.device, repeats=repeats(work), on_progress=quiet
     )
     del loaded
     emptied(work.device)
-    prepared = Prepared(name, graph, schedules.of(name, graph), time.monotonic() - begun)
+    prepared = Prepared(name, graph, schedules.of(name, graph, shares), time.monotonic() - begun)
     print(f"{name}: captured and profiled in {prepared.seconds:.0f} s", flush=True)
     return prepared
 
@@ -89,7 +95,7 @@ def _measure(prepared: Prepared, work: Work) -> None:
         "runs": [],
     }
     program = trace(loaded.module, loaded.args, options=graph.options)
-    for share in SHARES:
+    for share in prepared.schedules:
         if work.left <= 0 and entry["runs"]:
             entry[STOPPED] = "not every budget"
             break
@@ -115,7 +121,7 @@ def _measured(loaded: Loaded, prepared: Prepared, share: Share, program: Program
     entry |= {"gap": solution.gap, "solve_seconds": solution.seconds}
     entry["schedule"] = packed({"R": document["R"], "S": document["S"], "strategy": solution.strategy})
     try:
-        measured = rx.measure(solution, loaded.module, loaded.args, device=work.device, repeats=REPEATS)
+        measured = rx.measure(solution, loaded.module, loaded.args, device=work.device, repeats=repeats(work))
         entry |= measured.to_document() | {"deviations": deviations(measured)}
         entry["predicted_step"] = predicted_peaks(solution, loaded)
         return entry | {"step": allocator_peaks(solution, loaded, program, work.device)}
@@ -179,6 +185,11 @@ def emptied(device: str) -> None:
     if device.startswith("cuda"):
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
+
+
+def repeats(work: Work) -> int:
+    """How often each operation and each step is timed."""
+    return 1 if work.tiny else REPEATS
 
 
 def quiet(done: int, total: int) -> None:

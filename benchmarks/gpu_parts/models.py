@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -39,6 +39,7 @@ ZOO: dict[str, Size] = {  # in an order of value: what comes last may be missing
     "densenet161": (24, 224, None),
 }
 LARGE: dict[str, tuple[str, Size]] = {  # the model of the zoo, or of `_BUILT`
+    "llama of 4 layers": ("llama of 4 layers", (2, None, 2048)),
     "resnet50 large": ("resnet50", (512, 224, None)),
     "gpt2 large batch": ("gpt2", (20, None, 1024)),
     "llama 1B": ("llama", (4, None, 2048)),
@@ -97,7 +98,20 @@ def load(name: str, device: str, tiny: bool = False) -> Loaded:
     image, sequence = (image if published.image else None), (sequence if published.sequence else None)
     loaded = rx.models.load(base, batch, image, sequence, device=device)
     words = str(rx.models.Size(loaded.batch, loaded.image, loaded.sequence))
-    return Loaded(name, words, loaded.module, loaded.make_args)
+    return Loaded(name, words, _shortened(loaded.module) if tiny else loaded.module, loaded.make_args)
+
+
+def _shortened(model: nn.Module) -> nn.Module:
+    """The model with two of each sequence of blocks that are alike from the second on."""
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, nn.Sequential) and len(child) > 2 and len({_sizes(block) for block in child[1:]}) == 1:
+                setattr(module, name, child[:2])
+    return model
+
+
+def _sizes(block: nn.Module) -> tuple[Any, ...]:
+    return type(block), *(tuple(parameter.shape) for parameter in block.parameters())
 
 
 class WithLabels(nn.Module):
@@ -111,15 +125,15 @@ class WithLabels(nn.Module):
         return self.model(input_ids=words, labels=words).loss
 
 
-def _llama(name: str, batch: int, tokens: int, device: str, tiny: bool) -> Loaded:
-    """A decoder with the sizes of Llama 3.2 1B and random weights, in bfloat16."""
+def _llama(layers: int, name: str, batch: int, tokens: int, device: str, tiny: bool) -> Loaded:
+    """A decoder with the widths of Llama 3.2 1B, which has 16 layers, and random weights, in bfloat16."""
     import transformers
 
-    width, inner, layers, words, heads, groups = (64, 128, 2, 256, 4, 1) if tiny else (2048, 8192, 16, 128256, 32, 8)
+    width, inner, words, heads, groups = (64, 128, 256, 4, 1) if tiny else (2048, 8192, 128256, 32, 8)
     configuration = transformers.LlamaConfig(
         hidden_size=width,
         intermediate_size=inner,
-        num_hidden_layers=layers,
+        num_hidden_layers=2 if tiny else layers,
         vocab_size=words,
         num_attention_heads=heads,
         num_key_value_heads=groups,
@@ -148,4 +162,4 @@ def _in_bfloat16(make: Callable[[], nn.Module]) -> nn.Module:
         torch.set_default_dtype(before)
 
 
-_BUILT = {"llama": _llama}
+_BUILT = {"llama": partial(_llama, 16), "llama of 4 layers": partial(_llama, 4)}

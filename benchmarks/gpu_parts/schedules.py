@@ -30,6 +30,7 @@ from remat_explorer.solvers.memory.smallest_known import budget_of
 
 Share = str | int  # of what keeping everything takes, "smallest", or bytes
 SHARES = ("80%", "60%", "40%", "smallest")
+SOLVED = ("100%", *SHARES)  # of the bundle
 WITHOUT_SOLVER = ("rotor", "dtr", "ap-greedy")  # strategies that solve no linear program
 FROM_BUNDLE = "from the bundle"
 

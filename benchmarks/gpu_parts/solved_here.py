@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import remat_explorer as rx
 from gpu_parts.costs import PRICED, RATES
 from gpu_parts.models import is_built, load
-from gpu_parts.schedules import SHARES, file_of, read_bundled, solve_share, write_bundled
+from gpu_parts.schedules import SOLVED, file_of, read_bundled, solve_share, write_bundled
 from remat_explorer.graph import Graph
 
 
@@ -33,7 +33,7 @@ def solve_model(bundle: Path, name: str, tiny: bool, time_limit: float, device: 
     if (known.get("structure"), known.get("rates")) != (graph.structure, PRICED):
         known = {"model": name, "size": size, "structure": graph.structure, "rates": PRICED, "solutions": {}}
     statuses = []
-    for share in SHARES:
+    for share in SOLVED:
         if share not in known["solutions"]:
             found, _ = solve_share(graph, share, time_limit)
             known["solutions"][share] = found.to_document()

@@ -20,6 +20,7 @@ from gpu_parts.record import PROBLEM, STOPPED, Record
 
 GRACE = 5.0  # seconds for a part that sees itself that its time is over
 MOST_STARTS = 8  # of one part in one run
+SHOWN = 3  # units that are named where more are not done
 RESTART = 75  # the exit code that asks for another process
 FOLDER = Path(__file__).parents[1]
 
@@ -54,7 +55,7 @@ def run_part(part: Part, record: Record, seconds: float, command: Command) -> Re
     record.seconds = before + time.monotonic() - begun
     missing = record.missing
     if missing or not record.names:
-        record.words = f"stopped after {record.seconds:.0f} s, {how}; not done: {', '.join(missing) or 'anything'}"
+        record.words = f"stopped after {record.seconds:.0f} s, {how}; not done: {_listed(missing)}"
     record.write()
     return record
 
@@ -70,6 +71,12 @@ def _run(command: Sequence[str], seconds: float, environment: dict[str, str]) ->
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # its solvers, too
         process.wait()
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first of them, and how many more there are."""
+    more = [f"and {len(names) - SHOWN} more"] if len(names) > SHOWN else []
+    return ", ".join([*names[:SHOWN], *more]) or "anything"
 
 
 def _words(code: int) -> str:

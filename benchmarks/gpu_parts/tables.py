@@ -15,16 +15,24 @@ from gpu_parts.record import PROBLEM, STOPPED, Record
 from gpu_parts.spread import QUANTILES, by_type_rows, spread_rows
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds
 
+INTRODUCTION = """# Measured on a GPU
+
+What `benchmarks/gpu.py` measured, failures included, as they were on the day; CHANGELOG.md says what has been mended
+since. Predicted peaks were known before the step ran. This page is made by a command from the files of the results:
+
+```
+python benchmarks/gpu.py --tables benchmarks/results/gpu > docs/gpu.md
+```"""
+
 
 def tables(found: Mapping[str, Record]) -> str:
-    """Every part that has a file: its table, what was stopped, and what failed."""
-    blocks = []
-    for name, part in PARTS.items():
-        if name not in found:
-            blocks.append(f"## {part.title} (`{name}`)\n\nnot run")
-            continue
-        record = found[name]
-        blocks.append(f"## {part.title} (`{name}`)\n\n{where(record)}\n\n{TABLES[name](record)}{left(record)}")
+    """A page: the table of every part that has a file, what was stopped and what failed, and what has not run."""
+    blocks = [INTRODUCTION]
+    for name, record in ((name, found[name]) for name in PARTS if name in found):
+        title = f"## {PARTS[name].title[:1].upper()}{PARTS[name].title[1:]} (`{name}`)"
+        blocks.append(f"{title}\n\n{where(record)}\n\n{TABLES[name](record)}{left(record)}")
+    if absent := [f"- `{name}`: {part.title}" for name, part in PARTS.items() if name not in found]:
+        blocks.append("## Not run yet\n\n" + "\n".join(absent))
     return "\n\n".join(blocks)
 
 
@@ -33,6 +41,8 @@ def where(record: Record) -> str:
     facts = record.machine
     parts = [f"{facts.get('device', 'no device')}", f"PyTorch {facts.get('torch', 'unknown')}"]
     parts += [f"CUDA {facts['cuda']}, cuDNN {facts['cudnn']}"] if "cuda" in facts else []
+    parts += [f"driver {facts['driver']}"] if facts.get("driver") else []
+    parts += [facts["date"]] if "date" in facts else []
     done = len(record.names) - len(record.missing)
     return f"{', '.join(parts)}; {done} of {len(record.names)} done in {record.seconds:.0f} s."
 
@@ -45,7 +55,7 @@ def left(record: Record) -> str:
             lines.append(f"{name}: {shortened(entry[PROBLEM])}")
         if STOPPED in entry:
             lines.append(f"{name}: stopped, {entry[STOPPED]}")
-    return "".join(f"\n- {line}" for line in lines)
+    return "\n" * bool(lines) + "".join(f"\n- {line}" for line in lines)
 
 
 MEMORY = (
@@ -79,6 +89,61 @@ def memory(record: Record) -> str:
         for run in entry.get("runs", [])
     ]
     return rows_table(MEMORY, rows)
+
+
+STEPS = (
+    Column("model", of("model")),
+    Column("batch", of("batch")),
+    Column("step", of("step")),
+    Column("seconds", of("seconds")),
+    Column("what the explorer says", lambda step: shortened(step["says"], 400)),
+)
+
+
+def explorer(record: Record) -> str:
+    """What the explorer said after each step, the results, and what the panel of the execution shows."""
+    steps, runs, panels = [], [], []
+    for name, entry in record.units.items():
+        steps += [{"model": name, "batch": entry.get("batch")} | step for step in entry.get("steps", [])]
+        runs.append({"model": name, "size": f"batch {entry.get('batch')}"} | entry)
+        panels += [f"{name}, the panel: {entry['panel']}"] if "panel" in entry else []
+    return "\n\n".join([rows_table(STEPS, steps), rows_table(MEASURED, runs), *panels])
+
+
+MEASURED = tuple(column for column in MEMORY if column.title in ("model", "size", "predicted", "measured", "error"))
+MEASURED += tuple(column for column in MEMORY if column.title in ("results", "plain: peak", "time measured", "note"))
+TRAINING = (
+    Column("model", of("model")),
+    Column("size", of("size")),
+    Column("losses", lambda entry: _losses(entry["ours"]["losses"], entry["plain"]["losses"])),
+    Column("plain PyTorch again", lambda entry: _losses(entry["again"]["losses"], entry["plain"]["losses"])),
+    Column("parameters", of("parameters_equal", show=lambda equal: "equal" if equal else "DIFFER")),
+    Column("budget", of_bytes("ours", "budget")),
+    Column("predicted", of_bytes("ours", "predicted")),
+    Column("peak", of_bytes("ours", "peak")),
+    Column("plain: peak", of_bytes("plain", "peak")),
+    Column("step", of("ours", "seconds", show=format_seconds)),
+    Column("plain: step", of("plain", "seconds", show=format_seconds)),
+)
+
+
+def _losses(mine: list[float], theirs: list[float]) -> str:
+    apart = max(abs(a - b) for a, b in zip(mine, theirs, strict=True))
+    return "equal" if mine == theirs else f"differ by {apart:.2g}"
+
+
+def training(record: Record) -> str:
+    """One row for each model."""
+    return rows_table(TRAINING, [{"model": name} | e for name, e in record.units.items() if "ours" in e])
+
+
+def convolutions(record: Record) -> str:
+    """The schedule that ran on each convolution, and every implementation of each operation."""
+    units = record.units.items()
+    words = sorted({entry["cudnn"] for _, entry in units if "cudnn" in entry})
+    runs = [{"model": name, "size": f"{e['of cuDNN']} of cuDNN"} | e["ours"] for name, e in units if "ours" in e]
+    blocks = [f"{name}:\n\n{rows_table(CONVOLUTION, entry['rows'])}" for name, entry in units if "rows" in entry]
+    return "\n\n".join([f"cuDNN's plans: {'; '.join(words) or 'unknown'}.", rows_table(MEASURED, runs), *blocks])
 
 
 def marked_tests(record: Record) -> str:
@@ -261,6 +326,10 @@ def compiled(record: Record) -> str:
 
 
 TABLES: dict[str, Callable[[Record], str]] = {
+    "validation": memory,
+    "explorer": explorer,
+    "training": training,
+    "convolutions": convolutions,
     "marked_tests": marked_tests,
     "memory": memory,
     "exactness": exactness,

@@ -2,8 +2,8 @@
 
 Each was found to be needed, in an environment that has only what such a machine has: for a solve by linear programs
 python-mip with HiGHS, and what python-mip loads; for the cache folder platformdirs; for cuDNN's plans its front end.
-CBC is left out: its wheel has 190 MB, and nothing here asks for it. So are plotly, ipywidgets, JupyterLab and voila:
-what captures, profiles, solves, executes and measures loads none of them.
+CBC is left out: its wheel has 190 MB, and nothing here asks for it. So are JupyterLab and voila: an explorer that is
+driven without a browser loads neither.
 """
 
 from __future__ import annotations
@@ -22,6 +22,25 @@ NEEDED = {  # by the name in constraints.txt: what for
     "pycparser": "cffi",
     "platformdirs": "the folder of the cache",
     "nvidia-cudnn-frontend": "cuDNN's plans of convolutions",
+    "plotly": "the explorer's figures",
+    "anywidget": "the explorer",
+    "psygnal": "anywidget",
+    "ipywidgets": "the explorer",
+    "comm": "ipywidgets",
+    "traitlets": "ipywidgets",
+    "ipython": "ipywidgets",
+    "executing": "IPython",
+    "asttokens": "IPython",
+    "ipython_pygments_lexers": "IPython",
+    "jedi": "IPython",
+    "matplotlib-inline": "IPython",
+    "parso": "IPython",
+    "pexpect": "IPython",
+    "prompt_toolkit": "IPython",
+    "ptyprocess": "IPython",
+    "pure_eval": "IPython",
+    "stack-data": "IPython",
+    "wcwidth": "IPython",
 }
 PYTHON = "3.12"
 PLATFORMS = (*(f"manylinux_2_{minor}_x86_64" for minor in (28, 27, 24, 17)), "manylinux2014_x86_64")

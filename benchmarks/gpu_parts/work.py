@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import importlib
 import os
+import subprocess
 import sys
 import time
 import traceback
@@ -103,13 +105,24 @@ def device_facts(device: str) -> dict[str, Any]:
     """What the numbers depend on beside the versions of packages."""
     import torch
 
+    date = datetime.date.today().isoformat()
     if not device.startswith("cuda"):
-        return {"device": "CPU", "threads": torch.get_num_threads()}
+        return {"device": "CPU", "threads": torch.get_num_threads(), "date": date}
     properties = torch.cuda.get_device_properties(0)
     return {
         "device": torch.cuda.get_device_name(0),
+        "date": date,
+        "driver": driver(),
         "memory_bytes": properties.total_memory,
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version(),
         "allocator": os.environ.get("PYTORCH_ALLOC_CONF", os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")),
     }
+
+
+def driver() -> str:
+    """The version of NVIDIA's driver, "" where nvidia-smi does not tell."""
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    return ""

@@ -14,6 +14,7 @@ from gpu_parts import supervising
 from gpu_parts.catalogue import PARTS, Part
 from gpu_parts.record import PROBLEM, STOPPED, Record, records
 from gpu_parts.supervising import python, run_part
+from gpu_parts.tables import tables
 from gpu_parts.work import Work
 
 from remat_explorer.errors import RematError
@@ -148,4 +149,16 @@ def test_tables_are_made_without_torch(record: Record, folder: Path) -> None:
     assert lines[-1] == "set()", said.stderr
     assert any(line.startswith("| mlp ") and "+0.100%" in line for line in lines)
     assert "- stopped after 9 s, its time was over; not done: vgg16" in lines
-    assert lines.count("not run") == len(PARTS) - 1
+    assert sum(line.startswith("- `") for line in lines) == len(PARTS) - 1, "parts that have not run"
+
+
+def test_the_page_of_the_docs_is_made_from_the_results() -> None:
+    page = Path(__file__).parents[2] / "docs" / "gpu.md"
+    made = tables(records(page.parents[1] / "benchmarks" / "results" / "gpu"))
+    assert page.read_text(encoding="utf-8") == made + "\n", "make it anew; the page says how"
+
+
+def test_what_matters_most_fits_into_the_first_seven_minutes() -> None:
+    first = list(PARTS.values())[:5]
+    assert [part.name for part in first] == ["validation", "explorer", "training", "exactness", "convolutions"]
+    assert sum(part.minutes for part in first) <= 7
