@@ -29,7 +29,7 @@ def tables(found: Mapping[str, Record]) -> str:
     """A page: the table of every part that has a file, what was stopped and what failed, and what has not run."""
     blocks = [INTRODUCTION]
     for name, record in ((name, found[name]) for name in PARTS if name in found):
-        title = f"## {PARTS[name].title[:1].upper()}{PARTS[name].title[1:]} (`{name}`)"
+        title = f"## `{name}`: {PARTS[name].title}"
         blocks.append(f"{title}\n\n{where(record)}\n\n{TABLES[name](record)}{left(record)}")
     if absent := [f"- `{name}`: {part.title}" for name, part in PARTS.items() if name not in found]:
         blocks.append("## Not run yet\n\n" + "\n".join(absent))

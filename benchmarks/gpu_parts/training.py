@@ -44,13 +44,14 @@ def trained(name: str, size: tuple[Any, ...], device: str) -> dict[str, Any]:
         again = ten_steps(models[1], models[1], args, resident, device)
         planned = within(models[2], args, int(SHARE * plain["peak"]))
         ours = ten_steps(planned, models[2], args, resident, device)
+    solution = planned.rematerialization.solution
     pairs = zip(models[0].parameters(), models[2].parameters(), strict=True)
     emptied(device)
     return {
         "size": str(rx.models.Size(loaded.batch, loaded.image, loaded.sequence)),
         "plain": plain,
         "again": again,
-        "ours": ours | {"budget": planned.solution.budget, "predicted": planned.solution.peak},
+        "ours": ours | {"budget": solution.budget, "predicted": solution.peak},
         "parameters_equal": all(torch.equal(mine, theirs) for theirs, mine in pairs),
     }
 
