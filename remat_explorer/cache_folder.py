@@ -55,13 +55,26 @@ def cache_folder() -> Path:
 
 
 def entry_path(kind: str, key: Mapping[str, Any]) -> Path:
-    """Where the entry of a key lies, whether it is there or not.
+    """Where the entry of a key lies, whether it is there or not; those with the same "graph" are found together.
 
     >>> entry_path("profile", {"a": 1, "b": 2}) == entry_path("profile", {"b": 2, "a": 1})
     True
     """
     digest = hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()
-    return cache_folder() / f"{kind}-{digest[:32]}.json"
+    return cache_folder() / f"{kind}-{_about(key['graph']) if 'graph' in key else ''}{digest[:24]}.json"
+
+
+def paths_about(kind: str, graph: str) -> list[Path]:
+    """Where all entries of a kind lie whose keys have this "graph"; files of others may be among them.
+
+    >>> entry_path("solution", {"graph": "abc"}).name.startswith("solution-" + _about("abc"))
+    True
+    """
+    return _listed(f"{kind}-{_about(graph)}*.json")
+
+
+def _about(graph: Any) -> str:
+    return hashlib.sha256(str(graph).encode()).hexdigest()[:8]
 
 
 def entries(*kinds: str) -> list[CacheEntry]:

@@ -3,6 +3,10 @@
 Nothing of a file is believed that can be checked: the schedule passes the checker again, the status must follow from
 cost and bound, no schedule that is found at once may refute the bound, and "infeasible" must be proven again at once,
 or it is solved anew. A file that is damaged, or answers another question, is removed.
+
+What is kept for other questions about the same graph is of use, too: a search that claims to find the cheapest schedule
+begins with the cheapest one that is known, whichever strategy, time limit or smaller budget it was found with, and its
+answer is never worse. Heuristics stay what they are.
 """
 
 from __future__ import annotations
@@ -18,19 +22,27 @@ from pathlib import Path
 from typing import Any
 
 from remat_explorer.allocator import AllocatorSettings, reserved_of
-from remat_explorer.cache_folder import cache_folder, entry_path, evict, used_now
+from remat_explorer.cache_folder import cache_folder, entry_path, evict, paths_about, used_now
+from remat_explorer.checker import check_schedule
+from remat_explorer.claims import PROVEN
 from remat_explorer.documents import read_json, require_format, require_keys, write_json
 from remat_explorer.entry_checks import require_bytes, require_number, require_text
-from remat_explorer.errors import SolutionError
+from remat_explorer.errors import RematError, ScheduleError, SolutionError
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import SMALLEST
+from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
-from remat_explorer.solvers.refuting import is_proven_infeasible, require_unrefuted, schedules_at_once
+from remat_explorer.solvers.base import Answer
+from remat_explorer.solvers.method import Support
+from remat_explorer.solvers.monet.codes import allowed_codes
+from remat_explorer.solvers.refuting import REFUTED, is_proven_infeasible, require_unrefuted, schedules_at_once
 from remat_explorer.solvers.reserved import RESERVED
+from remat_explorer.solvers.strategies.registry import method_of
 
 FORMAT, VERSION = "remat-explorer/cached-solution", 1
 LARGEST = 256 * 2**20  # bytes of all kept solutions together; above that the longest unused go
 PACKAGE = importlib.import_module("remat_explorer").__version__  # an import statement would lead to every face
+KNOWN_BEFORE = ", with no better schedule than one that was known before"
 _KEYS = ("format", "version", "key", "graph", "time_limit", "threads", "solution")
 
 
@@ -108,7 +120,8 @@ def load_solution(question: Question) -> Solution | None:
     """The kept answer to a question, checked again, or None if there is none that is good enough.
 
     What is optimal or infeasible is so for any time limit. Another answer counts only if the search for it had at
-    least as much time, and as many threads, as the question gives.
+    least as much time, and as many threads, as the question gives; where a cheaper schedule is kept for another
+    question, the answer has that.
 
     >>> from remat_explorer.instances import linear
     >>> load_solution(Question(linear(8), 4, "guessing", "highs", 60.0)) is None
@@ -118,26 +131,88 @@ def load_solution(question: Question) -> Solution | None:
     if kept is None or not (kept.conclusive or kept.had_as_much_as(question)):
         return None
     used_now("solution", question.key)
-    return kept.solution
+    return kept.solution if kept.conclusive else no_worse(kept.solution, known_answer(question).schedule)
+
+
+def known_answer(question: Question, known: Answer | None = None, cache: bool = True) -> Answer:
+    """What a search for an answer begins with: the cheapest schedule that is known, checked, and a lower bound.
+
+    Args:
+        question: of a strategy that claims to find the cheapest schedule; a heuristic begins with nothing.
+        known: a schedule and a bound that the caller knows of, if any.
+        cache: whether what is kept for this graph counts, too.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.solvers.checkpoint_all import checkpoint_all
+    >>> chain, all_kept = linear(8), checkpoint_all(linear(8))
+    >>> known_answer(Question(chain, 10, "optimal", "highs", 60.0), Answer(all_kept), cache=False).schedule is all_kept
+    True
+    """
+    method = method_of(question.strategy)
+    if method is None or not method.complete:
+        return Answer(None)
+    found = _cheapest_kept(question) if cache else None
+    kept = _read(question) if cache else None
+    given = known or Answer(None)
+    schedules = [one for one in (given.schedule, found) if one is not None and _answers(question, one)]
+    bounds = [given.lower_bound, kept.solution.lower_bound if kept is not None else None]
+    return Answer(
+        min(schedules, key=lambda one: one.cost, default=None),
+        max((bound for bound in bounds if bound is not None), default=None),
+    )
+
+
+def no_worse(solution: Solution, known: Schedule | None) -> Solution:
+    """A solution with a schedule that was known before, if it has none that is cheaper; its words say so.
+
+    Args:
+        solution: of a strategy that claims to find the cheapest schedule.
+        known: the schedule of `known_answer`, or None. Where the strategy proves that its own schedules are all dearer,
+            it is none of them, and the solution stays as it is.
+    """
+    cost, bound = solution.cost, solution.lower_bound
+    if known is None or solution.status is Status.INFEASIBLE or (cost is not None and cost < known.cost):
+        return solution
+    if bound is not None and bound > known.cost + REFUTED * (known.cost or 1.0):
+        return solution
+    bound = None if bound is None else min(bound, known.cost)
+    proven = bound is not None and known.cost - bound <= PROVEN * known.cost
+    limit = solution.limit.removesuffix(KNOWN_BEFORE)
+    return dataclasses.replace(
+        solution,
+        status=Status.OPTIMAL if proven else Status.FEASIBLE,
+        schedule=known,
+        lower_bound=bound,
+        limit="" if proven else f"{limit or 'its search'}{KNOWN_BEFORE}",
+    )
 
 
 def store_solution(question: Question, solution: Solution) -> str:
-    """Keep an answer, unless a longer search for one is kept already; atomically, or not at all.
+    """Keep an answer, or what it adds to one of a longer search that is kept already; atomically, or not at all.
+
+    What is kept never gets worse: a dearer schedule or a lower bound does not replace a better one.
 
     Returns:
         A sentence that says why it could not be kept, or "". Nothing is raised: the solution is what matters.
     """
     try:
-        kept = _read(question)
-        if kept is not None and not _conclusive(solution) and (kept.conclusive or kept.had_more_than(question)):
-            return ""
+        kept, like = _read(question), question
+        if kept is not None and not _conclusive(solution) and question.strategy != SMALLEST:
+            if kept.conclusive:
+                return ""
+            longer = kept.had_more_than(question)
+            if longer:
+                like = dataclasses.replace(question, time_limit=kept.time_limit, threads=kept.threads)
+            solution = _merged(kept.solution, solution) if longer else _merged(solution, kept.solution)
+            if solution is kept.solution:
+                return ""
         document = {
             "format": FORMAT,
             "version": VERSION,
             "key": question.key,
             "graph": question.graph.name,
-            "time_limit": question.time_limit,
-            "threads": question.threads,
+            "time_limit": like.time_limit,
+            "threads": like.threads,
             "solution": solution.to_document(),
         }
         cache_folder().mkdir(parents=True, exist_ok=True)
@@ -177,6 +252,60 @@ def describe_entry(path: Path) -> dict[str, Any]:
         "time_limit": _read_time_limit(document["time_limit"]),
         "cost": None if cost is None else require_number(cost, f"the cost of {str(path)!r}", SolutionError),
     }
+
+
+def _merged(one: Solution, other: Solution) -> Solution:
+    """An answer that is not proven, with what is better of another to the same question."""
+    costs, bounds = (one.cost, other.cost), (one.lower_bound, other.lower_bound)
+    cheaper = costs[1] is not None and (costs[0] is None or costs[1] < costs[0])
+    higher = bounds[1] is not None and (bounds[0] is None or bounds[1] > bounds[0])
+    if not cheaper and not higher:
+        return one
+    schedule, bound = (other if cheaper else one).schedule, (other if higher else one).lower_bound
+    if schedule is not None and bound is not None:
+        bound = min(bound, schedule.cost)
+    status = Status.UNKNOWN if schedule is None else Status.FEASIBLE
+    if schedule is not None and bound is not None and schedule.cost - bound <= PROVEN * schedule.cost:
+        status = Status.OPTIMAL
+    limit = "" if status is Status.OPTIMAL else one.limit
+    return dataclasses.replace(one, status=status, schedule=schedule, lower_bound=bound, limit=limit)
+
+
+def _answers(question: Question, schedule: Schedule) -> bool:
+    """Whether a schedule is one of those that a question asks for, checked within its budget."""
+    graph, method = question.graph, method_of(question.strategy)
+    try:
+        if schedule.graph is not graph and schedule.graph.sha256 != graph.sha256:
+            return False
+        if not schedule.is_frontier_advancing:
+            return False
+        chooses = method is not None and method.choices is Support.YES
+        codes = allowed_codes(graph, question.options.get("implementations", "all") if chooses else ())
+        if not all(code in codes[k] for _, k, code in schedule.sequence):
+            return False
+        if question.options.get("budget_means") == RESERVED and reserved_of(schedule) > question.budget:
+            return False
+        check_schedule(schedule, question.budget)
+    except ScheduleError:
+        return False
+    return True
+
+
+def _cheapest_kept(question: Question) -> Schedule | None:
+    """The cheapest schedule of the graph in the cache that answers a question, whatever it was found for."""
+    claimed: list[tuple[float, int, Any]] = []
+    for number, path in enumerate(paths_about("solution", question.graph.sha256)):
+        with contextlib.suppress(RematError, TypeError, KeyError):
+            document = read_json(path, SolutionError)["solution"]
+            about = document["graph"]["sha256"] == question.graph.sha256
+            if about and document["cost"] is not None and document["peak"] <= question.budget:
+                claimed.append((float(document["cost"]), number, document))
+    for _, _, document in sorted(claimed, key=lambda entry: entry[:2]):
+        with contextlib.suppress(RematError, TypeError, KeyError, ValueError):
+            schedule = Solution.from_document(document, question.graph).schedule
+            if schedule is not None and _answers(question, schedule):
+                return schedule
+    return None
 
 
 def _conclusive(solution: Solution) -> bool:

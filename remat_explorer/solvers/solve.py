@@ -16,7 +16,7 @@ from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.backends import backend
 from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress
 from remat_explorer.solvers.bounds.common_divisors import cost_step
-from remat_explorer.solvers.cache import Question, keep, load_solution
+from remat_explorer.solvers.cache import Question, keep, known_answer, load_solution, no_worse
 from remat_explorer.solvers.memory.smallest_known import Budget, budget_of, with_known
 from remat_explorer.solvers.refuting import REFUTED
 from remat_explorer.solvers.reserved import REQUESTED, RESERVED, require_meaning, within_reserved
@@ -57,7 +57,9 @@ def solve(
         on_progress: called in this thread with each `Progress`.
         cancelled: asked between steps; a running MILP is not interrupted (`SolveJob` does that).
         cache: take a kept answer from the user's cache folder if it is as good as a new one, and keep a new one there.
-            Its `seconds` are those of the solve that found it; ``on_progress`` hears "found in the cache".
+            Its `seconds` are those of the solve that found it; ``on_progress`` hears "found in the cache". A strategy
+            that claims to find the cheapest schedule also begins with the cheapest one that is kept for the graph and
+            fits, and returns none that costs more.
         budget_means: "requested", the bytes that tensors and workspace have, or "reserved", what PyTorch's allocator
             on a GPU is predicted to take from the driver for them, with the settings of this process. The second asks
             for several budgets within the time limit, and never gives a schedule that reserves more. Its bound is that
@@ -77,6 +79,25 @@ def solve(
     ('optimal', 26.0, 26.0, 4)
     """
     require_arguments(solve, locals())
+    asked = (graph, budget, strategy, time_limit, solver, threads, on_progress, cancelled, cache, budget_means)
+    return solve_from(Answer(None), *asked, **options)
+
+
+def solve_from(
+    known: Answer,
+    graph: Graph,
+    budget: Budget,
+    strategy: str,
+    time_limit: float,
+    solver: str,
+    threads: int | None,
+    on_progress: Callable[[Progress], None] | None = None,
+    cancelled: Callable[[], bool] | None = None,
+    cache: bool = False,
+    budget_means: str = REQUESTED,
+    **options: Any,
+) -> Solution:
+    """`solve`, from a schedule and a lower bound that the caller knows of; None for either."""
     if strategy not in STRATEGIES:
         raise UnknownNameError("strategy", strategy, STRATEGIES)
     method = STRATEGIES[strategy]
@@ -94,12 +115,15 @@ def solve(
     if cache and (kept := load_solution(question)) is not None:
         report(Progress(0.0, "found in the cache", kept.schedule, kept.lower_bound))
         return kept
+    start = known_answer(question, known, cache)
     smallest = method.smallest_budget(graph)
     possible = budget_bytes >= smallest
     if possible:
         method.load()
     if possible and method.compiled_search:
         load_search(report)
+    if start.schedule is not None:
+        report(Progress(0.0, "beginning with the best known schedule", start.schedule, start.lower_bound))
     limits = Limits(time_limit, solver, threads, report, cancelled or _never, time.monotonic() - looked)
     if not possible:
         answer = Answer(None, infeasible=True)
@@ -107,9 +131,11 @@ def solve(
         answer = within_reserved(
             budget_bytes, limits, lambda asked, part: method(graph, asked, part, **options), smallest
         )
+    elif method.improve is not None and (start.schedule, start.lower_bound) != (None, None):
+        answer = method.ended(method.improve(graph, budget_bytes, start, limits, **options), limits)
     else:
         answer = method(graph, budget_bytes, limits, **options)
-    solution = judge(graph, budget_bytes, strategy, answer, limits.elapsed)
+    solution = no_worse(judge(graph, budget_bytes, strategy, answer, limits.elapsed), start.schedule)
     if budget_means == REQUESTED:
         solution = with_known(solution, budget, options.get("implementations", "all"))
     if cache:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ from remat_explorer.explorer.memory_map.map_view import MemoryView
 from remat_explorer.explorer.model_graph.model_view import ModelView
 from remat_explorer.explorer.plots.plots_view import PlotsView
 from remat_explorer.explorer.state.frontiers import join
-from remat_explorer.explorer.work import loading
+from remat_explorer.explorer.work import loading, solving
 from remat_explorer.solution import Status
+from remat_explorer.solvers.base import Progress
+from remat_explorer.solvers.jobs import solve_job
+from remat_explorer.solvers.sweeps.joining import joined
 from tests.explorer.driven import driver_of, settled, until
 
 
@@ -197,3 +201,71 @@ def test_what_a_solve_finds_joins_the_curve() -> None:
     driver.state.budget = 7
     assert driver.solution.cost == 21
     assert driver.solution.status is Status.FEASIBLE
+
+
+class DearJob:
+    """A solve that finds a dear schedule, and then ends with one that is hardly better."""
+
+    done = from_cache = was_known = False
+    remarks = ()
+    found: list[rx.Solution]
+    answer: rx.Solution
+
+    @classmethod
+    def start(cls, graph: rx.Graph, budget: int, strategy: str, **settings: Any) -> DearJob:
+        job = cls()
+        job.found = [rx.solve(graph, limit, strategy) for limit in (3, 4) if limit <= budget]
+        job.answer = dataclasses.replace(job.found[-1], budget=budget, status=Status.FEASIBLE, lower_bound=None)
+        return job
+
+    @staticmethod
+    def prepare() -> None:
+        """There is no process to start."""
+
+    def poll(self) -> list[Progress]:
+        if not self.found:
+            self.done = True
+            return []
+        return [Progress(0.1, "searching", self.found.pop(0).schedule)]
+
+    def cancel(self) -> None:
+        self.done = True
+
+    def solution(self) -> rx.Solution:
+        return self.answer
+
+
+@pytest.mark.parametrize("cancels", [False, True])
+def test_a_solve_never_shows_a_dearer_schedule_than_the_screen_did(
+    swept: Any, cancels: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(solve_job, "SolveJob", DearJob)
+    state, shown = swept.state, []
+    state.budget = 6
+    state.observe(lambda change: shown.append(change["new"].cost), "schedule")
+    cancelled = threading.Event()
+    if cancels:
+        cancelled.set()
+    solving.solve(state, cancelled)
+    assert (state.schedule.cost, state.solution.cost) == (21.0, 21.0)
+    assert set(shown) <= {21.0}
+    assert "the screen shows a cheaper schedule, overhead +23.5 %" in state.status
+    assert state.answer.cost > 21.0
+
+
+def test_a_strategy_that_is_what_it_is_is_shown_though_a_cheaper_schedule_is_known(swept: Any) -> None:
+    swept.state.budget, swept.state.strategy = 8, "checkpoint-last"
+    swept.solve()
+    assert swept.wait(60)
+    assert swept.solution.strategy == "checkpoint-last"
+    assert swept.solution.cost > swept.state.frontier.best(8).cost
+
+
+def test_a_solve_without_time_answers_with_what_the_curve_knows(swept: Any) -> None:
+    state = swept.state
+    state.frontier = joined(state.graph, None, [rx.solve(state.graph, 4)])
+    state.budget, state.time_limit = 5, 0.0
+    swept.solve()
+    assert swept.wait(60)
+    assert (state.answer.cost, state.answer.status) == (26.0, Status.FEASIBLE)
+    assert "no better schedule than one that was known before" in state.status

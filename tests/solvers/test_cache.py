@@ -417,3 +417,66 @@ def test_two_writers_that_are_killed_at_any_time_leave_whole_files(folder):
         assert files
         for file in files:
             assert json.loads(file.read_text())["format"] == cache_module.FORMAT
+
+
+@pytest.fixture
+def finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The optimal strategy has no time to find a schedule."""
+    weak = dataclasses.replace(STRATEGIES["optimal"], run=lambda *given: Answer(None, 15.0), improve=None)
+    monkeypatch.setitem(STRATEGIES, "optimal", weak)
+
+
+@pytest.mark.parametrize("kept", [(5, "optimal"), (6, "optimal"), (5, "griewank")])
+def test_a_solve_is_never_dearer_than_what_was_kept_for_another_question(kept, request):
+    first = solve(GRAPH, kept[0], kept[1], time_limit=20, cache=True)
+    assert first.peak is not None
+    request.getfixturevalue("finds_nothing")
+    heard: list[Status | float | None] = []
+    again = solve(GRAPH, 7, cache=True, on_progress=lambda progress: heard.append(progress.cost))
+    assert (again.status, again.cost, again.lower_bound) == (Status.FEASIBLE, first.cost, 15.0)
+    assert heard[0] == first.cost
+    assert again.limit.endswith("with no better schedule than one that was known before")
+    assert again.strategy == "optimal"
+
+
+def test_a_kept_schedule_that_needs_more_than_the_budget_is_not_taken(request):
+    solve(GRAPH, 6, cache=True)
+    request.getfixturevalue("finds_nothing")
+    assert solve(GRAPH, 4, cache=True).schedule is None
+    assert solve(dataclasses.replace(GRAPH, name="another"), 8, cache=True).schedule is None
+
+
+def test_a_heuristic_stays_what_it_is_whatever_is_kept():
+    alone = solve(GRAPH, 6, "checkmate-approx")
+    solve(GRAPH, 5, cache=True)
+    assert (alone.cost, solve(GRAPH, 6, "checkmate-approx", cache=True).cost) == (27.0, 27.0)
+    assert solve(GRAPH, 5).cost == 22.0
+
+
+def test_a_search_goes_on_from_what_a_shorter_one_found(monkeypatch):
+    begun: list[float | None] = []
+    real = STRATEGIES["optimal"]
+
+    def improve(graph, budget, start, limits):
+        begun.append(start.schedule.cost)
+        assert real.improve is not None
+        return real.improve(graph, budget, start, limits)
+
+    asked = question(time_limit=1, budget=5)
+    dear = solve(GRAPH, 4, cache=False).schedule
+    store_solution(asked, judge(GRAPH, 5, "optimal", Answer(dear, 15.0), 1.0))
+    monkeypatch.setitem(STRATEGIES, "optimal", dataclasses.replace(real, improve=improve))
+    assert (solve(GRAPH, 5, cache=True).cost, begun) == (22.0, [26.0])
+
+
+def test_what_is_kept_never_gets_dearer_and_its_bound_never_lower():
+    cheap, dear = checkpoint_all(GRAPH), solve(GRAPH, 6).schedule
+    store_solution(question(time_limit=2), judge(GRAPH, 10, "optimal", Answer(cheap, 14.0), 1.0))
+    store_solution(question(time_limit=9), judge(GRAPH, 10, "optimal", Answer(dear, 15.0), 9.0))
+    kept = load_solution(question(time_limit=9))
+    assert kept is not None
+    assert (kept.cost, kept.lower_bound, kept.status) == (17.0, 15.0, Status.FEASIBLE)
+    store_solution(question(time_limit=2), judge(GRAPH, 10, "optimal", Answer(dear, 16.0), 2.0))
+    kept = load_solution(question(time_limit=9))
+    assert kept is not None
+    assert (kept.cost, kept.lower_bound) == (17.0, 16.0)

@@ -11,7 +11,7 @@ from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.background import has_ended
 from remat_explorer.explorer.work.best_known import show_known
 from remat_explorer.explorer.work.looking import look_again
-from remat_explorer.explorer.work.solving import POLL, prepare
+from remat_explorer.explorer.work.solving import POLL, known_answer, prepare
 from remat_explorer.graph import Graph
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import SolveJob
@@ -140,6 +140,7 @@ class Improver:
             self.show()
         strategy, question = state.strategy, question_of(state, {})
         settings = {"time_limit": limit, "solver": state.solver, "cache": True, **question.options}
+        settings["known"] = known_answer(state, question, budget)
         job = SolveJob.start(graph, budget, strategy, **settings)
         while not job.done:
             if stop.wait(POLL):

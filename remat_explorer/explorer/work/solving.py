@@ -14,20 +14,25 @@ from remat_explorer.explorer.state.history import with_progress
 from remat_explorer.explorer.state.questions import StateQuestion, question_of, remark_on
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.state.words import strategy_words
+from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
-from remat_explorer.solvers import STRATEGIES
-from remat_explorer.solvers.base import Progress
+from remat_explorer.solvers import STRATEGIES, Frontier
+from remat_explorer.solvers.base import Answer, Progress
+from remat_explorer.solvers.strategies.registry import method_of
 
+STAYS = "The screen shows the schedule from before."
 POLL = 0.1  # seconds; also how long Cancel may go unheard
 
 
 def solve(state: State, cancelled: threading.Event) -> None:
     """Solve the state's graph within its budget; incumbents and the result appear in the state.
 
-    What was solved before comes from the cache. An infeasible budget leaves the schedule on the screen as it is, and so
-    does an answer for kinds of implementations that are no longer the chosen ones: it joins the trade-off curve.
+    What was solved before comes from the cache. A strategy that claims to find the cheapest schedule begins with the
+    best one that is known for the budget, and the screen never shows one that is dearer. An infeasible budget leaves
+    the schedule on the screen as it is, and so does an answer for kinds of implementations that are no longer the
+    chosen ones: it joins the trade-off curve.
     """
     from remat_explorer.solvers.jobs.solve_job import SolveJob
 
@@ -39,7 +44,9 @@ def solve(state: State, cancelled: threading.Event) -> None:
     state.history = ()
     limits = {"time_limit": state.time_limit, "solver": state.solver}
     question = question_of(state, _options(state))
-    job = SolveJob.start(question.graph, budget, state.strategy, cache=True, **limits, **question.options)
+    known = known_answer(state, question, budget)
+    settings = {**limits, **question.options}
+    job = SolveJob.start(question.graph, budget, state.strategy, cache=True, known=known, **settings)
     shown = None
     try:
         while not job.done:
@@ -51,15 +58,47 @@ def solve(state: State, cancelled: threading.Event) -> None:
                 shown = _hear(state, reports, shown) if state.kinds == kinds else shown
         last_reports = _on_graph(question, job.poll())
         solution = question.solution(job.solution())
+        before = state.frontier
         join(state, graph, [solution], kinds=question.kinds)
-        remarks = [remark for remark in (remark_on(graph, solution), *job.remarks) if remark]
+        was_known = solution.schedule is not None and solution.status is Status.OPTIMAL and job.was_known
+        known_words = "its schedule was known before" if was_known else ""
+        remarks = [remark for remark in (remark_on(graph, solution), known_words, *job.remarks) if remark]
         with state.lock:
             if state.kinds == kinds:
                 _hear(state, last_reports, shown)
                 shown_answer = question.shown(solution, kinds)
-                _finish(state, shown_answer, cancelled.is_set(), job.from_cache, remarks, bool(job.remarks))
+                cheaper = _cheaper(state, best_of(before, budget), shown_answer)
+                _finish(state, shown_answer, cancelled.is_set(), job.from_cache, remarks, bool(job.remarks), cheaper)
     finally:
         prepare()
+
+
+def wants_the_cheapest(state: State) -> bool:
+    """Whether the strategy is asked for the cheapest schedule of all, not for one of its own kind."""
+    method, graph = method_of(state.strategy), state.graph
+    by_name = graph is not None and graph.has_choices and "implementations" in state.options
+    return method is not None and graph is not None and method.proves_infeasible(graph) and not by_name
+
+
+def best_of(frontier: Frontier | None, budget: int) -> Solution | None:
+    """The best known solution within a budget, if there is one."""
+    return None if frontier is None else frontier.best(budget)
+
+
+def known_answer(state: State, question: StateQuestion, budget: int) -> Answer:
+    """What is known of a question on the state's graph: the curve's schedule and bound, or that on the screen.
+
+    Where the strategy is asked about default implementations alone, or for implementations by name, the curve is about
+    others.
+    """
+    if question.selection is not None:
+        return Answer(None)
+    best, shown = best_of(state.frontier, budget), state.schedule
+    schedules = [] if best is None or best.schedule is None else [best.schedule]
+    if shown is not None and shown.graph is state.graph and Plan.peak_of(shown) <= budget:
+        schedules.append(shown)
+    bound = best.lower_bound if best is not None and question.kinds == state.kinds else None
+    return Answer(min(schedules, key=lambda schedule: schedule.cost, default=None), bound)
 
 
 def prepare() -> None:
@@ -102,7 +141,7 @@ def _hear(state: State, reports: Sequence[Progress], shown: Schedule | None) -> 
 
 
 def _show(state: State, progress: Progress, is_better: bool) -> None:
-    if progress.schedule is not None and is_better:
+    if progress.schedule is not None and is_better and not _is_dearer(state, progress.schedule):
         show_schedule(state, progress.schedule, None)
     words = [f"Solving within {format_bytes(state.budget)}: {progress.doing}"]
     if progress.schedule is not None:
@@ -112,6 +151,28 @@ def _show(state: State, progress: Progress, is_better: bool) -> None:
     if progress.gap is not None:
         words.append(f"gap {format_share(progress.gap)}")
     state.say(" · ".join(words))
+
+
+def _is_dearer(state: State, schedule: Schedule) -> bool:
+    """Whether the screen shows a cheaper schedule within the budget, and the strategy is asked for the cheapest."""
+    shown = state.schedule
+    return (
+        wants_the_cheapest(state)
+        and shown is not None
+        and shown.graph is schedule.graph
+        and Plan.peak_of(shown) <= state.budget
+        and shown.cost < schedule.cost
+    )
+
+
+def _cheaper(state: State, best: Solution | None, answer: Solution) -> Solution | None:
+    """What was known before, if a strategy that is asked for the cheapest schedule has a dearer one or none.
+
+    That happens where what is known is none of the strategy's schedules.
+    """
+    if best is None or best.cost is None or not wants_the_cheapest(state):
+        return None
+    return best if answer.cost is None or best.cost < answer.cost else None
 
 
 def show_schedule(state: State, schedule, solution: Solution | None) -> None:
@@ -133,16 +194,22 @@ def _finish(
     from_cache: bool,
     remarks: Sequence[str] = (),
     is_warning: bool = False,
+    cheaper: Solution | None = None,
 ) -> None:
-    state.answer = solution
+    state.answer, shown = solution, cheaper or solution
+    if shown.schedule is not None:
+        show_schedule(state, shown.schedule, shown)
     if solution.schedule is not None:
-        show_schedule(state, solution.schedule, solution)
         text, tone = describe(solution, was_cancelled, from_cache)
     elif was_cancelled:
         text, tone = "Cancelled before a schedule was found; the screen shows the one from before.", "warning"
     else:
         text, tone = _explain(state, solution)
         text += " Found in the cache." if from_cache else ""
+    if cheaper is not None:
+        overhead, found_by = format_overhead(cheaper.overhead or 0.0), strategy_words(cheaper.strategy)
+        text = text.replace(STAYS, "").rstrip(" .")
+        text += f" · the screen shows a cheaper schedule, overhead {overhead}, found before by {found_by}"
     if is_warning:
         tone = "error" if tone == "error" else "warning"
     state.say(" · ".join([text, *remarks]), tone)
@@ -155,12 +222,12 @@ def _explain(state: State, solution: Solution) -> tuple[str, str]:
         reason = f"{solution.strategy!r} has no schedule within {budget}"
         if smallest is not None and not remark_on(smallest.schedule.graph, solution):
             reason = smallest.explain_infeasible(solution.strategy, solution.budget)
-        return f"{reason[0].upper()}{reason[1:]}. The screen shows the schedule from before.", "error"
+        return f"{reason[0].upper()}{reason[1:]}. {STAYS}", "error"
     hint = f"; the smallest budget known to be feasible is {format_bytes(smallest.known_feasible)}" if smallest else ""
     ended = f", ended by {solution.limit}" if solution.limit else ""
     return (
         f"No schedule found within {budget} in {format_seconds(solution.seconds)}{ended}{hint}. "
-        "Give it more time or memory. The screen shows the schedule from before."
+        f"Give it more time or memory. {STAYS}"
     ), "warning"
 
 

@@ -11,9 +11,11 @@ from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.graph.file import dump_graph
 from remat_explorer.quantities import format_seconds
+from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.base import INTERRUPTION, Answer, Progress, time_limit_of
-from remat_explorer.solvers.cache import Question, load_solution, store_solution
+from remat_explorer.solvers.bounds.runs import pack_runs
+from remat_explorer.solvers.cache import Question, known_answer, load_solution, no_worse, store_solution
 from remat_explorer.solvers.jobs.worker_process import WorkerProcess, prepare_worker, take_worker
 from remat_explorer.solvers.messages import unpack_progress
 from remat_explorer.solvers.solve import judge
@@ -52,6 +54,7 @@ class SolveJob:
         self._since = time.monotonic()
         self._lock = threading.Lock()
         self._news: list[Progress] = []
+        self._known: Schedule | None = None
         self._last = Progress(0.0, "starting")
         self._solution: Solution | None = None
         self._error: str | None = None
@@ -69,9 +72,14 @@ class SolveJob:
         solver: str = "highs",
         threads: int | None = None,
         cache: bool = False,
+        known: Answer | None = None,
         **options: Any,
     ) -> SolveJob:
         """Start a worker process; the arguments are those of `solve`, the budget in bytes.
+
+        With ``known``, a schedule and a lower bound, a strategy that claims to find the cheapest schedule begins with
+        them, if the schedule is within the budget, and so it does with what the cache has; its answer, and everything
+        that it reports, is never worse, however it ends.
 
         The worker is ended `GRACE` seconds after its time limit if its back end ignores that; the time begins once the
         worker has loaded what it needs. With ``cache``, an answer that is kept from an earlier solve needs no worker.
@@ -83,10 +91,14 @@ class SolveJob:
         question = Question(graph, int(budget), strategy, solver, float(time_limit), threads, options)
         job = SolveJob(question, cache)
         if cache and (kept := load_solution(question)) is not None:
+            given = known_answer(question, known, cache=False).schedule
+            job._solution = kept = no_worse(kept, given)
             job._news.append(Progress(0.0, "found in the cache", kept.schedule, kept.lower_bound))
-            job._solution, job.from_cache = kept, True
+            job.from_cache = True
             job._finished.set()
             return job
+        start = known_answer(question, known, cache)
+        job._know(start)
         request = {
             "graph": json.loads(dump_graph(graph)),
             "budget": question.budget,
@@ -95,6 +107,8 @@ class SolveJob:
             "solver": solver,
             "threads": question.threads,
             "options": question.options,
+            "known": None if start.schedule is None else pack_runs(start.schedule),
+            "lower_bound": start.lower_bound,
         }
         job._worker = take_worker()
         threading.Thread(target=job._run, args=(json.dumps(request),), daemon=True).start()
@@ -119,6 +133,11 @@ class SolveJob:
     def done(self) -> bool:
         """Whether `solution` has its final answer."""
         return self._finished.is_set()
+
+    @property
+    def was_known(self) -> bool:
+        """Whether the answer's schedule is the one that the job began with."""
+        return self._known is not None and self._solution is not None and self._solution.schedule is self._known
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -151,6 +170,14 @@ class SolveJob:
             raise SolverError(self._error)
         assert self._solution is not None
         return self._solution
+
+    def _know(self, start: Answer) -> None:
+        """Begin with what is known: it is heard first, and whatever becomes of the worker, it remains."""
+        if start.schedule is not None:
+            self._known = start.schedule
+            words = "beginning with the best known schedule"
+            self._last = Progress(0.0, words, start.schedule, start.lower_bound)
+            self._news.append(self._last)
 
     def _run(self, request: str) -> None:
         """Thread: send the request, read messages until the answer or the worker's end, and settle the answer."""
@@ -212,7 +239,7 @@ class SolveJob:
                         deadline = self._end_after(COMPILING, SLOW.format(format_seconds(COMPILING)))
                     self._hear(message["progress"])
                 elif "solution" in message:
-                    self._solution = Solution.from_document(message["solution"], self.graph)
+                    self._solution = no_worse(Solution.from_document(message["solution"], self.graph), self._known)
                     worker.kill()  # rather than wait until it has tidied up
                     return ""
                 else:
@@ -263,7 +290,7 @@ class SolveJob:
             limit = f"a failure ({failure})" if failure else INTERRUPTION
             limit = time_limit_of(question.time_limit) if searched_to_the_end else limit
             answer = Answer(last.schedule, last.lower_bound, solver=question.solver, limit=limit)
-            self._solution = judge(self.graph, self.budget, self.strategy, answer, seconds)
+            self._solution = no_worse(judge(self.graph, self.budget, self.strategy, answer, seconds), self._known)
             question = question if searched_to_the_end else question.within(seconds)
         if self._cache and (problem := store_solution(question, self._solution)):
             self._remarks.append(problem)

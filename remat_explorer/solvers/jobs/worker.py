@@ -23,14 +23,15 @@ from remat_explorer.documents import require_keys
 from remat_explorer.errors import RematError, SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.base import Progress
+from remat_explorer.solvers.base import Answer, Progress
+from remat_explorer.solvers.bounds.runs import unpack_runs
 from remat_explorer.solvers.jobs.forking import COMPILES, fork_until_asked
 from remat_explorer.solvers.messages import pack_progress
 from remat_explorer.solvers.search.compiled_search import load_search
-from remat_explorer.solvers.solve import solve
+from remat_explorer.solvers.solve import solve_from
 from remat_explorer.solvers.strategies.registry import STRATEGIES
 
-REQUEST = ("graph", "budget", "strategy", "time_limit", "solver", "threads", "options")
+REQUEST = ("graph", "budget", "strategy", "time_limit", "solver", "threads", "options", "known", "lower_bound")
 
 
 def main() -> int:
@@ -47,6 +48,8 @@ def main() -> int:
         request = require_keys(json.loads(line), REQUEST, "the request", SolverError)
         threading.Thread(target=_end_with_parent, daemon=True).start()
         graph, options = Graph.from_document(request.pop("graph")), request.pop("options")
+        runs = request.pop("known")
+        known = Answer(None if runs is None else unpack_runs(runs, graph, SolverError), request.pop("lower_bound"))
         sent: list[Schedule | None] = [None]
 
         def report(progress: Progress) -> None:
@@ -59,7 +62,7 @@ def main() -> int:
             if method.compiled_search:
                 load_search(report)
         _write(channel, {"begun": True})
-        solution = solve(graph, on_progress=report, **request, **options)
+        solution = solve_from(known, graph, on_progress=report, **request, **options)
         _write(channel, {"solution": solution.to_document()})
     except MemoryError:
         _write(channel, {"error": "the solver process ran out of memory"})

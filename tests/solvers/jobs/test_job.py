@@ -17,7 +17,9 @@ from remat_explorer.errors import SolverError
 from remat_explorer.graph.file import dump_graph
 from remat_explorer.instances import linear
 from remat_explorer.solution import Status
-from remat_explorer.solvers import SolveJob, checkpoint_all_peak
+from remat_explorer.solvers import SolveJob, checkpoint_all_peak, minimum_budget, solve
+from remat_explorer.solvers.base import Answer, Progress
+from remat_explorer.solvers.cache import Question, known_answer
 from tests.solvers.waiting import until
 
 
@@ -106,6 +108,8 @@ def test_the_worker_ends_when_its_parent_goes_away(captured):
         "solver": "highs",
         "threads": 1,
         "options": {},
+        "known": None,
+        "lower_bound": None,
     }
     command = [sys.executable, "-m", "remat_explorer.solvers.jobs.worker"]
     worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -130,3 +134,28 @@ def test_the_worker_imports_neither_torch_nor_plotly_nor_widgets():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_job_that_is_cancelled_keeps_the_schedule_that_it_began_with(captured):
+    graph = captured("mobilenet_v1")
+    known = minimum_budget(graph)
+    job = SolveJob.start(graph, known.known_feasible, known=Answer(known.schedule))
+    job.cancel()
+    assert job.poll()[0].schedule is known.schedule
+    solution = job.solution()
+    assert solution.cost is not None
+    assert solution.cost <= known.schedule.cost
+
+
+def test_a_known_schedule_that_exceeds_the_budget_or_is_of_another_graph_is_not_begun_with():
+    small = Answer(solve(linear(8), 4).schedule)
+    assert [report.schedule for report in begun(3, small)] == []
+    assert [report.schedule for report in begun(8, Answer(solve(linear(7), 4).schedule))] == []
+    assert [report.schedule for report in begun(5, small)] == [small.schedule]
+
+
+def begun(budget: int, known: Answer) -> list[Progress]:
+    """What a job says of itself before its worker says anything."""
+    job = SolveJob(Question(linear(8), budget, "optimal", "highs", 60.0))
+    job._know(known_answer(Question(linear(8), budget, "optimal", "highs", 60.0), known, cache=False))
+    return job.poll()
