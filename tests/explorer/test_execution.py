@@ -11,10 +11,13 @@ from torch import nn
 
 import remat_explorer as rx
 from remat_explorer.capture.step import placement
+from remat_explorer.explorer.panels.clickable import Click
+from remat_explorer.explorer.panels.execution_panel import ExecutionPanel
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work import measuring_first
 from remat_explorer.explorer.work.inputs import Inputs
 from remat_explorer.explorer.work.sources import Sources
+from remat_explorer.quantities import format_bytes
 
 QUIET: dict[str, Any] = {"improve": False, "sweep": False}  # nothing runs beside an execution
 
@@ -178,17 +181,44 @@ def test_estimates_that_were_chosen_are_what_is_executed() -> None:
     assert explorer.measurement.equal
 
 
-def test_where_measured_workspace_leaves_no_schedule_nothing_runs_and_it_is_said(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """An explorer whose schedule needs more than its budget once workspace is measured."""
     explorer = opened(budget="80%")
     budget = explorer.state.budget
 
     def larger(state: State, graph: rx.Graph, inputs: Any, cancelled: Any) -> tuple[rx.Graph, str]:
-        return replace(graph, resident_bytes=graph.resident_bytes + budget), ""
+        operations, k = list(graph.operations), graph.n // 2
+        default = operations[k].default
+        way = replace(default, workspace=default.workspace + budget)
+        operations[k] = replace(operations[k], implementations=(way,))
+        return replace(graph, operations=tuple(operations)), ""
 
     monkeypatch.setattr(measuring_first, "with_measured_costs", larger)
-    state = executed(explorer)
-    assert state.measurement is None
-    assert state.tone == "warning"
-    assert state.status.startswith("With measured workspace no schedule is known within")
+    return explorer
+
+
+def test_where_measured_workspace_leaves_too_little_the_schedule_on_the_screen_runs_and_what_is_missing_is_said(
+    short: Any,
+) -> None:
+    budget, shown = short.state.budget, short.solution.schedule
+    state = executed(short)
+    assert state.budget == state.solution.budget == budget
+    assert (state.schedule.R == shown.R).all()
+    assert (state.schedule.S == shown.S).all()
+    assert state.measurement is not None
+    assert state.measurement.predicted_peak == state.solution.peak > budget
+    more = format_bytes(state.solution.peak - budget)
+    nearest = min(point.peak for point in state.frontier.points)
+    assert f"{more} more than {format_bytes(budget)}" in state.status
+    assert f"the nearest budget with a known schedule is {format_bytes(nearest)}" in state.status
+
+
+def test_the_nearest_budget_that_holds_is_offered_and_a_click_takes_it(short: Any) -> None:
+    state = executed(short)
+    panel = ExecutionPanel(state)
+    nearest = min(point.peak for point in state.frontier.points)
+    assert f"Set the budget to {format_bytes(nearest)}" in panel.content.html
+    panel.clicked(Click(action="hold"))
+    assert state.budget == nearest >= state.solution.peak
+    assert "Over the budget" not in panel.content.html

@@ -10,6 +10,8 @@ from remat_explorer.explorer.panels.clickable import Click
 from remat_explorer.explorer.panels.markup import button, link, note, table, text
 from remat_explorer.explorer.panels.side_panel import SidePanel
 from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.work.best_known import show_known
+from remat_explorer.explorer.work.measuring_first import missing_words, nearest_budget
 from remat_explorer.explorer.work.pacing import pace_text
 from remat_explorer.explorer.work.proof import proof
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
@@ -17,6 +19,7 @@ from remat_explorer.quantities import format_bytes, format_overhead, format_seco
 BEFORE = "Press Execute to compare measured memory, time and gradients with the prediction."
 
 DRAW = "draw"  # the action of the button that draws the measured line again
+HOLD = "hold"  # that of the button that takes the nearest budget that holds, or the schedule that fits
 GPU = "on a GPU"  # whatever device a graph is for
 
 
@@ -24,7 +27,7 @@ class ExecutionPanel(SidePanel):
     """The measurement of the solution on the screen, or why there is none."""
 
     name, title = "execution", "What was predicted and what was measured"
-    traits = ("measurement", "shortage", "no_execution", "busy", "progress", "solution")
+    traits = ("measurement", "shortage", "no_execution", "busy", "progress", "solution", "frontier", "budget")
 
     def html(self) -> str:
         return execution_html(self.state)
@@ -32,6 +35,8 @@ class ExecutionPanel(SidePanel):
     def clicked(self, click: Click) -> None:
         if click.action == DRAW:
             self.state.drawings += 1
+        elif click.action == HOLD:
+            take_nearest(self.state)
         else:
             super().clicked(click)
 
@@ -49,8 +54,26 @@ def execution_html(state: State) -> str:
     if state.shortage:
         return shortage_html(state)
     if state.measurement is not None:
-        return card_html(state.measurement)
-    return note(state.no_execution or BEFORE) + predicted_allocator_html(state)
+        return missing_html(state) + card_html(state.measurement)
+    return missing_html(state) + note(state.no_execution or BEFORE) + predicted_allocator_html(state)
+
+
+def missing_html(state: State) -> str:
+    """By how much the schedule exceeds its budget, with a button for what holds; nothing where it fits."""
+    words, nearest = missing_words(state), nearest_budget(state)
+    if not words:
+        return ""
+    offers = f"Set the budget to {format_bytes(nearest)}", "Show the schedule that fits"
+    offer = button(offers[nearest == state.budget], HOLD, "Show the best known schedule within this budget")
+    return f'<p class="missing"><b class="bad">Over the budget.</b> {text(words)}. {offer if nearest else ""}</p>'
+
+
+def take_nearest(state: State) -> None:
+    """Choose the nearest budget within which a schedule is known, and show that schedule."""
+    if state.busy or not (nearest := nearest_budget(state)):
+        return
+    state.budget = nearest
+    show_known(state)
 
 
 def shortage_html(state: State) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.explorer.state.state import State
-from remat_explorer.explorer.work.measuring_first import measure_first
+from remat_explorer.explorer.work.measuring_first import measure_first, missing_words
 from remat_explorer.quantities import format_bytes, format_overhead
 
 
@@ -47,7 +47,9 @@ def execute(state: State, cancelled: threading.Event) -> None:
             raise
         state.say("Cancelled the execution; the schedule stays on the screen.", "warning")
         return
-    state.say("Executed. " + validation(measurement), "good" if measurement.sound else "warning")
+    missing = missing_words(state)
+    said = " ".join(["Executed.", validation(measurement), *([f"· {missing}."] if missing else [])])
+    state.say(said, "good" if measurement.sound else "warning")
 
 
 def report_shortage(state: State, error: OutOfMemoryError) -> None:

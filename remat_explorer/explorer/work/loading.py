@@ -194,13 +194,14 @@ def show_kept(state: State, inputs: Inputs | None, graph: Graph, no_inputs: str 
     return keep_all
 
 
-def find_marks(state: State, keep_all: Solution, is_known: bool = False) -> None:
+def find_marks(state: State, keep_all: Solution, is_known: bool = False, keeps_budget: bool = False) -> None:
     """The marks of the budget, which take longer: the smallest one, and what is known without a solve.
 
     Args:
         state: with the graph.
         keep_all: the schedule that keeps everything.
-        is_known: whether a schedule within the budget is on the screen already; else it shows ``keep_all``.
+        is_known: whether a schedule is on the screen that is to stay; else it shows ``keep_all``.
+        keeps_budget: whether the budget stays as it is though nothing fits, or everything does.
     """
     graph = keep_all.graph
     load_search(lambda progress: state.say(f"{state.busy.capitalize()} {state.model}: {progress.doing}…"))
@@ -221,7 +222,7 @@ def find_marks(state: State, keep_all: Solution, is_known: bool = False) -> None
             Solution(graph, usual, Status.FEASIBLE, least, smallest.schedule, bound, 0.0),
         ]
     join(state, graph, solutions[:-1] if least >= most else solutions)
-    if not smallest.lower_bound <= state.budget <= 1.1 * keep_all.peak:
+    if not (keeps_budget or smallest.lower_bound <= state.budget <= 1.1 * keep_all.peak):
         state.budget = math.ceil(least + BEGIN_SHARE * (most - least))
     if not is_known:
         show_schedule(state, keep_all.schedule, keep_all)
