@@ -8,6 +8,7 @@ missing: memory, or a package (doctor asks for all of them); 130 interrupted bef
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 
 from remat_explorer.cli.shell.interrupts import INTERRUPTED, leaving_imports
@@ -43,12 +44,15 @@ def _said(error: BaseException) -> str:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
+    from remat_explorer.cli.output import tell_what_took_longer
     from remat_explorer.cli.parser import make_parser  # after Ctrl-C is taken care of: it takes a moment
     from remat_explorer.errors import RematError
 
     try:
         options = make_parser().parse_args(arguments)
+        begun = time.monotonic()
         code = options.command(options)
+        tell_what_took_longer(options, time.monotonic() - begun)
         sys.stdout.flush()
         return code
     except RematError as error:

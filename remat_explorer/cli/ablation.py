@@ -63,7 +63,8 @@ def _graph(options: argparse.Namespace) -> tuple[Graph, tuple[str, ...] | None]:
         graph = find_graph(options)
         return graph, None if chosen in (None, "all") else _kinds_of_graph(chosen, graph)
     options.implementations = chosen or "all"
-    return find_graph(options), None
+    graph = find_graph(options)
+    return graph, None if chosen in (None, "all", "exact") else read_kinds(chosen)
 
 
 def _kinds_of_graph(text: str, graph: Graph) -> tuple[str, ...]:

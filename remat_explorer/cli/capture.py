@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from remat_explorer.cli.finding import capture_options, find_source
+from remat_explorer.cli.finding import captured, find_source
 from remat_explorer.cli.output import DONE, put, require_outputs, written_to
-from remat_explorer.model_source import capture_source
 from remat_explorer.plain_text import one_line
 from remat_explorer.quantities import format_bytes
 
@@ -14,7 +13,7 @@ from remat_explorer.quantities import format_bytes
 def capture(options: argparse.Namespace) -> int:
     """Capture a model and write its graph file."""
     require_outputs(options)
-    graph = capture_source(find_source(options, options.device, runs=False), options.costs, capture_options(options))
+    graph = captured(options, find_source(options, options.device, runs=False), options.costs)
     kernels = graph.options.kernels if graph.options else None
     graph.save(options.output)
     document = {

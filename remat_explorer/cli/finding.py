@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from remat_explorer.capture_options import CUDA, CaptureOptions, kinds_of
+from remat_explorer.cli.output import beside_search
+from remat_explorer.cli.shell.streams import complain
 from remat_explorer.errors import ModelError
 from remat_explorer.graph import Graph
 from remat_explorer.model_file import is_model_file, load_model_file
@@ -29,7 +31,23 @@ def find_graph(options: argparse.Namespace) -> Graph:
         _refuse(options, (*SIZES, "costs", *CHOICES), "a graph file has its sizes and costs already")
         _refuse(options, ("implementations",), f"a graph file has its implementations already; {AMONG_THEM}")
         return Graph.load(options.model)
-    return capture_source(find_source(options, runs=False), options.costs, capture_options(options))
+    return captured(options, find_source(options, runs=False), options.costs)
+
+
+def captured(options: argparse.Namespace, source: Source, costs: str | None = None) -> Graph:
+    """The graph of a model, with the implementations that were asked for; kinds of which it has none are said."""
+    chosen = capture_options(options)
+    with beside_search(options, "the capture"):
+        graph = capture_source(source, costs, chosen)
+    if options.implementations in (None, "exact", "all"):
+        return graph
+    missing = [kind for kind in chosen.implementations if kind not in graph.kinds]
+    if missing:
+        kinds = " or ".join(map(repr, missing))
+        complain(
+            f'no operation of {options.model!r} has an implementation of the kind {kinds}; "all" takes what there is'
+        )
+    return graph
 
 
 def find_source(options: argparse.Namespace, device: str = "cpu", runs: bool = True) -> Source:

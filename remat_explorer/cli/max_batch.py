@@ -8,7 +8,16 @@ from typing import Any
 
 import remat_explorer as rx
 from remat_explorer.cli.finding import capture_options, find_graph, find_source, is_graph_file
-from remat_explorer.cli.output import DONE, INFEASIBLE, NOT_IN_TIME, put, require_outputs, say, write_schedule
+from remat_explorer.cli.output import (
+    DONE,
+    INFEASIBLE,
+    NOT_IN_TIME,
+    beside_search,
+    put,
+    require_outputs,
+    say,
+    write_schedule,
+)
 from remat_explorer.errors import ModelError
 from remat_explorer.graph import Graph
 from remat_explorer.model_file import is_model_file
@@ -59,7 +68,8 @@ def _capture_with(options: argparse.Namespace, size: str) -> Callable[[int], Gra
 
     def capture(number: int) -> Graph:
         varied = argparse.Namespace(**vars(options) | {size: number})
-        return capture_source(find_source(varied, runs=False), options.costs, capture_options(options))
+        with beside_search(options, "captures, of which none is interrupted"):
+            return capture_source(find_source(varied, runs=False), options.costs, capture_options(options))
 
     return capture
 

@@ -5,22 +5,26 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from remat_explorer.cli.shell.streams import discard
+from remat_explorer.cli.shell.streams import complain, discard
 from remat_explorer.documents import to_json
 from remat_explorer.errors import FileError
 from remat_explorer.files import is_same_file, require_writable
 from remat_explorer.model_file import is_model_file
 from remat_explorer.plain_text import one_line, printable
+from remat_explorer.quantities import format_seconds
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
 
 DONE, CONTRADICTED, INFEASIBLE, NOT_IN_TIME, BAD_INPUT, MISSING, INTERRUPTED = 0, 1, 2, 3, 64, 69, 130
 
 
+LONG = 0.5  # seconds of a part of the work that are worth a word
 OUTPUTS = {"output": "-o", "figure": "--figure", "graph": "--graph", "trace": "--trace", "snapshot": "--snapshot"}
 
 
@@ -74,6 +78,28 @@ def say(options: argparse.Namespace, text: str) -> None:
         text = one_line(text)
         text = text if len(text) < width else f"{text[: width - 2]}…"
         print(f"\r\x1b[2K{text}", end="" if text else "\r", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def beside_search(options: argparse.Namespace, doing: str) -> Iterator[None]:
+    """A part of the work that --time-limit does not cover: how long it takes is kept, for `tell_what_took_longer`."""
+    begun = time.monotonic()
+    try:
+        yield
+    finally:
+        taken = vars(options).setdefault("beside_search", {})
+        taken[doing] = taken.get(doing, 0.0) + time.monotonic() - begun
+
+
+def tell_what_took_longer(options: argparse.Namespace, seconds: float) -> None:
+    """On standard error, if a command has outlasted the --time-limit of its one search: what else took the time."""
+    limit, taken = getattr(options, "time_limit", None), getattr(options, "beside_search", {})
+    parts = [f"{doing} ({format_seconds(part)})" for doing, part in taken.items() if part > LONG]
+    of_each_point = hasattr(options, "budgets")
+    if limit is not None and not of_each_point and parts and seconds > limit + 1:
+        complain(
+            f"{format_seconds(seconds)} in all: --time-limit {limit:g} is of the search, and not of {', '.join(parts)}"
+        )
 
 
 def written_to(path: str | Path) -> str:

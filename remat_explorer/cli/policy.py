@@ -9,7 +9,7 @@ from typing import Any
 
 import remat_explorer as rx
 from remat_explorer.cli.finding import find_graph
-from remat_explorer.cli.output import DONE, put, require_outputs, say, written_to
+from remat_explorer.cli.output import DONE, beside_search, put, require_outputs, say, written_to
 from remat_explorer.cli.solve import remarks, report_interrupted, report_without_schedule
 from remat_explorer.cli.watching import watch
 from remat_explorer.documents import write_text
@@ -31,7 +31,8 @@ def policy(options: argparse.Namespace) -> int:
     if watched.solution.schedule is None:
         return report_interrupted() if watched.interrupted else report_without_schedule(options, watched)
     say(options, "looking for a policy")
-    found = watched.solution.policy()
+    with beside_search(options, "the search for a policy"):
+        found = watched.solution.policy()
     say(options, "")
     lines = [str(watched.solution), *remarks(watched), str(found)]
     if options.output:

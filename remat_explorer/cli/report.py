@@ -9,12 +9,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import remat_explorer as rx
-from remat_explorer.cli.finding import capture_options, chosen_strategies, find_graph, find_source, is_graph_file
-from remat_explorer.cli.output import CONTRADICTED, DONE, INFEASIBLE, NOT_IN_TIME, put, require_outputs, say, written_to
+from remat_explorer.cli.finding import captured, chosen_strategies, find_graph, find_source, is_graph_file
+from remat_explorer.cli.output import (
+    CONTRADICTED,
+    DONE,
+    INFEASIBLE,
+    NOT_IN_TIME,
+    beside_search,
+    put,
+    require_outputs,
+    say,
+    written_to,
+)
 from remat_explorer.cli.solve import remarks, report_interrupted, without_matrices
 from remat_explorer.cli.watching import watch
 from remat_explorer.model_file import is_model_file
-from remat_explorer.model_source import Source, capture_source
+from remat_explorer.model_source import Source
 from remat_explorer.permissions import Permissions
 
 if TYPE_CHECKING:
@@ -42,7 +52,8 @@ def report(options: argparse.Namespace) -> int:
         if options.execute and solution.schedule is not None:
             measured = _executed(options, source, solution)
         if options.sweep:
-            frontier = _swept(options, graph)
+            with beside_search(options, "the trade-off curve"):
+                frontier = _swept(options, graph)
     if options.interactive:
         path = _write_page(options, solution, frontier, measured)
     else:
@@ -74,19 +85,21 @@ def _found(options: argparse.Namespace) -> tuple[Source | None, Graph]:
         return None, find_graph(options)
     device = options.device if options.execute else "cpu"
     source = find_source(options, device)  # of a graph file it says that there is nothing to execute
-    graph = capture_source(source, options.costs, capture_options(options))
+    graph = captured(options, source, options.costs)
     if options.execute:
         progress, refresh = _counting(options, "profiling operation"), options.refresh
-        graph = rx.profile(graph, *_inputs(source), device=device, on_progress=progress, refresh=refresh)
+        with beside_search(options, "the profile"):
+            graph = rx.profile(graph, *_inputs(source), device=device, on_progress=progress, refresh=refresh)
     return source, graph
 
 
 def _executed(options: argparse.Namespace, source: Source | None, solution: rx.Solution) -> Measurement:
     assert source is not None
     progress = _counting(options, "executing run")
-    measured = rx.measure(
-        solution, *_inputs(source), device=options.device, repeats=options.repeats, on_progress=progress
-    )
+    with beside_search(options, "the execution"):
+        measured = rx.measure(
+            solution, *_inputs(source), device=options.device, repeats=options.repeats, on_progress=progress
+        )
     say(options, "")
     return measured
 

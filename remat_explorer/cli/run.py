@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Callable
 
 import remat_explorer as rx
-from remat_explorer.cli.finding import capture_options, find_source
-from remat_explorer.cli.output import CONTRADICTED, DONE, NOT_IN_TIME, put, require_outputs, say
+from remat_explorer.cli.finding import captured, find_source
+from remat_explorer.cli.output import CONTRADICTED, DONE, NOT_IN_TIME, beside_search, put, require_outputs, say
 from remat_explorer.cli.solve import (
     remarks,
     report_interrupted,
@@ -15,7 +15,6 @@ from remat_explorer.cli.solve import (
     solved,
     without_matrices,
 )
-from remat_explorer.model_source import capture_source
 
 
 def run(options: argparse.Namespace) -> int:
@@ -27,13 +26,15 @@ def run(options: argparse.Namespace) -> int:
     def counting(what: str) -> Callable[[int, int], None]:
         return lambda done, total: say(options, f"{what} {done} of {total}")
 
-    graph = rx.profile(
-        capture_source(source, options=capture_options(options)),
-        *inputs,
-        device=options.device,
-        on_progress=counting("profiling operation"),
-        refresh=options.refresh,
-    )
+    graph = captured(options, source)
+    with beside_search(options, "the profile"):
+        graph = rx.profile(
+            graph,
+            *inputs,
+            device=options.device,
+            on_progress=counting("profiling operation"),
+            refresh=options.refresh,
+        )
     watched = solved(options, graph)
     solution = watched.solution
     if solution.schedule is None and watched.interrupted:
@@ -43,15 +44,16 @@ def run(options: argparse.Namespace) -> int:
     if watched.interrupted:  # who interrupts wants no long execution
         put(options, without_matrices(solution), "\n".join([str(solution), *remarks(watched)]))
         return NOT_IN_TIME
-    measured = rx.measure(
-        solution,
-        *inputs,
-        device=options.device,
-        repeats=options.repeats,
-        hard_cap=options.hard_cap,
-        snapshot=options.snapshot,
-        on_progress=counting("executing run"),
-    )
+    with beside_search(options, "the execution"):
+        measured = rx.measure(
+            solution,
+            *inputs,
+            device=options.device,
+            repeats=options.repeats,
+            hard_cap=options.hard_cap,
+            snapshot=options.snapshot,
+            on_progress=counting("executing run"),
+        )
     say(options, "")
     if options.trace:
         measured.save_trace(options.trace)

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import argparse
+import math
 from typing import TYPE_CHECKING, Any
 
 import remat_explorer as rx
 from remat_explorer.cli.finding import find_graph
-from remat_explorer.cli.output import DONE, INFEASIBLE, INTERRUPTED, NOT_IN_TIME, put, require_outputs, written_to
+from remat_explorer.cli.output import (
+    DONE,
+    INFEASIBLE,
+    INTERRUPTED,
+    NOT_IN_TIME,
+    beside_search,
+    put,
+    require_outputs,
+    say,
+    written_to,
+)
 from remat_explorer.cli.shell.streams import complain
 from remat_explorer.cli.watching import Watched, watch
 from remat_explorer.errors import FileError, SolutionError
+from remat_explorer.quantities import SMALLEST
 from remat_explorer.solution import Status
+from remat_explorer.solvers.strategies.registry import default_strategy
 
 if TYPE_CHECKING:
     from remat_explorer.graph import Graph
     from remat_explorer.solution import Solution
+    from remat_explorer.solvers import MinimumBudget
 
 
 def solve(options: argparse.Namespace) -> int:
@@ -36,7 +50,8 @@ def solve(options: argparse.Namespace) -> int:
         lines.append(f"cost {solution.cost:.6g}, lower bound {solution.lower_bound:.6g}, peak {solution.peak} bytes")
     document = without_matrices(solution) | {"from_cache": watched.from_cache, "interrupted": watched.interrupted}
     if options.json or options.budget_means == RESERVED:  # not for those who see neither: the pool is searched for
-        taken, pool = predict_allocator(solution.plan), predict_pool(solution.plan)
+        with beside_search(options, "the prediction for a GPU"):
+            taken, pool = predict_allocator(solution.plan), predict_pool(solution.plan)
         document |= {
             "predicted_reserved_on_gpu": taken.peak_reserved,
             "predicted_pool_on_gpu": pool.to_document(),
@@ -90,7 +105,10 @@ def report_without_schedule(options: argparse.Namespace, watched: Watched) -> in
     from remat_explorer.solvers.reserved import RESERVED, explain_unfit
 
     solution = watched.solution
-    smallest = rx.minimum_budget(solution.graph)
+    say(options, "looking for the smallest budget that works")
+    with beside_search(options, "looking for the smallest budget"):
+        smallest = rx.minimum_budget(solution.graph)
+    say(options, "")
     infeasible = solution.status is Status.INFEASIBLE
     document = without_matrices(solution) | {
         "minimum_budget": {
@@ -105,8 +123,19 @@ def report_without_schedule(options: argparse.Namespace, watched: Watched) -> in
         reason = explain_unfit(solution)
     else:
         reason = smallest.explain_unknown(solution.strategy, solution.budget, solution.limit)
-    put(options, document, "\n".join([str(solution), reason, *remarks(watched)]))
+    lines = [str(solution), reason, *remarks(watched)]
+    if options.budget_means != RESERVED and solution.budget < smallest.known_feasible:
+        lines.append(_to_go_on(solution, smallest))
+    put(options, document, "\n".join(lines))
     return INFEASIBLE if infeasible else NOT_IN_TIME
+
+
+def _to_go_on(solution: Solution, smallest: MinimumBudget) -> str:
+    """What to type instead of a budget below the smallest that is known to work."""
+    better = default_strategy(solution.graph)
+    strategy = "" if solution.strategy == better else f" --strategy {better} with"
+    share = math.ceil(100 * smallest.known_feasible / max(smallest.checkpoint_all_peak, 1))
+    return f"to go on, give{strategy} --budget {share}% or more, or --budget {SMALLEST}"
 
 
 def without_matrices(solution: Solution) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress
 from remat_explorer.solvers.bounds.common_divisors import cost_step
 from remat_explorer.solvers.cache import Question, keep, known_answer, load_solution, no_worse
 from remat_explorer.solvers.memory.smallest_known import Budget, budget_of, with_known
-from remat_explorer.solvers.refuting import REFUTED
+from remat_explorer.solvers.refuting import REFUTED, is_proven_infeasible
 from remat_explorer.solvers.reserved import REQUESTED, RESERVED, require_meaning, within_reserved
 from remat_explorer.solvers.search.compiled_search import load_search
 from remat_explorer.solvers.strategies.registry import STRATEGIES, threads_of
@@ -117,7 +117,7 @@ def solve_from(
         return kept
     start = known_answer(question, known, cache)
     smallest = method.smallest_budget(graph)
-    possible = budget_bytes >= smallest
+    possible = budget_bytes >= smallest and not is_proven_infeasible(graph, strategy, budget_bytes)
     if possible:
         method.load()
     if possible and method.compiled_search:

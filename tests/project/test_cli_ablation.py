@@ -110,3 +110,17 @@ def test_a_sweep_and_the_smallest_budget_of_a_graph_with_choices(capsys, chosen)
     code, out, _ = run(capsys, "solve", str(chosen), "--budget", str(smallest["known_feasible"] - 1))
     assert code == 2
     assert "The smallest budget worth trying" in out
+
+
+def test_a_kind_of_which_a_model_has_nothing_keeps_its_row_and_is_named(capsys):
+    code, out, err = run(capsys, "ablation", *NET, "--budgets", "100%", "--kinds", "masks,pooling")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()[1:5]] == ["none", "masks", "pooling", "all"]
+    assert "no operation of 'residual_net' has an implementation of the kind 'pooling'" in err
+
+
+def test_other_commands_name_such_a_kind_too_and_none_that_there_is(capsys, tmp_path):
+    path = str(tmp_path / "graph.json")
+    assert "of the kind 'pooling'" in run(capsys, "capture", *NET, "--implementations", "masks,pooling", "-o", path)[2]
+    assert run(capsys, "show", *NET, "--implementations", "masks")[2] == ""
+    assert run(capsys, "show", *NET, "--implementations", "exact")[2] == ""

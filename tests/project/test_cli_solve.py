@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -14,11 +15,13 @@ from typing import Any
 
 import pytest
 
+import remat_explorer as rx
 from remat_explorer.cli import main
+from remat_explorer.cli.output import tell_what_took_longer
 from remat_explorer.graph import Graph, Value
 from remat_explorer.instances import linear
 from remat_explorer.solution import Solution, Status
-from tests.project.shell import hear_interrupts
+from tests.project.shell import hear_interrupts, run
 
 # the worker's strategy: a schedule with a bound that does not prove it, or nothing, and then no end
 ENDLESS = """
@@ -276,3 +279,43 @@ def test_where_no_schedule_reserves_so_little_that_is_said(capsys, wide_chain):
 def test_the_smallest_budget_is_not_one_of_reserved_bytes(capsys, wide_chain):
     assert main(["solve", wide_chain, "--budget", "smallest", "--budget-means", "reserved"]) == 64
     assert "is known for requested bytes only" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("strategy", ["optimal", "chen-sqrt-n", "checkpoint-all"])
+def test_what_is_advised_where_a_budget_is_infeasible_works_when_it_is_typed(
+    strategy: str, chain: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(capsys, "solve", chain, "--budget", "2", "--strategy", strategy)
+    assert code == 2
+    advice = out.splitlines()[-1]
+    assert advice.startswith("to go on, give --")
+    chosen = re.search(r"--strategy ([\w-]+)", advice)
+    assert (chosen is None) == (strategy == "optimal")
+    for budget in re.findall(r"--budget (\w+%?)", advice):
+        assert run(capsys, "solve", chain, "--budget", budget, *(chosen[0].split() if chosen else ()))[0] == 0
+
+
+def test_a_budget_that_one_operation_forbids_is_refused_before_any_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*arguments: Any, **options: Any) -> None:
+        raise AssertionError("a search began")
+
+    monkeypatch.setattr(sys.modules["remat_explorer.solvers.solve"], "load_search", never)
+    assert rx.solve(linear(8), 2).status is Status.INFEASIBLE
+
+
+@pytest.mark.parametrize(
+    ("limit", "seconds", "told"), [({"time_limit": 1}, 9.5, True), ({"time_limit": 60}, 9.5, False), ({}, 9.5, False)]
+)
+def test_who_waits_longer_than_the_limit_of_the_search_is_told_for_what(
+    limit: dict[str, float], seconds: float, told: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = argparse.Namespace(**limit, beside_search={"the capture": 8.0, "the profile": 0.1})
+    tell_what_took_longer(options, seconds)
+    said = "remat-explorer: 9.5 s in all: --time-limit 1 is of the search, and not of the capture (8.0 s)\n"
+    assert capsys.readouterr().err == (said if told else "")
+
+
+def test_the_limit_of_each_point_says_nothing_of_the_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    options = argparse.Namespace(time_limit=1, budgets="5", beside_search={"the capture": 8.0})
+    tell_what_took_longer(options, 60)
+    assert capsys.readouterr().err == ""
