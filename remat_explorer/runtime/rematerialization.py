@@ -35,7 +35,7 @@ from remat_explorer.runtime.loops.beginning import Example, with_counts_as_tenso
 from remat_explorer.runtime.loops.hooks import no_hooks
 from remat_explorer.runtime.recipe import Planned, Recipe
 from remat_explorer.runtime.shapes.family import Family, differ_in_sizes
-from remat_explorer.runtime.signature import Signature
+from remat_explorer.runtime.signature import Arguments, Signature, with_gradients_of
 from remat_explorer.runtime.training_run import TrainingRun, train
 from remat_explorer.solution import Solution
 
@@ -110,12 +110,16 @@ class Rematerialization:
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A forward pass: by a plan where gradients are wanted, else as the model itself does it.
 
+        None are wanted in evaluation mode, where they are switched off, and where neither a parameter nor an input
+        requires one, as in a network that is frozen while another one is trained.
+
         Raises:
             ExecutionError: if there is no plan for the inputs or for the model as it is now, and none shall be made.
         """
         self.calls += 1
         self._asked.reached()
-        if (self.training and not self.model.training) or not torch.is_grad_enabled():
+        evaluating = (self.training and not self.model.training) or not torch.is_grad_enabled()
+        if evaluating or not self._wants_gradients(args, kwargs):
             require_first_call(self.model, planned=False)
             return self._plain(args, kwargs)
         require_plain_surroundings(self.model, tensors_in((args, kwargs)))
@@ -163,6 +167,14 @@ class Rematerialization:
         self.replaced[type(rematerialized).__dict__["forward"].renew(self.model)] = own
         self._is_of_another = True
 
+    def _wants_gradients(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether a parameter or an input requires a gradient."""
+        return self.plans[-1].state.is_trained() or any(
+            tensor.requires_grad
+            for tensors in (self.model.parameters(), tensors_in((args, kwargs)), self.model.buffers())
+            for tensor in tensors
+        )
+
     def _plan_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Planned:
         if not self.begun:
             self._begin(args, kwargs)
@@ -199,7 +211,7 @@ class Rematerialization:
     def _new_plan(self, args: tuple[Any, ...], kwargs: dict[str, Any], broken: Broken | None) -> Planned:
         last = self.plans[-1].state
         if last.has_moved(last.now()):
-            return self.recipe.plan(self.model, args, kwargs)
+            return self.recipe.plan(self.model, *self._with_gradients(args, kwargs))
         if self.resolve or not broken:
             family = Family(self.recipe, self.model, self.plans, self.first.solution.budget, self.resolve)
             if (planned := family.plan(args, kwargs)) is not None:
@@ -207,11 +219,16 @@ class Rematerialization:
         limit = self.first.solution.budget
         if broken is not None and self._may_turn(broken):
             warnings.warn(f"{broken}. It is planned anew, once, and both plans are kept", stacklevel=_CALLER)
-            return self.recipe.plan(self.model, args, kwargs, within=limit)
+            return self.recipe.plan(self.model, *self._with_gradients(args, kwargs), within=limit)
         if not self.resolve:
             what, advice = (broken, _OTHER_CONTENT) if broken else self._difference(args, kwargs)
             raise ExecutionError(f"{what}. {advice}")
         return self.recipe.plan(self.model, args, kwargs, within=self.recipe.budget or limit)
+
+    def _with_gradients(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+        """The inputs, of which those require a gradient that do so in the first plan; not where each has its own."""
+        called = self.first.calling.same_way(args, kwargs)
+        return (args, kwargs) if self.resolve else with_gradients_of(self.first.signature, *called)
 
     def _tell_of_several_calls(self, planned: Planned) -> None:
         """Warn, once, where one backward pass through several calls would give other digits than plain PyTorch."""
@@ -256,7 +273,10 @@ class Rematerialization:
         alike = differ_in_sizes(self.first.signature, signature)
         if alike and self.first.signature.surroundings == signature.surroundings and state.matches(now):
             return
-        if state.shapes.keys() <= now.shapes.keys() and (inputs := example.in_the_loop(*called)) is not None:
+        inputs = example.in_the_loop(*called) or example.in_the_loop(args, kwargs)  # without what has its default
+        if inputs is None and state.lies_elsewhere(now):
+            inputs = self._with_gradients(*called)
+        if state.shapes.keys() <= now.shapes.keys() and inputs is not None:
             self._plan_first(*inputs)
 
     def _plan_first(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -272,13 +292,15 @@ class Rematerialization:
         """What the plan that ran last was not made for, and what to do."""
         planned = self.plans[-1]
         args, kwargs = planned.calling.same_way(args, kwargs)
-        now = Signature.of(args, kwargs, self.model)
+        now, state = Signature.of(args, kwargs, self.model), planned.state.now()
+        if planned.state.lies_elsewhere(state):  # then so do the inputs
+            return difference_of_models(planned.state, state)
         if not differ_in_sizes(planned.signature, now):
             return difference_of_inputs(planned.signature, now, planned.paths, paths_of(args, kwargs))
         if planned.signature.surroundings != now.surroundings:
             return difference_of_surroundings(planned.signature, now)
         require_plannable(self.model)
-        return difference_of_models(planned.state, planned.state.now())
+        return difference_of_models(planned.state, state)
 
     def _plain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """As the model itself does it, with its loss where there is one."""

@@ -13,6 +13,7 @@ from torch.nn.utils import parametrize
 from torch.utils import _pytree as pytree
 
 from remat_explorer.capture.step.autocast import Autocast
+from remat_explorer.capture.step.nesting import map_leaves
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -85,12 +86,19 @@ class Signature:
 
     def serves_with_fewer(self, other: Signature) -> bool:
         """Whether a plan for this one computes what the other one wants, and gradients of inputs beyond that."""
-        leaves, fewer = list(self.leaves), False
-        for place, theirs in enumerate(other.leaves[: len(leaves)]):
-            mine = leaves[place]
-            if isinstance(mine, Layout) and isinstance(theirs, Layout) and mine.gradient and not theirs.gradient:
-                leaves[place], fewer = dataclasses.replace(mine, gradient=False), True
-        return fewer and dataclasses.replace(self, leaves=tuple(leaves)).matches(other)
+        return (
+            self.nesting == other.nesting
+            and len(self.leaves) == len(other.leaves)
+            and all(map(serves_leaf, self.leaves, other.leaves))
+            and self.surroundings == other.surroundings
+        )
+
+    def wants_less_than(self, other: Signature) -> bool:
+        """Whether an input requires no gradient that does so in a plan for the other one."""
+        return any(
+            isinstance(mine, Layout) and isinstance(theirs, Layout) and theirs.gradient and not mine.gradient
+            for mine, theirs in zip(self.leaves, other.leaves, strict=False)
+        )
 
     @property
     def surroundings(self) -> tuple[Any, ...]:
@@ -106,8 +114,47 @@ def same_leaf(first: Any, second: Any) -> bool:
         return first is second
 
 
+def serves_leaf(planned: Any, now: Any) -> bool:
+    """Whether a plan for one input serves another: one that is alike, and that may do without its gradient.
+
+    >>> plain, trained = torch.ones(2), torch.ones(2, requires_grad=True)
+    >>> serves_leaf(Layout.of(trained), Layout.of(plain)), serves_leaf(Layout.of(plain), Layout.of(trained))
+    (True, False)
+    """
+    if isinstance(planned, Layout) and isinstance(now, Layout) and planned.gradient:
+        return dataclasses.replace(now, gradient=True) == planned
+    return same_leaf(planned, now)
+
+
+def with_gradients_of(planned: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+    """The same inputs, of which those require a gradient, too, that do so in another call, if they are alike in number.
+
+    A plan for them serves both calls.
+
+    >>> x = torch.ones(2)
+    >>> (found,), _ = with_gradients_of(Signature.of((torch.ones(3, requires_grad=True),), {}), (x,), {})
+    >>> found.requires_grad, found.data_ptr() == x.data_ptr(), x.requires_grad
+    (True, True, False)
+    """
+    now = Signature.of(args, kwargs)
+    if now.nesting != planned.nesting or not now.wants_less_than(planned):
+        return args, kwargs
+    leaves = iter(planned.leaves)
+
+    def like_planned(leaf: Any) -> Any:
+        other = next(leaves)
+        if not (isinstance(leaf, torch.Tensor) and isinstance(other, Layout) and other.gradient):
+            return leaf
+        if leaf.requires_grad or not (leaf.is_floating_point() or leaf.is_complex()):
+            return leaf
+        with torch.inference_mode(False):  # what inference mode made can require no gradient, but a copy can
+            return (leaf.clone() if leaf.is_inference() else leaf.detach()).requires_grad_()
+
+    return map_leaves(like_planned, (args, kwargs))
+
+
 def alike_but_for_sizes(first: Any, second: Any) -> bool:
-    """Whether two inputs, or their layouts, are alike, or tensors that differ in sizes and strides alone.
+    """Whether one input serves as another, by `serves_leaf`, or if tensors differ in sizes and strides beyond that.
 
     >>> whole, part, flat = (Layout.of(torch.ones(*shape)) for shape in ((4, 3), (2, 3), (12,)))
     >>> alike_but_for_sizes(whole, part), alike_but_for_sizes(whole, flat), alike_but_for_sizes(3, 4)
@@ -115,8 +162,8 @@ def alike_but_for_sizes(first: Any, second: Any) -> bool:
     """
     if not (isinstance(first, Layout) and isinstance(second, Layout)):
         return same_leaf(first, second)
-    same = (first.dtype, first.device, first.gradient) == (second.dtype, second.device, second.gradient)
-    return same and len(first.shape) == len(second.shape)
+    same = (first.dtype, first.device, len(first.shape)) == (second.dtype, second.device, len(second.shape))
+    return same and first.gradient >= second.gradient
 
 
 def settings_now() -> dict[str, Any]:

@@ -10,7 +10,7 @@ import torch
 from remat_explorer.capture.step.contents import Content, Same, SameFunction
 from remat_explorer.capture.step.reads import HOOKS
 from remat_explorer.runtime.assumptions.model_state import CLASS, ModelState
-from remat_explorer.runtime.signature import Layout, Signature, same_leaf
+from remat_explorer.runtime.signature import Layout, Signature, serves_leaf
 
 Words = tuple[str, str]  # what differs, and what to do
 ANEW = "rematerialize(..., resolve=True), which plans anew"
@@ -29,7 +29,7 @@ def difference_of_inputs(
     if planned.nesting != now.nesting or len(planned.leaves) != len(now.leaves):
         return _of_nesting(planned_paths, paths), f"Pass the same inputs in the same containers, or {ANEW} for others"
     for path, mine, theirs in zip(paths, planned.leaves, now.leaves, strict=True):
-        if not same_leaf(mine, theirs):
+        if not serves_leaf(mine, theirs):
             return f"{path} is {_input(theirs)}, but the plan was made for {_input(mine)}", _advice(mine, theirs)
     return "", ""
 

@@ -47,7 +47,8 @@ class Calling:
     def same_way(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The same inputs, by position or by name as in the call that this one is about.
 
-        What is left out has its default. Inputs that cannot be given in that way come back as they are.
+        What is left out has its default, and what that call did not give is given by name. Inputs that cannot be
+        given in that way come back as they are.
 
         Raises:
             ExecutionError: if an input is missing, or forward does not take it.
@@ -59,20 +60,25 @@ class Calling:
         except TypeError as error:
             names = self.parameters.replace(return_annotation=inspect.Signature.empty)
             raise ExecutionError(f"forward takes {names}, which does not fit the inputs: {error}") from None
+        passed = {*bound.arguments, *kwargs}
         bound.apply_defaults()
         given: dict[str, Any] = dict(bound.arguments)
         rest: tuple[Any, ...] = ()
-        for name, parameter in self.parameters.parameters.items():
-            if parameter.kind is parameter.VAR_POSITIONAL:
+        kinds = {name: parameter.kind for name, parameter in self.parameters.parameters.items()}
+        for name, kind in kinds.items():
+            if kind is inspect.Parameter.VAR_POSITIONAL:
                 rest = given.pop(name)
-            elif parameter.kind is parameter.VAR_KEYWORD:
+            elif kind is inspect.Parameter.VAR_KEYWORD:
                 given |= given.pop(name)
         wanted = (*self.named, *self.keys)
         defaults = {name: p.default for name, p in self.parameters.parameters.items()}
         beyond = [name for name in given if name not in wanted and given[name] is not defaults.get(name, given)]
-        if beyond or len(rest) != self.count - len(self.named) or not all(name in given for name in wanted):
+        if any(kinds.get(name) is inspect.Parameter.POSITIONAL_ONLY for name in beyond):
             return args, kwargs
-        return (*(given[name] for name in self.named), *rest), {name: given[name] for name in self.keys}
+        if len(rest) != self.count - len(self.named) or not all(name in given for name in wanted):
+            return args, kwargs
+        keys = [*(name for name in self.keys if name in passed), *beyond] if beyond else self.keys
+        return (*(given[name] for name in self.named), *rest), {name: given[name] for name in keys}
 
 
 def paths_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:

@@ -146,6 +146,15 @@ class ModelState:
         """Whether the same tensors lie elsewhere, or have another type, as after ``model.to(...)``."""
         return self.shapes == now.shapes and self.home != now.home
 
+    def lies_elsewhere(self, now: ModelState) -> bool:
+        """Whether a tensor lies on another device now, or has another type, whatever else has changed."""
+        then, homes = (dict(zip(state.shapes, state.home, strict=True)) for state in (self, now))
+        return any(home[:2] != then.get(name, home)[:2] for name, home in homes.items())
+
+    def is_trained(self) -> bool:
+        """Whether one of the tensors that the model had requires a gradient now."""
+        return any(tensor.requires_grad for _, _, _, tensor in self._tensors)
+
     def _lent(self) -> str:
         """The first parameter in whose place is something that is none."""
         owned = {id(module._parameters) for module in self._model.modules()}

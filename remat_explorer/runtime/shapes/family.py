@@ -21,7 +21,7 @@ from remat_explorer.runtime.assumptions.model_state import ModelState
 from remat_explorer.runtime.backward.retaining import retaining_peak
 from remat_explorer.runtime.recipe import Captured, Planned, Recipe
 from remat_explorer.runtime.shapes.carrying import carried_over, keeping_everything
-from remat_explorer.runtime.signature import Arguments, Layout, Signature, alike_but_for_sizes
+from remat_explorer.runtime.signature import Arguments, Layout, Signature, alike_but_for_sizes, with_gradients_of
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
 
@@ -33,6 +33,8 @@ _CALLER = 9  # from where a warning is given to the call of the model
 
 def differ_in_sizes(planned: Signature, now: Signature) -> bool:
     """Whether the inputs of two calls are alike but for the sizes and strides of tensors, which may be alike, too.
+
+    Some may require no gradient now.
 
     >>> import torch
     >>> whole, part, flat = (Signature.of((x,), {}) for x in (torch.ones(4, 3), torch.ones(2, 5), torch.ones(12)))
@@ -111,12 +113,17 @@ class Family:
         return dataclasses.replace(made, calling=planned.calling)
 
     def _relatives(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[Planned, Arguments, Signature]]:
-        """Plans that were measured, for the model but for its caches, with the inputs as they are passed for each."""
+        """Plans that were measured, for the model but for its caches, with the inputs as they are passed for each.
+
+        Unless plans are made anew, these require the gradients that the plan gives, so that it can be carried over.
+        """
         found = []
         for planned in self.plans:
             called = planned.calling.same_way(args, kwargs)
             now = Signature.of(*called, self.model)
             alike = differ_in_sizes(planned.signature, now) and planned.signature.surroundings == now.surroundings
+            if alike and now.wants_less_than(planned.signature):
+                alike, called = not self.resolve, with_gradients_of(planned.signature, *called)
             if planned.measured and alike and (planned.state.holds() or self._differs_in_caches(planned.state)):
                 found.append((planned, called, now))
         return found
