@@ -7,6 +7,7 @@ import gc
 import inspect
 import subprocess
 import sys
+from queue import SimpleQueue
 
 import pytest
 import torch
@@ -196,24 +197,23 @@ def test_repeated_names_are_numbered():
 
 def test_a_capture_leaves_the_garbage_collector_as_it_was(model):
     before = gc.get_threshold()
-    inside = []
+    inside: SimpleQueue[int] = SimpleQueue()  # a list would be emptied again after the capture
 
     class Watching(nn.Linear):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            inside.append(gc.get_threshold()[0])
+            inside.put(gc.get_threshold()[0])
             return super().forward(x)
 
     try:
         rx.capture(Watching(2, 2), (torch.ones(1, 2),))
-        assert min(inside) > before[0]
+        assert min(inside.get() for _ in range(inside.qsize())) > before[0]
         assert gc.get_threshold() == before
         with pytest.raises(CaptureError):
             rx.capture(nn.Linear(2, 2), (torch.ones(1, 3),))
         assert gc.get_threshold() == before
         gc.set_threshold(0)
-        inside.clear()
         rx.capture(Watching(2, 2), (torch.ones(1, 2),))
-        assert set(inside) == {0}
+        assert {inside.get() for _ in range(inside.qsize())} == {0}
         assert gc.get_threshold()[0] == 0
     finally:
         gc.set_threshold(*before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -40,7 +41,7 @@ class Swish(nn.Module):
 class Wobbly(torch.autograd.Function):
     """A backward pass that gives something else each time."""
 
-    calls = 0
+    calls = itertools.count(1)  # a number that is counted in backward would be refused
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -48,8 +49,7 @@ class Wobbly(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
-        Wobbly.calls += 1
-        return gradients[0] * (1 + Wobbly.calls / 64)
+        return gradients[0] * (1 + next(Wobbly.calls) / 64)
 
 
 class Wobble(nn.Module):

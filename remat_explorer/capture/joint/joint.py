@@ -103,12 +103,14 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: C
         _tracing(target),
         tracing(TracingContext(knowledge.mode) if alone else None),
         step.reads.recording(),
+        step.left_as_it_was(),
         UnplannedDraws() as draws,
     ):
         try:
             with paths.watching(draws.look), step.watched_by(lines):
                 graph = _export_joint(step, fakes)
             draws.refuse(step.model)
+            step.refuse_changes_of_backward()
         except Exception as error:  # whatever a person's model does while it is traced
             if not isinstance(error, CaptureError):
                 draws.refuse(step.model, error)

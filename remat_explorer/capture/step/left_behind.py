@@ -1,4 +1,4 @@
-"""Tensors that forward leaves in attributes and does not read again, such as attention maps: a plan leaves a mark."""
+"""Tensors that forward leaves behind and does not read again, such as attention maps: a plan leaves a mark."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from torch.utils import _pytree as pytree
 
 from remat_explorer.capture.step.attributes import Place
 from remat_explorer.capture.step.contents import Content
+from remat_explorer.capture.step.variables import ABSENT as _ABSENT
+from remat_explorer.capture.step.variables import Variable
 from remat_explorer.errors import ExecutionError
 
-_ABSENT = object()
+_IS_NOT_THERE = "is not there after a training step by a plan, which does not run forward"
 
 
 class LeftBehind(torch.Tensor):
@@ -89,10 +91,14 @@ def leave(model: nn.Module, left: Mapping[Place, Content]) -> None:
         left: places, and what a forward pass left there.
     """
     for (path, name), content in left.items():
+        if isinstance(path, Variable):
+            mark = LeftBehind.of(f"{path.words} {_IS_NOT_THERE}. Return it from forward")
+            path.put(_marked(path.get(), content, mark))
+            continue
         module = model.get_submodule(path)
         of = f"{path!r} ({type(module).__name__})" if path else f"the model ({type(module).__name__})"
         mark = LeftBehind.of(
-            f"the attribute {name} of {of} is not there after a training step by a plan, which does not run forward. "
+            f"the attribute {name} of {of} {_IS_NOT_THERE}. "
             "Return it from forward, or keep it in a buffer (register_buffer), which plans update"
         )
         held = vars(module)
@@ -103,13 +109,16 @@ def _marked(value: Any, content: Content, mark: LeftBehind) -> Any:
     """``value`` with a mark for each tensor of a content; lists and dictionaries are changed in place."""
     if content.kind == "tensor":
         return mark
-    if content.kind != "container" or not issubclass(content.value, list | dict | tuple):
+    kind = content.value if content.kind == "container" and isinstance(content.value, type) else None
+    if kind is None or not issubclass(kind, list | dict | tuple):
         return None if value is _ABSENT else value
-    if issubclass(content.value, tuple) or type(value) is not content.value:
+    if issubclass(kind, tuple) or type(value) is not kind:
         parts = {key: _marked(_ABSENT, item, mark) for key, item in content.items}
-        return parts if issubclass(content.value, dict) else list(parts.values())
+        return parts if issubclass(kind, dict) else list(parts.values())
     for key, item in content.items:
         if isinstance(value, dict) or key < len(value):
             there = value.get(key, _ABSENT) if isinstance(value, dict) else value[key]
             value[key] = _marked(there, item, mark)
+        elif key == len(value):
+            value.append(_marked(_ABSENT, item, mark))
     return value

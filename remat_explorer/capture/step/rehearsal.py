@@ -24,7 +24,7 @@ from remat_explorer.errors import ExecutionError
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What forward passes, one after another, do to the attributes of a model.
+    """What forward passes, one after another, do to the attributes of a model, and to variables around it.
 
     Attributes:
         settled: what the first pass changes and the second leaves alone, such as caches, with what it holds then.
@@ -78,7 +78,7 @@ def rehearse(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], lo
         torch.random.fork_rng(devices),
         borrowed(model, {id(own[name]): tensor for name, tensor in held.items()}),
     ):
-        start = Attributes(inner)
+        start = Attributes(inner, step.variables)
         try:
             first, calls_of_first = _pass(step, inner, tensors)
             again, calls_of_second = _pass(step, inner, tensors)
@@ -98,7 +98,7 @@ def rehearse(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], lo
 
 def _pass(step: TrainingStep, model: nn.Module, tensors: tuple[torch.Tensor, ...]) -> tuple[Changes, list[Any]]:
     """What a forward pass changes, and what it computes."""
-    attributes, calls = Attributes(model), _Calls()
+    attributes, calls = Attributes(model, step.variables), _Calls()
     with calls:
         step.results_of(model, tensors)
     return attributes.changes(), calls.made

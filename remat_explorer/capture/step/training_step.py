@@ -20,6 +20,7 @@ from remat_explorer.capture.step.losses import Loss, results_of_output
 from remat_explorer.capture.step.nesting import map_tensors, tensors_in
 from remat_explorer.capture.step.reads import Reads
 from remat_explorer.capture.step.returned import Returned
+from remat_explorer.capture.step.variables import Variable, variables_around
 from remat_explorer.errors import CaptureError
 
 
@@ -52,7 +53,8 @@ class TrainingStep(nn.Module):
         differentiated: the places of the input tensors that get a gradient.
         returned: how the results lie in what the model returns; known once the step has run.
         reads: which attributes the model was asked for, where that was recorded.
-        changes: which attributes the model has changed in the last pass that was traced.
+        changes: which attributes and variables the model has changed in the last pass that was traced.
+        variables: what the code of model and loss reaches outside of the model.
         surroundings: what the model runs in, beside autocast.
 
     >>> layer = nn.Linear(2, 2, bias=False)
@@ -82,6 +84,7 @@ class TrainingStep(nn.Module):
         self.returned: Returned | None = None
         self.reads = Reads(model)
         self.changes: Changes = {}
+        self.variables = variables_around(model, loss)
         self.surroundings: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
         self._watching: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
 
@@ -156,7 +159,7 @@ class TrainingStep(nn.Module):
 
     def watched_results_of(self, model: nn.Module, tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         """The same as `results_of`; what it changes in attributes is noted in ``changes``, and undone."""
-        attributes, held = Attributes(model), HeldTensors(model)
+        attributes, held = Attributes(model, self.variables), HeldTensors(model)
         try:
             with held:
                 results = self.results_of(model, tensors)
@@ -165,6 +168,44 @@ class TrainingStep(nn.Module):
             return results
         finally:
             attributes.restore()
+
+    @contextlib.contextmanager
+    def left_as_it_was(self) -> Iterator[None]:
+        """Leave attributes, variables and every ``.grad`` as they were, also those that the backward pass changes."""
+        inputs = ((f"input {place}", tensor) for place, tensor in enumerate(tensors_in(self._inputs)))
+        tensors = [*self._stands_for.items(), *self.named_parameters(), *inputs]
+        self._gradients = [(name, tensor, tensor.grad) for name, tensor in tensors if tensor.is_leaf]
+        self._around = Attributes(unwrapped(self.model), self.variables)
+        try:
+            yield
+        finally:
+            self._around.restore()
+            for _, tensor, gradient in self._gradients:
+                if tensor.grad is not gradient:
+                    tensor.grad = gradient
+
+    def refuse_changes_of_backward(self) -> None:
+        """Raise an error if attributes, variables or a ``.grad`` have changed, which forward alone does not leave so.
+
+        Raises:
+            CaptureError: with the first of them.
+        """
+        subject = f"{type(self.model).__name__} cannot be captured as a static training graph:"
+        for name, tensor, gradient in self._gradients:
+            if tensor.grad is not gradient:
+                raise CaptureError(
+                    f"{subject} its backward pass adds to .grad of {self.names.get(name, name)!r} itself, as "
+                    "torch.autograd.backward in the backward of a custom Function does, which a plan cannot do. Take "
+                    "gradients there by torch.autograd.grad, with parameters as inputs of the Function, and return them"
+                )
+        for place, name in self._around.changes():
+            at = f"of {place!r}" if place else "of the model"
+            what = name if isinstance(place, Variable) else f"the attribute {name!r} {at}"
+            raise CaptureError(
+                f"{subject} a hook on its backward pass, or the backward of a custom Function, changes {what}, and a "
+                "plan does not run it again. Take gradients from .grad, and count in the training loop; what is filled "
+                "once, as caches are, can be filled before by one step in plain PyTorch"
+            )
 
     def results_of(self, model: nn.Module, tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         """Loss or outputs of ``model`` as it is, for inputs in the order that `tensors` gives."""

@@ -13,6 +13,7 @@ from remat_explorer.capture.step.contents import Content
 from remat_explorer.capture.step.left_behind import is_marked
 from remat_explorer.capture.step.losses import Loss
 from remat_explorer.capture.step.rehearsal import rehearse
+from remat_explorer.capture.step.variables import Variable
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.assumptions.differences import innermost, words
 
@@ -69,9 +70,12 @@ def settled_attributes(
 
 def _change(model: nn.Module, changes: Changes) -> str:
     (path, name), change = next(iter(changes.items()))
-    what, before, after = innermost(name, *change)
-    kind = type(model.get_submodule(path)).__name__
+    what, before, after = innermost("" if isinstance(path, Variable) else name, *change)
     others = f" (and {len(changes) - 1} more)" if len(changes) > 1 else ""
+    if isinstance(path, Variable):
+        at = f", at {what.removeprefix('.')}" if what else ""
+        return f"forward or the loss changes {path.words}{at}{others}, from {words(before)} to {words(after)}"
+    kind = type(model.get_submodule(path)).__name__
     return (
         f"forward changes the attribute {what} of {f'{path!r} ({kind})' if path else f'the model ({kind})'}{others}, "
         f"from {words(before)} to {words(after)}"
