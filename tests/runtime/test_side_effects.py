@@ -210,6 +210,24 @@ def test_loggers_timers_registries_configurations_and_caches_are_no_obstacle():
     assert all(map(torch.equal, *gradients))
 
 
+class Pair(tuple[int, int]):
+    """A tuple that says it has no length, as those of e3nn do."""
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def __iter__(self) -> Any:
+        raise NotImplementedError
+
+
+PAIR = Pair((2, 3))
+
+
+def test_tuples_of_a_class_of_its_own_are_read_as_tuples():
+    model, data = Made(lambda self, x: self.layer(x) * self.pair[0] * PAIR[1], layer=linear(), pair=Pair((4, 5))), x()
+    assert torch.equal(planned(model)(data), model(data))
+
+
 class Counted(torch.autograd.Function):
     calls = 0
 

@@ -155,8 +155,9 @@ class Contents:
             return Content("array", (value.dtype.str, value.shape, value.tobytes()))
         if isinstance(value, types.FunctionType):
             return Content("other", SameFunction(value))
-        if isinstance(value, CONTAINERS) and len(value) <= LONG:
-            return self._container(value, depth)
+        base: Any = next((base for base in CONTAINERS if isinstance(value, base)), None)
+        if base is not None and base.__len__(value) <= LONG:  # people's own classes may have another length
+            return self._container(value, base, depth)
         if isinstance(value, functools.partial):
             return self._with(
                 "object", value, [("func", value.func), ("args", value.args), ("kw", value.keywords)], depth
@@ -169,16 +170,17 @@ class Contents:
             return self._object(value, depth)
         return Content("other", Same(value))
 
-    def _container(self, value: Any, depth: int) -> Content:
-        if isinstance(value, dict):
+    def _container(self, value: Any, base: Any, depth: int) -> Content:
+        if base is dict:
             self.guards.add_mapping(value)
             return self._with("container", value, list(dict.items(value)), depth)
-        if isinstance(value, set | frozenset):
-            self.guards.sets.append((value, frozenset(value)))
-            return Content("container", (type(value), frozenset(value)))
-        if not isinstance(value, tuple):
+        if base in (set, frozenset):
+            members = frozenset(base.__iter__(value))
+            self.guards.sets.append((value, members))
+            return Content("container", (type(value), members))
+        if base is not tuple:
             self.guards.add_sequence(value)
-        return self._with("container", value, list(enumerate(value)), depth)
+        return self._with("container", value, list(enumerate(base.__iter__(value))), depth)
 
     def _object(self, value: Any, depth: int) -> Content:
         attributes = getattr(value, "__dict__", None)

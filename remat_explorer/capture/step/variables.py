@@ -138,9 +138,10 @@ class _Search:
             if id(vars(value)) not in self._own:
                 self._enter_module(value)
         elif isinstance(value, _CONTAINERS):
-            if deep and len(value) <= _FEW:
-                for entry in dict.values(value) if isinstance(value, dict) else value:
-                    self._look_into(entry, deep=not isinstance(value, set | frozenset), libraries=libraries)
+            base: Any = next(base for base in _CONTAINERS if isinstance(value, base))  # classes of people may do else
+            if deep and base.__len__(value) <= _FEW:
+                for entry in list(dict.values(value) if base is dict else base.__iter__(value)):
+                    self._look_into(entry, deep=base not in (set, frozenset), libraries=libraries)
         elif not isinstance(value, types.ModuleType) and not _is_foreign(type(value).__module__):
             self._enter_class(type(value))
             for held in list((getattr(value, "__dict__", None) or {}).values()) if deep else ():
