@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import logging
@@ -208,6 +209,99 @@ def test_loggers_timers_registries_configurations_and_caches_are_no_obstacle():
     assert ({}, set()) == (MASKS, SAID)
     gradients = [torch.autograd.grad(one(data).sum(), list(model.parameters())) for one in (trained, model)]
     assert all(map(torch.equal, *gradients))
+
+
+@dataclasses.dataclass
+class Batch:
+    x: torch.Tensor
+    term: torch.Tensor | None = None
+
+    @functools.cached_property
+    def length(self) -> int:
+        return len(self.x)
+
+
+class Sink:
+    def __init__(self) -> None:
+        self.term: torch.Tensor | None = None
+
+
+def adds_to_a_dictionary(self: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    batch["term"] = term(self, batch["x"])
+    return self.layer(batch["x"])
+
+
+def exchanges_in_a_dictionary(self: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    batch["x"] = batch["x"].sin()
+    return self.layer(batch["x"])
+
+
+def appends(self: Any, x: torch.Tensor, terms: list[torch.Tensor]) -> torch.Tensor:
+    terms.append(term(self, x))
+    return self.layer(x)
+
+
+def sets_a_field(self: Any, batch: Batch) -> torch.Tensor:
+    batch.term = term(self, batch.x)
+    return self.layer(batch.x)
+
+
+def sets_an_attribute(self: Any, x: torch.Tensor, sink: Sink) -> torch.Tensor:
+    sink.term = term(self, x)
+    return self.layer(x)
+
+
+def reverses(self: Any, parts: list[torch.Tensor]) -> torch.Tensor:
+    parts.reverse()
+    return self.layer(parts[0]) - self.layer(parts[1]).sin()
+
+
+GIVEN: dict[str, tuple[Callable[..., torch.Tensor], tuple[Any, ...], str]] = {
+    "an entry": (adds_to_a_dictionary, ({"x": x()},), r"input 0\['term'\], from not there to a tensor"),
+    "an exchanged entry": (exchanges_in_a_dictionary, ({"x": x()},), r"input 0\['x'\], from a tensor"),
+    "an appended entry": (appends, (x(), []), r"input 1\[0\], from not there"),
+    "a field": (sets_a_field, (Batch(x()),), r"input 0\.term, from None to a tensor"),
+    "an attribute": (sets_an_attribute, (x(), Sink()), r"input 1\.term, from None to a tensor"),
+    "an order": (reverses, ([x(), x()],), r"input 0\[0\]"),
+}
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_what_forward_writes_into_its_inputs_is_refused_and_not_left_there(name):
+    forward, args, words = GIVEN[name]
+    before = copy.deepcopy([getattr(arg, "__dict__", arg) for arg in args])
+    with pytest.raises(ExecutionError, match=rf"forward or the loss changes {words}.* return it from forward"):
+        rx.rematerialize(Made(forward, layer=linear()), args, budget="100%", strategy="checkpoint-all")
+    assert str([getattr(arg, "__dict__", arg) for arg in args]) == str(before)
+
+
+def test_what_forward_takes_out_of_its_inputs_is_no_obstacle():
+    model = Made(lambda self, batch, parts: self.layer(batch.pop("x")) + parts.pop(0), layer=linear())
+
+    def args() -> tuple[Any, ...]:
+        return {"x": data, "y": data}, [data, data.sin()]
+
+    data = x()
+    trained = rx.rematerialize(model, args(), budget="100%", strategy="checkpoint-all")
+    assert torch.equal(trained(*args()), model(*args()))
+
+
+def test_a_cached_property_of_an_input_is_no_obstacle():
+    model, data = Made(lambda self, batch: self.layer(batch.x) * batch.length, layer=linear()), x()
+    trained = rx.rematerialize(model, (Batch(data),), budget="100%", strategy="checkpoint-all")
+    assert torch.equal(trained(Batch(data)), model(Batch(data)))
+
+
+def test_an_input_that_forward_fills_and_returns_is_returned_by_a_plan():
+    def forward(self: Any, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        batch["y"] = self.layer(batch["x"])
+        return batch
+
+    model, data = Made(forward, layer=linear()), x()
+    with pytest.warns(UserWarning, match=r"input 0\['y'\].* read this from what the model returns") as noted:
+        trained = rx.rematerialize(model, ({"x": data},), budget="100%", strategy="checkpoint-all")
+    assert [warning.filename for warning in noted] == [__file__]
+    assert torch.equal(trained({"x": data})["y"], model({"x": data})["y"])
 
 
 class Pair(tuple[int, int]):

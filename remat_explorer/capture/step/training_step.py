@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from remat_explorer.capture.step.attributes import Attributes, Changes
 from remat_explorer.capture.step.autocast import Autocast
 from remat_explorer.capture.step.borrowed import borrowed
+from remat_explorer.capture.step.given import GivenInputs
 from remat_explorer.capture.step.held import HeldTensors
 from remat_explorer.capture.step.kept_casts import with_kept_casts
 from remat_explorer.capture.step.losses import Loss, results_of_output
@@ -53,7 +54,7 @@ class TrainingStep(nn.Module):
         differentiated: the places of the input tensors that get a gradient.
         returned: how the results lie in what the model returns; known once the step has run.
         reads: which attributes the model was asked for, where that was recorded.
-        changes: which attributes and variables the model has changed in the last pass that was traced.
+        changes: which attributes, variables and inputs the model has changed in the last pass that was traced.
         variables: what the code of model and loss reaches outside of the model.
         surroundings: what the model runs in, beside autocast.
 
@@ -84,6 +85,7 @@ class TrainingStep(nn.Module):
         self.returned: Returned | None = None
         self.reads = Reads(model)
         self.changes: Changes = {}
+        self._changes_of_inputs: Changes = {}
         self.variables = variables_around(model, loss)
         self.surroundings: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
         self._watching: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
@@ -164,7 +166,7 @@ class TrainingStep(nn.Module):
             with held:
                 results = self.results_of(model, tensors)
             held.require_unexchanged()
-            self.changes = attributes.changes()
+            self.changes = {**attributes.changes(), **self._changes_of_inputs}
             return results
         finally:
             attributes.restore()
@@ -219,9 +221,14 @@ class TrainingStep(nn.Module):
             _with_own_parametrizations(),
         ):
             loss, given = self._parts[1], [*tensors, *model.parameters(), *model.buffers()]
-            with self.reads.calling(), self.surroundings(), self._watching:
-                output = model(*args, **kwargs)
-                results, self.returned = results_of_output(output, loss, given)
+            inputs = GivenInputs(model, args, kwargs)
+            try:
+                with self.reads.calling(), self.surroundings(), self._watching:
+                    output = model(*args, **kwargs)
+                    results, self.returned = results_of_output(output, loss, given)
+                self._changes_of_inputs = inputs.changes(output)
+            finally:
+                inputs.restore()
             return results
 
 

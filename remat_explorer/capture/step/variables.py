@@ -140,7 +140,7 @@ class _Search:
         elif isinstance(value, _CONTAINERS):
             base: Any = next(base for base in _CONTAINERS if isinstance(value, base))  # classes of people may do else
             if deep and base.__len__(value) <= _FEW:
-                for entry in list(dict.values(value) if base is dict else base.__iter__(value)):
+                for entry in list(getattr(base, "values" if base is dict else "__iter__")(value)):
                     self._look_into(entry, deep=base not in (set, frozenset), libraries=libraries)
         elif not isinstance(value, types.ModuleType) and not _is_foreign(type(value).__module__):
             self._enter_class(type(value))

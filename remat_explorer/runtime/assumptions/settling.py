@@ -10,6 +10,7 @@ from torch import nn
 
 from remat_explorer.capture.step.attributes import Changes, Place
 from remat_explorer.capture.step.contents import Content
+from remat_explorer.capture.step.given import Given
 from remat_explorer.capture.step.left_behind import is_marked
 from remat_explorer.capture.step.losses import Loss
 from remat_explorer.capture.step.rehearsal import rehearse
@@ -37,6 +38,8 @@ def settled_attributes(
     Raises:
         ExecutionError: if an attribute would be stale in a step that a plan does, since a plan does not run forward.
     """
+    _require_own_inputs(model, changes)
+    changes = {place: change for place, change in changes.items() if not isinstance(place[0], Given)}
     if not changes:
         return {}
     try:
@@ -66,6 +69,21 @@ def settled_attributes(
             stacklevel=5,
         )
     return {**found.settled, **{place: Content("left", after) for place, after in found.left.items()}}
+
+
+def _require_own_inputs(model: nn.Module, changes: Changes) -> None:
+    """Refuse what forward writes into containers of its caller, and warn where it returns them."""
+    given = [(place, change) for place, change in changes.items() if isinstance(place[0], Given)]
+    for place, change in given:
+        words = _change(model, {place: change})
+        if not place[0].is_returned:  # type: ignore[union-attr]
+            raise ExecutionError(
+                f"{words}. A plan does not run forward, and its caller would not find it there: return it from forward"
+            )
+        warnings.warn(
+            f"{words}. A plan leaves its inputs as they are: read this from what the model returns",
+            stacklevel=6,
+        )
 
 
 def _change(model: nn.Module, changes: Changes) -> str:
