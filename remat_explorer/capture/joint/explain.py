@@ -109,6 +109,12 @@ _KNOWN = (
         "Use use_reentrant=False, or no checkpoint at all: what to recompute is what the schedule decides",
     ),
     _Explanation(
+        r"Cannot backprop through mirrored meta",
+        "backward() within the step adds to .grad of parameters, where no plan sees it",
+        "Compute these gradients with torch.autograd.grad instead; where they are of parameters, in the backward of an "
+        "autograd Function whose apply() takes the parameters, and return them there",
+    ),
+    _Explanation(
         r"modified by an inplace operation",
         "a tensor that its backward pass needs is overwritten in place; plain PyTorch refuses this, too",
         "Use the operation that is not in place",

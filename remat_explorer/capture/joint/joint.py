@@ -107,7 +107,7 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: C
         UnplannedDraws() as draws,
     ):
         try:
-            with paths.watching(draws.look), step.watched_by(lines):
+            with paths.watching(draws.look), step.watched_by(lines), step.lent_in_backward():
                 graph = _export_joint(step, fakes)
             draws.refuse(step.model)
             step.refuse_changes_of_backward()

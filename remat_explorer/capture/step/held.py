@@ -6,8 +6,10 @@ storage, which no trace sees: what is computed from it afterwards would be compu
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -33,6 +35,7 @@ class HeldTensors(TorchFunctionMode):
 
     Args:
         model: as it is before forward.
+        doer: who runs while this is entered, in words.
 
     >>> layer = nn.Linear(1, 1)
     >>> with HeldTensors(layer):
@@ -44,9 +47,9 @@ plan may only read it; change it between steps instead, under torch.no_grad(), o
 leave it as it is
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, doer: str = "forward") -> None:
         super().__init__()
-        self._model = model
+        self._model, self._doer = model, doer
         self._before = _registered(model)
         self._states = {path: _state(tensor) for path, (_, tensor) in self._before.items()}
         self._paths: dict[int, str] = {}
@@ -60,11 +63,37 @@ leave it as it is
     ) -> Any:
         look = _LOOKS.get(func)
         if look is not None and args and isinstance(args[0], torch.Tensor) and (refusal := look(self, func, *args)):
-            self._refusal = CaptureError(refusal)
+            self._refusal = CaptureError(refusal.replace("forward", self._doer, 1))
             raise self._refusal
         if func == _GET_GRAD and id(args[0]) in self._paths:
             return None  # without the warning of PyTorch about stand-ins, which are no leaves
         return func(*args, **(kwargs or {}))
+
+    @contextlib.contextmanager
+    def watching_gradients(self) -> Iterator[None]:
+        """Meanwhile refuse ``.grad`` of what the model holds; autograd calls functions and hooks outside of modes.
+
+        Raises:
+            CaptureError: what is read or assigned.
+        """
+        thread = threading.get_ident()
+
+        def look(how: Any, tensor: torch.Tensor, *value: Any) -> Any:
+            if threading.get_ident() == thread and (refusal := self._of_gradient(how, tensor)):
+                self._refusal = CaptureError(refusal.replace("forward", self._doer, 1))
+                raise self._refusal
+            return how(tensor, *value)
+
+        of_all: Any = property(
+            lambda tensor: look(_GET_GRAD, tensor),
+            lambda tensor, value: look(_SET_GRAD, tensor, value),
+            torch.Tensor.grad.__delete__,  # type: ignore[attr-defined]
+        )
+        torch.Tensor.grad = of_all
+        try:
+            yield
+        finally:
+            del torch.Tensor.grad  # that of its base is there again
 
     def require_unexchanged(self) -> None:
         """Compare identities, storages and modes with those before.
@@ -79,18 +108,20 @@ leave it as it is
         for path, (kind, tensor) in self._before.items():
             of = f"the {kind} {path!r}"
             if path not in now or now[path][0] != kind:
-                raise CaptureError(f"forward removes {of}, with which a plan is made; do that before, or between steps")
+                raise CaptureError(
+                    f"{self._doer} removes {of}, with which a plan is made; do that before, or between steps"
+                )
             if kind == "parameter" and now[path][1] is not tensor:
-                raise CaptureError(f"forward assigns another tensor to {of}, but {_BETWEEN}")
+                raise CaptureError(f"{self._doer} assigns another tensor to {of}, but {_BETWEEN}")
             if now[path][1] is tensor and _state(tensor) != self._states[path]:
                 if tensor.requires_grad != self._states[path][-1]:
-                    raise CaptureError(_freezes(of, tensor.requires_grad))
-                raise CaptureError(f"forward exchanges the storage of {of}, but {_advice(kind)}")
+                    raise CaptureError(_freezes(of, tensor.requires_grad).replace("forward", self._doer, 1))
+                raise CaptureError(f"{self._doer} exchanges the storage of {of}, but {_advice(kind)}")
         for path, (kind, _) in now.items():
             if path not in self._before:
                 raise CaptureError(
-                    f"forward makes the {kind} {path!r}, which a plan would not: it runs no forward. If the first pass "
-                    "alone makes it, run the model once before; else make it in __init__"
+                    f"{self._doer} makes the {kind} {path!r}, which a plan would not: it runs no forward. If the first "
+                    "pass alone makes it, run the model once before; else make it in __init__"
                 )
 
     def _of_data(self, func: Any, tensor: torch.Tensor, value: Any, *_: Any) -> str | None:

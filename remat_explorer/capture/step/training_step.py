@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,6 +24,8 @@ from remat_explorer.capture.step.reads import Reads
 from remat_explorer.capture.step.returned import Returned
 from remat_explorer.capture.step.variables import Variable, variables_around
 from remat_explorer.errors import CaptureError
+
+_IN_BACKWARD = "a custom function or gradient hook"
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -89,6 +92,7 @@ class TrainingStep(nn.Module):
         self.variables = variables_around(model, loss)
         self.surroundings: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
         self._watching: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
+        self._lent: list[tuple[torch.Tensor, torch.Tensor]] = []  # by the last forward pass
 
     @property
     def model(self) -> nn.Module:
@@ -155,9 +159,48 @@ class TrainingStep(nn.Module):
         wanted = self.differentiated
         return tuple(t.detach().requires_grad_() if place in wanted else t for place, t in enumerate(tensors))
 
+    @contextlib.contextmanager
+    def lent_in_backward(self) -> Iterator[None]:
+        """Meanwhile the backward pass of a trace, `torch.autograd.grad`, finds in the model what `forward` lent it.
+
+        Custom functions and gradient hooks may run modules there, and differentiate with respect to parameters.
+        """
+        grad, thread = torch.autograd.grad, threading.get_ident()
+
+        def grad_of_trace(*args: Any, **kwargs: Any) -> Any:
+            if not self._lent or threading.get_ident() != thread:  # of another thread, or within either pass
+                return grad(*args, **kwargs)
+            lent, self._lent = self._lent, []
+            model = unwrapped(self.model)
+            with borrowed(self.model, {id(own): held for own, held in lent}):
+                attributes, held = Attributes(model), HeldTensors(model, _IN_BACKWARD)
+                with held.watching_gradients():
+                    gradients = grad(*args, **kwargs)
+                held.require_unexchanged()
+                for path, name in attributes.changes().keys() - self.changes:  # what runs again may do so again
+                    raise CaptureError(
+                        f"{_IN_BACKWARD} changes the attribute {name!r} of {repr(path) if path else 'the model'}, "
+                        "which no step by a plan would do; change it in forward, or between steps"
+                    )
+            return gradients
+
+        before = [(parameter, parameter.grad) for parameter in self.model.parameters()]
+        torch.autograd.grad = grad_of_trace
+        try:
+            yield
+        finally:
+            torch.autograd.grad, self._lent = grad, []
+            for parameter, gradient in before:
+                if parameter.grad is not gradient:  # of the trace
+                    parameter.grad = gradient
+
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        with borrowed(self.model, {id(own): held for own, held in self.stand_ins()}):
-            return self.watched_results_of(unwrapped(self.model), tensors)
+        self._lent = []
+        lent = self.stand_ins()
+        with borrowed(self.model, {id(own): held for own, held in lent}):
+            results = self.watched_results_of(unwrapped(self.model), tensors)
+        self._lent = lent
+        return results
 
     def watched_results_of(self, model: nn.Module, tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         """The same as `results_of`; what it changes in attributes is noted in ``changes``, and undone."""
