@@ -59,22 +59,22 @@ class Interpreter:
             return self._finish(registers)
 
     def _execute(self, statement: Statement, registers: Registers, states: RandomStates, section: Section) -> None:
-        """Run one statement; generator states are read and set outside of ``section``, which meters memory."""
+        """Run one statement; generator states are read and set within ``section``: they take memory for a moment."""
         if not isinstance(statement, Compute):
             with section():
                 del registers[self.program.carriers[statement.value]]
             return
         body = self.program.body(statement)
-        now = None
-        if body.random and statement.first:
-            states.save(statement.operation)
-        elif body.random:
-            now = states.get()
-            states.restore(statement.operation)
         with section():
+            now = None
+            if body.random and statement.first:
+                states.save(statement.operation)
+            elif body.random:
+                now = states.get()
+                states.restore(statement.operation)
             body.run(registers, statement.drops)
-        if now is not None:
-            states.set(now)
+            if now is not None:
+                states.set(now)
 
     def _finish(self, registers: Registers) -> StepOutcome:
         for body in self.program.epilogue:

@@ -30,8 +30,9 @@ class _Asking(TorchDispatchMode):
 class Interruption:
     """Runs contenders so that cancelling takes effect soon, without slowing down those that are short anyway.
 
-    Asking costs microseconds an operation, which would show in the time of a run of short operations. A timed run that
-    took less than `PATIENCE` the last time is therefore left alone.
+    Asking costs microseconds an operation, which would show in the time of a run of short operations, and holds what an
+    operation takes for itself a moment longer, which would show in its memory. A run that is timed or metered and took
+    less than `PATIENCE` the last time, or is expected to, is therefore left alone.
 
     >>> import torch
     >>> interruption = Interruption(lambda: True)
@@ -45,8 +46,12 @@ class Interruption:
         self._cancelled = cancelled
         self._seconds: dict[str, float] = {}
 
+    def expect(self, name: str, seconds: float) -> None:
+        """Say how long the next run of a contender takes."""
+        self._seconds[name] = seconds
+
     def run(self, name: str, contender: Callable[[], Any], timed: bool = False) -> Any:
-        """What ``contender`` gives.
+        """What ``contender`` gives; ``timed`` if it is timed or metered.
 
         Raises:
             ExecutionError: if it was cancelled.

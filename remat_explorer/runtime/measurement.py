@@ -218,6 +218,8 @@ class Measurement:
 
     def __str__(self) -> str:
         verdict = "within" if self.within_budget else "ABOVE"
+        of_code = self.peak <= self.budget < self.generated_peak
+        peak = f"peak of the generated code is {format_bytes(self.generated_peak)}" if of_code else "measured peak is"
         against = (
             "" if self.checkpoint_all_seconds is None else f" against {format_seconds(self.checkpoint_all_seconds)}"
         )
@@ -225,7 +227,7 @@ class Measurement:
             f"on {self.device}",
             f"peak: predicted {format_bytes(self.predicted_peak)}, measured {format_bytes(self.peak)} "
             f"(error {self.error:+.3%}, without resident bytes {self.dynamic_error:+.3%})",
-            f"budget: {format_bytes(self.budget)}, measured peak is {verdict} it",
+            f"budget: {format_bytes(self.budget)}, {peak}{',' if of_code else ''} {verdict} it",
             f"overhead: predicted {format_overhead(self.predicted_overhead)}, measured {self.overhead_text} "
             f"({format_seconds(self.seconds)}{against}{' for keeping everything' if against else ''})",
         ]

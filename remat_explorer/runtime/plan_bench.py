@@ -88,7 +88,7 @@ class PlanBench:
         self._interruption.run("eager", self.eager.explained_run)
         self.start.rewind()
         with memory_meter(self.placed.device) as meter, meter.section():
-            outcome: StepOutcome = self._interruption.run("eager", self.eager.explained_run)
+            outcome: StepOutcome = self._interruption.run("eager", self.eager.explained_run, timed=True)
         final = Final(outcome.copied(), self.start.states())
         del outcome
         self.start.rewind()
@@ -164,7 +164,7 @@ class PlanBench:
         self.start.rewind()
         registers = self.registers()
         with memory_meter(self.placed.device) as meter, meter.section():
-            self._interruption.run("plan", lambda: self.generated.run(registers))
+            self._interruption.run("plan", lambda: self.generated.run(registers), timed=True)
         return self.solution.graph.resident_bytes + meter.readings[0].highest
 
     def statement_seconds(self) -> np.ndarray:
@@ -172,7 +172,9 @@ class PlanBench:
         self.start.rewind()
         laps = laps_on(self.placed.device)
         self.interpreter.run(self.registers(), laps.lap, self.cancelled)
-        return np.array(laps.seconds())
+        seconds = laps.seconds()
+        self._interruption.expect("plan", sum(seconds))
+        return np.array(seconds)
 
     def contenders(self) -> dict[str, Callable[[], Any]]:
         """One run of each: "plan" and "checkpoint-all" by generated code, and "eager"."""

@@ -36,7 +36,7 @@ from remat_explorer.runtime.signature import Signature
 from remat_explorer.solution import Solution, capture_options_of
 from remat_explorer.solvers import minimum_budget, solve
 from remat_explorer.solvers.base import Progress
-from remat_explorer.solvers.memory.smallest_known import Budget, budget_of
+from remat_explorer.solvers.memory.smallest_known import Budget
 from remat_explorer.solvers.reserved import REQUESTED, RESERVED, explain_unfit
 
 
@@ -208,10 +208,10 @@ class Recipe:
         if not self.retain_graph:
             return solve(graph, budget, self.strategy, self.time_limit, self.solver, **settings)
 
-        def solve_at(asked: int) -> Solution:
+        def solve_at(asked: Budget) -> Solution:
             return solve(graph, asked, self.strategy, self.time_limit / SOLVES, self.solver, **settings)
 
-        return within(budget_of(graph, budget), minimum_budget(graph).known_feasible, solve_at)
+        return within(graph, budget, solve_at)
 
     def _require_schedule(self, solution: Solution) -> None:
         if solution.schedule is not None:

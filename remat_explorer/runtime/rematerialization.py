@@ -38,6 +38,7 @@ from remat_explorer.runtime.shapes.family import Family, differ_in_sizes
 from remat_explorer.runtime.signature import Arguments, Signature, with_gradients_of
 from remat_explorer.runtime.training_run import TrainingRun, train
 from remat_explorer.solution import Solution
+from remat_explorer.solvers.memory.smallest_known import Budget, is_relative, is_smallest
 
 MOST_TURNS = 8  # plans that are made at most where truth values are read: more are made if ``resolve`` is set
 MOST_SIZES = 64  # plans carried over to other sizes that are kept; each takes some MiB of the host's memory
@@ -212,11 +213,11 @@ class Rematerialization:
         last = self.plans[-1].state
         if last.has_moved(last.now()):
             return self.recipe.plan(self.model, *self._with_gradients(args, kwargs))
+        limit = self._limit()
         if self.resolve or not broken:
-            family = Family(self.recipe, self.model, self.plans, self.first.solution.budget, self.resolve)
+            family = Family(self.recipe, self.model, self.plans, limit, self.resolve)
             if (planned := family.plan(args, kwargs)) is not None:
                 return planned
-        limit = self.first.solution.budget
         if broken is not None and self._may_turn(broken):
             warnings.warn(f"{broken}. It is planned anew, once, and both plans are kept", stacklevel=_CALLER)
             return self.recipe.plan(self.model, *self._with_gradients(args, kwargs), within=limit)
@@ -224,6 +225,16 @@ class Rematerialization:
             what, advice = (broken, _OTHER_CONTENT) if broken else self._difference(args, kwargs)
             raise ExecutionError(f"{what}. {advice}")
         return self.recipe.plan(self.model, args, kwargs, within=self.recipe.budget or limit)
+
+    def _limit(self) -> Budget:
+        """The budget of what is planned anew: the bytes of the first plan, unless they were for another type or device.
+
+        The smallest budget is that of each step.
+        """
+        asked, state = self.recipe.budget, self.first.state
+        if is_smallest(asked) or (is_relative(asked) and state.lies_elsewhere(state.now())):
+            return asked  # type: ignore[return-value]
+        return self.first.solution.budget
 
     def _with_gradients(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         """The inputs, of which those require a gradient that do so in the first plan; not where each has its own."""

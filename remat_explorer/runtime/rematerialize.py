@@ -103,7 +103,8 @@ def rematerialize(
         budget_means: "requested" or "reserved", as for `remat_explorer.solve`: what tensors have, or what PyTorch's
             allocator on a GPU is predicted to take for them. A given ``solution`` is then held against its budget.
         retain_graph: plan for ``backward(retain_graph=True)``, which otherwise has no effect on the model: what the
-            forward pass leaves stays until a backward pass that does not retain it, and the budget includes that.
+            forward pass leaves stays until a backward pass that does not retain it, and the budget includes that: "60%"
+            is then of what keeping everything takes so, and "smallest" the least of a row of schedules.
 
     Raises:
         CaptureError: if the model has no static training graph.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import functools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,11 +21,13 @@ from remat_explorer.capture.step.training_step import TrainingStep
 from remat_explorer.errors import ExecutionError
 from remat_explorer.models import LoadedModel
 from remat_explorer.plan import Plan
+from remat_explorer.quantities import format_bytes
 from remat_explorer.runtime import Interpreter
 from remat_explorer.runtime.eager import Eager
 from remat_explorer.runtime.measurement import Allocator
 from remat_explorer.runtime.starting_point import StartingPoint
 from remat_explorer.runtime.timing import seconds_in_turn
+from tests.runtime.kinds_of_models import Made
 from tests.runtime.random_schedules import checkpoint_all, random_schedule, solution_of
 from tests.thorough import thorough_but
 
@@ -294,3 +298,35 @@ def test_on_cuda_memory_is_as_predicted_and_gradients_are_close(seed):
     assert found.allocator is not None
     process = found.allocator.process
     assert process.requested <= process.allocated <= process.reserved
+
+
+DRAWS: dict[str, Any] = {
+    "dropout": nn.Dropout(0.1),
+    "rrelu": nn.RReLU(),
+    "noise": lambda x: x + torch.randn_like(x),
+    "a few numbers": lambda x: x * torch.rand(x.shape[-1]),
+}
+
+
+@pytest.mark.parametrize("draw", thorough_but(DRAWS, "dropout", "a few numbers"))
+def test_the_state_of_the_generator_is_counted_where_an_operation_draws_again(draw):
+    torch.manual_seed(0)
+    layers = [nn.Linear(8, 8) for _ in range(3)]
+    model = Made(lambda s, x: functools.reduce(lambda y, one: DRAWS[draw](one(y).tanh()), s.layers, x).square().mean())
+    model.layers, x = nn.ModuleList(layers), torch.randn(8, 8)
+    graph = rx.profile(rx.capture(model, (x,)), model, (x,), device="cpu", repeats=1)
+    schedule = random_schedule(graph, 0, dropped=0.7)
+    again = [k for k, node in enumerate(graph.operations) if (schedule.R[:, k] > 0).sum() > 1]
+    assert any(graph.operations[k].implementations[0].workspace > 4000 for k in again)
+    found = rx.measure(solution_of(schedule), model, (x,), device="cpu", repeats=1)
+    assert found.generated_peak <= found.peak == found.predicted_peak
+    assert found.equal
+
+
+def test_where_only_the_generated_code_passes_the_budget_the_text_says_so(net):
+    model, graph = net
+    found = run(checkpoint_all(graph), model)
+    assert "measured peak is within it" in str(found)
+    more = dataclasses.replace(found, budget=found.peak, generated_peak=found.peak + 4096)
+    assert f"peak of the generated code is {format_bytes(more.generated_peak)}, ABOVE it" in str(more)
+    assert "measured peak is ABOVE it" in str(dataclasses.replace(found, budget=found.peak - 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -54,7 +55,7 @@ def test_the_budget_includes_what_is_retained():
     trained: Any = rx.rematerialize(model, (WIDE,), budget="85%", time_limit=5, retain_graph=True)
     plan, ones = trained.rematerialization.solution.plan, torch.ones_like(trained(WIDE))
     expected = retaining_peak(plan)
-    assert plan.peak < expected <= plain.budget
+    assert plan.peak < expected <= trained.rematerialization.solution.budget
     for retained in (2, 0, 1):
         for _ in range(2):
             model.zero_grad()
@@ -69,6 +70,32 @@ def test_the_budget_includes_what_is_retained():
         assert 0.99 * (expected if retained else plan.peak) <= peak <= (expected if retained else plan.peak)
 
 
+def test_relative_budgets_are_of_what_is_retained():
+    trained = {
+        budget: rx.rematerialize(layers(), (WIDE,), budget=budget, time_limit=5, retain_graph=True).rematerialization
+        for budget in ("100%", "smallest")
+    }
+    peaks = {budget: retaining_peak(plan) for budget, one in trained.items() if (plan := one.solution.plan)}
+    assert trained["100%"].solution.overhead == 1.0
+    assert peaks["smallest"] == trained["smallest"].solution.budget < peaks["100%"] <= trained["100%"].solution.budget
+
+
 def test_where_nothing_fits_the_error_says_what_would():
-    with pytest.raises(ExecutionError, match=r"no schedule was found that keeps to .* with retain_graph=True, where"):
-        rx.rematerialize(layers(), (WIDE,), budget="smallest", time_limit=5, retain_graph=True)
+    words = r"no schedule was found that keeps to .* with retain_graph=True, where .* one needs is .*\((\d+) bytes\)"
+    with pytest.raises(ExecutionError, match=words) as caught:
+        rx.rematerialize(layers(), (WIDE,), budget=100_000, time_limit=5, retain_graph=True)
+    named = int(re.search(words, str(caught.value))[1])  # type: ignore[index]
+    found = rx.rematerialize(layers(), (WIDE,), budget=named, time_limit=5, retain_graph=True).rematerialization
+    assert found.solution.plan is not None
+    assert retaining_peak(found.solution.plan) <= named == found.solution.budget
+    again = rx.rematerialize(layers(), (WIDE,), solution=found.solution, retain_graph=True).rematerialization
+    assert again.solution.budget == named
+
+
+def test_a_smaller_batch_keeps_everything_only_if_what_is_retained_fits():
+    trained: Any = rx.rematerialize(layers(), (WIDE,), budget="smallest", time_limit=5, retain_graph=True)
+    for count in (480, 400, 300, 200):
+        trained(WIDE[:count]).sum().backward()
+        found = trained.rematerialization.solution
+        assert retaining_peak(found.plan) <= found.budget
+    assert found.overhead == 1.0

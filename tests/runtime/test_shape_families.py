@@ -13,7 +13,7 @@ import remat_explorer as rx
 from remat_explorer.capture import trace
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime import recipe, rematerialization
-from remat_explorer.runtime.shapes import family
+from remat_explorer.runtime.shapes import carrying
 from remat_explorer.runtime.shapes.carrying import carried_over, require_same_operations
 from tests.runtime.kinds_of_models import Made, linear
 from tests.thorough import thorough_but
@@ -163,7 +163,7 @@ def cut(model: Any, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
 def test_everything_is_kept_for_fewer_examples_only_where_what_is_retained_fits_too(monkeypatch):
     planned = trained(Deeper(), budget="95%", retain_graph=True)
     with monkeypatch.context() as larger:
-        larger.setattr(family, "retaining_peak", lambda plan: plan.peak + 10**9)
+        larger.setattr(carrying, "retaining_peak", lambda plan: plan.peak + 10**9)
         with pytest.warns(UserWarning, match=r"\[9, 16\] .*planned anew"):
             assert_like_plain(planned, X[:9])
     assert_like_plain(planned, X[:8])
@@ -223,6 +223,18 @@ def test_a_schedule_is_not_carried_over_to_larger_values():
     require_same_operations(many, few)
     with pytest.raises(ExecutionError, match=r"'0 linear \+ tanh.*' takes .* where it took .* there"):
         require_same_operations(few, many)
+
+
+def test_smaller_random_operations_leave_less_room_for_the_state_of_the_generator():
+    model = nn.Sequential(nn.Linear(16, 16), nn.Dropout(0.1), nn.Linear(16, 4))
+    planned = trained(model, torch.randn(128, 16), budget="100%", strategy="checkpoint-all")
+    assert_like_plain(planned, X[:8])
+    _, small = (
+        next(node.implementations[0].workspace for node, body in pairs if body.random)
+        for plan in planned.rematerialization.plans
+        if (pairs := zip(plan.solution.graph.operations, plan.halves.program.bodies, strict=True))
+    )
+    assert small >= torch.get_rng_state().nbytes - 8 * 16 * 5  # outputs: floats, and a mask of bytes
 
 
 def test_a_schedule_that_is_carried_over_is_checked_at_the_new_sizes():

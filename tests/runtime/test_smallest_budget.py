@@ -43,3 +43,38 @@ def test_where_no_schedule_was_found_the_error_names_the_smallest_budget_with_on
     message = str(caught.value)
     assert "before it was ended by the time limit of 0 µs" in message
     assert re.search(r"there is one that needs .* \(\d+ bytes\): try the strategy 'optimal'", message)
+
+
+class Turning(nn.Module):
+    """Needs more memory where a sum is negative."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = perceptron()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x if x.sum() > 0 else torch.cat([x, x.sin()])).sum()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_smallest_budget_is_that_of_each_step_that_is_planned_anew():
+    x = torch.rand(64, 64)
+    trained = rx.rematerialize(Turning(), (x,), budget="smallest", time_limit=4.0)
+    smallest = trained.rematerialization.solution.budget
+    trained(-x).backward()  # the bytes of the first plan hold no schedule here
+    turned = trained.rematerialization.solution
+    assert (turned.peak or 0) <= turned.budget
+    assert turned.budget > smallest
+    trained(torch.rand(96, 64)).backward()
+    assert trained.rematerialization.solution.budget > smallest
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_relative_budget_is_one_of_the_type_that_the_model_has_now():
+    trained = rx.rematerialize(perceptron(), (torch.rand(512, 64),), budget="90%", time_limit=2.0)
+    first = trained.rematerialization.solution.budget
+    trained.double()
+    for count in (256, 512):  # the larger one does not fit into the bytes of the first plan
+        trained(torch.rand(count, 64).double()).sum().backward()
+    found = trained.rematerialization.solution
+    assert found.budget == int(0.9 * checkpoint_all_peak(found.graph)) > first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,6 +15,18 @@ from remat_explorer.capture.step.gates import written_in_layout
 def is_random(nodes: Iterable[Node]) -> bool:
     """Whether a call among ``nodes`` draws from the random number generator."""
     return any(_draws(node) for node in nodes)
+
+
+@functools.cache
+def state_bytes(kind: str) -> int:
+    """Bytes of the tensor in which PyTorch hands out the state of a generator, each time that it is asked for.
+
+    It is there for a moment before an operation that draws runs, or runs again. On CUDA a state is two numbers.
+
+    >>> state_bytes("cuda"), state_bytes("cpu") > 0
+    (0, True)
+    """
+    return 0 if kind == "cuda" else torch.get_rng_state().nbytes
 
 
 def _draws(node: Node) -> bool:

@@ -18,6 +18,7 @@ from torch._ops import OpOverload
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
+from remat_explorer.capture.joint.randomness import state_bytes
 from remat_explorer.capture.operations.in_place import Overwriting
 from remat_explorer.capture.operations.program import Call, Program
 
@@ -35,10 +36,12 @@ def profile_key(program: Program, device: torch.device, repeats: int) -> Key:
         device: where it runs.
         repeats: timed runs; more of them are another, better profile.
     """
+    states = {"generator_state": state_bytes(device.type)} if any(body.random for body in program.bodies) else {}
     return {
         "graph": program.graph.sha256,
         "program": program_fingerprint(program),
         "repeats": repeats,
+        **states,
         **machine_of(device),
     }
 

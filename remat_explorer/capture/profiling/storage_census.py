@@ -18,6 +18,7 @@ import torch
 from torch.fx import Node
 
 from remat_explorer.capture.joint.propagation import storage_key
+from remat_explorer.capture.joint.randomness import state_bytes
 from remat_explorer.capture.operations.program import Body, Program, Registers
 from remat_explorer.capture.profiling.memory_meter import Reading
 from remat_explorer.capture.profiling.worst_case import worst_case
@@ -203,16 +204,20 @@ class StorageCensus:
         return heir is not None and all(heir in run.heirs for run in over)
 
     def workspace(self, choice: Choice, sizes: tuple[int, ...]) -> int:
-        """Bytes that an implementation needs while it runs, beside its inputs and outputs; the most of its forms."""
+        """Bytes that an implementation needs while it runs, beside its inputs and outputs; the most of its forms.
+
+        One that draws takes no less than the state of the generator, which is read before its outputs are there.
+        """
         k, code = choice
         overwritten = self.program.graph.operations[k].implementations[code - 1].overwrites
         overwrites, most = self.takes_over(choice, sizes), 0
+        state = state_bytes(self.device.type) if self.program.bodies[k].random else 0
         for run in self.runs[choice]:
             if run.reading is None or (run.body.overwrites is not None and not overwrites):
                 continue
             taken = sizes[overwritten] if overwritten is not None and run.body.overwrites is not None else 0
             grown = sum(sizes[v] for v in run.made) - taken
-            most = max(most, run.reading.highest - run.reading.before - grown)
+            most = max(most, run.reading.highest - run.reading.before - grown, state and state - grown)
         return most
 
     def _bytes_of(self, tensor: torch.Tensor) -> int:

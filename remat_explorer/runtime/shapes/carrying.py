@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from remat_explorer.allocator import reserved_of
@@ -14,10 +14,11 @@ from remat_explorer.errors import ExecutionError, ScheduleError
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import exact_bytes
+from remat_explorer.runtime.backward.retaining import retaining_peak
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
-from remat_explorer.solvers.reserved import RESERVED
+from remat_explorer.solvers.reserved import REQUESTED, RESERVED
 
 
 def carried_over(
@@ -27,6 +28,8 @@ def carried_over(
     resident_bytes: int,
     budget_means: str,
     alone: bool = True,
+    state: int = 0,
+    retain: bool = False,
 ) -> Solution:
     """A solution within the same budget for a step with smaller inputs: its schedule, or nothing recomputed.
 
@@ -46,21 +49,28 @@ def carried_over(
         budget_means: "requested" or "reserved", as for `remat_explorer.solve`.
         alone: whether nothing may be recomputed where everything fits; other processes, whose inputs may be larger,
             would wait for what this one does not gather again.
+        state: bytes of a generator's state, as `state_bytes` gives them.
+        retain: whether what the forward half leaves stays, as for `retaining_peak`.
 
     Raises:
         ExecutionError: if an operation is another one or a value is larger, with its name; or if the checker refuses
             the schedule.
     """
     require_same_operations(larger, smaller)
-    graph = with_measured(solution.graph, larger.graph, smaller.graph, resident_bytes)
+    states = [state if body.random else 0 for body in smaller.bodies]
+    graph = with_measured(solution.graph, larger.graph, smaller.graph, resident_bytes, states)
     assert solution.schedule is not None
-    everything = keeping_everything(graph, solution.budget, budget_means) if alone else None
+    everything = keeping_everything(graph, solution.budget, budget_means, retain) if alone else None
     if everything is not None and everything.schedule and everything.schedule.cost <= solution.schedule.cost:
         return everything
     try:
         schedule = check_schedule(solution.schedule.on(graph), solution.budget).schedule
     except ScheduleError as error:
         raise ExecutionError(f"it is refused for these inputs: {error}") from None
+    if retain and (most := _most(schedule, REQUESTED, retain)) > solution.budget:
+        raise ExecutionError(
+            f"with what is retained it needs {exact_bytes(most)}, above the budget of {exact_bytes(solution.budget)}"
+        )
     if (most := _most(schedule, budget_means)) > solution.budget:
         raise ExecutionError(
             f"PyTorch's allocator is predicted to reserve {exact_bytes(most)} for it, above the budget of "
@@ -69,7 +79,7 @@ def carried_over(
     return Solution(graph, solution.strategy, Status.FEASIBLE, solution.budget, schedule, None, solution.seconds)
 
 
-def keeping_everything(graph: Graph, budget: int, budget_means: str) -> Solution | None:
+def keeping_everything(graph: Graph, budget: int, budget_means: str, retain: bool = False) -> Solution | None:
     """The solution that recomputes nothing, if it fits into a budget; nothing is searched for.
 
     >>> from remat_explorer.instances import linear
@@ -77,15 +87,16 @@ def keeping_everything(graph: Graph, budget: int, budget_means: str) -> Solution
     (True, 10)
     """
     schedule = checkpoint_all(graph)
-    if _most(schedule, budget_means) > budget:
+    if _most(schedule, budget_means, retain) > budget:
         return None
     schedule = check_schedule(schedule, budget).schedule
     return Solution(graph, "checkpoint-all", Status.FEASIBLE, budget, schedule, None, 0.0)
 
 
-def _most(schedule: Schedule, budget_means: str) -> int:
+def _most(schedule: Schedule, budget_means: str, retain: bool = False) -> int:
     """The bytes of a schedule that are held against its budget."""
-    return reserved_of(schedule) if budget_means == RESERVED else Plan.peak_of(schedule)
+    retained = retaining_peak(Plan.of(schedule)) if retain else 0
+    return max(retained, reserved_of(schedule) if budget_means == RESERVED else Plan.peak_of(schedule))
 
 
 def require_same_operations(larger: Program, smaller: Program) -> None:
@@ -115,13 +126,17 @@ def _operations(program: Program) -> Iterator[tuple[Any, ...]]:
         yield node.name, node.phase, node.optional, ways, tuple(map(name_of_call, body.calls)), body.random
 
 
-def with_measured(measured: Graph, larger: Graph, smaller: Graph, resident_bytes: int) -> Graph:
+def with_measured(
+    measured: Graph, larger: Graph, smaller: Graph, resident_bytes: int, states: Sequence[int] = ()
+) -> Graph:
     """The graph of a smaller step with what was measured for a larger one, operation by operation.
 
     Args:
         measured: the profiled graph of the larger step.
         larger, smaller: both as captured, with the same operations.
         resident_bytes: of the smaller step.
+        states: for each operation the bytes of a generator's state that is read before it runs, or 0; smaller outputs
+            leave less room for it.
 
     >>> from remat_explorer.instances import linear
     >>> with_measured(linear(2), linear(2), linear(2), 7).resident_bytes
@@ -132,15 +147,22 @@ def with_measured(measured: Graph, larger: Graph, smaller: Graph, resident_bytes
         for real, large, small in zip(measured.values, larger.values, smaller.values, strict=True)
     )
     pairs = [
-        pair
-        for node, other in zip(measured.operations, smaller.operations, strict=True)
+        (*pair, state)
+        for node, other, state in zip(measured.operations, smaller.operations, states or [0] * smaller.n, strict=True)
         for pair in zip(node.implementations, other.implementations, strict=True)
     ]
     takes_over = (
         real.overwrites is not None
         and real.overwrites == way.overwrites
         and sizes[real.overwrites] in [sizes[v] for v in way.outputs]
-        for real, way in pairs
+        for real, way, _ in pairs
     )
-    costs, workspace = tuple(float(real.cost) for real, _ in pairs), tuple(real.workspace for real, _ in pairs)
+    grown = [
+        sum(sizes[v] for v in way.outputs) - (0 if real.overwrites is None else sizes[real.overwrites])
+        for real, way, _ in pairs
+    ]
+    workspace = tuple(
+        max(real.workspace, state and state - more) for (real, _, state), more in zip(pairs, grown, strict=True)
+    )
+    costs = tuple(float(real.cost) for real, _, _ in pairs)
     return Profile(costs, workspace, tuple(takes_over), sizes, resident_bytes).of(smaller)

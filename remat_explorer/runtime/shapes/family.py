@@ -11,19 +11,20 @@ from typing import Any
 
 from torch import nn
 
+from remat_explorer.capture.joint.randomness import state_bytes
 from remat_explorer.capture.profiling.storage_census import StorageCensus
 from remat_explorer.capture.step.training_step import plain_inputs
 from remat_explorer.errors import ExecutionError
-from remat_explorer.quantities import SMALLEST, exact_bytes, format_seconds
+from remat_explorer.quantities import exact_bytes, format_seconds
 from remat_explorer.runtime.assumptions.differences import ANEW, difference_of_inputs, difference_of_models
 from remat_explorer.runtime.assumptions.inputs import paths_of
 from remat_explorer.runtime.assumptions.model_state import ModelState
-from remat_explorer.runtime.backward.retaining import retaining_peak
 from remat_explorer.runtime.recipe import Captured, Planned, Recipe
 from remat_explorer.runtime.shapes.carrying import carried_over, keeping_everything
 from remat_explorer.runtime.signature import Arguments, Layout, Signature, alike_but_for_sizes, with_gradients_of
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
+from remat_explorer.solvers.memory.smallest_known import Budget
 
 _OTHERWISE = f"Pad the inputs to the planned size, or {ANEW}"
 _LARGEST_FIRST = "Rematerialize with the largest inputs that there will be, from which all smaller ones follow"
@@ -68,14 +69,14 @@ class Family:
         recipe: how to plan.
         model: as it is now.
         plans: those that there are.
-        limit: bytes of the first plan's budget.
+        limit: the budget of inputs that are planned anew.
         resolve: whether to search anew where a schedule cannot be carried over.
     """
 
     recipe: Recipe
     model: nn.Module
     plans: Sequence[Planned]
-    limit: int
+    limit: Budget
     resolve: bool
 
     def plan(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Planned | None:
@@ -143,16 +144,16 @@ class Family:
         resident = program.graph.resident_bytes + StorageCensus(program, captured.device).resident_difference(there)
         del there
         means, alone = self.recipe.budget_means, captured.processes is None
-        return carried_over(larger.solution, larger.halves.program, program, resident, means, alone)
+        retain = self.recipe.retain_graph
+        state = state_bytes(captured.device.type)
+        return carried_over(larger.solution, larger.halves.program, program, resident, means, alone, state, retain)
 
     def _keeping_everything(self, captured: Captured, budget: int) -> Solution | None:
         """The solution that recomputes nothing, with measured workspace, if it fits into the budget."""
         if checkpoint_all_peak(captured.program.graph) > budget:
             return None
-        found = keeping_everything(self.recipe.profiled(captured), budget, self.recipe.budget_means)
-        if found and found.plan and self.recipe.retain_graph and retaining_peak(found.plan) > budget:
-            return None
-        return found
+        recipe = self.recipe
+        return keeping_everything(recipe.profiled(captured), budget, recipe.budget_means, recipe.retain_graph)
 
     def _of_other_operations(
         self, planned: Planned, called: Arguments, now: Signature, captured: Captured, why: str, *, turned: bool
@@ -168,7 +169,7 @@ class Family:
         if not self.resolve:
             what = f"for the first time, a step reads {captured.program.assumptions}" if turned else what
             warnings.warn(f"{what}. It is planned anew", stacklevel=_CALLER)
-        return self.recipe.plan_of(captured, self._within())
+        return self.recipe.plan_of(captured, self.limit)
 
     def _of_larger(self, planned: Planned, called: Arguments, now: Signature) -> Planned:
         what = self._difference(planned, called, now)
@@ -177,15 +178,10 @@ class Family:
                 f"{what}, which is larger. {_LARGEST_FIRST}, or give budget=..., to plan anew within it"
             )
         begin = time.perf_counter()
-        made = self.recipe.plan(self.model, *called, within=self._within())
+        made = self.recipe.plan(self.model, *called, within=self.limit)
         seconds = format_seconds(time.perf_counter() - begin)
         warnings.warn(f"{what}, which is larger: planned anew, in {seconds}. {_LARGEST_FIRST}", stacklevel=_CALLER)
         return made
-
-    def _within(self) -> str | int:
-        """The budget of other inputs: the bytes of the first plan, unless each shall have the smallest of its own."""
-        asked = self.recipe.budget
-        return SMALLEST if isinstance(asked, str) and asked.strip().lower() == SMALLEST else self.limit
 
 
 def _elements(signature: Signature) -> int:

@@ -43,6 +43,20 @@ def budget_of(graph: Graph, budget: Budget, cache: bool = False) -> int:
     return parse_budget(budget, peak, lambda: smallest_known(graph, cache))
 
 
+def is_smallest(budget: Budget | None) -> bool:
+    """Whether the smallest budget with a known schedule is asked for."""
+    return isinstance(budget, str) and budget.strip().lower() == SMALLEST
+
+
+def is_relative(budget: Budget | None) -> bool:
+    """Whether a budget is another number of bytes for another graph.
+
+    >>> is_relative("60%"), is_relative(" Smallest"), is_relative("2 GiB"), is_relative(None)
+    (True, True, False, False)
+    """
+    return isinstance(budget, str) and (is_smallest(budget) or budget.strip().endswith("%"))
+
+
 def require_budget(budget: Budget | None) -> None:
     """Refuse what is no budget of any graph, before there is a graph; None passes.
 
@@ -105,7 +119,7 @@ def with_known(solution: Solution, budget: Budget, implementations: str | Collec
         if budget.schedule.graph.sha256 != graph.sha256:  # bytes that were asked about another graph
             return solution
         known = budget.schedule.on(graph)
-    elif isinstance(budget, str) and budget.strip().lower() == SMALLEST and _least(graph)[0] <= solution.budget:
+    elif is_smallest(budget) and _least(graph)[0] <= solution.budget:
         known = _schedule(graph)
     else:
         return solution
