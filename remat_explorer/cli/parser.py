@@ -49,18 +49,19 @@ EXAMPLES = """examples:
   remat-explorer capture gpt2 --device cuda --costs H100 -o gpt2.json
   remat-explorer capture path/to/file.py:make_model -o graph.json
   remat-explorer show vgg16.json --top 5
-  remat-explorer solve vgg16.json --budget 60% -o schedule.json
-  remat-explorer solve unet --budget "1.5 GiB" --strategy checkmate-ilp --solver cbc --time-limit 120
+  remat-explorer solve vgg16.json --budget 80% -o schedule.json
+  remat-explorer solve unet --budget "8 GiB"
+  remat-explorer solve chain --budget 60% --strategy checkmate-ilp --solver cbc --time-limit 120
   remat-explorer solve vgg16.json --budget 80% --strategy pytorch-budget --option activation_memory_budget=0.4
   remat-explorer solve residual_net --implementations exact --budget 60%
-  remat-explorer sweep unet --budgets 12 -o curve.json
-  remat-explorer ablation residual_net --budgets "80%,65%" --kinds masks,pooling
-  remat-explorer max-batch resnet50 --memory "16 GB" --overhead-limit "one extra forward"
+  remat-explorer sweep vgg16.json --budgets "70%,80%,90%" --time-limit 20 -o curve.json
+  remat-explorer ablation segnet --batch 4 --image 128 --budgets "80%,65%" --kinds masks,pooling --time-limit 30
+  remat-explorer max-batch residual_net --memory "256 MB" --overhead-limit "one extra forward"
   remat-explorer max-batch vgg16 --vary image --batch 8 --memory "16 GB"
   remat-explorer fit llama3_8b --memory "80 GB" --optimizer adamw --costs A100 -o plan.json
   remat-explorer minimum-budget vgg16.json
   remat-explorer minimum-budget residual_net --overhead 10% --implementations all
-  remat-explorer policy gpt2 --batch 2 --sequence 64 --budget 80% -o policy.json
+  remat-explorer policy gpt2 --batch 8 --sequence 512 --budget 80% -o policy.json
   remat-explorer policy --loader
   remat-explorer run residual_net --batch 32 --budget 60% --device cpu
   remat-explorer report residual_net --batch 32 --budget 60% --execute --sweep -o report.html
