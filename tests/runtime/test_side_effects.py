@@ -397,7 +397,7 @@ class Inner(torch.autograd.Function):
 
 def test_a_backward_pass_that_adds_to_gradients_itself_is_refused_and_leaves_none():
     model = Made(lambda self, x: Inner.apply(self.inner, self.layer(x)), layer=linear(), inner=linear())
-    with pytest.raises(CaptureError, match=r"adds to \.grad of '(layer|inner)\.\w+' itself.* torch\.autograd\.grad"):
+    with pytest.raises(CaptureError, match=r"backward\(\) within the step adds to \.grad .* torch\.autograd\.grad"):
         planned(model)
     assert all(parameter.grad is None for parameter in model.parameters())
 
