@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.utils import prune
 
 import remat_explorer as rx
 from remat_explorer.capture.step.left_behind import LeftBehind
@@ -300,3 +301,103 @@ def test_models_that_keep_outputs_can_still_be_solved_and_measured():
     graph = rx.profile(rx.capture(model, args), model, args, device="cpu", repeats=1)
     assert rx.measure(rx.solve(graph, "100%", strategy="checkpoint-all"), model, args, device="cpu", repeats=1).equal
     assert model.steps == 0
+
+
+class Memory(nn.Module):
+    """State behind __getattr__ and __setattr__, as spiking networks keep their potentials."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = linear()
+        self._memories: dict[str, Any] = {"v": 0.0}
+
+    def __getattr__(self, name: str) -> Any:
+        memories = self.__dict__.get("_memories", {})
+        return memories[name] if name in memories else super().__getattr__(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        memories = self.__dict__.get("_memories", {})
+        memories.__setitem__(name, value) if name in memories else super().__setattr__(name, value)
+
+    def reset(self) -> None:
+        self.v: Any = 0.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(2):
+            self.v = self.v + (self.layer(x) - self.v) / 2
+        return torch.sigmoid(self.v)
+
+
+class ResetMemory(Memory):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.reset()
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("between", [lambda model: None, lambda model: model.reset()], ids=["kept", "reset"])
+@pytest.mark.parametrize("resolve", [False, True])
+def test_state_behind_getattr_that_forward_resets_is_planned_once(resolve, between):
+    model = ResetMemory()
+    plain = copy.deepcopy(model)
+    with pytest.warns(UserWarning, match="_memories"):
+        trained = planned(model, resolve=resolve)
+    for data in (x(), x(), x()):
+        found = [torch.autograd.grad(one(data).sum(), [*one.parameters()]) for one in (plain, trained)]
+        assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
+        between(plain)
+        between(trained)
+    assert len(trained.rematerialization.plans) == 1
+
+
+def test_state_behind_getattr_that_lasts_is_refused_with_advice_to_reset_it_in_forward():
+    with pytest.raises(ExecutionError, match="state that begins anew in each step is reset by forward itself"):
+        planned(Memory())
+
+
+HOOKED: dict[str, Callable[[nn.Module], Any]] = {
+    "pruning": lambda layer: prune.l1_unstructured(layer, "weight", 0.3),
+    "weight norm": torch.nn.utils.weight_norm,
+    "spectral norm": torch.nn.utils.spectral_norm,
+}
+BETWEEN: dict[str, Callable[[nn.Module], Any]] = {
+    "pruning": lambda layer: prune.l1_unstructured(layer, "weight", 0.3),
+    "weight norm": torch.nn.utils.remove_weight_norm,
+    "spectral norm": torch.nn.utils.remove_spectral_norm,
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
+@pytest.mark.parametrize("name", HOOKED)
+def test_a_weight_that_hooks_compute_is_read_after_a_call_as_its_mark_says_and_may_be_pruned_or_removed(name):
+    model = nn.Sequential(linear(), nn.Tanh())
+    HOOKED[name](model[0])
+    plain: Any = nn.Sequential(linear(), nn.Tanh())
+    HOOKED[name](plain[0])
+    plain.load_state_dict(model.state_dict())
+    with pytest.warns(UserWarning, match="attribute weight"):
+        trained = planned(model, resolve=True)
+
+    def train() -> None:
+        for data in (x(), x()):
+            for one in (plain, trained):
+                one.zero_grad()
+                one(data).sum().backward()
+                torch.optim.SGD(one.parameters(), 0.1).step()
+        for mine, theirs in zip(trained.parameters(), plain.parameters(), strict=True):
+            assert torch.equal(mine, theirs)
+            assert torch.equal(mine.grad, theirs.grad)
+
+    train()
+    layer: Any = trained[0]
+    with pytest.raises(ExecutionError, match=r"call the model once within torch.no_grad\(\) and in evaluation mode"):
+        layer.weight.abs()
+    data = x()
+    for one in (plain, trained):
+        one.eval()
+        with torch.no_grad():
+            one(data)
+        one.train()
+    assert torch.equal(layer.weight, plain[0].weight)
+    for one in (plain, trained):
+        BETWEEN[name](one[0])
+    train()

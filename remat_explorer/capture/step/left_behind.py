@@ -17,6 +17,11 @@ from remat_explorer.capture.step.variables import Variable
 from remat_explorer.errors import ExecutionError
 
 _IS_NOT_THERE = "is not there after a training step by a plan, which does not run forward"
+_OF_FORWARD = "Return it from forward, or keep it in a buffer (register_buffer), which plans update"
+_OF_HOOKS = (
+    "Hooks compute it when the model is called: before it is read, such as to prune it further, call the model once "
+    "within torch.no_grad() and in evaluation mode, model.eval()"
+)
 
 
 class LeftBehind(torch.Tensor):
@@ -97,10 +102,8 @@ def leave(model: nn.Module, left: Mapping[Place, Content]) -> None:
             continue
         module = model.get_submodule(path)
         of = f"{path!r} ({type(module).__name__})" if path else f"the model ({type(module).__name__})"
-        mark = LeftBehind.of(
-            f"the attribute {name} of {of} {_IS_NOT_THERE}. "
-            "Return it from forward, or keep it in a buffer (register_buffer), which plans update"
-        )
+        advice = _OF_HOOKS if module._forward_pre_hooks else _OF_FORWARD
+        mark = LeftBehind.of(f"the attribute {name} of {of} {_IS_NOT_THERE}. {advice}")
         held = vars(module)
         held[name] = _marked(held.get(name, _ABSENT), content, mark)
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from remat_explorer.capture.step.contents import Content, Same, SameFunction
+from remat_explorer.capture.step.left_behind import LeftBehind
 from remat_explorer.capture.step.reads import HOOKS
 from remat_explorer.runtime.assumptions.model_state import CLASS, ModelState
 from remat_explorer.runtime.signature import Layout, Signature, serves_leaf
@@ -196,6 +197,8 @@ def words(content: Content) -> str:
         return _short(repr(value[1]))
     if content.kind == "tensor":
         tensor: torch.Tensor = value.tensor
+        if isinstance(tensor, LeftBehind):
+            return "a tensor that no step by a plan leaves there"
         return f"a tensor, {str(tensor.dtype).removeprefix('torch.')} of shape {list(tensor.shape)}"
     if content.kind == "own":
         return f"the model's {value!r}"

@@ -125,8 +125,16 @@ class ModelState:
         """Attributes that hold something else now: place and name, and what they hold then and now."""
         for key, then in self.attributes.items():
             content = now.attributes.get(key, ABSENT)
-            if not (key in self._settled and _is_filled(content, then, self._settled[key])) and content != then:
+            if not self._is_same(key, then, content):
                 yield *key, then, content
+
+    def _is_same(self, place: Place, then: Content, now: Content) -> bool:
+        if then == now or (place in self._settled and _is_filled(now, then, self._settled[place])):
+            return True
+        if place[1] != "__dict__" or then.kind != "container" or now.kind != "container":
+            return False
+        old, new = dict(then.items), dict(now.items)  # attributes, as a person's own __getattr__ looks them up
+        return all(self._is_same((place[0], name), old.get(name, ABSENT), new.get(name, ABSENT)) for name in old | new)
 
     def matches(self, now: ModelState) -> bool:
         """Whether a plan for one serves the other."""

@@ -20,7 +20,7 @@ from remat_explorer.runtime.assumptions.differences import innermost, words
 
 _INSTEAD = (
     "return it from forward, or keep it in a buffer (register_buffer), which plans update; a count belongs in the "
-    "training loop"
+    "training loop, and state that begins anew in each step is reset by forward itself"
 )
 
 
