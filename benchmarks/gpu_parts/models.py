@@ -105,8 +105,9 @@ def _shortened(model: nn.Module) -> nn.Module:
     """The model with two of each sequence of blocks that are alike from the second on."""
     for module in list(model.modules()):
         for name, child in module.named_children():
-            if isinstance(child, nn.Sequential) and len(child) > 2 and len({_sizes(block) for block in child[1:]}) == 1:
-                setattr(module, name, child[:2])
+            blocks = list(child) if isinstance(child, nn.Sequential) else []
+            if len(blocks) > 2 and len({_sizes(block) for block in blocks[1:]}) == 1:
+                setattr(module, name, nn.Sequential(*blocks[:2]))
     return model
 
 

@@ -237,7 +237,7 @@ def test_run_prints_prediction_and_measurement_side_by_side(capsys):
 def test_help_shows_examples_and_exit_codes(capsys):
     code, out, _ = run(capsys, "--help")
     assert code == 0
-    assert 'remat-explorer solve unet --budget "1.5 GiB"' in out
+    assert 'remat-explorer solve unet --budget "8 GiB"' in out
     assert "2 infeasible" in out
 
 

@@ -149,6 +149,7 @@ def test_programs_of_windows_are_limited_by_nodes_and_by_the_clock_of_the_whole_
     settings = WindowSettings(nodes=50, work=2000)
     windows = WindowSearch(CondensedChoices.of(graph), budget, settings=settings)
     for _ in range(8):
+        assert schedule is not None
         schedule = windows.advance(schedule, Limits(math.inf))
     nodes = [(most, columns) for _, most, columns in asked if most is not None]
     assert nodes
