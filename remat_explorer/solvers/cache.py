@@ -131,7 +131,9 @@ def load_solution(question: Question) -> Solution | None:
     if kept is None or not (kept.conclusive or kept.had_as_much_as(question)):
         return None
     used_now("solution", question.key)
-    return kept.solution if kept.conclusive else no_worse(kept.solution, known_answer(question).schedule)
+    known = None if kept.conclusive else known_answer(question).schedule
+    its_own = known is not None and known.cost == kept.solution.cost  # what is kept is known, too
+    return kept.solution if its_own else no_worse(kept.solution, known)
 
 
 def known_answer(question: Question, known: Answer | None = None, cache: bool = True) -> Answer:

@@ -279,10 +279,11 @@ class SolveJob:
         question, seconds = self._question, time.monotonic() - self._since
         if self._solution is None:
             last, searched_to_the_end = self._last, bool(not failure and self._overdue and self._began)
+            found = last.schedule is not None and not (failure and last.schedule is self._known)
             failure = failure or self._overdue
             if not failure and not self._cancelled:
                 failure = f"the solver process ended without an answer: {ending}"
-            if failure and last.schedule is None and not searched_to_the_end:
+            if failure and not found and not searched_to_the_end:
                 self._error = failure
                 return
             if failure:
