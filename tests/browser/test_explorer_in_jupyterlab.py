@@ -118,7 +118,8 @@ def test_solve_move_the_cursor_execute_and_reload(lab: tuple[str, Path], page: A
 
 def test_cancel_stops_a_long_solve_at_once_and_the_interface_lives_on(notebook: LastingNotebook) -> None:
     chosen = 'strategy="checkmate-ilp", time_limit=600, improve=False, sweep=False'
-    page = show_in(notebook, f'rx.Explorer(graph=rx.linear(32), budget="30%", {chosen})')
+    network = str(Path(__file__).parents[1] / "data" / "captured" / "mobilenet_v1.json")
+    page = show_in(notebook, f'rx.Explorer(graph=rx.Graph.load({network!r}), budget="60%", {chosen})')
     choose_tab(page, "Plan")
     click(page, "Solve")
     page.wait_for_selector('.remat-status[data-busy="solving"]', timeout=20_000)
