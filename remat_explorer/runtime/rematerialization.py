@@ -196,8 +196,10 @@ class Rematerialization:
             if now is None or planned.calling is not calling:  # plans of one family share it
                 calling, called = planned.calling, planned.calling.same_way(args, kwargs)
                 now = Signature.of(*called, self.model)
-            fits = planned.signature.matches if exactly else planned.signature.serves_with_fewer
-            if fits(now) and planned.state.holds():
+            fits = planned.signature.matches(now)
+            if not exactly:
+                fits = not fits and planned.signature.serves_with_fewer(now)  # each plan is read for once
+            if fits and planned.state.holds():
                 broken = planned.broken(self.model, *called)
                 if not broken:
                     return planned, None
