@@ -99,13 +99,9 @@ class Room:
     world: World
     name: str
     draw: Draw
-
-    @property
-    def width(self) -> int:
-        return self.world.spec.width
+    width: int
 
     def layer(self, made: nn.Module | None = None, name: str = "layer") -> Any:
-        """A layer of the model."""
         made = nn.Linear(self.width, self.width) if made is None else made
         self.world.model.inner[f"{self.name} {name}"] = made
         return made
@@ -128,7 +124,6 @@ class Room:
 
 
 def list_of_losses(room: Room) -> Part:
-    """Auxiliary losses in a list, of which the loss is made, or which is only looked at."""
     kept = room.holder(pick(room.draw, list, list, deque))
     value = pick(room.draw, torch.mean, lambda h: h.square().mean(), lambda h: h.detach().mean(), lambda h: h,
                  lambda h: h.mean().clone(), lambda h: (h.mean(), h.detach()), lambda h: {"h": h})  # fmt: skip
@@ -146,12 +141,14 @@ def list_of_losses(room: Room) -> Part:
 
 
 def dict_of_features(room: Room) -> Part:
+    """Tensors that forward puts into a dictionary, or a number that it counts up there."""
     kept = room.holder(pick(room.draw, dict, OrderedDict, lambda: defaultdict(list)))
-    value = pick(room.draw, lambda h: h, torch.detach, torch.mean, lambda h: [h], lambda h: h.detach().clone())
+    values: list[Callable[[torch.Tensor], Any]] = [lambda h: h, torch.detach, torch.mean, lambda h: [h.clone()]]
+    value = pick(room.draw, *values, lambda h: kept().get("h", 0) + 1)
 
     def part(h: torch.Tensor, batch: dict[str, Any]) -> torch.Tensor:
         if isinstance(kept(), defaultdict):
-            kept()["h"].append(value(h))
+            kept()["all"].append(value(h))
         else:
             kept()["h"] = value(h)
         return h
@@ -174,17 +171,6 @@ def attribute_elsewhere(room: Room) -> Part:
     return part
 
 
-def counter(room: Room) -> Part:
-    """A number that forward counts up in a dictionary."""
-    kept = room.holder(dict)
-
-    def part(h: torch.Tensor, batch: dict[str, Any]) -> torch.Tensor:
-        kept()["calls"] = kept().get("calls", 0) + 1
-        return h
-
-    return part
-
-
 def forward_hook(room: Room) -> Part:
     layer, kept = room.layer(), room.holder(dict)
     detached = flip(room.draw)
@@ -200,7 +186,6 @@ def forward_hook(room: Room) -> Part:
 def forward_hook_that_changes(room: Room) -> Part:
     layer = room.layer()
     layer.register_forward_hook(lambda module, args, output: output * 0.5)
-    layer.register_forward_pre_hook(lambda module, args: (args[0] + 1,))
     return lambda h, batch: layer(h).tanh()
 
 
@@ -282,7 +267,7 @@ def exchanged_data(room: Room) -> Part:
 def inner_gradients(room: Room) -> Part:
     """Functions that differentiate within their own backward, or gradients that forward asks for."""
     layer = room.layer()
-    way = pick(room.draw, "grad", "backward", "grad with parameters", "in forward", "func")
+    way = pick(room.draw, "grad", "backward", "in forward", "func")
 
     class Inner(torch.autograd.Function):
         @staticmethod
@@ -300,8 +285,6 @@ def inner_gradients(room: Room) -> Part:
             if way == "backward":
                 torch.autograd.backward(y, gradients[0])
                 return x.grad, None, None
-            if way == "grad":
-                return *torch.autograd.grad(y, x, gradients[0]), None, None
             return torch.autograd.grad(y, (x, *layer.parameters()), gradients, allow_unused=True)
 
     def part(h: torch.Tensor, batch: dict[str, Any]) -> torch.Tensor:
@@ -343,6 +326,10 @@ def custom_function(room: Room, keeps: bool = False) -> Part:
     return lambda h, batch: Own.apply(h * 1.5)
 
 
+def custom_function_that_keeps(room: Room) -> Part:
+    return custom_function(room, keeps=True)
+
+
 def cell(room: Room) -> Part:
     kind, bias, times = pick(room.draw, nn.LSTMCell, nn.GRUCell, nn.RNNCell), flip(room.draw), pick(room.draw, 1, 2, 3)
     size = pick(room.draw, room.width, int(room.draw.integers(1, 71)))
@@ -372,27 +359,21 @@ def recurrent(room: Room) -> Part:
 
 
 def norm(room: Room) -> Part:
-    layer = room.layer(pick(room.draw, nn.BatchNorm1d, nn.LayerNorm, nn.RMSNorm)(room.width))
-    return lambda h, batch: layer(h)
-
-
-def parametrized(room: Room) -> Part:
-    make = pick(room.draw, parametrizations.weight_norm, parametrizations.spectral_norm)
-    layer = room.layer(make(nn.Linear(room.width, room.width)))
+    weight = pick(room.draw, None, parametrizations.weight_norm, parametrizations.spectral_norm)
+    of_activations = pick(room.draw, nn.BatchNorm1d, nn.LayerNorm, nn.RMSNorm)
+    layer = room.layer(weight(nn.Linear(room.width, room.width)) if weight else of_activations(room.width))
     return lambda h, batch: layer(h)
 
 
 IN_PLACE = {"normal_": (), "uniform_": (-1, 1), "random_": (0, 3), "exponential_": (), "cauchy_": (),
             "bernoulli_": (0.4,), "log_normal_": (0, 0.1), "geometric_": (0.5,)}  # fmt: skip
-DISTRIBUTIONS: dict[str, Callable[[torch.Tensor], torch.distributions.Distribution]] = {
-    "Normal": lambda h: torch.distributions.Normal(h, 0.5, validate_args=False),
-    "Laplace": lambda h: torch.distributions.Laplace(h, 0.5, validate_args=False),
-    "Gamma": lambda h: torch.distributions.Gamma(h.exp(), 1.0, validate_args=False),
-    "Beta": lambda h: torch.distributions.Beta(h.exp(), 2.0, validate_args=False),
-    "Dirichlet": lambda h: torch.distributions.Dirichlet(h.exp() + 0.1, validate_args=False),
-    "RelaxedBernoulli": lambda h: torch.distributions.RelaxedBernoulli(
-        h.new_tensor(0.5), logits=h, validate_args=False
-    ),
+DISTRIBUTIONS: dict[str, Callable[[torch.Tensor], tuple[Any, ...]]] = {
+    "Normal": lambda h: (h, 0.5),
+    "Laplace": lambda h: (h, 0.5),
+    "Gamma": lambda h: (h.exp(), 1.0),
+    "Beta": lambda h: (h.exp(), 2.0),
+    "Dirichlet": lambda h: (h.exp() + 0.1,),
+    "RelaxedBernoulli": lambda h: (h.new_tensor(0.5), None, h),
 }
 RANDOM: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "dropout": lambda h: functional.dropout(h, 0.3),
@@ -429,33 +410,24 @@ RANDOM: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
         f"dropout{n}d": lambda h, n=n: getattr(functional, f"dropout{n}d")(h[..., *[None] * n], 0.3).view_as(h)
         for n in (1, 2, 3)
     },
-    **{name: lambda h, make=make: h + make(h).rsample() for name, make in DISTRIBUTIONS.items()},
+    **{name: lambda h, name=name: h + _distribution(name, h).rsample() for name in DISTRIBUTIONS},
 }
 
 
-def attention_layer(room: Room) -> Part:
+def _distribution(name: str, h: torch.Tensor) -> torch.distributions.Distribution:
+    return getattr(torch.distributions, name)(*DISTRIBUTIONS[name](h), validate_args=False)
+
+
+def random_attention_layer(room: Room) -> Part:
     layer = room.layer(nn.MultiheadAttention(room.width, 1, dropout=0.2, batch_first=True))
     return lambda h, batch: layer(*(h[None],) * 3, need_weights=False)[0][0]
 
 
+PLAIN = (list_of_losses, dict_of_features, attribute_elsewhere, forward_hook, forward_hook_that_changes, backward_hook,
+         changed_input, exchanged_data, inner_gradients, custom_function, custom_function_that_keeps, cell, recurrent,
+         norm, random_attention_layer)  # fmt: skip
 PARTS: dict[str, Callable[[Room], Part]] = {
-    "list of losses": list_of_losses,
-    "dict of features": dict_of_features,
-    "attribute elsewhere": attribute_elsewhere,
-    "counter": counter,
-    "forward hook": forward_hook,
-    "forward hook that changes": forward_hook_that_changes,
-    "backward hook": backward_hook,
-    "changed input": changed_input,
-    "exchanged data": exchanged_data,
-    "inner gradients": inner_gradients,
-    "custom function": custom_function,
-    "custom function that keeps": lambda room: custom_function(room, keeps=True),
-    "cell": cell,
-    "recurrent": recurrent,
-    "norm": norm,
-    "parametrized": parametrized,
-    "random attention layer": attention_layer,
+    **{part.__name__.replace("_", " "): part for part in PLAIN},
     **{f"random {name}": lambda room, run=run: lambda h, batch: run(h) for name, run in RANDOM.items()},
 }
 
@@ -481,5 +453,5 @@ def build(spec: Spec) -> World:
         parts: list[Part] = []
         world = World(spec, Program(spec, parts))
         for place, (name, seed) in enumerate(spec.parts):
-            parts.append(PARTS[name](Room(world, f"{place} {name}", np.random.default_rng(seed))))
+            parts.append(PARTS[name](Room(world, f"{place} {name}", np.random.default_rng(seed), spec.width)))
     return world
