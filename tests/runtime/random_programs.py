@@ -94,8 +94,6 @@ class Program(nn.Module):
 
 @dataclass
 class Room:
-    """Where a part is made: its world, its name in it, and a draw of its own."""
-
     world: World
     name: str
     draw: Draw
@@ -115,9 +113,9 @@ class Room:
         if way == "global":
             GLOBAL[f"{id(self.world)} {key}"] = made
         elif way != "closure":
-            setattr(owner, key, made)
+            setattr(owner, "kept" if way == "class" else key, made)
         reach = {"global": lambda: GLOBAL[f"{id(self.world)} {key}"], "closure": lambda: made}
-        kept: Callable[[], Any] = reach.get(way, lambda: getattr(owner, key))
+        kept: Callable[[], Any] = (reach | {"class": lambda: owner.kept}).get(way, lambda: getattr(owner, key))
         self.world.visible[f"{self.name} {way}"] = kept
         self.world.holders.append(kept)
         return kept
@@ -164,7 +162,7 @@ def attribute_elsewhere(room: Room) -> Part:
 
     def part(h: torch.Tensor, batch: dict[str, Any]) -> torch.Tensor:
         nonlocal last
-        other.last = last = value(h)
+        other.kept = last = value(h)
         return h
 
     room.world.visible[f"{room.name} cell"] = lambda: last

@@ -81,6 +81,23 @@ def is_left(before: Content, after: Content) -> bool:
     return before.kind == after.kind == "tensor"
 
 
+def left_of(before: Content, after: Content) -> Content:
+    """What a pass left, of two contents that `is_left` holds of: without tensors of dictionaries that stayed.
+
+    >>> stays, first, second = (Content("tensor", number) for number in range(3))
+    >>> before, after = (Content("container", dict, (("weight", stays), ("map", one))) for one in (first, second))
+    >>> [key for key, _ in left_of(before, after).items]
+    ['map']
+    """
+    if after.kind != "container" or not isinstance(after.value, type) or before.kind != "container":
+        return after
+    pairs = zip(before.items, after.items, strict=False)
+    items = [(key, then, left_of(then, now)) for (_, then), (key, now) in pairs]
+    in_dict = issubclass(after.value, dict)
+    kept = [(key, now) for key, then, now in items if not (in_dict and now.kind == "tensor" and then == now)]
+    return Content("container", after.value, tuple(kept))
+
+
 def is_marked(content: Content) -> bool:
     """Whether there is a mark in a content."""
     if content.kind == "tensor":
