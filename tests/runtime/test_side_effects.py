@@ -9,6 +9,7 @@ import logging
 import time
 import types
 import warnings
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -189,6 +190,21 @@ def test_a_module_outside_of_the_model_keeps_its_parameters_beside_what_forward_
     assert other.weight is weight
     assert other.bias is bias
     assert isinstance(other.seen, LeftBehind)
+
+
+def test_a_deque_that_forward_clears_and_fills_holds_a_mark_after_a_step():
+    terms: deque[torch.Tensor] = deque()
+
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        terms.clear()
+        terms.append(term(self, x))
+        return self.layer(x)
+
+    with pytest.warns(UserWarning, match="the variable 'terms'"):
+        trained = planned(Made(forward, layer=linear()))
+    output = trained(x())
+    with pytest.raises(ExecutionError, match="is not there after a training step"):
+        _ = output.mean() + sum(terms)
 
 
 @dataclasses.dataclass

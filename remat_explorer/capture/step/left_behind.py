@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -130,11 +131,11 @@ def _marked(value: Any, content: Content, mark: LeftBehind) -> Any:
     if content.kind == "tensor":
         return mark
     kind = content.value if content.kind == "container" and isinstance(content.value, type) else None
-    if kind is None or not issubclass(kind, list | dict | tuple):
+    if kind is None or not issubclass(kind, list | dict | tuple | deque):
         return None if value is _ABSENT else value
     if issubclass(kind, tuple) or type(value) is not kind:
         parts = {key: _marked(_ABSENT, item, mark) for key, item in content.items}
-        return parts if issubclass(kind, dict) else list(parts.values())
+        return parts if issubclass(kind, dict) else (deque if issubclass(kind, deque) else list)(parts.values())
     for key, item in content.items:
         if isinstance(value, dict) or key < len(value):
             there = value.get(key, _ABSENT) if isinstance(value, dict) else value[key]
