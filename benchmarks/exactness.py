@@ -3,6 +3,7 @@
     python benchmarks/exactness.py
     python benchmarks/exactness.py --models 100 --schedules 3 --kinds "batch norm,recurrent" --threads 2
     python benchmarks/exactness.py --more     (after Ctrl-C, which keeps what is done)
+    python benchmarks/exactness.py --programs 1000 --without "changed input,two passes"
 
 Every schedule is valid and recomputes at random, gradients included. The roads are the interpreter, generated code,
 a training step through autograd, and for some models a step whose loss is outside; outputs, gradients, buffers and the
@@ -10,6 +11,12 @@ random state afterwards are compared bit for bit. A case is one model with one s
 predicted after a profile; it is kept to if no statement of the interpreter needs more. A model that cannot be captured
 is refused, with all its cases. Every failure is kept with its kind, the seed of its model, and those of its schedule.
 Results of more than one thread have a file of their own.
+
+With --programs, random programs of training are run in place of models: with side effects, exchanged parameters, random
+operators and phases, of which whatever a person can see is compared after each act. A program counts for each of its
+features: equal, refused, warned (a difference that a warning had announced), silent, raw (an error of PyTorch's or
+Python's), wrong (plain PyTorch does not run it). The last three are kept with the seed, and a smaller program that
+ends so.
 """
 
 from __future__ import annotations
@@ -43,10 +50,13 @@ from remat_explorer.errors import RematError
 from remat_explorer.plan import Plan
 from remat_explorer.runtime.interpreter import Interpreter
 from tests.runtime.exactness import CPU, Exactness
+from tests.runtime.playing import play, reduced
 from tests.runtime.random_kinds import RANDOM_KINDS, random_case
+from tests.runtime.random_programs import PARTS, PHASES, random_spec
 from tests.runtime.random_schedules import random_schedule
 
 COLUMNS = ("kind", "models", "cases", "equal", "differ", "within budget", "refused", "failed")
+OF_PROGRAMS = ("feature", "programs", "steps", "equal", "warned", "refused", "silent", "raw", "wrong")
 
 
 def main() -> None:
@@ -58,7 +68,13 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="(default: one for each core)")
     parser.add_argument("--kinds", type=lambda text: text.split(","), default=list(RANDOM_KINDS))
     parser.add_argument("--more", action="store_true", help="keep the models of the last run with these options")
+    parser.add_argument("--programs", type=int, help="run this many random programs in place of models")
+    parser.add_argument("--without", type=lambda text: text.split(","), default=[], help="features of no program")
     options = parser.parse_args()
+    if unknown := set(options.without) - {*PARTS, *PHASES}:
+        parser.error(f"unknown features {sorted(unknown)}; known: {', '.join([*PARTS, *PHASES])}")
+    if options.programs is not None:
+        raise SystemExit(run_programs(options))
     if unknown := set(options.kinds) - set(RANDOM_KINDS):
         parser.error(f"unknown kinds {sorted(unknown)}; known: {', '.join(RANDOM_KINDS)}")
     name = "exactness" if options.threads == 1 else f"exactness_{options.threads}_threads"
@@ -101,6 +117,43 @@ def study_all(seeds: list[int], options: argparse.Namespace, profiles: str, deta
                 print(f"{len(details['models'])} of {options.models} models", file=sys.stderr, flush=True)
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def run_programs(options: argparse.Namespace) -> int:
+    """Run random programs and publish them by feature; 1 if one was neither equal nor refused nor warned of."""
+    counts: dict[str, Counter[str]] = {"all": Counter()}
+    details: dict[str, Any] = {"drawn": {"seed": options.seed, "without": options.without}, "failures": []}
+    with tempfile.TemporaryDirectory() as profiles, suppress(KeyboardInterrupt):
+        ready = partial(prepare, options.threads, profiles)
+        pool = ProcessPoolExecutor(options.processes, multiprocessing.get_context("spawn"), ready)
+        seeds = range(options.seed, options.seed + options.programs)
+        try:
+            for future in as_completed([pool.submit(study_program, seed, options.without) for seed in seeds]):
+                features, counted, failures = future.result()
+                for feature in ("all", *features):
+                    counts.setdefault(feature, Counter()).update(counted)
+                details["failures"] += failures
+        finally:
+            pool.shutdown(cancel_futures=True)
+    details["failures"].sort(key=lambda failure: failure["seed"])
+    for failure in details["failures"]:
+        print(f"{failure['outcome']}, seed {failure['seed']}: {failure['words']}", file=sys.stderr)
+    details["counts"] = {feature: dict(counts[feature]) for feature in sorted(counts, key=lambda f: (f == "all", f))}
+    rows = [[feature, *(f"{counts[feature][column]:,}" for column in OF_PROGRAMS[1:])] for feature in details["counts"]]
+    publish("exactness_programs", OF_PROGRAMS, rows, details, threads=options.threads, processes=options.processes)
+    return int(bool(details["failures"]))
+
+
+def study_program(seed: int, without: list[str]) -> tuple[tuple[str, ...], Counter[str], list[dict[str, Any]]]:
+    """One program: its features, what is counted for each, and what failed."""
+    spec = random_spec(seed, without)
+    verdict = play(spec)
+    counted = Counter({"programs": 1, "steps": verdict.steps, verdict.outcome: 1})
+    if verdict.outcome in ("equal", "warned", "refused"):
+        return spec.features, counted, []
+    smaller, found = reduced(spec, verdict)
+    words = {"words": verdict.words[:500], "reduced": str(smaller), "words of the reduced": found.words[:500]}
+    return spec.features, counted, [{"seed": seed, "outcome": verdict.outcome, **words}]
 
 
 def prepare(threads: int, profiles: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import keyword
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
@@ -20,6 +21,7 @@ from remat_explorer.runtime.random_state import generator_state, set_generator_s
 LookUp = Callable[[fx.Node], fx.Node]
 STATEMENT = "statement"  # key of Node.meta: the index of the plan's statement that a node belongs to
 RESULTS = "results"  # key of the output node's meta: what the results are
+_KEYWORD = re.compile(rf"(torch\.ops\.\w+\.\w+)\.({'|'.join(keyword.kwlist)})\b")
 
 
 class Emission:
@@ -43,6 +45,7 @@ class Emission:
     def __init__(self, plan: Plan, program: Program, device: torch.device) -> None:
         self.plan, self.program, self.device = plan, program, device
         self.graph = fx.Graph()
+        self.graph.on_generate_code(lambda before: _without_keywords)
         self.nodes: dict[fx.Node, fx.Node] = {}
         self.states: dict[int, fx.Node] = {}
         self.kept: set[int] = set()
@@ -173,3 +176,12 @@ def statement_of_line(line: str, statements: dict[str, int | None]) -> int | Non
     """
     match = re.match(r"\s+(\w+)(?:\s*:[^=]+)? = ", line)
     return statements.get(match.group(1)) if match else None
+
+
+def _without_keywords(lines: list[str]) -> list[str]:
+    """Lines of Python in which an overload whose name is a keyword, as random_.from, is read by getattr.
+
+    >>> _without_keywords(["a = torch.ops.aten.random_.from(b, 0, 3)", "from x import y"])
+    ["a = getattr(torch.ops.aten.random_, 'from')(b, 0, 3)", 'from x import y']
+    """
+    return [_KEYWORD.sub(r"getattr(\1, '\2')", line) for line in lines]

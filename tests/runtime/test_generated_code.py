@@ -101,3 +101,17 @@ def test_a_name_with_the_end_of_a_line_stays_in_its_comment():
     source = rx.rematerialize(model, (x,), budget="100%").rematerialization.source
     assert Tree(source).imports == 0
     assert r"first\nimport os" in source
+
+
+class RandomWholeNumbers(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) * torch.empty_like(x).random_(0, 3)
+
+
+def test_an_overload_that_is_named_as_a_keyword_of_python_is_written():
+    x = torch.randn(3, 4)
+    exactness = Exactness(RandomWholeNumbers(4, 4), (x,), loss=torch.sum)
+    for road, comparison in exactness.compare(exactness.schedule(0, 0.8, 0.1)).items():
+        assert comparison.equal, (road, comparison)
+    source = generate(Plan.of(exactness.schedule(0, 0.8, 0.1)), exactness.program, CPU).source
+    assert "getattr(torch.ops.aten.random, 'from')" in source

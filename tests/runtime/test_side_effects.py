@@ -9,6 +9,7 @@ import logging
 import time
 import types
 import warnings
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ import torch
 from torch import nn
 
 import remat_explorer as rx
+from remat_explorer.capture.step.left_behind import LeftBehind
 from remat_explorer.errors import CaptureError, ExecutionError
 from tests.runtime.kinds_of_models import Made, linear, x
 
@@ -171,6 +173,38 @@ def test_what_forward_leaves_outside_of_the_model_is_marked_as_not_there(name):
     assert all(map(torch.equal, expected, found))
     with pytest.raises(ExecutionError, match=r"is not there after a training step by a plan.* Return it from forward"):
         _ = 1 + look()
+
+
+def test_a_module_outside_of_the_model_keeps_its_parameters_beside_what_forward_leaves_there():
+    other = nn.Linear(2, 2)
+
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        other.seen = term(self, x)
+        return self.layer(x)
+
+    model = Made(forward, layer=linear())
+    weight, bias = other.weight, other.bias
+    with pytest.warns(UserWarning, match=r"a Linear that is no part of the model, at \['seen'\]"):
+        trained = planned(model)
+    trained(x()).square().mean().backward()
+    assert other.weight is weight
+    assert other.bias is bias
+    assert isinstance(other.seen, LeftBehind)
+
+
+def test_a_deque_that_forward_clears_and_fills_holds_a_mark_after_a_step():
+    terms: deque[torch.Tensor] = deque()
+
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        terms.clear()
+        terms.append(term(self, x))
+        return self.layer(x)
+
+    with pytest.warns(UserWarning, match="the variable 'terms'"):
+        trained = planned(Made(forward, layer=linear()))
+    output = trained(x())
+    with pytest.raises(ExecutionError, match="is not there after a training step"):
+        _ = output.mean() + sum(terms)
 
 
 @dataclasses.dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -81,6 +82,23 @@ def is_left(before: Content, after: Content) -> bool:
     return before.kind == after.kind == "tensor"
 
 
+def left_of(before: Content, after: Content) -> Content:
+    """What a pass left, of two contents that `is_left` holds of: without tensors of dictionaries that stayed.
+
+    >>> stays, first, second = (Content("tensor", number) for number in range(3))
+    >>> before, after = (Content("container", dict, (("weight", stays), ("map", one))) for one in (first, second))
+    >>> [key for key, _ in left_of(before, after).items]
+    ['map']
+    """
+    if after.kind != "container" or not isinstance(after.value, type) or before.kind != "container":
+        return after
+    pairs = zip(before.items, after.items, strict=False)
+    items = [(key, then, left_of(then, now)) for (_, then), (key, now) in pairs]
+    in_dict = issubclass(after.value, dict)
+    kept = [(key, now) for key, then, now in items if not (in_dict and now.kind == "tensor" and then == now)]
+    return Content("container", after.value, tuple(kept))
+
+
 def is_marked(content: Content) -> bool:
     """Whether there is a mark in a content."""
     if content.kind == "tensor":
@@ -113,11 +131,11 @@ def _marked(value: Any, content: Content, mark: LeftBehind) -> Any:
     if content.kind == "tensor":
         return mark
     kind = content.value if content.kind == "container" and isinstance(content.value, type) else None
-    if kind is None or not issubclass(kind, list | dict | tuple):
+    if kind is None or not issubclass(kind, list | dict | tuple | deque):
         return None if value is _ABSENT else value
     if issubclass(kind, tuple) or type(value) is not kind:
         parts = {key: _marked(_ABSENT, item, mark) for key, item in content.items}
-        return parts if issubclass(kind, dict) else list(parts.values())
+        return parts if issubclass(kind, dict) else (deque if issubclass(kind, deque) else list)(parts.values())
     for key, item in content.items:
         if isinstance(value, dict) or key < len(value):
             there = value.get(key, _ABSENT) if isinstance(value, dict) else value[key]

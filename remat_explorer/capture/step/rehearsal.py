@@ -15,7 +15,7 @@ from remat_explorer.capture.fake_mode import fake_tensor_mode
 from remat_explorer.capture.step.attributes import Attributes, Changes, Place
 from remat_explorer.capture.step.borrowed import borrowed
 from remat_explorer.capture.step.contents import Content
-from remat_explorer.capture.step.left_behind import is_left, leave
+from remat_explorer.capture.step.left_behind import is_left, leave, left_of
 from remat_explorer.capture.step.losses import Loss
 from remat_explorer.capture.step.sharding import is_sharded, whole_like
 from remat_explorer.capture.step.training_step import TrainingStep, unwrapped
@@ -82,7 +82,7 @@ def rehearse(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], lo
         try:
             first, calls_of_first = _pass(step, inner, tensors)
             again, calls_of_second = _pass(step, inner, tensors)
-            left = {place: after for place, (before, after) in again.items() if is_left(before, after)}
+            left = {place: left_of(before, after) for place, (before, after) in again.items() if is_left(before, after)}
             leave(inner, left)
             if left and not _is_without(step, inner, tensors, calls_of_second):
                 left = {}

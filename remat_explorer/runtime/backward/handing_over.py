@@ -44,7 +44,7 @@ def hand_over(
         with graph.inserting_after(at):
             at = graph.call_method("extend", (box, tuple(node for _, node in handover)))
         at.meta[RESULTS] = ", ".join(name_of(result) for result, _ in handover)
-    graph.on_generate_code(lambda _: lambda body: pausing(body, str(box)))
+    graph.on_generate_code(lambda before: lambda body: pausing(before(body) if before else body, str(box)))
 
 
 def in_memory_of_their_own(graph: fx.Graph, gradients: Sequence[Gradient], tangents: set[fx.Node]) -> list[Gradient]:
