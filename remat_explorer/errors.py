@@ -81,6 +81,10 @@ class OutOfMemoryError(ExecutionError):
         self.statement = statement
 
 
+class ClosedError(RematError, AttributeError):
+    """Something was asked of an explorer that is closed; it is an `AttributeError`, too."""
+
+
 class UnknownNameError(RematError):
     """A name that is not in a registry; near matches are listed.
 

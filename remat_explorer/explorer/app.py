@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ipywidgets as w
 
 from remat_explorer.entry_checks import require_arguments
-from remat_explorer.errors import ArgumentError, UnknownNameError, shown
+from remat_explorer.errors import ArgumentError, ClosedError, UnknownNameError, shown
 from remat_explorer.explorer.controls.budget_view import BudgetView
 from remat_explorer.explorer.controls.controls import Controls
 from remat_explorer.explorer.controls.implementations_view import ImplementationsView
@@ -21,6 +21,7 @@ from remat_explorer.explorer.export.export_view import ExportView
 from remat_explorer.explorer.matrices.matrices import MatrixView
 from remat_explorer.explorer.memory_map.map_view import MemoryView
 from remat_explorer.explorer.model_graph.model_view import ModelView
+from remat_explorer.explorer.page_widget import close_widgets
 from remat_explorer.explorer.panels.case_view import CaseView
 from remat_explorer.explorer.panels.panels import Panels
 from remat_explorer.explorer.plots.measured_run import MeasuredRunView
@@ -49,6 +50,7 @@ SETTINGS = (
     "time_limit",
 )
 STYLE = Path(__file__).parent / "explorer.css"
+CLOSED = "This explorer is closed and has let go of its model; open another one with rx.Explorer(...)."
 
 
 class Explorer(Driver, w.VBox):
@@ -91,6 +93,8 @@ class Explorer(Driver, w.VBox):
     remat_explorer.errors.UnknownNameError: unknown setting 'stategy'; did you mean 'strategy'? Known: batch, ...
     """
 
+    _is_closed = False
+
     def __init__(
         self,
         model: Any = None,
@@ -102,6 +106,7 @@ class Explorer(Driver, w.VBox):
         **settings: Any,
     ) -> None:
         require_arguments(Explorer.__init__, locals())
+        self._bare = frozenset(vars(self))  # what a widget has; the rest goes when it is closed
         if isinstance(model, Graph):
             if graph is not None:
                 raise ArgumentError("Explorer does not take two graphs; leave out graph=, or the first argument")
@@ -173,6 +178,9 @@ class Explorer(Driver, w.VBox):
         """Show the explorer, and beneath it, for pages without a kernel, a picture of how it stands."""
         from IPython.display import display
 
+        if self._is_closed:
+            display({"text/plain": CLOSED}, raw=True)
+            return
         display(self._repr_mimebundle_(), raw=True)
         if not os.environ.get("SERVER_SOFTWARE", "").startswith("voila"):  # which shows no page without its kernel
             self._standing.show()
@@ -187,11 +195,35 @@ class Explorer(Driver, w.VBox):
         (self.add_class if change["new"] else self.remove_class)("remat-stale")
 
     def close(self) -> None:
-        """Take the explorer from the page, and end its work."""
-        if "state" in vars(self):  # not where the arguments were refused
-            self.stop()
-            self._link.close()
+        """Take the explorer from the page, end its work, and let go of its model, its graph and all that was found.
+
+        Waits a few seconds at most for what is under way. Solutions that were taken from it stay; whatever else is
+        asked of it from then on raises a `ClosedError`.
+
+        >>> import remat_explorer as rx
+        >>> explorer = rx.Explorer(graph=rx.linear(8), improve=False)
+        >>> explorer.close()
+        >>> explorer.solve()  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+            ...
+        remat_explorer.errors.ClosedError: This explorer is closed and has let go of its model; open another one ...
+        """
+        if "state" in vars(self):  # neither where the arguments were refused, nor a second time
+            Driver.close(self)
+            close_widgets(self)
+            self.children = ()
+            for name in set(vars(self)) - self._bare - {"_bare"}:
+                delattr(self, name)
+            self._is_closed = True
         w.VBox.close(self)
+
+    if not TYPE_CHECKING:  # which would let every name pass
+
+        def __getattr__(self, name: str) -> Any:
+            """What a closed explorer had is gone."""
+            if self._is_closed:
+                raise ClosedError(CLOSED)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def export(self, kind: str, path: str | Path | None = None) -> Path:
         """Save one kind of file (report, solution, graph, sweep, trace, snapshot, or a picture of what is shown).

@@ -1,4 +1,7 @@
-"""The widgets of the explorer's page: modules that hear the kernel even where the page was slow to open."""
+"""The widgets of the explorer's page: modules that hear the kernel even where the page was slow to open, and their end.
+
+ipywidgets keeps every widget until it is closed, and closing one leaves its layout, its style and its children open.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import anywidget
+import ipywidgets as w
 import traitlets as t
 
 HEARING = Path(__file__).parent / "hearing.js"
 OFFERS = "export default "
+PACKAGE = __name__.rpartition(".")[0]
 
 
 def hearing(module: str) -> str:
@@ -31,7 +36,9 @@ def hearing(module: str) -> str:
 
 
 class PageWidget(anywidget.AnyWidget):
-    """What the explorer's own widgets are: `_esm` is a text or a file.
+    """What the explorer's own widgets are: `_esm` and `_css` are a text or a file.
+
+    anywidget would have a file tell every widget when it changes, so that none is ever freed.
 
     Attributes:
         module: the text of `_esm` without `hearing.js`, for a page that has no kernel.
@@ -46,4 +53,36 @@ class PageWidget(anywidget.AnyWidget):
         if isinstance(given, str | Path):  # of an instance, anywidget makes it a trait in a class of its own
             cls.module = given.read_text(encoding="utf-8") if isinstance(given, Path) else given
             cls._esm = hearing(cls.module)
+        if isinstance(cls.__dict__.get("_css"), Path):
+            cls._css = cls.__dict__["_css"].read_text(encoding="utf-8")
         super().__init_subclass__(**named)
+
+
+def close_widgets(*owners: Any) -> None:
+    """Close widgets with all that they are made of, and what views keep beside the page.
+
+    Args:
+        owners: widgets, or objects of the explorer whose attributes are looked through.
+
+    >>> box = w.HBox([w.Label("a")])
+    >>> close_widgets(box)
+    >>> box.comm, box.layout.comm, box.children[0].comm
+    (None, None, None)
+    """
+    seen: dict[int, Any] = {}
+    waiting = list(owners)
+    while waiting:
+        owner = waiting.pop()
+        if id(owner) in seen:
+            continue
+        seen[id(owner)] = owner
+        is_widget = isinstance(owner, w.Widget)
+        if is_widget or (type(owner).__module__.startswith(PACKAGE) and not isinstance(owner, t.HasTraits)):
+            waiting += vars(owner).values()  # of a widget, also the values of its traits
+        elif isinstance(owner, dict):
+            waiting += owner.values()
+        elif isinstance(owner, list | tuple):
+            waiting += owner
+    for owner in seen.values():
+        if isinstance(owner, w.Widget):
+            w.Widget.close(owner)

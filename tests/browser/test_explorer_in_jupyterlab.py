@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.browser.explorer_page import ON_SCREEN, await_idle, click, show, show_in, stage, status
-from tests.browser.lab import run_cell, save
+from tests.browser.lab import cell, run_cell, save
 from tests.browser.lasting_notebook import LastingNotebook
 
 pytestmark = pytest.mark.browser
@@ -38,6 +39,25 @@ BROKEN = """() => [...document.querySelectorAll('.remat-explorer, .remat-explore
 ).length"""
 RESTART = "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
 ANSWERS = "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'idle'"
+
+ROUND = """
+model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+seen = weakref.ref(model)
+explorer = rx.Explorer(model, (torch.ones(2, 8),), sweep=False)
+del model
+explorer
+"""
+IDS = "assert explorer.wait(60); print(json.dumps(list(_instances)))"
+CLOSE = "explorer.close(); gc.collect(); print(len(_instances), seen() is None)"
+IMPORTS = """
+import gc, json, weakref, torch, remat_explorer as rx
+from ipywidgets.widgets.widget import _instances
+from torch import nn
+"""
+KNOWN = """(ids) => {
+    const {kernel} = window.jupyterapp.shell.currentWidget.sessionContext.session;
+    return ids.filter((id) => kernel.hasComm(id)).length;
+}"""
 
 
 def choose_tab(page: Any, name: str) -> None:
@@ -165,5 +185,22 @@ def test_a_kernel_that_was_restarted_is_told_once_until_the_cell_runs_again(lab:
     run_cell(page, 0)
     page.wait_for_function(ON_SCREEN, timeout=90_000)
     assert page.locator(".remat-gone").inner_text() == ""
+    assert page.leaks == []
+    assert page.failures == []
+
+
+def test_a_closed_explorer_leaves_nothing_in_the_kernel_and_in_the_page(notebook: LastingNotebook) -> None:
+    page = notebook.begin(IMPORTS, ROUND, IDS, CLOSE)
+    run_cell(page, 0)
+    for _ in range(3):
+        run_cell(page, 1)
+        page.wait_for_function(ON_SCREEN, timeout=90_000)
+        run_cell(page, 2)
+        ids = json.loads(cell(page, 2).locator(".jp-OutputArea-output").inner_text())
+        assert page.evaluate(KNOWN, ids) == len(ids) > 200
+        run_cell(page, 3)
+        assert cell(page, 3).locator(".jp-OutputArea-output").inner_text().split() == ["0", "True"]
+        page.wait_for_function(f"(ids) => ({KNOWN})(ids) === 0", arg=ids, timeout=20_000)
+        assert page.locator(".remat-explorer").count() == 0
     assert page.leaks == []
     assert page.failures == []

@@ -338,6 +338,35 @@ def test_an_input_that_forward_fills_and_returns_is_returned_by_a_plan():
     assert torch.equal(trained({"x": data})["y"], model({"x": data})["y"])
 
 
+def test_what_an_input_has_beside_a_loss_is_returned_with_loss_elsewhere():
+    def forward(self: Any, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        batch["y"] = self.layer(batch["x"])
+        batch["loss"] = batch["y"].square().mean()
+        return batch
+
+    model, data = Made(forward, layer=linear()), x()
+    with pytest.warns(UserWarning, match=r"beside a loss it is there with loss=rx.loss_elsewhere"):
+        rx.rematerialize(model, ({"x": data},), budget="100%", strategy="checkpoint-all")
+    with pytest.warns(UserWarning, match="read this from what the model returns"):
+        trained = rx.rematerialize(
+            model, ({"x": data},), budget="110%", strategy="checkpoint-all", loss=rx.loss_elsewhere
+        )
+    assert torch.equal(trained({"x": data})["y"], model({"x": data})["y"])
+
+
+class KeptFor(dict[str, Any]):
+    """A mapping that PyTorch cannot take apart, so that a plan gives None for it."""
+
+
+def test_an_input_that_forward_fills_and_a_plan_does_not_return_is_refused():
+    def forward(self: Any, x: torch.Tensor, state: KeptFor) -> tuple[torch.Tensor, KeptFor]:
+        state["steps"] = 1
+        return self.layer(x), state
+
+    with pytest.raises(ExecutionError, match=r"input 1\['steps'\], from not there to 1.* return it from forward"):
+        rx.rematerialize(Made(forward, layer=linear()), (x(), KeptFor()), budget="100%", strategy="checkpoint-all")
+
+
 class Pair(tuple[int, int]):
     """A tuple that says it has no length, as those of e3nn do."""
 

@@ -162,8 +162,20 @@ def _inputs_are_padded(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str
     return None
 
 
+def _inputs_hold_no_caches(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    for name, value in [*enumerate(args), *kwargs.items()]:
+        kinds = [kind for kind in type(value).__mro__ if kind.__module__.startswith("transformers.")]
+        if any(kind.__name__.endswith("Cache") for kind in kinds):
+            return (
+                f"input {name!r} is a key/value cache ({type(value).__name__}), which forward fills and a plan would "
+                "leave as it is. Train without it: use_cache=False and no such input"
+            )
+    return None
+
+
 CHECKS: tuple[Check, ...] = (
     _inputs_are_padded,
+    _inputs_hold_no_caches,
     _has_shapes,
     _is_written_in_python,
     _is_not_quantized,

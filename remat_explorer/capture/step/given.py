@@ -12,12 +12,14 @@ from remat_explorer.capture.step.attributes import Changes
 from remat_explorer.capture.step.contents import ABSENT, Content, Contents
 from remat_explorer.capture.step.variables import Variable
 
+_NONE = Content("plain", (type(None), None))  # stands for tensors beside a loss, in what a plan returns
+
 
 class Given(Variable):
     """A place in an input.
 
     Attributes:
-        is_returned: whether the model returns this very input, so that a plan returns one with all that forward wrote.
+        is_returned: whether the model returns this very input, and a plan one with what forward wrote there.
     """
 
     def __init__(self, words: str, is_returned: bool) -> None:
@@ -31,7 +33,7 @@ class GivenInputs:
     >>> batch = {"x": 1}
     >>> given = GivenInputs(nn.ReLU(), (batch,), {})
     >>> batch["y"] = 2
-    >>> [place.words for place, _ in given.changes(None)]
+    >>> [place.words for place, _ in given.changes(None, None)]
     ["input 0['y']"]
     >>> given.restore(), batch
     (None, {'x': 1})
@@ -50,22 +52,30 @@ class GivenInputs:
         """Let containers and objects hold what they held."""
         self._guards.restore()
 
-    def changes(self, output: Any) -> Changes:
+    def changes(self, output: Any, planned: Any) -> Changes:
         """What is in them now that was not there before; what was only taken out does not count.
 
         Args:
             output: what the model has returned.
+            planned: what a plan returns for it.
         """
         if self._guards.hold():
             return {}
-        inside = list(output.values()) if isinstance(output, dict) else output
-        returned = [output, *(inside if isinstance(inside, list | tuple) else ())]
+        returned = [(output, planned), *zip(_inside(output), _inside(planned), strict=False)]
         contents, found = Contents(self._model), {}
         for (name, value), before in zip(self._named, self._before, strict=True):
-            for path, then, now in _new_in(before, contents.of(value)):
-                place = Given(f"{name}{path}", any(value is one for one in returned))
-                found[place, place.words] = (then, now)
+            now = contents.of(value)
+            back = next((contents.of(theirs) for one, theirs in returned if one is value), ABSENT)
+            lost = [path for path, then, one in _new_in(back, now) if then != _NONE or one.kind != "tensor"]
+            for path, then, one in _new_in(before, now):
+                is_lost = any(path.startswith(other) or other.startswith(path) for other in lost)
+                place = Given(f"{name}{path}", not is_lost)
+                found[place, place.words] = (then, one)
         return found
+
+
+def _inside(output: Any) -> list[Any]:
+    return list(output.values()) if isinstance(output, dict) else [*output] if isinstance(output, list | tuple) else []
 
 
 def _new_in(before: Content, after: Content) -> Iterator[tuple[str, Content, Content]]:

@@ -269,7 +269,7 @@ class TrainingStep(nn.Module):
                 with self.reads.calling(), self.surroundings(), self._watching:
                     output = model(*args, **kwargs)
                     results, self.returned = results_of_output(output, loss, given)
-                self._changes_of_inputs = inputs.changes(output)
+                self._changes_of_inputs = inputs.changes(output, self.returned.filled(results))
             finally:
                 inputs.restore()
             return results

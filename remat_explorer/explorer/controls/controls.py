@@ -213,7 +213,9 @@ def _with(names: list[str], chosen: str) -> list[str]:
 def _labelled(text: str, field: Any, width: int) -> Any:
     """The field under its name."""
     field.description = text
-    field.layout = w.Layout(width=f"{width}px", height="auto", margin="0 6px 0 0", flex="0 0 auto")
+    with field.layout.hold_sync():  # another one would leave the first open
+        field.layout.width, field.layout.height = f"{width}px", "auto"
+        field.layout.margin, field.layout.flex = "0 6px 0 0", "0 0 auto"
     return field.add_class("remat-named")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import ipywidgets as w
 
 from remat_explorer.explanations.kinds import EXPLAINED, is_exact, kinds_in, label_of
+from remat_explorer.explorer.page_widget import close_widgets
 from remat_explorer.explorer.state.state import State
 from remat_explorer.figures.schedules.implementation_colours import implementation_colours
 
@@ -48,8 +49,9 @@ class ImplementationsView:
         kinds = kinds_in(graph) if graph is not None and graph.has_choices else ()
         self.widget.layout.display = None if kinds else "none"
         if graph is not None and tuple(self.toggles) != kinds:
-            self.toggles = {kind: self._button(kind) for kind in kinds}
+            before, self.toggles = self.toggles, {kind: self._button(kind) for kind in kinds}
             self.buttons.children = tuple(self.toggles.values())
+            close_widgets(before)
         hues = implementation_colours(["", *kinds], self._state.theme)
         rules = "".join(f".remat-kind-{_slug(kind)}{{--kind:{hue}}}" for kind, hue in hues.items())
         self.style.value = f"<style>{STYLE.read_text()}{rules}</style>"

@@ -52,9 +52,9 @@ class Scrubber:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self.picture = w.ToggleButtons(options=PICTURES, description="Show", tooltips=PICTURE_HINTS)
+        room = w.Layout(width="310px", flex="0 0 auto")
+        self.picture = w.ToggleButtons(options=PICTURES, description="Show", tooltips=PICTURE_HINTS, layout=room)
         self.picture.style.button_width, self.picture.style.description_width = "66px", "initial"
-        self.picture.layout = w.Layout(width="310px", flex="0 0 auto")
         self.bar = StageBar(layout=w.Layout(flex="1 1 0", min_width="0", margin="0 6px"))
         self.search = SearchField(state)
         self.widget = w.HBox([self.picture, self.bar, self.search.widget])

@@ -22,9 +22,9 @@ class SearchField:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self.field = w.Text(placeholder="conv backward >10MiB", description="Search", tooltip=HINT)
+        room = w.Layout(width="204px", flex="0 0 auto")
+        self.field = w.Text(placeholder="conv backward >10MiB", description="Search", tooltip=HINT, layout=room)
         self.field.style.description_width = "initial"
-        self.field.layout = w.Layout(width="204px", flex="0 0 auto")
         self.counter = w.HTML(layout=w.Layout(width="58px", flex="0 0 auto", margin="0 2px"))
         self.previous = self._button("chevron-up", "Previous operation found (N in the matrices)", -1)
         self.next = self._button("chevron-down", "Next operation found (Enter here, n in the matrices)", 1)

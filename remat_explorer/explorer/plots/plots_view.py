@@ -6,6 +6,7 @@ from typing import Any
 
 import ipywidgets as w
 
+from remat_explorer.explorer.page_widget import close_widgets
 from remat_explorer.explorer.plots.live_figure import Canvas
 from remat_explorer.explorer.plots.plots_legend import OTHER_METHODS, OTHER_METHODS_MEAN, legend_html
 from remat_explorer.explorer.plots.plots_page import PlotsPage
@@ -92,7 +93,7 @@ class PlotsView:
         """
         self._waits, self.sketch.value = False, ""
         while self._replaced:
-            self._replaced.pop().close()
+            close_widgets(self._replaced.pop())
 
     def _again(self) -> None:
         """The page has missed a change, as it does while it loads plotly: it gets the figure as it is now."""

@@ -89,6 +89,12 @@ def plain_selection(graph: Graph) -> Selection:
     return _selections[0]
 
 
+def forget_selection(graph: Graph | None) -> None:
+    """Keep no selection of a graph that is not looked at any more."""
+    if _selections and _selections[0].origin is graph:
+        _selections.clear()
+
+
 def remark_on(graph: Graph, solution: Solution) -> str:
     """What has to be said of a strategy's answer on a graph with choices, if the strategy makes none.
 

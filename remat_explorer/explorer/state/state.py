@@ -153,6 +153,14 @@ class State(Fitting, Folding, Status):
         with self.lock, self.hold_trait_notifications():
             yield
 
+    def release(self) -> None:
+        """Hold no model, no graph, and nothing that was found any more."""
+        with self.at_once():
+            self.inputs = self.smallest = self.schedule = self.solution = self.answer = self.measurement = None
+            self.arena = self.other = self.editing = self.frontier = self.fitted = self.moment = self.graph = None
+            self.history = self.scenes = ()
+            self._answers = None
+
     @property
     def plan(self) -> Plan | None:
         """The plan of the schedule on the screen."""

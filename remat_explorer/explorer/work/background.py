@@ -62,7 +62,8 @@ class Background:
     def _work(self, busy: str, work: Work, cancelled: threading.Event) -> None:
         state, finished = self._state, threading.Event()
         state.elapsed, state.progress, state.busy = 0.0, None, busy
-        threading.Thread(target=self._tick, args=(finished,), daemon=True).start()
+        clock = threading.Thread(target=self._tick, args=(finished,), daemon=True)
+        clock.start()
         try:
             work(cancelled)
         except RematError as error:
@@ -72,6 +73,7 @@ class Background:
         finally:
             finished.set()
             state.progress, state.busy = None, ""
+            clock.join()  # no thread outlives the work
 
     def _tick(self, finished: threading.Event) -> None:
         started = time.monotonic()

@@ -10,6 +10,7 @@ from typing import Any
 from remat_explorer.errors import SolutionError, UnknownNameError
 from remat_explorer.explorer.state.implementations import ALL, NONE, needs_capture
 from remat_explorer.explorer.state.places import place_of
+from remat_explorer.explorer.state.questions import forget_selection
 from remat_explorer.explorer.state.scenes import Scene, usual_scenes
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.background import Background
@@ -29,6 +30,7 @@ from remat_explorer.explorer.work.sources import Sources
 from remat_explorer.explorer.work.sweeper import Sweeper
 from remat_explorer.solution import Solution
 
+PATIENCE = 5.0  # seconds for work to end: a module's own code may go on for longer
 FIRST = 4.0  # seconds for the optimum of the network that is shown where nobody has chosen one
 
 
@@ -96,6 +98,18 @@ class Driver(ByHand, Asking):
         self.state.fit_asked = False
         self.state.sweep = self.state.improve = False
         self.cancel()
+
+    def close(self) -> None:
+        """End all work, wait `PATIENCE` seconds at most for it, and let go of model, graph and all that was found."""
+        state, end = self.state, time.monotonic() + PATIENCE
+        with state.lock:  # nothing can begin in between because of what has just changed
+            self.stop()
+            state.unobserve_all()
+        works = (self._background, self._improver, self._placer, self._fitter)
+        for wait in (*(work.wait for work in works), self._sweeper.has_given_way):
+            wait(max(0.0, end - time.monotonic()))
+        forget_selection(state.graph)
+        state.release()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Block until nothing that was asked for is under way; returns whether that came true in time."""

@@ -63,10 +63,14 @@ class Placer:
             state.arena = arena = place_at_once(Rectangles.of(plan), alignment_of(plan.graph))
         if not arena.optimal:
             stop = self._stop = threading.Event()
-            self._thread = threading.Thread(target=self._improve, args=(plan, stop), name="remat-placing", daemon=True)
+            self._thread = threading.Thread(
+                target=self._improve, args=(plan, stop, self._thread), name="remat-placing", daemon=True
+            )
             self._thread.start()
 
-    def _improve(self, plan: Plan, stop: threading.Event) -> None:
+    def _improve(self, plan: Plan, stop: threading.Event, previous: threading.Thread | None) -> None:
+        if previous is not None:
+            previous.join()
         state = self._state
         better = place(plan, alignment_of(plan.graph), LIMIT, stop.is_set)
         with state.lock:

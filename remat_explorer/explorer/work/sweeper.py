@@ -11,6 +11,7 @@ from remat_explorer.explorer.state.answers import lifted, lifted_point
 from remat_explorer.explorer.state.frontiers import join
 from remat_explorer.explorer.state.questions import plain_selection
 from remat_explorer.explorer.state.state import State
+from remat_explorer.explorer.work.background import has_ended
 from remat_explorer.graph import Graph
 from remat_explorer.solvers import STRATEGIES, Sweep
 from remat_explorer.solvers.budgets import spaced_budgets
@@ -56,6 +57,12 @@ class Sweeper:
         """Block until the sweep of the loaded graph is done; returns whether that came true in ``timeout`` seconds."""
         with self._condition:
             return self._condition.wait_for(self._is_settled, timeout)
+
+    def has_given_way(self, timeout: float | None = None) -> bool:
+        """Block until the sweep under way has given way; returns whether that came true in ``timeout`` seconds."""
+        with self._condition:
+            thread = self._thread
+        return has_ended(thread, timeout)
 
     def _is_settled(self) -> bool:
         state = self._state

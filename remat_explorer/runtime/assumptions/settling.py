@@ -81,7 +81,8 @@ def _require_own_inputs(model: nn.Module, changes: Changes) -> None:
                 f"{words}. A plan does not run forward, and its caller would not find it there: return it from forward"
             )
         warnings.warn(
-            f"{words}. A plan leaves its inputs as they are: read this from what the model returns",
+            f"{words}. A plan leaves its inputs as they are: read this from what the model returns (beside a loss it "
+            "is there with loss=rx.loss_elsewhere)",
             stacklevel=6,
         )
 
