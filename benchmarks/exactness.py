@@ -3,7 +3,7 @@
     python benchmarks/exactness.py
     python benchmarks/exactness.py --models 100 --schedules 3 --kinds "batch norm,recurrent" --threads 2
     python benchmarks/exactness.py --more     (after Ctrl-C, which keeps what is done)
-    python benchmarks/exactness.py --programs 1000 --without "changed input,two passes"
+    python benchmarks/exactness.py --programs 1000 --rounds 3 --without "changed input,two passes"
 
 Every schedule is valid and recomputes at random, gradients included. The roads are the interpreter, generated code,
 a training step through autograd, and for some models a step whose loss is outside; outputs, gradients, buffers and the
@@ -13,8 +13,9 @@ is refused, with all its cases. Every failure is kept with its kind, the seed of
 Results of more than one thread have a file of their own.
 
 With --programs, random programs of training are run in place of models: with side effects, exchanged parameters, random
-operators and phases, of which whatever a person can see is compared after each act. A program counts for each of its
-features: equal, refused, warned (a difference that a warning had announced), silent, raw (an error of PyTorch's or
+operators and phases, of which whatever a person can see is compared after each act. Each training step is run by a
+random schedule of its own: schedules are those whose step was equal. A program counts for each of its features: equal,
+refused, warned (a difference that a warning had announced, at which it ends), silent, raw (an error of PyTorch's or
 Python's), wrong (plain PyTorch does not run it). The last three are kept with the seed, and a smaller program that
 ends so.
 """
@@ -33,6 +34,7 @@ import warnings
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -56,7 +58,7 @@ from tests.runtime.random_programs import PARTS, PHASES, random_spec
 from tests.runtime.random_schedules import random_schedule
 
 COLUMNS = ("kind", "models", "cases", "equal", "differ", "within budget", "refused", "failed")
-OF_PROGRAMS = ("feature", "programs", "steps", "equal", "warned", "refused", "silent", "raw", "wrong")
+OF_PROGRAMS = ("feature", "programs", "schedules", "equal", "warned", "refused", "silent", "raw", "wrong")
 
 
 def main() -> None:
@@ -70,6 +72,7 @@ def main() -> None:
     parser.add_argument("--more", action="store_true", help="keep the models of the last run with these options")
     parser.add_argument("--programs", type=int, help="run this many random programs in place of models")
     parser.add_argument("--without", type=lambda text: text.split(","), default=[], help="features of no program")
+    parser.add_argument("--rounds", type=int, default=1, help="of the phases of each program (default: 1)")
     options = parser.parse_args()
     if unknown := set(options.without) - {*PARTS, *PHASES}:
         parser.error(f"unknown features {sorted(unknown)}; known: {', '.join([*PARTS, *PHASES])}")
@@ -121,34 +124,46 @@ def study_all(seeds: list[int], options: argparse.Namespace, profiles: str, deta
 
 def run_programs(options: argparse.Namespace) -> int:
     """Run random programs and publish them by feature; 1 if one was neither equal nor refused nor warned of."""
-    counts: dict[str, Counter[str]] = {"all": Counter()}
-    details: dict[str, Any] = {"drawn": {"seed": options.seed, "without": options.without}, "failures": []}
+    drawn = {"seed": options.seed, "without": options.without, "rounds": options.rounds}
+    details: dict[str, Any] = {"drawn": drawn, "counts": {}, "programs": [], "failures": []}
+    if options.more:
+        details = json.loads((RESULTS / "exactness_programs.json").read_text())["details"]
+        if details["drawn"] != drawn:
+            raise SystemExit(f"results/exactness_programs.json is of {details['drawn']}; ask for the same")
+    counts = {feature: Counter(counted) for feature, counted in details["counts"].items()}
+    done = set(details["programs"])
+    seeds = [seed for seed in range(options.seed, options.seed + options.programs) if seed not in done]
     with tempfile.TemporaryDirectory() as profiles, suppress(KeyboardInterrupt):
         ready = partial(prepare, options.threads, profiles)
         pool = ProcessPoolExecutor(options.processes, multiprocessing.get_context("spawn"), ready)
-        seeds = range(options.seed, options.seed + options.programs)
+        waiting = {pool.submit(study_program, seed, options.without, options.rounds): seed for seed in seeds}
         try:
-            for future in as_completed([pool.submit(study_program, seed, options.without) for seed in seeds]):
+            for future in as_completed(waiting):
                 features, counted, failures = future.result()
                 for feature in ("all", *features):
                     counts.setdefault(feature, Counter()).update(counted)
                 details["failures"] += failures
+                details["programs"].append(waiting[future])
         finally:
             pool.shutdown(cancel_futures=True)
     details["failures"].sort(key=lambda failure: failure["seed"])
+    details["programs"].sort()
     for failure in details["failures"]:
         print(f"{failure['outcome']}, seed {failure['seed']}: {failure['words']}", file=sys.stderr)
     details["counts"] = {feature: dict(counts[feature]) for feature in sorted(counts, key=lambda f: (f == "all", f))}
     rows = [[feature, *(f"{counts[feature][column]:,}" for column in OF_PROGRAMS[1:])] for feature in details["counts"]]
     publish("exactness_programs", OF_PROGRAMS, rows, details, threads=options.threads, processes=options.processes)
-    return int(bool(details["failures"]))
+    return int(any(failure["outcome"] != "wrong" for failure in details["failures"]))
 
 
-def study_program(seed: int, without: list[str]) -> tuple[tuple[str, ...], Counter[str], list[dict[str, Any]]]:
+def study_program(
+    seed: int, without: list[str], rounds: int
+) -> tuple[tuple[str, ...], Counter[str], list[dict[str, Any]]]:
     """One program: its features, what is counted for each, and what failed."""
     spec = random_spec(seed, without)
+    spec = replace(spec, phases=spec.phases * rounds)
     verdict = play(spec)
-    counted = Counter({"programs": 1, "steps": verdict.steps, verdict.outcome: 1})
+    counted = Counter({"programs": 1, "schedules": verdict.steps, verdict.outcome: 1})
     if verdict.outcome in ("equal", "warned", "refused"):
         return spec.features, counted, []
     smaller, found = reduced(spec, verdict)
