@@ -309,15 +309,36 @@ def test_what_forward_writes_into_its_inputs_is_refused_and_not_left_there(name)
     assert str([getattr(arg, "__dict__", arg) for arg in args]) == str(before)
 
 
-def test_what_forward_takes_out_of_its_inputs_is_no_obstacle():
+def test_what_forward_takes_out_of_its_inputs_is_warned_of_and_stays_there():
     model = Made(lambda self, batch, parts: self.layer(batch.pop("x")) + parts.pop(0), layer=linear())
 
     def args() -> tuple[Any, ...]:
         return {"x": data, "y": data}, [data, data.sin()]
 
     data = x()
-    trained = rx.rematerialize(model, args(), budget="100%", strategy="checkpoint-all")
-    assert torch.equal(trained(*args()), model(*args()))
+    with pytest.warns(UserWarning, match="A plan leaves its inputs as they are") as noted:
+        trained = rx.rematerialize(model, args(), budget="100%", strategy="checkpoint-all")
+    assert [str(one.message).partition(". A plan leaves its inputs")[0] for one in noted] == [
+        "forward takes input 0['x'] away",
+        "forward takes entries out of input 1",
+    ]
+    given = args()
+    assert torch.equal(trained(*given), model(*args()))
+    assert (list(given[0]), len(given[1])) == (["x", "y"], 2)
+
+
+def test_an_object_that_is_also_far_away_in_another_is_looked_into_where_it_is_near():
+    near, between, far = Sink(), Sink(), Sink()
+    far.term, between.term = between, near  # type: ignore[assignment]
+
+    def forward(self: Any, data: torch.Tensor) -> torch.Tensor:
+        assert far.term is not None
+        near.term = term(self, data)
+        return self.layer(data)
+
+    with pytest.raises(ExecutionError, match=r"the variable 'near' .*, at term, from None to a tensor"):
+        planned(Made(forward, layer=linear()))
+    assert near.term is None
 
 
 def test_a_cached_property_of_an_input_is_no_obstacle():

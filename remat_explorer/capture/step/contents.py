@@ -121,6 +121,8 @@ class Contents:
         self._own = {id(tensor): name for name, tensor in state}
         self._paths = {id(module): path for path, module in model.named_modules()}
         self._seen: dict[int, Content] = {}
+        self._cut: dict[int, int] = {}  # the depth at which something was visited that has more than was looked into
+        self._cuts = 0
         self._kept: list[Any] = []  # so that no identity is used twice
         self.guards = Guards()
 
@@ -128,11 +130,17 @@ class Contents:
         """The content of ``value``; ``depth`` is the number of objects that it is in."""
         if isinstance(value, PLAIN):
             return Content("plain", (type(value), value))
-        if id(value) not in self._seen:
+        place = id(value)
+        if place not in self._seen or depth < self._cut.get(place, 0):  # nearer than before, it is looked into further
             self._kept.append(value)
-            self._seen[id(value)] = Content("other", Same(value))  # where a container holds itself
-            self._seen[id(value)] = self._visit(value, depth)
-        return self._seen[id(value)]
+            self._seen[place], cuts = Content("other", Same(value)), self._cuts  # where a container holds itself
+            self._cut.pop(place, None)
+            self._seen[place] = self._visit(value, depth)
+            if self._cuts > cuts:
+                self._cut[place] = depth
+        elif place in self._cut:
+            self._cuts += 1
+        return self._seen[place]
 
     def of_attribute(self, name: str, value: Any) -> Content:
         """The content of a module's attribute; of registered hooks only their order counts, not the keys."""
@@ -166,8 +174,10 @@ class Contents:
             return Content("object", type(value), (("it", self.of(value(), depth)),))
         if isinstance(value, types.MethodType):
             return Content("method", Same(value.__func__), (("self", self.of(value.__self__, depth)),))
-        if _is_open(value) and depth < DEEP:
-            return self._object(value, depth)
+        if _is_open(value):
+            if depth < DEEP:
+                return self._object(value, depth)
+            self._cuts += 1
         return Content("other", Same(value))
 
     def _container(self, value: Any, base: Any, depth: int) -> Content:

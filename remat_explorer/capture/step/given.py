@@ -20,11 +20,12 @@ class Given(Variable):
 
     Attributes:
         is_returned: whether the model returns this very input, and a plan one with what forward wrote there.
+        is_taken: whether forward only takes something out there, and puts nothing in.
     """
 
-    def __init__(self, words: str, is_returned: bool) -> None:
+    def __init__(self, words: str, is_returned: bool, is_taken: bool) -> None:
         super().__init__(words, words)
-        self.is_returned = is_returned
+        self.is_returned, self.is_taken = is_returned, is_taken
 
 
 class GivenInputs:
@@ -53,7 +54,7 @@ class GivenInputs:
         self._guards.restore()
 
     def changes(self, output: Any, planned: Any) -> Changes:
-        """What is in them now that was not there before; what was only taken out does not count.
+        """What is in them now that was not there before, and what was taken out.
 
         Args:
             output: what the model has returned.
@@ -66,10 +67,11 @@ class GivenInputs:
         for (name, value), before in zip(self._named, self._before, strict=True):
             now = contents.of(value)
             back = next((contents.of(theirs) for one, theirs in returned if one is value), ABSENT)
-            lost = [path for path, then, one in _new_in(back, now) if then != _NONE or one.kind != "tensor"]
-            for path, then, one in _new_in(before, now):
+            put = [each for each in _differences(back, now) if not _is_taken(*each[1:])]
+            lost = [path for path, then, one in put if then != _NONE or one.kind != "tensor"]
+            for path, then, one in _differences(before, now):
                 is_lost = any(path.startswith(other) or other.startswith(path) for other in lost)
-                place = Given(f"{name}{path}", not is_lost)
+                place = Given(f"{name}{path}", not is_lost, _is_taken(then, one))
                 found[place, place.words] = (then, one)
         return found
 
@@ -78,23 +80,35 @@ def _inside(output: Any) -> list[Any]:
     return list(output.values()) if isinstance(output, dict) else [*output] if isinstance(output, list | tuple) else []
 
 
-def _new_in(before: Content, after: Content) -> Iterator[tuple[str, Content, Content]]:
+def _is_taken(before: Content, after: Content) -> bool:
+    return after == ABSENT or _is_shortened(before, after)
+
+
+def _differences(before: Content, after: Content) -> Iterator[tuple[str, Content, Content]]:
     """Where two contents differ, with both parts."""
     if _is_same(before, after):
         return
-    if (before.kind, before.value) != (after.kind, after.value) or before.kind not in ("container", "object"):
+    is_alike = (before.kind, before.value) == (after.kind, after.value)
+    if not is_alike or before.kind not in ("container", "object") or _is_shortened(before, after):
         yield "", before, after
         return
-    if isinstance(before.value, type) and not issubclass(before.value, dict) and len(after.items) < len(before.items):
-        remaining = iter(before.items)
-        if all(any(_is_same(then, now) for _, then in remaining) for _, now in after.items):
-            return  # entries are taken out, and the others are in the same order
-    was = dict(before.items)
-    for key, now in after.items:
+    was, now = dict(before.items), dict(after.items)
+    for key in [*now, *(key for key in was if key not in now)]:
         if before.kind == "object" and isinstance(getattr(before.value, key, None), functools.cached_property):
             continue  # whoever asks for it gets it
-        for path, then, one in _new_in(was.get(key, ABSENT), now):
+        for path, then, one in _differences(was.get(key, ABSENT), now.get(key, ABSENT)):
             yield (f".{key}" if before.kind == "object" else f"[{key!r}]") + path, then, one
+
+
+def _is_shortened(before: Content, after: Content) -> bool:
+    """Whether entries of a list were taken out, and the others are in the same order."""
+    kinds = before.kind == after.kind == "container" and before.value is after.value
+    if not kinds or not isinstance(after.value, type) or issubclass(after.value, dict):
+        return False
+    remaining = iter(before.items)
+    return len(after.items) < len(before.items) and all(
+        any(_is_same(then, now) for _, then in remaining) for _, now in after.items
+    )
 
 
 def _is_same(before: Content, after: Content) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from remat_explorer.capture.step.attributes import Changes, Place
-from remat_explorer.capture.step.contents import Content
+from remat_explorer.capture.step.contents import ABSENT, Content
 from remat_explorer.capture.step.given import Given
 from remat_explorer.capture.step.left_behind import is_marked
 from remat_explorer.capture.step.losses import Loss
@@ -72,11 +72,20 @@ def settled_attributes(
 
 
 def _require_own_inputs(model: nn.Module, changes: Changes) -> None:
-    """Refuse what forward writes into containers of its caller, and warn where it returns them."""
-    given = [(place, change) for place, change in changes.items() if isinstance(place[0], Given)]
-    for place, change in given:
+    """Refuse what forward writes into containers of its caller, and warn where it returns them or takes out of them."""
+    for place, change in changes.items():
+        given = place[0]
+        if not isinstance(given, Given):
+            continue
+        if given.is_taken:
+            what = f"{given.words} away" if change[1] == ABSENT else f"entries out of {given.words}"
+            warnings.warn(
+                f"forward takes {what}. A plan leaves its inputs as they are: after its steps it is still there",
+                stacklevel=6,
+            )
+            continue
         words = _change(model, {place: change})
-        if not place[0].is_returned:  # type: ignore[union-attr]
+        if not given.is_returned:
             raise ExecutionError(
                 f"{words}. A plan does not run forward, and its caller would not find it there: return it from forward"
             )
