@@ -6,26 +6,22 @@ import pytest
 import torch
 
 from tests.runtime.playing import differs, play, reduced
-from tests.runtime.random_programs import PARTS, PHASES, random_spec
+from tests.runtime.random_programs import random_spec
 from tests.thorough import thorough_but
 
-NOT_YET = frozenset({"list of losses", "dict of features", "attribute elsewhere", "forward hook", "backward hook",
-                     "changed input", "exchanged data", "inner gradients", "custom function that keeps"})  # fmt: skip
 PROGRAMS = range(400)
-QUICKLY = [seed for seed in PROGRAMS if "recurrent" not in random_spec(seed, NOT_YET).features][:32]  # those are slow
+QUICKLY = [seed for seed in PROGRAMS if "recurrent" not in random_spec(seed).features][:32]  # those are slow
 
 
 @pytest.mark.parametrize("seed", thorough_but(PROGRAMS, *QUICKLY))
 def test_nothing_of_a_random_program_differs_in_silence(seed):
-    spec = random_spec(seed, NOT_YET)
+    spec = random_spec(seed)
     verdict = play(spec)
+    if verdict.outcome == "wrong":
+        pytest.skip(f"plain PyTorch does not run it: {verdict.words}")
     if verdict.outcome not in ("equal", "refused", "warned"):
         smaller, found = reduced(spec, verdict)
         pytest.fail(f"{verdict.outcome}: {verdict.words}\n{spec}\nreduced: {found.words}\n{smaller}")
-
-
-def test_what_is_left_out_is_known():
-    assert set(PARTS) | set(PHASES) >= NOT_YET
 
 
 def test_a_comparison_sees_one_bit():
