@@ -13,6 +13,7 @@ from torch import nn
 
 import remat_explorer as rx
 from remat_explorer.errors import CaptureError
+from tests.runtime.kinds_of_models import Made
 
 x = torch.linspace(-1, 1, 8).view(2, 4)
 
@@ -158,3 +159,28 @@ def test_parameters_that_change_between_steps_train_as_in_plain_pytorch():
             model.frozen.mul_(0.9)
 
     require_plain_results(lambda s: None, clamp)
+
+
+def with_buffer(forward: Callable[..., torch.Tensor], requires: bool = False) -> nn.Module:
+    model = Made(forward, layer=nn.Linear(2, 2))
+    model.register_buffer("codes", torch.ones(2, 2, requires_grad=requires))
+    return model
+
+
+def requires_in_forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.codes.requires_grad_()
+    return self.layer(x) @ self.codes
+
+
+@pytest.mark.parametrize("requires", [True, False], ids=["before", "in forward"])
+def test_a_buffer_that_requires_a_gradient_is_refused_by_name_and_detached_it_is_none(requires):
+    reading = with_buffer(lambda self, x: self.layer(x) @ self.codes, True)
+    with pytest.raises(CaptureError, match=r"the buffer 'codes'.* gradients of parameters and inputs alone.*detach"):
+        rx.capture(reading if requires else with_buffer(requires_in_forward), (torch.ones(1, 2),))
+    detached = with_buffer(lambda self, x: self.layer(x) @ self.codes.detach(), requires)
+    assert rx.capture(detached, (torch.ones(1, 2),)).n
+
+
+def test_asking_for_the_gradient_of_a_buffer_that_has_none_is_no_obstacle():
+    model = with_buffer(lambda self, x: self.layer(x) @ self.codes if self.codes.grad is None else x)
+    assert rx.capture(model, (torch.ones(1, 2),)).n

@@ -227,7 +227,12 @@ def explain_result(meaning: object) -> CaptureError:
     forward writes in place to input tensor 0, which must last for every repetition; use the operation that is not in \
 place, such as ReLU(inplace=False)
     """
-    changed = getattr(meaning, "mutated_input", None)
+    changed, trained = getattr(meaning, "mutated_input", None), getattr(meaning, "grad_of", None)
+    if isinstance(trained, BufferAOTInput):
+        return CaptureError(
+            f"the buffer {trained.target!r} requires a gradient, but a plan has gradients of parameters and inputs "
+            "alone; make it a parameter (nn.Parameter) if it is trained, else read it detached, as self.buffer.detach()"
+        )
     if isinstance(changed, ParamAOTInput):
         return CaptureError(
             f"forward writes in place to the parameter {changed.target!r}, which a static plan may only read; change "

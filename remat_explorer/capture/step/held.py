@@ -142,6 +142,9 @@ leave it as it is
     def _of_gradient(self, func: Any, tensor: torch.Tensor, *_: Any) -> str | None:
         if id(tensor) not in self._paths:
             return None
+        kind, own = self._before[self._paths[id(tensor)]]
+        if func == _GET_GRAD and kind == "buffer" and not own.requires_grad:
+            return None  # there is none in any step
         frame = sys._getframe(2)
         while frame is not None and frame.f_code.co_name == "__torch_function__":
             frame = frame.f_back
@@ -201,6 +204,11 @@ def _advice(kind: str) -> str:
 
 def _freezes(what: str, required: bool) -> str:
     how = "lets a gradient be computed for" if required else "freezes"
+    if required and what.startswith("the buffer"):
+        return (
+            f"forward {how} {what} (requires_grad), but a plan has gradients of parameters and inputs alone; make it a "
+            "parameter if it is trained, else compute with self.buffer.detach(), which may require a gradient"
+        )
     return (
         f"forward {how} {what} (requires_grad), but a plan is for what is trained before a step; set it between steps"
     )
