@@ -23,6 +23,7 @@ NEEDED = {  # by the name in constraints.txt: what for
     "platformdirs": "the folder of the cache",
     "nvidia-cudnn-frontend": "cuDNN's plans of convolutions",
     "plotly": "the explorer's figures",
+    "narwhals": "plotly",
     "anywidget": "the explorer",
     "psygnal": "anywidget",
     "ipywidgets": "the explorer",

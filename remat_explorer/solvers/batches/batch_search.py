@@ -32,6 +32,7 @@ from remat_explorer.solvers.strategies.optimal import solve_optimal
 
 PLANNING, RELAXING = 2.0, 5.0  # seconds for one batch, at most
 INTEGRAL, SEARCHING = 0.5, 0.25  # shares of the time that is left, for the integer program and for one batch, at most
+NEAR = 0.005  # share of a batch, to which it is known before the first linear program
 SMALL = 100  # operations up to which the optimal strategy decides the batches that are left
 ITERATIONS = 100_000  # of local search between two looks at the cost
 
@@ -65,7 +66,7 @@ class BatchSearch:
         self.checkpoint_all_batch = self.batch
         small = self.problem.scaling.graph.n <= SMALL
         last = self._solve_between if small else self._search_between
-        for step in (self._plan_for_bound, self._relax, self._plan_between, self._prove, last):
+        for step in (self._plan_for_bound, self._plan, self._relax, self._plan_between, self._prove, last):
             if self.limits.over or self.settled:
                 break
             step()
@@ -79,6 +80,10 @@ class BatchSearch:
     def _plan_for_bound(self) -> None:
         self._tell("planning")
         self._try(self.upper_bound, guided=False)
+
+    def _plan(self) -> None:
+        """Plans without a linear program, each of a moment, so that a short time limit loses little."""
+        self._bisect("planning", lambda batch: self._try(batch, guided=False), NEAR)
 
     def _relax(self) -> None:
         """The linear program's bound, and a try at it."""
@@ -98,10 +103,10 @@ class BatchSearch:
     def _solve_between(self) -> None:
         self._bisect("solving", self._solve)
 
-    def _bisect(self, doing: str, attempt: Callable[[int], None]) -> None:
-        """Attempts between what is found and the bound."""
+    def _bisect(self, doing: str, attempt: Callable[[int], None], near: float = 0.0) -> None:
+        """Attempts between what is found and the bound, until they are within one, or within a share ``near``."""
         low, high = self.batch, self.upper_bound + 1
-        while high - low > 1 and not self.limits.over:
+        while high - low > max(1, near * low) and not self.limits.over:
             middle = (low + high) // 2
             self._tell(f"{doing} for batch {middle}")
             attempt(middle)

@@ -23,6 +23,7 @@ from remat_explorer.solvers.search.compiled_search import load_search
 GraphOfBatch = Callable[[int], Graph]
 CAPTURED = (2, 4)  # at batch 1 some models take other paths: an axis of length 1 broadcasts
 SHARES = (0.5, 0.5, 1.0)  # of the time that is left, for each search between two captures
+CAUTION = 1.25  # on the seconds of the next capture
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,8 @@ def max_batch(
             keeping everything such as 1.3, a percentage on top such as "10%", or None for any cost.
         larger: the graph at the second of ``batches``: what grows is measured.
         batches: batch sizes of ``graph`` and ``larger``.
-        time_limit: seconds of wall time; compiling the search, once on a machine, is no part of them.
+        time_limit: seconds of wall time. No capture is interrupted, and the one at the batch found is left out where
+            it would end too late; compiling the search, once on a machine, is no part of them.
         solver: a key of `BACKENDS`.
         threads: threads of the solver.
         on_progress: called in this thread with each `Progress`.
@@ -167,11 +169,14 @@ def _searched(problem: BatchProblem, limits: Limits) -> MaxBatch:
 
 def _captured(capture: GraphOfBatch, memory: int, overhead_limit: OverheadLimit, limits: Limits) -> MaxBatch:
     """Lines through two small batches; where those miss what is captured at the batch found, lines through that one."""
-    batches, small, large = CAPTURED, capture(CAPTURED[0]), capture(CAPTURED[1])
+    batches, small = CAPTURED, capture(CAPTURED[0])
+    begun = limits.elapsed
+    large = capture(CAPTURED[1])
+    seconds = limits.elapsed - begun  # of every later capture, too: no tensors are allocated; the first loads modules
     for share in SHARES:
         scaling = BatchScaling.measured_from(small, large, batches)
-        answer = _searched(BatchProblem(scaling, memory, overhead_limit), limits.share(share))
-        if answer.schedule is None or limits.over:
+        answer = _searched(BatchProblem(scaling, memory, overhead_limit), _leaving(limits, share, seconds))
+        if answer.schedule is None or limits.over or limits.left < seconds:
             break
         limits.tell(f"capturing at batch {answer.batch}", answer.schedule)
         graph = capture(answer.batch)
@@ -188,3 +193,9 @@ def _captured(capture: GraphOfBatch, memory: int, overhead_limit: OverheadLimit,
             answer = replace(answer, schedule=checked.schedule, cost=checked.cost, cost_limit=limit, peak=checked.peak)
             break
     return replace(answer, seconds=limits.elapsed)
+
+
+def _leaving(limits: Limits, share: float, seconds: float) -> Limits:
+    """Limits of a search before a capture, or of the last search if there is not enough time for both."""
+    spare = limits.left - CAUTION * seconds
+    return limits.share(min(share, spare / limits.left) if spare > limits.left / 3 else 1.0)

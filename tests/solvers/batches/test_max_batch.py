@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -150,3 +151,31 @@ def test_once_cancelled_the_best_so_far_comes_back():
     found = max_batch(linear(8), 1000, cancelled=lambda: True)
     assert found.batch == found.checkpoint_all_batch == 100
     assert found.upper_bound == 333
+
+
+def test_a_search_that_ends_before_the_first_linear_program_has_planned_for_larger_batches():
+    doing: list[str] = []
+    begun = "bounding from a few moments"
+    found = max_batch(
+        linear(8),
+        1000,
+        on_progress=lambda progress: doing.append(progress.doing),
+        cancelled=lambda: any(words.startswith(begun) for words in doing),
+    )
+    assert found.checkpoint_all_batch == 100 < found.batch
+    assert doing[-1].startswith("done")
+
+
+def test_a_capture_that_would_end_after_the_limit_is_not_begun(monkeypatch):
+    now = [time.monotonic()]
+    monkeypatch.setattr("remat_explorer.solvers.base.time.monotonic", lambda: now[0])
+    asked = []
+
+    def capture(batch: int) -> Graph:
+        asked.append(batch)
+        now[0] += 40.0
+        return scale_batch(linear(8), batch)
+
+    found = max_batch(capture, memory=1000, time_limit=100)
+    assert asked == [2, 4]
+    assert found.schedule is not None
