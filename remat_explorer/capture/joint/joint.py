@@ -125,6 +125,7 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: C
                 raise explained from error
             if not any(_is_empty(tensor) for tensor in (*step.model.parameters(), *tensors)):
                 warnings.warn(_exported_in_words(step.model, explained), stacklevel=2)
+    step.refuse_tensors_left()
     knowledge.rest()
     fix_sizes(graph)
     if target is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -57,6 +58,7 @@ leave it as it is
             self._paths.setdefault(id(tensor), path)
         self._storages = {_storage(tensor): path for path, (_, tensor) in self._before.items()}
         self._refusal: CaptureError | None = None
+        self.made: list[weakref.ref[torch.Tensor]] = []  # no WeakSet: tensors compare entry by entry
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -67,7 +69,10 @@ leave it as it is
             raise self._refusal
         if func == _GET_GRAD and id(args[0]) in self._paths:
             return None  # without the warning of PyTorch about stand-ins, which are no leaves
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        parts = result if isinstance(result, tuple | list) else (result,)
+        self.made += [weakref.ref(part) for part in parts if isinstance(part, torch.Tensor)]
+        return result
 
     @contextlib.contextmanager
     def watching_gradients(self) -> Iterator[None]:
