@@ -14,7 +14,7 @@ import types
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
@@ -140,7 +140,7 @@ def test_a_list_of_a_loss_is_refused():
     assert losses == []
 
 
-def collecting() -> Iterator[Any]:
+def collecting() -> Generator[None, Any, None]:
     terms = []
     while True:
         terms.append((yield))
@@ -184,8 +184,8 @@ def test_gradient_hooks_that_hold_tensors_are_no_obstacle():
         y.register_hook(functools.partial(torch.mul, scale.exp()))
         return y.sin()
 
-    model = Made(forward, layer=linear())
-    plain = copy.deepcopy(model)
+    model: Any = Made(forward, layer=linear())
+    plain: Any = copy.deepcopy(model)
     trained, given = planned(model), x()
     for one in (trained, plain):
         one(given).square().mean().backward()
