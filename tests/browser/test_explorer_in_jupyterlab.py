@@ -47,6 +47,7 @@ explorer = rx.Explorer(model, (torch.ones(2, 8),), sweep=False)
 del model
 explorer
 """
+PRINTED = ".jp-OutputArea-output[data-mime-type='application/vnd.jupyter.stdout']"
 IDS = "assert explorer.wait(60); print(json.dumps(list(_instances)))"
 CLOSE = "explorer.close(); gc.collect(); print(len(_instances), seen() is None)"
 IMPORTS = """
@@ -196,10 +197,10 @@ def test_a_closed_explorer_leaves_nothing_in_the_kernel_and_in_the_page(notebook
         run_cell(page, 1)
         page.wait_for_function(ON_SCREEN, timeout=90_000)
         run_cell(page, 2)
-        ids = json.loads(cell(page, 2).locator(".jp-OutputArea-output").inner_text())
+        ids = json.loads(cell(page, 2).locator(PRINTED).inner_text())
         assert page.evaluate(KNOWN, ids) == len(ids) > 200
         run_cell(page, 3)
-        assert cell(page, 3).locator(".jp-OutputArea-output").inner_text().split() == ["0", "True"]
+        assert cell(page, 3).locator(PRINTED).inner_text().split() == ["0", "True"]
         page.wait_for_function(f"(ids) => ({KNOWN})(ids) === 0", arg=ids, timeout=20_000)
         assert page.locator(".remat-explorer").count() == 0
     assert page.leaks == []

@@ -279,7 +279,8 @@ class SolveJob:
         question, seconds = self._question, time.monotonic() - self._since
         if self._solution is None:
             last, searched_to_the_end = self._last, bool(not failure and self._overdue and self._began)
-            found = last.schedule is not None and not (failure and last.schedule is self._known)
+            known = self._known if failure else None  # of itself it is no reason to pass over what went wrong
+            found = last.schedule is not None and (known is None or last.schedule.cost < known.cost)
             failure = failure or self._overdue
             if not failure and not self._cancelled:
                 failure = f"the solver process ended without an answer: {ending}"

@@ -85,11 +85,12 @@ class RelaxationWithChoices:
         best: the highest bound so far, and the last round that has a point.
     """
 
+    _columns = 0  # of the last round's program
+
     def __init__(self, tables: Tables, budget: int, settings: RelaxationSettings = RELAXATION) -> None:
         self.tables, self.budget, self.settings = tables, budget, settings
         self.moments: Sequence[int] = first_moments(tables, budget, settings.first)
         self.best = ChoiceBound(tables.problem.least_cost)
-        self._columns = 0  # of the last round's program
 
     def improve(
         self, limits: Limits, integral: bool, incumbent: Schedule | None = None, columns: float = math.inf
