@@ -102,10 +102,11 @@ def own_wheel(folder: Path) -> None:
 
 def solve_all(options: argparse.Namespace) -> None:
     """Schedules of every model, each written when it is there."""
-    from gpu_parts.models import names
+    from gpu_parts.models import VALIDATED, names
     from gpu_parts.solved_here import solve_model
 
-    for name in names(options.tiny) if options.models is None else options.models:
+    everything = dict.fromkeys((*VALIDATED, *names(options.tiny)))  # each once
+    for name in everything if options.models is None else options.models:
         begun = time.monotonic()
         said = solve_model(options.folder, name, options.tiny, options.time_limit, options.device)
         print(f"{name}: {said}, {time.monotonic() - begun:.0f} s", flush=True)

@@ -21,6 +21,7 @@ from gpu_parts.models import Loaded
 from gpu_parts.schedules import on_graph
 from gpu_parts.supervising import FOLDER
 from gpu_parts.work import Work
+from remat_explorer.capture import trace
 from remat_explorer.capture.step.placement import torch_device
 
 MODELS = {"resnet18": (32, 224, None), "gpt2": (2, None, 256), "unet_monet": (2, 96, None)}
@@ -91,13 +92,15 @@ def under_setting(model: str, size: tuple[Any, ...], device: str, solved: dict[s
     """One model measured under the setting that is in force, with a schedule that recomputes."""
     loaded = rx.models.load(model, *size, device=device)
     case = Loaded(model, "", loaded.module, loaded.make_args)
-    graph = rx.profile(case.graph(), case.module, case.args, device=device, repeats=1, on_progress=quiet)
+    program = trace(case.module, case.args)
+    options = {"device": device, "repeats": 1, "program": program, "on_progress": quiet}
+    graph = rx.profile(program.graph, case.module, case.args, **options)
     if graph.structure not in solved:
         at_share = rx.solve(graph, SHARE, time_limit=SECONDS)
         best = at_share if at_share.schedule is not None else rx.solve(graph, "smallest", time_limit=SECONDS)
         solved[graph.structure] = best.to_document()
     found = on_graph(solved[graph.structure], graph)
-    measured = rx.measure(found, case.module, case.args, device=device, repeats=1)
+    measured = rx.measure(found, case.module, case.args, **options)
     assert found.schedule is not None
     return measured.to_document() | {"recomputations": found.schedule.recomputations}
 

@@ -72,10 +72,10 @@ def prepare(name: str, shares: Sequence[Share], work: Work, schedules: Schedules
     """Capture and profile a model, and begin to solve."""
     begun = time.monotonic()
     loaded = load(name, work.device, work.tiny)
-    graph = rx.profile(
-        loaded.graph(), loaded.module, loaded.args, device=work.device, repeats=repeats(work), on_progress=quiet
-    )
-    del loaded
+    program = trace(loaded.module, loaded.args)
+    options = {"device": work.device, "repeats": repeats(work), "program": program, "on_progress": quiet}
+    graph = rx.profile(program.graph, loaded.module, loaded.args, **options)
+    del loaded, program, options
     emptied(work.device)
     prepared = Prepared(name, graph, schedules.of(name, graph, shares), time.monotonic() - begun)
     print(f"{name}: captured and profiled in {prepared.seconds:.0f} s", flush=True)
@@ -121,7 +121,8 @@ def _measured(loaded: Loaded, prepared: Prepared, share: Share, program: Program
     entry |= {"gap": solution.gap, "solve_seconds": solution.seconds}
     entry["schedule"] = packed({"R": document["R"], "S": document["S"], "strategy": solution.strategy})
     try:
-        measured = rx.measure(solution, loaded.module, loaded.args, device=work.device, repeats=repeats(work))
+        options = {"device": work.device, "repeats": repeats(work), "program": program}
+        measured = rx.measure(solution, loaded.module, loaded.args, **options)
         entry |= measured.to_document() | {"deviations": deviations(measured)}
         entry["predicted_step"] = predicted_peaks(solution, loaded)
         return entry | {"step": allocator_peaks(solution, loaded, program, work.device)}

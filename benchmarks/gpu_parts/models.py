@@ -46,6 +46,7 @@ LARGE: dict[str, tuple[str, Size]] = {  # the model of the zoo, or of `_BUILT`
     "vit large batch": ("vit", (320, 224, None)),
 }
 TINY_MODELS = ("mlp", "residual_net", "llama 1B")
+VALIDATED = ("residual_net", "resnet18", "resnet50", "unet", "vgg16", "gpt2", "bert", "vit", "llama of 4 layers")
 FIRST_ZOO = 6  # models of the zoo that come before the large ones
 
 

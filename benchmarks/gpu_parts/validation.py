@@ -6,12 +6,12 @@ Predicted beside measured peak (requested, allocated, reserved), and loss, gradi
 from __future__ import annotations
 
 from gpu_parts.memory import measure_models
+from gpu_parts.models import VALIDATED
 from gpu_parts.work import Work
 
-MODELS = ("residual_net", "resnet18", "resnet50", "unet", "vgg16", "gpt2", "bert", "vit", "llama of 4 layers")
 SHARES = ("100%", "smallest")
 
 
 def run(work: Work) -> None:
     """Model after model."""
-    measure_models(MODELS, SHARES, work)
+    measure_models(VALIDATED, SHARES, work)

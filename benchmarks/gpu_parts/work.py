@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import gc
 import importlib
 import os
 import subprocess
@@ -70,6 +71,8 @@ class Work:
         finally:
             self.record.running = ""
             self.record.write()
+            gc.collect()
+            gc.freeze()  # modules that were loaded meanwhile: the collections before each step need not visit them
 
     def keep(self, name: str, entry: dict[str, Any], running: str = "") -> None:
         """Write what was found of a unit, beside what it has already; ``running`` is what goes on."""
@@ -97,6 +100,8 @@ def work_on(part: str, folder: str, seconds: float, device: str, tiny: bool, bun
     record = Record.of(Path(folder), part)
     record.machine = {"asked": asked(device, tiny)} | machine() | device_facts(device)
     torch.manual_seed(0)
+    if tiny:
+        torch.set_num_threads(1)  # the other processor compiles and solves
     module = importlib.import_module(f"gpu_parts.{part}")
     module.run(Work(record, seconds, device, tiny, Path(bundle) if bundle else None))
 

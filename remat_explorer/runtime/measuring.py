@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from remat_explorer.capture.operations.program import Program
 from remat_explorer.capture.profiling.memory_meter import released_library_workspaces
 from remat_explorer.capture.step.losses import Loss
 from remat_explorer.capture.step.placement import exact_kernels, place
@@ -36,6 +37,7 @@ def measure(
     repeats: Count = 3,
     hard_cap: bool = False,
     snapshot: str | Path | None = None,
+    program: Program | None = None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Measurement:
@@ -53,6 +55,7 @@ def measure(
         hard_cap: refuse to use more memory than the budget. On CUDA the allocator enforces it while the plan runs; on
             the CPU the measured run is judged when it is over.
         snapshot: where to write PyTorch's own memory snapshot of the plan's run, for pytorch.org/memory_viz; CUDA only.
+        program: of the graph, where the step of this model on this device is traced already.
         on_progress: called with runs done and in total.
         cancelled: asked before each statement, and before each operation of plain PyTorch.
 
@@ -77,7 +80,7 @@ def measure(
             raise ExecutionError("the measurement was cancelled between two runs")
 
     with exact_kernels(), torch.random.fork_rng([placed.device] if placed.device.type == "cuda" else []):
-        bench = PlanBench(solution, placed, loss, cancelled)
+        bench = PlanBench(solution, placed, loss, cancelled, program)
         advance()
         missing: list[str] = []
         names = ["plan", "checkpoint-all", "eager"]

@@ -14,7 +14,7 @@ import torch
 
 from remat_explorer.capture.joint.explain import first_line
 from remat_explorer.capture.joint.propagation import storage_key
-from remat_explorer.capture.operations.program import Registers
+from remat_explorer.capture.operations.program import Program, Registers
 from remat_explorer.capture.out_of_memory import is_out_of_memory
 from remat_explorer.capture.profiling.memory_meter import CudaMeter, memory_meter
 from remat_explorer.capture.profiling.profiling import everything
@@ -49,16 +49,24 @@ class PlanBench:
         placed: the model and its inputs.
         loss: as for `remat_explorer.capture`.
         cancelled: asked before each statement of an interpreted plan, and between operations of everything else.
+        program: of the graph, where it is traced already.
 
     Raises:
         ExecutionError: if the solution belongs to another model.
     """
 
-    def __init__(self, solution: Solution, placed: Placed, loss: Loss | None, cancelled: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        solution: Solution,
+        placed: Placed,
+        loss: Loss | None,
+        cancelled: Callable[[], bool],
+        program: Program | None = None,
+    ) -> None:
         assert solution.plan is not None
         self.solution, self.placed, self.cancelled = solution, placed, cancelled
         graph = solution.graph
-        self.program = trace(placed.model, placed.args, placed.kwargs, loss, options=graph.options)
+        self.program = program or trace(placed.model, placed.args, placed.kwargs, loss, options=graph.options)
         require_same_structure(graph, self.program.graph, placed.device, self.program.assumptions)
         self.tensors = TrainingStep(placed.model, placed.args, placed.kwargs, loss).tensors(placed.args, placed.kwargs)
         self.interpreter = Interpreter(solution.plan, self.program, placed.device)

@@ -278,6 +278,17 @@ def test_the_solution_of_another_model_is_refused(net):
         rx.measure(solution_of(checkpoint_all(graph)), other, model.args[:1], device="cpu")
 
 
+def test_a_step_that_is_traced_already_is_not_traced_again(net, monkeypatch):
+    model, graph = net
+    program = trace(model.module, model.args)
+    monkeypatch.setattr("remat_explorer.runtime.plan_bench.trace", None)
+    found = run(checkpoint_all(graph), model, program=program)
+    assert found.eager is not None and found.eager.comparison.equal
+    other = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 4))
+    with pytest.raises(ExecutionError, match=r"operations and .* values, but the model captured here has"):
+        run(checkpoint_all(graph), model, program=trace(other, model.args[:1], loss=lambda output: output.sum()))
+
+
 def test_a_solution_without_a_schedule_is_refused(net):
     model, graph = net
     nothing = rx.Solution(graph, "test", rx.solution.Status.INFEASIBLE, 1, None, None, 0.0)

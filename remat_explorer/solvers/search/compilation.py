@@ -55,6 +55,7 @@ def warm_up(tell: Callable[[str], None] | None = None) -> None:
 
 @cache
 def _search_once() -> None:
+    load_offset_search()
     condensed = Condensed.of(linear(2))
     flat, n, groups = FlatGraph.of(condensed), condensed.n, condensed.groups
     LocalSearch(condensed, 3).run(1)
@@ -66,7 +67,6 @@ def _search_once() -> None:
     fill_from(np.zeros((2, 1, 2)), np.zeros((1, 2)), 0, np.ones(1), np.ones(1), *(ends[:1],) * 3, np.ones(1))
     search_exactly(condensed, 3)
     cheapest_persistent(chain_of(condensed), 3)
-    load_offset_search()
 
 
 if __name__ == "__main__":
