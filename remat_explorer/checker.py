@@ -62,7 +62,7 @@ def check_schedule(schedule: Schedule, budget: int | None = None) -> Checked:
         ScheduleError: naming the first violation.
 
     >>> from remat_explorer.instances import linear
-    >>> from remat_explorer.schedule.runs import Computations
+    >>> from remat_explorer.schedule.schedule import Computations
     >>> check_schedule(Schedule.leanest(linear(1), 3, Computations.of([(0, 0, 1), (1, 1, 1), (2, 2, 1)]))).peak
     3
     """

@@ -1,5 +1,5 @@
 """The explorer alone, without code, as a page on this machine, with nothing that calls the outside."""
 
-from remat_explorer.app.starting import Serving, open_app
+from remat_explorer.app.server import Serving, open_app
 
 __all__ = ["Serving", "open_app"]

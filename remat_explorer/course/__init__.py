@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from remat_explorer.course.exercise import Exercise
-from remat_explorer.course.first_half import BY_HAND, FIRST_HALF
-from remat_explorer.course.second_half import SECOND_HALF
+from remat_explorer.course.questions import BY_HAND, FIRST_HALF, SECOND_HALF
 from remat_explorer.errors import UnknownNameError
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def check(name: str, mine: Any, *given: Any) -> Figure | None:
     made = isinstance(mine, tuple) and len(mine) == 2 and all(isinstance(table, np.ndarray) for table in mine)
     if name not in BY_HAND or not made:
         return None
-    from remat_explorer.course.picture import attempt
+    from remat_explorer.course.exercise import attempt
 
     graph, budget, _ = BY_HAND[name]()
     fits = mine[0].shape == mine[1].shape == (graph.n, graph.n)

@@ -4,18 +4,17 @@ Pure functions of graph, schedule and plan, in plain English; no figure, no widg
 """
 
 from remat_explorer.explanations.differences import ScheduleDifference, largest_difference
-from remat_explorer.explanations.highlights import (
+from remat_explorer.explanations.operations import (
+    OperationExplanation,
     dearest_recomputation,
+    explain_operation,
     first_look,
     peak_look,
     recomputed,
     values_of_stages,
 )
-from remat_explorer.explanations.lives import Life, lives_of
-from remat_explorer.explanations.operations import OperationExplanation, explain_operation
-from remat_explorer.explanations.peak import Memory, PeakRow, alive_at
-from remat_explorer.explanations.stages import StageSummary, summarize_stage
-from remat_explorer.explanations.values import Explanation, explain_value
+from remat_explorer.explanations.peak import Memory, PeakRow, StageSummary, alive_at, summarize_stage
+from remat_explorer.explanations.values import Explanation, Life, explain_value, lives_of
 from remat_explorer.explanations.wording import Mention, Words, plain
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""What an operation is: where it comes from, what it reads, writes and costs, and when it runs."""
+"""What an operation is, where it comes from and when it runs; the person's own lines; and where to look first."""
 
 from __future__ import annotations
 
@@ -6,10 +6,143 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from remat_explorer.explanations.choices import first_runs
+from remat_explorer.explanations.peak import alive_at
+from remat_explorer.explanations.values import kept_bytes
 from remat_explorer.explanations.wording import cost_text, count
+from remat_explorer.graph import Graph
+from remat_explorer.once import once
 from remat_explorer.operation_details import Details
+from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_share
 from remat_explorer.schedule import Schedule
+
+Line = tuple[str, str]  # path of the file, or "" where it is not known, and "net.py:42"
+
+
+@dataclass(frozen=True)
+class LineUse:
+    """What a schedule does with the operations of a line.
+
+    Attributes:
+        kept: bytes of their values that the forward pass leaves to the backward pass.
+        again: how many of their computations repeat an earlier one.
+    """
+
+    kept: int
+    again: int
+
+
+def line_of(graph: Graph, operation: int) -> Line | None:
+    """The line that an operation comes from, or None."""
+    details = graph.operations[operation].details
+    if details is None or not details.line:
+        return None
+    return (details.source.path if details.source is not None else "", details.line)
+
+
+@once
+def lines_of(graph: Graph) -> dict[Line, int]:
+    """The lines of a graph's operations, numbered in the order in which they first come."""
+    numbers: dict[Line, int] = {}
+    for k in range(graph.n):
+        line = line_of(graph, k)
+        if line is not None:
+            numbers.setdefault(line, len(numbers))
+    return numbers
+
+
+@once
+def uses_of_lines(schedule: Schedule) -> tuple[LineUse, ...]:
+    """What the schedule does with each line, in the order of `lines_of`.
+
+    >>> from dataclasses import replace
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.operation_details import Details
+    >>> chain = linear(1)
+    >>> nodes = tuple(replace(node, details=Details(line="net.py:7")) for node in chain.operations)
+    >>> uses_of_lines(Schedule(replace(chain, operations=nodes), np.eye(3), np.tril(np.ones((3, 3)), -1)))
+    (LineUse(kept=1, again=0),)
+    """
+    graph, numbers = schedule.graph, lines_of(schedule.graph)
+    kept, again = np.zeros(len(numbers)), np.zeros(len(numbers), dtype=np.int64)
+    of_operation, runs = kept_bytes(schedule), schedule.computations.counts(graph.n)
+    for k in range(graph.n):
+        line = line_of(graph, k)
+        if line is not None:
+            kept[numbers[line]] += of_operation[k]
+            again[numbers[line]] += max(int(runs[k]) - 1, 0)
+    return tuple(LineUse(int(size), int(count)) for size, count in zip(kept, again, strict=True))
+
+
+def first_look(schedule: Schedule, plan: Plan) -> tuple[int, int]:
+    """Stage and value to begin with: the recomputation that costs most, or where there is none the peak.
+
+    Args:
+        schedule: R and S.
+        plan: its plan.
+
+    Returns:
+        The stage, and the first value that is written there; at the peak, the largest value in memory.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.solvers import solve
+    >>> few, all_kept = solve(linear(8), 4), solve(linear(8), 10)
+    >>> first_look(few.schedule, few.plan), first_look(all_kept.schedule, all_kept.plan)
+    ((10, 5), (9, 0))
+    """
+    return dearest_recomputation(schedule) or peak_look(plan)
+
+
+def dearest_recomputation(schedule: Schedule) -> tuple[int, int] | None:
+    """Stage and first value written of the recomputation that costs most, or None where nothing is computed again."""
+    again = recomputed(schedule)
+    return max(again, key=lambda found: again[found]) if again else None
+
+
+def peak_look(plan: Plan) -> tuple[int, int]:
+    """The stage at which most is in memory, and the largest value there."""
+    memory = alive_at(plan)
+    return memory.stage, next((row.value for row in memory.rows if row.value is not None), 0)
+
+
+@once
+def recomputed(schedule: Schedule) -> dict[tuple[int, int], tuple[float, int]]:
+    """What is computed again, as stage and first value that is written: its cost, and the bytes of that value.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.solvers import solve
+    >>> recomputed(solve(linear(4), 4).schedule)
+    {(7, 0): (1.0, 1), (7, 1): (1.0, 1)}
+    """
+    graph, first = schedule.graph, first_runs(schedule)
+    found = {}
+    for stage, operation, code in schedule.sequence:
+        outputs = graph.outputs(operation)
+        if stage > first[operation] and outputs:
+            cost = float(graph.operations[operation].implementations[code - 1].cost)
+            found[stage, outputs[0]] = cost, int(graph.value_bytes[outputs[0]])
+    return found
+
+
+@once
+def values_of_stages(schedule: Schedule) -> list[int]:
+    """For each stage the value that it is about: of what it computes again the dearest, else of its last operation.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.solvers import solve
+    >>> values_of_stages(solve(linear(4), 4).schedule)
+    [0, 1, 2, 3, 4, 5, 6, 0, 8]
+    """
+    again, values = recomputed(schedule), [0] * schedule.stages
+    for stage, operation, _ in schedule.sequence:
+        outputs = schedule.graph.outputs(operation)
+        values[stage] = outputs[0] if outputs else values[stage]
+    best: dict[int, tuple[float, int]] = {}
+    for (stage, value), weight in again.items():
+        if stage not in best or weight > best[stage]:
+            best[stage], values[stage] = weight, value
+    return values
 
 
 @dataclass(frozen=True)

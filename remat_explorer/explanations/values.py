@@ -1,12 +1,16 @@
-"""Why a value is in memory in a stage, or is not."""
+"""Why a value is in memory in a stage, or is not: its versions along a plan, who reads them, and what is in vain."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
-from remat_explorer.explanations.again import cost_of, first_runs, first_stages, operations_again
-from remat_explorer.explanations.lives import Life, lives_of
+import numpy as np
+
+from remat_explorer.explanations.choices import cost_of, first_runs, first_stages, operations_again
 from remat_explorer.explanations.wording import (
     Mention,
     Words,
@@ -17,9 +21,204 @@ from remat_explorer.explanations.wording import (
     persistent_kind,
     plain,
 )
+from remat_explorer.once import once
 from remat_explorer.plan import Compute, Plan
-from remat_explorer.quantities import format_bytes
+from remat_explorer.quantities import format_bytes, format_share
 from remat_explorer.schedule import Schedule
+
+
+def kept_bytes(schedule: Schedule) -> np.ndarray:
+    """Bytes of each operation's values that the forward pass leaves to the backward pass, float64 of shape (n,).
+
+    They are what is retained into the first stage of the backward pass.
+
+    >>> from remat_explorer.instances import linear
+    >>> keep = Schedule(linear(1), np.eye(3), np.tril(np.ones((3, 3)), -1))
+    >>> kept_bytes(keep).tolist()
+    [1.0, 0.0, 0.0]
+    """
+    graph = schedule.graph
+    backward = graph.is_backward[graph.mandatory]
+    first = int(backward.argmax()) if backward.any() else schedule.stages - 1
+    kept = schedule.retained_into(min(first, schedule.stages - 1)) * graph.value_bytes
+    return np.bincount(graph.producer, weights=kept, minlength=graph.n)
+
+
+NAMED = 3
+
+
+@dataclass(frozen=True)
+class Vain:
+    """An operation that the dearer schedule runs more often.
+
+    Attributes:
+        operation: its index.
+        runs: how many more.
+        cost: of these, in the unit of the graph's costs.
+    """
+
+    operation: int
+    runs: int
+    cost: float
+
+
+def in_vain(dearer: Schedule, cheaper: Schedule) -> list[Vain]:
+    """Operations that run more often in the first schedule, the costliest first.
+
+    Args:
+        dearer, cheaper: schedules of one graph.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.schedule.schedule import Computations
+    >>> once = [(k, k, 1) for k in range(5)]
+    >>> def leanest(computed):
+    ...     return Schedule.leanest(linear(2), 5, Computations.of(computed))
+    >>> in_vain(leanest([*once[:3], (3, 0, 1), *once[3:]]), leanest(once))
+    [Vain(operation=0, runs=1, cost=1.0)]
+    """
+    first, second = _runs(dearer), _runs(cheaper)
+    costs: dict[int, float] = defaultdict(float)
+    for _, operation, code in dearer.sequence:
+        costs[operation] += dearer.graph.operations[operation].implementations[code - 1].cost
+    found = []
+    for operation, runs in first.items():
+        more = runs - second[operation]
+        if more > 0:
+            found.append(Vain(operation, more, more * costs[operation] / runs))
+    return sorted(found, key=lambda vain: (-vain.cost, vain.operation))
+
+
+def in_vain_text(a: Schedule, b: Schedule) -> str:
+    """The same of A and B as sentences: which costs more, what it runs in addition, and at which memory.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.schedule.schedule import Computations
+    >>> once = [(k, k, 1) for k in range(5)]
+    >>> again = Schedule.leanest(linear(2), 5, Computations.of([*once[:3], (3, 0, 1), *once[3:]]))
+    >>> print(in_vain_text(again, Schedule.leanest(linear(2), 5, Computations.of(once))))
+    A costs 20.0 % more than B. What it computes more often: v0 (1 more, +20.0 %). B needs no more memory, so all of \
+this is in vain.
+    """
+    if a.cost == b.cost:
+        return "A and B cost the same."
+    names, (dearer, cheaper) = ("A", "B"), (a, b)
+    if a.cost < b.cost:
+        names, (dearer, cheaper) = ("B", "A"), (b, a)
+    found = in_vain(dearer, cheaper)
+    graph, whole = dearer.graph, cheaper.cost or 1.0
+    shown = ", ".join(
+        f"{graph.operations[vain.operation].name} ({vain.runs} more, +{format_share(vain.cost / whole)})"
+        for vain in found[:NAMED]
+    )
+    rest = sum(vain.cost for vain in found[NAMED:])
+    if rest:
+        shown += f", and {len(found) - NAMED} others (+{format_share(rest / whole)})"
+    said = f"{names[0]} costs {format_share(dearer.cost / whole - 1)} more than {names[1]}."
+    if shown:
+        said += f" What it computes more often: {shown}."
+    saved = sum(vain.cost for vain in in_vain(cheaper, dearer))
+    if saved:
+        said += f" {names[1]} computes others more often, for {format_share(saved / whole)}."
+    less = Plan.peak_of(cheaper) - Plan.peak_of(dearer)
+    if less <= 0:
+        return f"{said} {names[1]} needs no more memory, so {'the difference' if saved else 'all of this'} is in vain."
+    return f"{said} {names[1]} needs {format_bytes(less)} more memory, so not all of this is in vain."
+
+
+def _runs(schedule: Schedule) -> Counter[int]:
+    return Counter(operation for _, operation, _ in schedule.sequence)
+
+
+@dataclass(frozen=True)
+class Life:
+    """One version of a value, from the statement that writes it to the last one during which it is in memory.
+
+    A version whose storage an output takes over is gone when that output is written, although the operation reads it.
+
+    Attributes:
+        value: the value.
+        first, last: statements of the plan.
+        first_stage, last_stage: their stages.
+        readers: statements that read it, ascending.
+        stays: whether it is there when the plan ends.
+    """
+
+    value: int
+    first: int
+    last: int
+    first_stage: int
+    last_stage: int
+    readers: tuple[int, ...]
+    stays: bool
+
+    def next_reader(self, statement: int) -> int | None:
+        """The first statement, from ``statement`` on, that reads it."""
+        place = bisect_left(self.readers, statement)
+        return self.readers[place] if place < len(self.readers) else None
+
+    def needed_at(self, statement: int) -> bool:
+        """Whether it was written before ``statement`` and is in memory then, or is read and overwritten by it."""
+        return self.first < statement and (statement <= self.last or self.next_reader(statement) is not None)
+
+
+@dataclass(frozen=True, eq=False)
+class Lives:
+    """Every version of every value along a plan.
+
+    Attributes:
+        every: in the order in which they are written.
+        of_value: for each value its versions, in order.
+    """
+
+    every: tuple[Life, ...]
+    of_value: tuple[tuple[Life, ...], ...]
+
+    @cached_property
+    def _bounds(self) -> np.ndarray:
+        return np.array([(life.first, life.last) for life in self.every], dtype=np.int64).reshape(-1, 2)
+
+    def at(self, statement: int) -> list[Life]:
+        """The versions in memory while a statement runs."""
+        first, last = self._bounds.T
+        return [self.every[i] for i in np.flatnonzero((first <= statement) & (statement <= last))]
+
+
+@once
+def lives_of(plan: Plan) -> Lives:
+    """The versions of every value along ``plan``; found once for each plan.
+
+    >>> from remat_explorer.instances import linear
+    >>> lives = lives_of(Plan.from_sequence(linear(1), [(0, 0, 1), (1, 1, 1), (2, 2, 1)]))
+    >>> [(life.first, life.last, life.readers) for life in lives.every]
+    [(0, 3, (1, 2)), (1, 4, (2,)), (2, 5, ())]
+    """
+    graph, stages = plan.graph, plan.timeline.stage.tolist()
+    begun: dict[int, tuple[int, list[int]]] = {}
+    done: list[Life] = []
+    end = len(plan.statements) - 1
+
+    def finish(v: int, last: int, stays: bool = False) -> None:
+        first, readers = begun.pop(v)
+        done.append(Life(v, first, last, stages[first], stages[max(first, last)], tuple(readers), stays))
+
+    for i, statement in enumerate(plan.statements):
+        if not isinstance(statement, Compute):
+            finish(statement.value, i)
+            continue
+        for v in graph.inputs(statement.operation, statement.implementation):
+            begun[v][1].append(i)
+        if statement.overwrites is not None:
+            finish(statement.overwrites, i - 1)
+        for v in graph.outputs(statement.operation, statement.implementation):
+            if v not in statement.drops:
+                begun[v] = (i, [])
+    for v in list(begun):
+        finish(v, end, stays=True)
+    done.sort(key=lambda life: life.first)
+    of_value: list[list[Life]] = [[] for _ in graph.values]
+    for life in done:
+        of_value[life.value].append(life)
+    return Lives(tuple(done), tuple(map(tuple, of_value)))
 
 
 class Standing(StrEnum):

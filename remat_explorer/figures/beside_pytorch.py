@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from remat_explorer.figures.palette import Theme, palette
-from remat_explorer.figures.tradeoffs.marks import Mark, mark
-from remat_explorer.figures.tradeoffs.tradeoff import tradeoff_axes
-from remat_explorer.figures.tradeoffs.tradeoff_extent import Extent
-from remat_explorer.figures.tradeoffs.tradeoff_traces import SIZE, curve_traces
+from remat_explorer.figures.tradeoff import SIZE, Mark, curve_traces, mark, tradeoff_axes
+from remat_explorer.figures.tradeoff_extent import Extent
 from remat_explorer.plain_text import in_figure
 from remat_explorer.quantities import format_bytes, format_overhead
 from remat_explorer.solvers import Frontier

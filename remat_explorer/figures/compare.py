@@ -8,10 +8,10 @@ import numpy as np
 
 from remat_explorer.errors import ScheduleError
 from remat_explorer.figures.byte_axis import ByteAxis
-from remat_explorer.figures.memory.memory_stack import stack
-from remat_explorer.figures.memory.timeline_traces import line_traces
+from remat_explorer.figures.memory_stack import stack
+from remat_explorer.figures.memory_timeline import line_traces
 from remat_explorer.figures.palette import Palette, Theme, palette
-from remat_explorer.figures.schedules.difference import MEANINGS, difference
+from remat_explorer.figures.schedule_heatmap import MEANINGS, difference
 from remat_explorer.plain_text import in_figure
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
 from remat_explorer.solution import Solution

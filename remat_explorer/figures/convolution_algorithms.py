@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from remat_explorer.errors import GraphError
-from remat_explorer.explanations.kinds import kinds_of_codes
+from remat_explorer.explanations.choices import kinds_of_codes
 from remat_explorer.figures.byte_axis import ByteAxis
+from remat_explorer.figures.implementation_images import implementation_colours
 from remat_explorer.figures.palette import Theme, palette
-from remat_explorer.figures.schedules.implementation_colours import implementation_colours
 from remat_explorer.graph import Graph
 from remat_explorer.plain_text import in_figure
 from remat_explorer.quantities import format_bytes, format_seconds

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from remat_explorer.figures.byte_axis import ByteAxis
 from remat_explorer.figures.palette import Theme, palette
-from remat_explorer.figures.tradeoffs.marks import mark
+from remat_explorer.figures.tradeoff import mark
 from remat_explorer.judging import OURS, Verdict
 from remat_explorer.plain_text import in_figure
 from remat_explorer.quantities import format_overhead

@@ -18,10 +18,8 @@ from remat_explorer.capture.step.placement import is_absent_cuda
 from remat_explorer.capture_options import CUDA
 from remat_explorer.entry_checks import Seconds, require_arguments
 from remat_explorer.errors import GraphError, ModelError
-from remat_explorer.fit.answer import Alternative, Fit, verdict_of
+from remat_explorer.fit.answer import Alternative, Fit, reach_of, shares_at_peak, smallest_known, verdict_of
 from remat_explorer.fit.optimizers import OPTIMIZERS, Recipe, Weight
-from remat_explorer.fit.reach import reach_of, smallest_known
-from remat_explorer.fit.shares import shares_at_peak
 from remat_explorer.graph import Graph
 from remat_explorer.model_source import Source, capture_source
 from remat_explorer.models import load

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from remat_explorer.graph.graph import Graph
-from remat_explorer.graph.parts import Operation
+from remat_explorer.graph.graph import Graph, Operation
 
 
 class Edge(NamedTuple):

@@ -13,9 +13,7 @@ many. No two overlap, and the arena is to be as low as it can be; the most bytes
 - `check`: what every arena passes before anyone sees it
 """
 
-from remat_explorer.offsets.arena import Arena
-from remat_explorer.offsets.at_once import place_at_once
-from remat_explorer.offsets.placement import place, place_rectangles, predict_pool
+from remat_explorer.offsets.placement import Arena, place, place_at_once, place_rectangles, predict_pool
 from remat_explorer.offsets.rectangles import Rectangles
 
 __all__ = ["Arena", "Rectangles", "place", "place_at_once", "place_rectangles", "predict_pool"]

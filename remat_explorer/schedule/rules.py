@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from remat_explorer.graph import Graph
-from remat_explorer.schedule.runs import Computations, Retained, RetainedInto
+from remat_explorer.schedule.schedule import Computations, Retained, RetainedInto
 
 
 def malformed(graph: Graph, stages: int, computations: Computations, retained: Retained) -> str | None:

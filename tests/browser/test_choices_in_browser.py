@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from remat_explorer.figures.schedules.implementation_colours import LIGHT
+from remat_explorer.figures.implementation_images import LIGHT
 from tests.browser.explorer_page import await_idle, click
 from tests.browser.lab import run_cell
 from tests.browser.lasting_notebook import LastingNotebook

@@ -9,7 +9,7 @@ import pytest
 from axe_playwright_python.base import AXE_FILE_PATH
 
 import remat_explorer as rx
-from remat_explorer.explanations.lives import lives_of
+from remat_explorer.explanations.values import lives_of
 from remat_explorer.explorer.state.state import State
 from remat_explorer.plan import Plan
 from tests.browser.test_accessibility import VIOLATIONS

@@ -10,7 +10,7 @@ import pytest
 
 from remat_explorer.checker import check, replay
 from remat_explorer.errors import GraphError, ScheduleError
-from remat_explorer.figures.memory.holdings import holdings
+from remat_explorer.figures.memory_map import holdings
 from remat_explorer.graph import Graph, Implementation, Operation, Value, operation
 from remat_explorer.graph.file import dump_graph
 from remat_explorer.instances import linear

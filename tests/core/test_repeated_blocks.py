@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remat_explorer.graph import Graph
-from remat_explorer.graph.repeated_blocks import RepeatedBlocks, repeated_blocks
-from remat_explorer.graph.repetitions import repetitions
+from remat_explorer.graph.repeated_blocks import RepeatedBlocks, repeated_blocks, repetitions
 from remat_explorer.instances import linear
 from tests.core.repeated_graphs import Network, transformer
 from tests.solvers.drawn_graphs import training_graphs

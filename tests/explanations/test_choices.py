@@ -8,8 +8,14 @@ from typing import Any
 import pytest
 
 import remat_explorer as rx
-from remat_explorer.explanations.choices import explain_choice, statement_text
-from remat_explorer.explanations.kinds import EXPLAINED, is_exact, kinds_in, kinds_used
+from remat_explorer.explanations.choices import (
+    EXPLAINED,
+    explain_choice,
+    is_exact,
+    kinds_in,
+    kinds_used,
+    statement_text,
+)
 from remat_explorer.graph import Graph
 from tests.figures.choices import chain_with_choices
 

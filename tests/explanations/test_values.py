@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from remat_explorer.explanations import Mention, explain_value, lives_of
-from remat_explorer.explanations.again import operations_again
+from remat_explorer.explanations.choices import operations_again
 from remat_explorer.explanations.values import Standing
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.instances import linear

@@ -11,7 +11,7 @@ from remat_explorer.explorer.matrices.matrices import MatrixView
 from remat_explorer.explorer.model_graph.model_view import ModelView, layout_of
 from remat_explorer.explorer.state.folding import MANY
 from remat_explorer.explorer.state.state import State
-from remat_explorer.figures.networks.folded_layout import folded_picture
+from remat_explorer.figures.model_graph import folded_picture
 from remat_explorer.graph.repeated_blocks import RepeatedBlocks
 from remat_explorer.instances import linear
 from remat_explorer.solvers import Frontier, minimum_budget, solve

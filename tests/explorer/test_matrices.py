@@ -13,9 +13,15 @@ import remat_explorer as rx
 from remat_explorer.explorer.matrices.matrices import MatrixView
 from remat_explorer.explorer.matrices.matrix_cells import COMPUTATIONS, LEVELS, MatrixCells, difference_planes, labels
 from remat_explorer.explorer.state.state import State
-from remat_explorer.figures.schedules.difference import BOTH, FIRST, NEITHER, SECOND, difference
-from remat_explorer.figures.schedules.memory_heatmap import memory_in_stages
-from remat_explorer.figures.schedules.schedule_heatmap import computation_kinds
+from remat_explorer.figures.schedule_heatmap import (
+    BOTH,
+    FIRST,
+    NEITHER,
+    SECOND,
+    computation_kinds,
+    difference,
+    memory_in_stages,
+)
 from remat_explorer.graph import Graph, Implementation, Operation, Value
 from remat_explorer.schedule import Schedule
 

@@ -15,9 +15,9 @@ from remat_explorer.explorer.plots.live_figure import live_figure
 from remat_explorer.explorer.plots.plots_view import PlotsView
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.choosing import choose
-from remat_explorer.figures.memory.memory_stack import stack
-from remat_explorer.figures.memory.timeline_hits import hits
-from remat_explorer.figures.tradeoffs.tradeoff_points import points_of
+from remat_explorer.figures.memory_stack import stack
+from remat_explorer.figures.memory_timeline import hits
+from remat_explorer.figures.tradeoff import points_of
 from remat_explorer.solvers import Frontier, solve
 
 GRAPH = rx.linear(8)

@@ -14,7 +14,7 @@ from torch import nn
 
 import remat_explorer as rx
 from remat_explorer.explanations import explain_value
-from remat_explorer.explanations.source import line_of, lines_of, uses_of_lines
+from remat_explorer.explanations.operations import line_of, lines_of, uses_of_lines
 from remat_explorer.explorer.live_page.recording import Recording
 from remat_explorer.explorer.panels.explain_panel import explanation_html
 from remat_explorer.explorer.panels.markup import filled

@@ -9,9 +9,9 @@ import pytest
 
 import remat_explorer as rx
 from remat_explorer.errors import ScheduleError
-from remat_explorer.explanations.kept import kept_bytes
-from remat_explorer.figures.networks.case_study import case_study, case_study_of, colours_of
-from remat_explorer.figures.networks.layers import costs_of, layers_of
+from remat_explorer.explanations.values import kept_bytes
+from remat_explorer.figures.case_study import case_study, case_study_of, colours_of
+from remat_explorer.figures.layers import costs_of, layers_of
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from remat_explorer.errors import ScheduleError
 from remat_explorer.figures import compare, difference
-from remat_explorer.figures.schedules.difference import BOTH, FIRST, NEITHER, SECOND
+from remat_explorer.figures.schedule_heatmap import BOTH, FIRST, NEITHER, SECOND
 from remat_explorer.instances import linear
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import solve

@@ -9,7 +9,7 @@ import pytest
 
 from remat_explorer.errors import ScheduleError
 from remat_explorer.figures import computation_matrices
-from remat_explorer.figures.schedules.schedule_heatmap import RECOMPUTE
+from remat_explorer.figures.schedule_heatmap import RECOMPUTE
 from remat_explorer.instances import linear
 from remat_explorer.solvers import checkpoint_all, solve
 

@@ -9,7 +9,7 @@ import pytest
 import remat_explorer as rx
 from remat_explorer.errors import GraphError
 from remat_explorer.figures.convolution_algorithms import convolution_algorithms, is_convolution, parts_of
-from remat_explorer.figures.schedules.implementation_colours import DARK, LIGHT, implementation_colours
+from remat_explorer.figures.implementation_images import DARK, LIGHT, implementation_colours
 from tests.figures.choices import chain_with_choices
 
 

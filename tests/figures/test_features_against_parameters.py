@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from remat_explorer.errors import GraphError
-from remat_explorer.figures.memory.features_against_parameters import features_against_parameters
+from remat_explorer.figures.memory_breakdown import features_against_parameters
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.instances import linear
 

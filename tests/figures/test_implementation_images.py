@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 
 import remat_explorer as rx
-from remat_explorer.explanations.kinds import kinds_in
-from remat_explorer.figures.schedules.implementation_colours import DARK, LIGHT
-from remat_explorer.figures.schedules.implementation_images import (
+from remat_explorer.explanations.choices import kinds_in
+from remat_explorer.figures.implementation_images import (
+    DARK,
+    LIGHT,
     Use,
     implementation_images,
     implementations_used,
     kinds_run,
 )
-from remat_explorer.figures.schedules.matrix_image import MARKS, PIXELS, legend_squares
+from remat_explorer.figures.schedule_images import MARKS, PIXELS, legend_squares
 from tests.figures.choices import chain_with_choices
 
 

@@ -10,8 +10,7 @@ import pytest
 
 from remat_explorer.errors import ScheduleError
 from remat_explorer.figures import memory_map
-from remat_explorer.figures.memory.holdings import holdings
-from remat_explorer.figures.memory.map_pieces import KINDS
+from remat_explorer.figures.memory_map import KINDS, holdings
 from remat_explorer.figures.palette import DARK, LIGHT
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.instances import linear

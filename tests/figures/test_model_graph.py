@@ -10,7 +10,7 @@ import pytest
 from remat_explorer.errors import ScheduleError
 from remat_explorer.figures import model_graph
 from remat_explorer.figures.palette import DARK, LIGHT
-from remat_explorer.figures.schedules.schedule_heatmap import RECOMPUTE, computation_kinds
+from remat_explorer.figures.schedule_heatmap import RECOMPUTE, computation_kinds
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.instances import linear
 from remat_explorer.solvers import solve

@@ -11,7 +11,7 @@ import pytest
 
 import remat_explorer as rx
 from remat_explorer import figures
-from remat_explorer.figures.schedules.implementation_images import implementation_images
+from remat_explorer.figures.implementation_images import implementation_images
 from remat_explorer.plan import Plan
 from remat_explorer.solvers import Frontier
 from tests.figures.choices import chain_with_choices

@@ -10,8 +10,14 @@ import pytest
 from remat_explorer.figures import memory_heatmap, schedule_heatmap
 from remat_explorer.figures.byte_axis import ByteAxis
 from remat_explorer.figures.palette import DARK, LIGHT
-from remat_explorer.figures.schedules.memory_heatmap import memory_in_stages
-from remat_explorer.figures.schedules.schedule_heatmap import BACKWARD, EMPTY, FORWARD, RECOMPUTE, computation_kinds
+from remat_explorer.figures.schedule_heatmap import (
+    BACKWARD,
+    EMPTY,
+    FORWARD,
+    RECOMPUTE,
+    computation_kinds,
+    memory_in_stages,
+)
 
 
 def test_kinds_tell_first_computations_from_recomputations(tight: Any) -> None:

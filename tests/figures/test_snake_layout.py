@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from remat_explorer.figures.networks.snake_layout import SnakeLayout, snake_layout
-from remat_explorer.figures.networks.snake_picture import arc, extent, kept_share, snake_picture, turns
+from remat_explorer.figures.snake import SnakeLayout, arc, extent, kept_share, snake_layout, snake_picture, turns
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.instances import linear
 

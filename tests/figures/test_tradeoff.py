@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from remat_explorer.figures import tradeoff
-from remat_explorer.figures.tradeoffs.marks import SHAPES, mark
-from remat_explorer.figures.tradeoffs.tradeoff_extent import Extent
-from remat_explorer.figures.tradeoffs.tradeoff_points import bound_steps, largest_infeasible, points_of
+from remat_explorer.figures.tradeoff import SHAPES, bound_steps, largest_infeasible, mark, points_of
+from remat_explorer.figures.tradeoff_extent import Extent
 from remat_explorer.instances import linear
 from remat_explorer.solution import Status
 from remat_explorer.solvers import STRATEGIES, Frontier, solve

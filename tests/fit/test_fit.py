@@ -13,8 +13,8 @@ import remat_explorer as rx
 from remat_explorer.cli.__main__ import main
 from remat_explorer.errors import ModelError, QuantityError, UnknownNameError
 from remat_explorer.fit import Fit, Recipe
+from remat_explorer.fit.answer import reach_of
 from remat_explorer.fit.optimizers import Weight
-from remat_explorer.fit.reach import reach_of
 from remat_explorer.instances import linear
 from remat_explorer.solvers import checkpoint_all_peak
 from remat_explorer.solvers.batches.batch_scaling import BatchScaling

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from remat_explorer.app import Serving
-from remat_explorer.app.addresses import refusal
-from remat_explorer.app.starting import NOTEBOOK, QUIET, app_command
+from remat_explorer.app.server import NOTEBOOK, QUIET, app_command, refusal
 from remat_explorer.permissions import Permissions
 from tests.project.shell import run
 
@@ -25,7 +24,7 @@ def launched(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> list[Any]:
         raise SystemExit(0)
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("remat_explorer.app.starting.become", become)
+    monkeypatch.setattr("remat_explorer.app.server.become", become)
     return commands
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from remat_explorer.course import EXERCISES, check, hint
-from remat_explorer.course.picture import attempt, faulty_cell
+from remat_explorer.course.exercise import attempt, faulty_cell
 from remat_explorer.errors import UnknownNameError
 from remat_explorer.exercises import UNANSWERED
 from remat_explorer.explorer.panels.help import TERMS

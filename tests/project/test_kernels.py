@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from jupyter_client.session import utcnow
 
-from remat_explorer.app import kernels
-from remat_explorer.app.kernels import LimitedKernelManager
+from remat_explorer.app import server
+from remat_explorer.app.server import LimitedKernelManager
 
 
 @pytest.fixture
 def manager(monkeypatch: pytest.MonkeyPatch) -> LimitedKernelManager:
     """A manager that may have two kernels, and forgets those that it ends."""
-    monkeypatch.setattr(kernels, "ENDING", 0.2)
+    monkeypatch.setattr(server, "ENDING", 0.2)
     made = LimitedKernelManager(most=2, cull_idle_timeout=7200)
 
     async def ended(kernel_id: str, **_: Any) -> None:

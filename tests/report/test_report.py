@@ -18,14 +18,11 @@ import torch
 from torch import nn
 
 import remat_explorer as rx
-from remat_explorer.figures.tradeoffs.tradeoff import tradeoff
+from remat_explorer.figures.tradeoff import tradeoff
 from remat_explorer.graph import Graph
 from remat_explorer.report import Origin
-from remat_explorer.report.contents import ReportContents
-from remat_explorer.report.drawing import differences
-from remat_explorer.report.summary import numbers
-from remat_explorer.report.usage import program
-from remat_explorer.report.validation import validation
+from remat_explorer.report.page import ReportContents, differences
+from remat_explorer.report.sections import numbers, program, validation
 from remat_explorer.runtime.comparison import Comparison
 from remat_explorer.runtime.differences.beginning import Beginning
 from remat_explorer.runtime.differences.sizes import Difference

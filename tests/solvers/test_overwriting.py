@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from remat_explorer.checker import check, replay
-from remat_explorer.figures.memory.holdings import holdings
+from remat_explorer.figures.memory_map import holdings
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Status

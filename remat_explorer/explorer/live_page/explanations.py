@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from remat_explorer.explanations import Explanation, explain_value
-from remat_explorer.explanations.lives import lives_of
+from remat_explorer.explanations.values import lives_of
 from remat_explorer.explorer.panels.explain_panel import reason_parts, schedule_parts
 from remat_explorer.explorer.panels.life_strip import StatementNumbers, life_strip
 from remat_explorer.explorer.panels.markup import place

@@ -10,8 +10,8 @@ from remat_explorer.explorer.plots.plots_legend import OTHER_METHODS, OTHER_METH
 from remat_explorer.explorer.plots.plots_scene import FIXED, HITS, PlotsScene
 from remat_explorer.explorer.state.state import State
 from remat_explorer.figures.palette import Theme
-from remat_explorer.figures.tradeoffs.tradeoff_points import points_of
-from remat_explorer.report.drawing import differences
+from remat_explorer.figures.tradeoff import points_of
+from remat_explorer.report.page import differences
 from remat_explorer.solvers import Frontier
 
 THEMES: tuple[Theme, ...] = ("light", "dark")

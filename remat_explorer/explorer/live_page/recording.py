@@ -34,8 +34,8 @@ from remat_explorer.explorer.plots.plots_scene import PlotsScene
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.best_known import describe_known
 from remat_explorer.explorer.work.placing import alignment_of
-from remat_explorer.figures.memory.map_pieces import KINDS
-from remat_explorer.figures.memory.timeline_traces import PLACES
+from remat_explorer.figures.memory_map import KINDS
+from remat_explorer.figures.memory_timeline import PLACES
 from remat_explorer.figures.palette import DARK, LIGHT
 from remat_explorer.offsets import place as place_values
 from remat_explorer.permissions import Permissions

@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from remat_explorer.explanations.kinds import kinds_in, kinds_of_codes, label_of
-from remat_explorer.figures.schedules.difference import difference
-from remat_explorer.figures.schedules.implementation_colours import implementation_colours
-from remat_explorer.figures.schedules.schedule_heatmap import kinds_of_computations
+from remat_explorer.explanations.choices import kinds_in, kinds_of_codes, label_of
+from remat_explorer.figures.implementation_images import implementation_colours
+from remat_explorer.figures.schedule_heatmap import difference, kinds_of_computations
 from remat_explorer.graph import Graph
 from remat_explorer.graph.repeated_blocks import repeated_blocks
 from remat_explorer.quantities import format_seconds
 from remat_explorer.schedule import Schedule
-from remat_explorer.schedule.held import memory_before
+from remat_explorer.schedule.schedule import memory_before
 
 LEVELS = 65535  # U travels as 16 bits: fine enough for three digits, a quarter of int64
 COMPUTATIONS = 4  # of computation; a cell of R is its kind plus 4 times the number of the implementation

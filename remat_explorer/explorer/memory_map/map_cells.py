@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from remat_explorer.explanations import alive_at
-from remat_explorer.figures.memory.map_pieces import KINDS, Piece, pieces_of
-from remat_explorer.figures.networks.layers import layers_of
+from remat_explorer.figures.layers import layers_of
+from remat_explorer.figures.memory_map import KINDS, Piece, pieces_of
 from remat_explorer.figures.palette import DARK, LIGHT, Palette
 from remat_explorer.graph import Graph
 from remat_explorer.offsets import Arena

@@ -18,7 +18,7 @@ from remat_explorer.explorer.memory_map.map_cells import (
 from remat_explorer.explorer.page_widget import PageWidget
 from remat_explorer.explorer.state.sharing import give, take
 from remat_explorer.explorer.state.state import BUDGETS, State
-from remat_explorer.figures.memory.map_pieces import KINDS
+from remat_explorer.figures.memory_map import KINDS
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.solvers.checkpoint_all import checkpoint_all

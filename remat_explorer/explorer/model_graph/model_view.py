@@ -14,10 +14,9 @@ from remat_explorer.explorer.model_graph.step_plan import step_plan
 from remat_explorer.explorer.page_widget import PageWidget
 from remat_explorer.explorer.state.sharing import give, take
 from remat_explorer.explorer.state.state import BUDGETS, State
-from remat_explorer.figures.networks.folded_layout import folded_picture
-from remat_explorer.figures.networks.snake_layout import snake_layout
-from remat_explorer.figures.networks.snake_picture import snake_picture
+from remat_explorer.figures.model_graph import folded_picture
 from remat_explorer.figures.palette import DARK, LIGHT
+from remat_explorer.figures.snake import snake_layout, snake_picture
 from remat_explorer.graph import Graph
 from remat_explorer.graph.repeated_blocks import repeated_blocks
 from remat_explorer.plan import Plan

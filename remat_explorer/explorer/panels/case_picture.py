@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from remat_explorer.explorer.panels.markup import text
-from remat_explorer.figures.networks.case_study import CaseStudy
+from remat_explorer.figures.case_study import CaseStudy
 from remat_explorer.quantities import format_bytes
 
 WIDTH, HEIGHT = 380, 222

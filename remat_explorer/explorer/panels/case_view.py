@@ -9,7 +9,7 @@ from remat_explorer.explorer.panels.clickable import Click, Clickable
 from remat_explorer.explorer.panels.markup import colours, note
 from remat_explorer.explorer.panels.side_panel import select
 from remat_explorer.explorer.state.state import BUDGETS, State
-from remat_explorer.figures.networks.case_study import CaseStudy, case_study_of, colours_of
+from remat_explorer.figures.case_study import CaseStudy, case_study_of, colours_of
 from remat_explorer.quantities import format_bytes
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import checkpoint_all

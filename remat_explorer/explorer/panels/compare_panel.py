@@ -6,7 +6,7 @@ from typing import Any
 
 import ipywidgets as w
 
-from remat_explorer.explanations.in_vain import in_vain_text
+from remat_explorer.explanations.values import in_vain_text
 from remat_explorer.explorer.panels.clickable import Click
 from remat_explorer.explorer.panels.markup import button, note, table, text
 from remat_explorer.explorer.panels.side_panel import SidePanel

@@ -32,7 +32,7 @@ def life_strip(lives: tuple[Life, ...], statements: StatementNumbers) -> str:
         lives: of the value, in order.
         statements: how those of the plan are written.
 
-    >>> from remat_explorer.explanations.lives import lives_of
+    >>> from remat_explorer.explanations.values import lives_of
     >>> from remat_explorer.instances import linear
     >>> plan = Plan.from_sequence(linear(1), [(0, 0, 1), (1, 1, 1), (2, 2, 1)])
     >>> life_strip(lives_of(plan).of_value[1], StatementNumbers(plan)).rpartition("In memory: ")[2]

@@ -5,7 +5,7 @@ Blocks are written once for a graph. Their margins, which say what a schedule ke
 
 from __future__ import annotations
 
-from remat_explorer.explanations.source import line_of, lines_of, uses_of_lines
+from remat_explorer.explanations.operations import line_of, lines_of, uses_of_lines
 from remat_explorer.explorer.panels.markup import place, text
 from remat_explorer.graph import Graph
 from remat_explorer.permissions import Permissions

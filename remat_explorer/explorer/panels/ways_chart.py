@@ -5,8 +5,8 @@ from __future__ import annotations
 from remat_explorer.explanations.wording import cost_text
 from remat_explorer.explorer.panels.markup import text
 from remat_explorer.figures.convolution_algorithms import Part, describe_algorithm
+from remat_explorer.figures.implementation_images import implementation_colours
 from remat_explorer.figures.palette import Theme
-from remat_explorer.figures.schedules.implementation_colours import implementation_colours
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes
 

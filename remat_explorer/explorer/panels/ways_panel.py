@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from remat_explorer.explanations.choices import explain_choice
-from remat_explorer.explanations.kinds import label_of
+from remat_explorer.explanations.choices import explain_choice, label_of
 from remat_explorer.explanations.wording import cost_text
 from remat_explorer.explorer.panels.markup import note, table, text
 from remat_explorer.explorer.panels.side_panel import SidePanel, shown_stage
 from remat_explorer.explorer.panels.ways_chart import ways_svg
 from remat_explorer.figures.convolution_algorithms import Algorithm, is_convolution, parts_of
+from remat_explorer.figures.implementation_images import implementation_colours
 from remat_explorer.figures.palette import Theme
-from remat_explorer.figures.schedules.implementation_colours import implementation_colours
 from remat_explorer.graph import Graph
 from remat_explorer.quantities import format_bytes
 from remat_explorer.schedule import Schedule

@@ -7,8 +7,7 @@ import html
 from remat_explorer.explorer.plots.mark_outlines import outline
 from remat_explorer.explorer.state.words import strategy_words
 from remat_explorer.figures.palette import Theme
-from remat_explorer.figures.tradeoffs.marks import mark
-from remat_explorer.figures.tradeoffs.tradeoff_points import points_of
+from remat_explorer.figures.tradeoff import mark, points_of
 from remat_explorer.solvers import Frontier
 
 OTHER_METHODS = "Other methods"

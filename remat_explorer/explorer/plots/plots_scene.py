@@ -9,13 +9,18 @@ from typing import Any
 from remat_explorer.explorer.plots.plots_layout import arrange
 from remat_explorer.explorer.state.state import State
 from remat_explorer.figures.byte_axis import ByteAxis
-from remat_explorer.figures.memory.memory_stack import LAYERS, Stack, stack
-from remat_explorer.figures.memory.memory_timeline import Reach
-from remat_explorer.figures.memory.timeline_hits import Hits, hits
-from remat_explorer.figures.memory.timeline_traces import hit_trace, layer_traces, line_traces, measured_bytes
-from remat_explorer.figures.tradeoffs.tradeoff_extent import Extent
-from remat_explorer.figures.tradeoffs.tradeoff_points import points_of
-from remat_explorer.figures.tradeoffs.tradeoff_traces import curve_traces, pointer_traces
+from remat_explorer.figures.memory_stack import LAYERS, Stack, stack
+from remat_explorer.figures.memory_timeline import (
+    Hits,
+    Reach,
+    hit_trace,
+    hits,
+    layer_traces,
+    line_traces,
+    measured_bytes,
+)
+from remat_explorer.figures.tradeoff import curve_traces, pointer_traces, points_of
+from remat_explorer.figures.tradeoff_extent import Extent
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import Frontier
 

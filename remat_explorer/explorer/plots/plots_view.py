@@ -14,7 +14,7 @@ from remat_explorer.explorer.plots.plots_scene import FIXED, PlotsScene
 from remat_explorer.explorer.plots.plots_sketch import sketch_html
 from remat_explorer.explorer.state.state import BUDGETS, State
 from remat_explorer.explorer.work.choosing import choose, choose_next
-from remat_explorer.figures.memory.timeline_traces import PLACES
+from remat_explorer.figures.memory_timeline import PLACES
 from remat_explorer.figures.palette import palette
 
 SHOWN = ["schedule", "solution", "measurement", "shown_budget", "theme", "other", "frontier", "methods"]

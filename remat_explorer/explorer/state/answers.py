@@ -10,7 +10,7 @@ import threading
 from collections.abc import Collection, Iterable
 from weakref import WeakKeyDictionary
 
-from remat_explorer.explanations.kinds import kinds_used
+from remat_explorer.explanations.choices import kinds_used
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution

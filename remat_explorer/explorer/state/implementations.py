@@ -7,7 +7,7 @@ from typing import Any
 
 from remat_explorer.capture_options import KINDS, kinds_of
 from remat_explorer.errors import UnknownNameError
-from remat_explorer.explanations.kinds import is_exact, kinds_in
+from remat_explorer.explanations.choices import is_exact, kinds_in
 from remat_explorer.graph import Graph
 
 NONE, EXACT, ALL = "none", "exact", "all"

@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Any
 
-from remat_explorer.explanations.kinds import kinds_in
+from remat_explorer.explanations.choices import kinds_in
 from remat_explorer.explorer.state.answers import lifted, lifted_point
 from remat_explorer.explorer.state.frontiers import join
 from remat_explorer.explorer.state.questions import plain_selection

@@ -71,7 +71,7 @@ def row_of(way: str, schedule: Schedule, bound: float | None, budget: int) -> di
 
 def rows_of(schedules: dict[str, Schedule]) -> list[dict[str, Any]]:
     """One row for each layer: bytes kept less than by another schedule, and cost taken more, as a share of one pass."""
-    from remat_explorer.figures.networks.case_study import case_study_of
+    from remat_explorer.figures.case_study import case_study_of
 
     if JOINT not in schedules:
         return []

@@ -1,1 +1,0 @@
-"""Memory along a plan, and what it is made of."""

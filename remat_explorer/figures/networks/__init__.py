@@ -1,1 +1,0 @@
-"""The model as a picture, and its layers."""

@@ -1,1 +1,0 @@
-"""R, S and U, and what of them differs between schedules."""

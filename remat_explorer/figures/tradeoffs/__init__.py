@@ -1,1 +1,0 @@
-"""Overhead against memory, for every strategy."""
