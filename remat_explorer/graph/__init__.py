@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from remat_explorer.graph.graph import Graph, Implementation, Operation, Phase, Value, operation
+from remat_explorer.graph.graph import Graph
+from remat_explorer.graph.parts import Implementation, Operation, Phase, Value, operation
 
 __all__ = ["Graph", "Implementation", "Operation", "Phase", "Value", "operation"]

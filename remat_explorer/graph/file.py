@@ -22,7 +22,7 @@ from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.documents import quote, require_format, require_keys, write_text
 from remat_explorer.entry_checks import require_bytes, require_list, require_number, require_text
 from remat_explorer.errors import GraphError, RematError, UnknownNameError
-from remat_explorer.graph.graph import Contents, Implementation, Operation, Value
+from remat_explorer.graph.parts import Contents, Implementation, Operation, Value
 from remat_explorer.operation_details import Details
 
 FORMAT, VERSION = "remat-explorer/graph", 1

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from remat_explorer.graph.graph import Graph, Operation
+from remat_explorer.graph.graph import Graph
+from remat_explorer.graph.parts import Operation
 
 
 class Edge(NamedTuple):

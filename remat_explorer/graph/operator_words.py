@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from remat_explorer.graph.graph import Operation
+    from remat_explorer.graph.parts import Operation
 
 PRODUCTS = frozenset({"linear", "mm", "matmul", "addmm", "convolution"})
 """Products with weights."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from remat_explorer.graph.graph import Contents
+from remat_explorer.graph.parts import Contents
 from remat_explorer.plain_text import one_line
 from remat_explorer.quantities import format_bytes
 

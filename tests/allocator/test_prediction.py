@@ -12,7 +12,7 @@ import pytest
 from remat_explorer.allocator import AllocatorSettings, predict_allocator, reserved_of
 from remat_explorer.errors import OutOfMemoryError
 from remat_explorer.graph import Graph, Value, operation
-from remat_explorer.graph.graph import Operation
+from remat_explorer.graph.parts import Operation
 from remat_explorer.instances import linear
 from remat_explorer.plan import Plan
 from remat_explorer.solvers.checkpoint_all import checkpoint_all

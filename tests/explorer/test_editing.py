@@ -15,7 +15,7 @@ from remat_explorer.checker import check
 from remat_explorer.errors import RematError, ScheduleError, SolutionError, UnknownNameError
 from remat_explorer.explorer.state.edited_schedule import EditedSchedule
 from remat_explorer.graph import Graph, Implementation, Operation, Value
-from remat_explorer.graph.graph import operation
+from remat_explorer.graph.parts import operation
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.checkpoint_all import checkpoint_all

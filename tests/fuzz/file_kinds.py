@@ -20,7 +20,7 @@ from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.documents import to_json
 from remat_explorer.graph import Graph
 from remat_explorer.graph.file import dump_graph
-from remat_explorer.graph.graph import Implementation
+from remat_explorer.graph.parts import Implementation
 from remat_explorer.instances import linear
 from remat_explorer.operation_details import Details
 from remat_explorer.solution import Solution, Status, capture_options_of

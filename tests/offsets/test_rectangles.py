@@ -9,7 +9,7 @@ import pytest
 
 from remat_explorer.errors import ScheduleError
 from remat_explorer.graph import Graph, Value, operation
-from remat_explorer.graph.graph import Operation
+from remat_explorer.graph.parts import Operation
 from remat_explorer.instances import linear
 from remat_explorer.offsets import Rectangles
 from remat_explorer.plan import Compute, Plan
