@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from remat_explorer.figures.palette import Theme, palette
-from remat_explorer.figures.tradeoff import SIZE, Mark, curve_traces, mark, tradeoff_axes
-from remat_explorer.figures.tradeoff_extent import Extent
+from remat_explorer.figures.tradeoff import SIZE, Extent, Mark, curve_traces, mark, tradeoff_axes
 from remat_explorer.plain_text import in_figure
 from remat_explorer.quantities import format_bytes, format_overhead
 from remat_explorer.solvers import Frontier

@@ -7,7 +7,7 @@ import numpy as np
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
-from remat_explorer.schedule.schedule import Computations
+from remat_explorer.schedule.runs import Computations
 
 
 def checkpoint_all(graph: Graph) -> Schedule:

@@ -8,7 +8,7 @@ from remat_explorer.checker import check_schedule
 from remat_explorer.errors import ScheduleError, SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
-from remat_explorer.schedule.schedule import Computations, Retained
+from remat_explorer.schedule.runs import Computations, Retained
 from remat_explorer.solvers.base import Progress
 
 

@@ -9,7 +9,7 @@ from remat_explorer.errors import ScheduleError
 from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
 from remat_explorer.schedule import Schedule
-from remat_explorer.schedule.schedule import Computations, Retained, memory_before
+from remat_explorer.schedule.runs import Computations, Retained, memory_before
 from tests.solvers.monet.choice_graphs import random_graph
 
 GRAPHS = [random_graph(seed) if seed % 4 else linear(1 + seed % 7) for seed in range(40)]

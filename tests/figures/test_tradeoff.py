@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from remat_explorer.figures import tradeoff
-from remat_explorer.figures.tradeoff import SHAPES, bound_steps, largest_infeasible, mark, points_of
-from remat_explorer.figures.tradeoff_extent import Extent
+from remat_explorer.figures.tradeoff import SHAPES, Extent, bound_steps, largest_infeasible, mark, points_of
 from remat_explorer.instances import linear
 from remat_explorer.solution import Status
 from remat_explorer.solvers import STRATEGIES, Frontier, solve

@@ -15,7 +15,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.graph.repeated_blocks import repeated_blocks
 from remat_explorer.quantities import format_seconds
 from remat_explorer.schedule import Schedule
-from remat_explorer.schedule.schedule import memory_before
+from remat_explorer.schedule.runs import memory_before
 
 LEVELS = 65535  # U travels as 16 bits: fine enough for three digits, a quarter of int64
 COMPUTATIONS = 4  # of computation; a cell of R is its kind plus 4 times the number of the implementation

@@ -6,8 +6,7 @@ from typing import Any
 
 from remat_explorer.figures.memory_timeline import Reach, timeline_axes
 from remat_explorer.figures.palette import Theme, palette
-from remat_explorer.figures.tradeoff import tradeoff_axes
-from remat_explorer.figures.tradeoff_extent import Extent
+from remat_explorer.figures.tradeoff import Extent, tradeoff_axes
 from remat_explorer.solvers import Frontier
 
 NAMES = 206  # pixels that the names beside the timeline may take, at most

@@ -19,8 +19,7 @@ from remat_explorer.figures.memory_timeline import (
     line_traces,
     measured_bytes,
 )
-from remat_explorer.figures.tradeoff import curve_traces, pointer_traces, points_of
-from remat_explorer.figures.tradeoff_extent import Extent
+from remat_explorer.figures.tradeoff import Extent, curve_traces, pointer_traces, points_of
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import Frontier
 

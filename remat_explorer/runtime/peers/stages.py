@@ -8,7 +8,7 @@ from remat_explorer.checker import check_schedule
 from remat_explorer.errors import ScheduleError
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.schedule import Schedule
-from remat_explorer.schedule.schedule import Computations
+from remat_explorer.schedule.runs import Computations
 
 
 def staged(sequence: Sequence[int]) -> list[tuple[int, int, int]]:

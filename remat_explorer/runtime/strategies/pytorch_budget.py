@@ -31,7 +31,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.runtime.strategies.joint_graph import OPERATION, JointGraph, joint_graph
 from remat_explorer.runtime.strategies.partition import HIRSCHBERG, SOLVERS, partitioned
 from remat_explorer.schedule import Schedule
-from remat_explorer.schedule.schedule import Computations
+from remat_explorer.schedule.runs import Computations
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.condensed import Condensed

@@ -12,7 +12,7 @@ from remat_explorer.errors import RematError, ScheduleError
 from remat_explorer.graph import Graph
 from remat_explorer.graph.rules import MOST_IMPLEMENTATIONS
 from remat_explorer.schedule import Schedule
-from remat_explorer.schedule.schedule import Computations
+from remat_explorer.schedule.runs import Computations
 
 MOST_CELLS = 2**28  # of R or S: one byte each
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
-from remat_explorer.schedule.schedule import Computations
+from remat_explorer.schedule.runs import Computations
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.method import Candidate

@@ -13,7 +13,7 @@ import numpy as np
 
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
-from remat_explorer.schedule.schedule import Computations
+from remat_explorer.schedule.runs import Computations
 
 Keep = Callable[[int, np.ndarray], np.ndarray]
 """A policy: stage t and the values retained into it, bool of shape (values,), give the forward values that may stay."""

@@ -9,7 +9,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.once import once
 from remat_explorer.quantities import SMALLEST, parse_budget
 from remat_explorer.schedule import Schedule
-from remat_explorer.schedule.schedule import Computations, Retained
+from remat_explorer.schedule.runs import Computations, Retained
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.budgets import read_budgets
 from remat_explorer.solvers.cache import Question, keep, load_solution

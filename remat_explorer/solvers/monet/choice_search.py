@@ -16,7 +16,7 @@ import numpy as np
 from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
-from remat_explorer.schedule.schedule import Computations
+from remat_explorer.schedule.runs import Computations
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.monet.codes import Codes
 from remat_explorer.solvers.monet.selections import Selection, consistent, restricted_to

@@ -20,7 +20,7 @@ from remat_explorer.graph.file import dump_graph
 from remat_explorer.plan import Plan
 from remat_explorer.python_process import python_command, python_path
 from remat_explorer.schedule import Schedule
-from remat_explorer.schedule.schedule import Computations
+from remat_explorer.schedule.runs import Computations
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.incumbent import Incumbent

@@ -16,7 +16,7 @@ from typing import Any
 
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
-from remat_explorer.schedule.schedule import Computations
+from remat_explorer.schedule.runs import Computations
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.retention.program import RetentionProgram

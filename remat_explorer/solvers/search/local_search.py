@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from remat_explorer.schedule import Schedule
-from remat_explorer.schedule.schedule import Computations
+from remat_explorer.schedule.runs import Computations
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.search.compiled_state import BETTER, FlipState
 from remat_explorer.solvers.search.guide import Guide
