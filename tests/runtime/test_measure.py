@@ -283,7 +283,8 @@ def test_a_step_that_is_traced_already_is_not_traced_again(net, monkeypatch):
     program = trace(model.module, model.args)
     monkeypatch.setattr("remat_explorer.runtime.plan_bench.trace", None)
     found = run(checkpoint_all(graph), model, program=program)
-    assert found.eager is not None and found.eager.comparison.equal
+    assert found.eager is not None
+    assert found.eager.comparison.equal
     other = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 4))
     with pytest.raises(ExecutionError, match=r"operations and .* values, but the model captured here has"):
         run(checkpoint_all(graph), model, program=trace(other, model.args[:1], loss=lambda output: output.sum()))
