@@ -16,7 +16,7 @@ from torch import nn
 from remat_explorer.capture.profiling.memory_meter import released_library_workspaces
 from remat_explorer.capture.step.losses import Loss
 from remat_explorer.capture.step.placement import exact_kernels, place
-from remat_explorer.entry_checks import Count, require_arguments
+from remat_explorer.entry_checks import Repeats, require_arguments
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.quantities import format_bytes
 from remat_explorer.runtime.comparison import Final
@@ -33,7 +33,7 @@ def measure(
     kwargs: dict[str, Any] | None = None,
     loss: Loss | None = None,
     device: str | torch.device | None = None,
-    repeats: Count = 3,
+    repeats: Repeats = 3,
     hard_cap: bool = False,
     snapshot: str | Path | None = None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
