@@ -21,10 +21,10 @@ from remat_explorer.report.usage import usage
 from remat_explorer.report.validation import validation
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import Frontier
+from remat_explorer.solvers.base import Progress
 
 if TYPE_CHECKING:
     from remat_explorer.runtime.measurement import Measurement
-    from remat_explorer.solvers.base import Progress
 
 HERE = Path(__file__).parent
 

@@ -293,7 +293,8 @@ SUITABLE: dict[str, Any] = {  # arguments that a call needs, or that keep it sho
     "args": INPUTS, "solution": KEPT, "schedule": SCHEDULE, "memory": "1 GiB", "overhead": 1.5, "name": "mlp",
     "layers": 3, "seconds": 0.2, "R": SCHEDULE.R, "S": SCHEDULE.S, "workers": 1, "repeats": 1, "stages": 7,
     "computations": SCHEDULE.computations, "retained": SCHEDULE.retained, "sequence": SCHEDULE.sequence,
-    "values": CHAIN.values, "operations": CHAIN.operations, "statements": (), "statement": rx.Plan.of(SCHEDULE).statements[0],
+    "values": CHAIN.values, "operations": CHAIN.operations, "statements": (),
+    "statement": rx.Plan.of(SCHEDULE).statements[0],
     "strategy": "optimal", "status": Status.FEASIBLE, "lower_bound": None, "solutions": (KEPT,), "kind": "masks",
     "stage": 0, "value": 0, "batches": (1, 2), "larger": None,
 }  # fmt: skip
