@@ -478,6 +478,14 @@ def test_a_solve_is_never_dearer_than_what_was_kept_for_another_question(kept, r
     assert again.strategy == "optimal"
 
 
+def test_the_papers_program_without_time_answers_with_what_is_kept_and_with_nothing_where_nothing_is():
+    nothing = solve(GRAPH, 7, "checkmate-ilp", time_limit=0.0, cache=True)
+    assert (nothing.status, nothing.schedule, nothing.lower_bound) == (Status.UNKNOWN, None, 17.0)
+    first = solve(GRAPH, 5, cache=True)
+    again = solve(GRAPH, 7, "checkmate-ilp", time_limit=0.0, cache=True)
+    assert (again.status, again.strategy, again.cost) == (Status.FEASIBLE, "checkmate-ilp", first.cost)
+
+
 def test_a_kept_schedule_that_needs_more_than_the_budget_is_not_taken(request):
     solve(GRAPH, 6, cache=True)
     request.getfixturevalue("finds_nothing")
