@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from remat_explorer.documents import write_text
 from remat_explorer.entry_checks import require_arguments
@@ -21,6 +21,7 @@ from remat_explorer.report.usage import usage
 from remat_explorer.report.validation import validation
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import Frontier
+from remat_explorer.solvers.base import Progress
 
 if TYPE_CHECKING:
     from remat_explorer.runtime.measurement import Measurement
@@ -52,7 +53,7 @@ def write_report(
     *,
     measurement: Measurement | None = None,
     frontier: Frontier | None = None,
-    history: Sequence[Any] | None = None,
+    history: Sequence[Progress] | None = None,
     other: Solution | None = None,
     source: Origin | None = None,
 ) -> Path:
