@@ -33,7 +33,7 @@ from remat_explorer.capture.joint.known_sizes import fix_sizes
 from remat_explorer.capture.joint.module_paths import ModulePaths
 from remat_explorer.capture.joint.propagation import note_calls
 from remat_explorer.capture.joint.source_lines import SourceLines, file_name
-from remat_explorer.capture.joint.unplanned_draws import UnplannedDraws
+from remat_explorer.capture.joint.unplanned_draws import AlikePasses, UnplannedDraws
 from remat_explorer.capture.joint.written_layouts import WrittenLayouts
 from remat_explorer.capture.step.autocast import no_autocast
 from remat_explorer.capture.step.kept_casts import casts_are_kept
@@ -95,9 +95,9 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: C
     if target is not None:
         step.surroundings = as_on_cuda
     devices = sorted({t.device.index or 0 for t in step.parameters() if t.device.type == "cuda"})
-    paths, lines = ModulePaths(step.model), SourceLines()
+    paths, lines, passes = ModulePaths(step.model), SourceLines(), AlikePasses()
 
-    def place(number: int | None) -> tuple[tuple[Any, str], bool]:
+    def where(number: int | None) -> tuple[tuple[Any, str], bool]:
         number = None if step.is_in_forward else number
         return (lines.at(number), paths.path_at(number)), number is not None
 
@@ -111,16 +111,16 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: C
         step.reads.recording(),
         step.left_as_it_was(),
         UnplannedDraws() as draws,
-        MadeTensors(place) as made,
+        MadeTensors(where) as made,
     ):
         step.note = made.note
         try:
-            with paths.watching(draws.look), step.watched_by(lines), step.lent_in_backward():
+            with paths.watching(draws.look), step.watched_by(lines, passes), step.lent_in_backward():
                 graph = _export_joint(step, fakes)
             draws.refuse(step.model)
             step.refuse_changes_of_backward()
         except Exception as error:  # whatever a person's model does while it is traced
-            if not isinstance(error, CaptureError):
+            if not isinstance(error, CaptureError) or passes.has_refused:
                 draws.refuse(step.model, error)
             explained = explain(error, step.model, paths.innermost, knowledge.refused)
             if isinstance(error, CaptureError):

@@ -96,7 +96,7 @@ class TrainingStep(nn.Module):
         self._changes_of_inputs: Changes = {}
         self.variables = variables_around(model, loss)
         self.surroundings: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
-        self._watching: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
+        self._watching: tuple[contextlib.AbstractContextManager[object], ...] = ()
         self.is_in_forward = False
         self.note: Callable[[torch.Tensor], None] = lambda tensor: None
         self._lent: list[tuple[torch.Tensor, torch.Tensor]] = []  # by the last forward pass
@@ -120,8 +120,8 @@ class TrainingStep(nn.Module):
             self._buffers[name] = choose(buffer)
 
     @contextlib.contextmanager
-    def watched_by(self, watching: contextlib.AbstractContextManager[object]) -> Iterator[None]:
-        """Meanwhile model and loss run within ``watching``, a mode of torch for example, and nothing else does."""
+    def watched_by(self, *watching: contextlib.AbstractContextManager[object]) -> Iterator[None]:
+        """Meanwhile model and loss run within ``watching``, modes of torch for example, and nothing else does."""
         before, self._watching = self._watching, watching
         try:
             yield
@@ -181,9 +181,11 @@ class TrainingStep(nn.Module):
             model = unwrapped(self.model)
             with borrowed(self.model, {id(own): held for own, held in lent}):
                 attributes, held = Attributes(model), HeldTensors(model, _IN_BACKWARD)
+                marks = _Marks([tensor for pair in lent for tensor in pair], _IN_BACKWARD)
                 with held.watching_gradients():
                     gradients = grad(*args, **kwargs)
                 held.require_unexchanged()
+                marks.require_none_new(())
                 for path, name in attributes.changes().keys() - self.changes:  # what runs again may do so again
                     raise CaptureError(
                         f"{_IN_BACKWARD} changes the attribute {name!r} of {repr(path) if path else 'the model'}, "
@@ -275,7 +277,9 @@ class TrainingStep(nn.Module):
             loss, given = self._parts[1], [*tensors, *model.parameters(), *model.buffers()]
             inputs, marks = GivenInputs(model, args, kwargs), _Marks(given)
             try:
-                with self.reads.calling(), self.surroundings(), self._watching:
+                with self.reads.calling(), self.surroundings(), contextlib.ExitStack() as stack:
+                    for watching in self._watching:
+                        stack.enter_context(watching)
                     output = model(*args, **kwargs)
                     marks.require_none_new(tensors_in(output))
                     results, self.returned = results_of_output(output, loss, given)
@@ -286,21 +290,25 @@ class TrainingStep(nn.Module):
 
 
 class _Marks:
-    """What is written on tensors that outlive forward, as ``y.aux = ...`` and ``y.retain_grad()`` do."""
+    """What ``doer`` writes on tensors that outlive it, as ``y.aux = ...`` and ``y.retain_grad()`` do."""
 
-    def __init__(self, known: Sequence[torch.Tensor]) -> None:
+    def __init__(self, known: Sequence[torch.Tensor], doer: str = "forward") -> None:
+        self._doer = doer
         self._known = [(tensor, dict(vars(tensor))) for tensor in known]
 
     def require_none_new(self, returned: Sequence[torch.Tensor]) -> None:
-        """Raises a `CaptureError` with the first that forward has written."""
+        """Raises a `CaptureError` with the first that was written."""
         advice = "which a plan would not write: return it from forward, or keep it in an attribute of the model"
+        if self._doer == _IN_BACKWARD:
+            advice = "which a plan would not write: take gradients from .grad, or by a hook on the parameter itself"
         known = {id(tensor) for tensor, _ in self._known}
         new = [(tensor, _OF_TRACE) for tensor in returned if id(tensor) not in known and type(tensor) in _PLAIN_TENSORS]
         for tensor, before in [*self._known, *new]:
             for name, value in vars(tensor).items():
                 if name not in before or (before is not _OF_TRACE and value is not before[name]):
                     raise CaptureError(
-                        f"forward writes the attribute {name!r} on a tensor of shape {list(tensor.shape)}, {advice}"
+                        f"{self._doer} writes the attribute {name!r} on a tensor of shape {list(tensor.shape)}, "
+                        f"{advice}"
                     )
         for tensor, _ in new:
             if tensor.retains_grad and not tensor.is_leaf:
