@@ -65,10 +65,12 @@ class SourceLines(TorchFunctionMode):
         return self._files[place[0]]
 
     def _place(self, node: Node) -> Place | None:
-        if node.meta.get("is_gradient_acc"):
-            return None
         number = node.meta.get("seq_nr")
-        at = 0 if number is None else bisect_right(self._spans, number, key=lambda span: span[0])
+        return None if node.meta.get("is_gradient_acc") or number is None else self.at(number)
+
+    def at(self, number: int | None) -> Place | None:
+        """The line of an autograd sequence number; of None the last one that was met."""
+        at = len(self._spans) if number is None else bisect_right(self._spans, number, key=lambda span: span[0])
         return self._spans[at - 1][1] if at else None
 
 
