@@ -196,9 +196,7 @@ def test_a_number_that_forward_itself_changes_is_refused_with_advice_that_works(
     inputs = (x(),)
     planned = trained(made(read), inputs)
     planned(*inputs).backward()
-    with pytest.raises(
-        ExecutionError, match=r"^4 is read out of the buffer 'at' .* Forward changes .*index_copy_"
-    ):
+    with pytest.raises(ExecutionError, match=r"^4 is read out of the buffer 'at' .* Forward changes .*index_copy_"):
         planned(*inputs)
     plain, planned = made(read), trained(made(computed), inputs)
     plain.load_state_dict(planned.state_dict())
@@ -211,9 +209,7 @@ def test_a_number_that_a_layer_of_pytorch_reads_is_said_with_its_line():
     model = nn.Sequential(linear(), nn.BatchNorm1d(8, momentum=None))
     planned = rx.rematerialize(model, (x(),), budget="100%", loss=torch.sum)
     planned(x()).backward()
-    with pytest.raises(
-        ExecutionError, match=r"^2 is read .*'1\.num_batches_tracked' at batchnorm\.py:.*as mom"
-    ):
+    with pytest.raises(ExecutionError, match=r"^2 is read .*'1\.num_batches_tracked' at batchnorm\.py:.*as mom"):
         planned(x())
 
 
