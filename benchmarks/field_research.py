@@ -255,11 +255,33 @@ def of_speechbrain() -> dict[str, Maker]:
         )
 
     layers = import_module("speechbrain.nnet.RNN")
+
+    def counted(made: tuple[nn.Module, Inputs]) -> tuple[nn.Module, Inputs]:
+        def sample(self: Any, _: torch.Tensor) -> torch.Tensor:
+            rows = (self.taken + torch.arange(self.batch_size)) % self.N_drop_masks
+            self.taken.add_(self.batch_size)
+            return self.drop_masks[rows]
+
+        layers.LiGRU_Layer._sample_drop_mask = sample
+        for part in made[0].modules():
+            if isinstance(part, layers.LiGRU_Layer):
+                part.register_buffer("taken", torch.zeros((), dtype=torch.long))
+        made[0](*made[1][0])  # layers take the size of the batch from a first pass
+        return made
+
+    def gated() -> tuple[nn.Module, Inputs]:
+        return layers.LiGRU(hidden_size=16, input_shape=(2, 40, 16)), ((torch.randn(2, 40, 16),), {})
+
+    def whole() -> tuple[nn.Module, Inputs]:
+        return speaker("CRDNN", "CRDNN", input_size=16, rnn_neurons=16, dnn_neurons=16)
+
     return {
         "ECAPA_TDNN": lambda: speaker("ECAPA_TDNN", "ECAPA_TDNN", input_size=16, lin_neurons=8, **small),
         "Xvector": lambda: speaker("Xvector", "Xvector", in_channels=16, tdnn_channels=[16] * 5, lin_neurons=8),
-        "CRDNN": lambda: speaker("CRDNN", "CRDNN", input_size=16, rnn_neurons=16, dnn_neurons=16),
-        "LiGRU": lambda: (layers.LiGRU(hidden_size=16, input_shape=(2, 40, 16)), ((torch.randn(2, 40, 16),), {})),
+        "CRDNN": whole,
+        "CRDNN, masks counted in a buffer": lambda: counted(whole()),
+        "LiGRU": gated,
+        "LiGRU, masks counted in a buffer": lambda: counted(gated()),
         "TransformerASR": recognizer,
     }
 

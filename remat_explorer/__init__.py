@@ -22,6 +22,12 @@ if (
 import importlib
 from typing import TYPE_CHECKING, Any
 
+if type(__loader__).__name__ == "zipimporter":
+    raise ImportError(
+        f"remat_explorer does not run from within an archive, {__file__!r}: it reads files that lie beside its code, "
+        "and starts processes of its own; unpack the archive into a folder, or install the package with pip"
+    )
+
 if TYPE_CHECKING:
     from remat_explorer import models as models
     from remat_explorer.capture import capture as capture

@@ -122,6 +122,8 @@ class Within:
 Seconds = Annotated[float, Within(0, what="seconds")]
 Threads = Annotated[int, Within(1, MOST_THREADS, "threads")]
 Count = Annotated[int, Within(1)]
+Repeats = Annotated[int, Within(1, 10_000, "runs")]
+Workers = Annotated[int, Within(1, MOST_THREADS, "tasks at a time")]
 """What arguments of public functions are annotated with; `require_arguments` refuses what is no such number."""
 
 Misfit = tuple[str, Any, Any]
@@ -142,7 +144,12 @@ _WORDS: dict[Any, str] = {
 }
 
 
-def require_arguments(function: Callable[..., Any], given: Mapping[str, Any], but: Collection[str] = ()) -> None:
+def require_arguments(
+    function: Callable[..., Any],
+    given: Mapping[str, Any],
+    but: Collection[str] = (),
+    briefly: Collection[str] = (),
+) -> None:
     """Refuse arguments that do not fit the annotations of a public function, at its first line.
 
     A whole number is a number, too, and so are those of NumPy; a list will do for a tuple. NaN is no number. What is
@@ -152,6 +159,7 @@ def require_arguments(function: Callable[..., Any], given: Mapping[str, Any], bu
         function: whose annotations are read, once.
         given: its arguments by name, as ``locals()`` has them there.
         but: arguments whose own readers say more about what is wrong.
+        briefly: arguments with thousands of entries, of which the first one alone is looked at.
 
     Raises:
         ArgumentError: naming the first argument that does not fit, with what it is and what is taken.
@@ -169,7 +177,12 @@ def require_arguments(function: Callable[..., Any], given: Mapping[str, Any], bu
     remat_explorer.errors.ArgumentError: wait does not take names[1]=5; it takes a text
     """
     for name, hint in _hints(function).items():
-        if name in given and name not in but and (misfit := _misfit(given[name], hint, name)) is not None:
+        if name not in given or name in but:
+            continue
+        argument = given[name]
+        if name in briefly and isinstance(argument, list | tuple):
+            argument = argument[:1]
+        if (misfit := _misfit(argument, hint, name)) is not None:
             place, entry, wanted = misfit
             raise ArgumentError(
                 f"{function.__qualname__.removesuffix('.__init__')} does not take {place}={shown(entry)}; "

@@ -100,6 +100,9 @@ class Plan:
     graph: Graph
     statements: tuple[Statement, ...]
 
+    def __post_init__(self) -> None:
+        require_arguments(Plan.__init__, vars(self), briefly=("statements",))
+
     @staticmethod
     def of(schedule: Schedule) -> Plan:
         """The plan of a schedule: its computations in order, values freed after, or overwritten by, its last use.
@@ -141,6 +144,7 @@ class Plan:
         Raises:
             ScheduleError: if an operation reads a value that was never computed.
         """
+        require_arguments(Plan.from_sequence, locals(), briefly=("sequence",))
         sequence = list(sequence)
         dies_at: list[list[int]] = [[] for _ in sequence]
         drops: list[tuple[int, ...]] = []
@@ -202,6 +206,7 @@ class Plan:
 
     def text(self, statement: Statement) -> str:
         """One statement as people read it, on one line."""
+        require_arguments(Plan.text, locals())
         if isinstance(statement, Free):
             return one_line(f"free {self.graph.values[statement.value].name}")
         verb = "compute" if statement.first else "recompute"

@@ -77,6 +77,9 @@ class Solution:
     solver: str = ""
     limit: str = ""
 
+    def __post_init__(self) -> None:
+        require_arguments(Solution.__init__, vars(self))
+
     @property
     def cost(self) -> float | None:
         """Cost of the schedule, in the unit of the graph's costs."""
@@ -274,6 +277,7 @@ class Solution:
     @staticmethod
     def claimed(claims: Claims, graph: Graph, schedule: Schedule | None) -> Solution:
         """The solution with these claims, which are yet to be held against it, and a schedule that was checked."""
+        require_arguments(Solution.claimed, locals())
         c = claims
         return Solution(graph, c.strategy, c.status, c.budget, schedule, c.lower_bound, c.seconds, c.solver, c.limit)
 

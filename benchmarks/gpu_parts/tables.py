@@ -20,7 +20,7 @@ INTRODUCTION = """# Measured on a GPU
 What `benchmarks/gpu.py` measured, failures included, as they were on the day; CHANGELOG.md says what has been mended
 since. Predicted peaks were known before the step ran. This page is made by a command from the files of the results:
 
-```
+```sh
 python benchmarks/gpu.py --tables benchmarks/results/gpu > docs/gpu.md
 ```"""
 

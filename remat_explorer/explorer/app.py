@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ipywidgets as w
+from traitlets import TraitError
 
 from remat_explorer.entry_checks import require_arguments
 from remat_explorer.errors import ArgumentError, ClosedError, UnknownNameError, shown
@@ -120,7 +121,10 @@ class Explorer(Driver, w.VBox):
             if name not in SETTINGS:
                 raise UnknownNameError("setting", name, SETTINGS)
         budget = settings.pop("budget", None)
-        state = State(**settings)
+        try:
+            state = State(**settings)
+        except TraitError as error:
+            raise ArgumentError(f"Explorer does not take what was set: {error}") from None
         sources = Sources(model, args, kwargs, loss, graph, state.permissions)
         state.model, state.no_execution = sources.first, NO_MODULE if graph is not None else ""
         if "device" not in settings:

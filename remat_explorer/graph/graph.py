@@ -108,6 +108,7 @@ class Graph:
     example: Any = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        require_arguments(Graph.__init__, vars(self), but=("name", "resident_bytes"))
         check_graph(self)
 
     def __repr__(self) -> str:

@@ -48,7 +48,7 @@ def load(
     batch: int | None = None,
     image: Pixels | None = None,
     sequence: int | None = None,
-    device: str = "cpu",
+    device: str | torch.device = "cpu",
     costs: str | None = None,
     *,
     layers: int | None = None,
@@ -62,8 +62,9 @@ def load(
         batch: examples in a batch, at least 1; None for the published number.
         image: pixels, one number or (height, width); None for the published size.
         sequence: tokens of an example, at most as many as the model knows positions; None for the published number.
-        device: where weights and inputs lie: "cpu", "cuda", or "auto" for CUDA where there is one. For "cuda" without
-            a device they are on the meta device, shapes without content, and the graph is that of CUDA's kernels.
+        device: where weights and inputs lie: "cpu", "cuda", "auto" for CUDA where there is one, or a `torch.device`.
+            For "cuda" without a device they are on the meta device, shapes without content, and the graph is that of
+            CUDA's kernels.
         costs: the device whose published rates give the costs of the graph, as ``device`` of `remat_explorer.capture`;
             None for "cpu", or for CUDA without a device "cuda".
         layers: blocks of the model, where they can be chosen; None for the published number.
@@ -81,7 +82,7 @@ def load(
     >>> load("mlp", batch=4, device="cuda", costs="H100").graph.n
     34
     """
-    require_arguments(load, locals(), but=("batch", "image", "sequence", "layers", "tied", "device"))
+    require_arguments(load, locals(), but=("batch", "image", "sequence", "layers", "tied"))
     entry = _entry(name)
     if precision not in PRECISIONS:
         raise UnknownNameError("precision", str(precision), PRECISIONS)

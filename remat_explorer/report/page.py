@@ -36,6 +36,7 @@ from remat_explorer.report.sections import (
 )
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import Frontier, MinimumBudget, checkpoint_all_peak, minimum_budget
+from remat_explorer.solvers.base import Progress
 from remat_explorer.solvers.sweeps.joining import joined
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ def write_report(
     *,
     measurement: Measurement | None = None,
     frontier: Frontier | None = None,
-    history: Sequence[Any] | None = None,
+    history: Sequence[Progress] | None = None,
     other: Solution | None = None,
     source: Origin | None = None,
 ) -> Path:

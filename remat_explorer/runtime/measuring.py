@@ -17,7 +17,7 @@ from remat_explorer.capture.operations.program import Program
 from remat_explorer.capture.profiling.memory_meter import released_library_workspaces
 from remat_explorer.capture.step.losses import Loss
 from remat_explorer.capture.step.placement import exact_kernels, place
-from remat_explorer.entry_checks import Count, require_arguments
+from remat_explorer.entry_checks import Repeats, require_arguments
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.quantities import format_bytes
 from remat_explorer.runtime.comparison import Final
@@ -34,7 +34,7 @@ def measure(
     kwargs: dict[str, Any] | None = None,
     loss: Loss | None = None,
     device: str | torch.device | None = None,
-    repeats: Count = 3,
+    repeats: Repeats = 3,
     hard_cap: bool = False,
     snapshot: str | Path | None = None,
     program: Program | None = None,

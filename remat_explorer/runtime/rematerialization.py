@@ -44,6 +44,11 @@ MOST_TURNS = 8  # plans that are made at most where truth values are read: more 
 MOST_SIZES = 64  # plans carried over to other sizes that are kept; each takes some MiB of the host's memory
 _CALLER = 7  # from where a warning is given to the call of the model
 _OTHER_CONTENT = "Such inputs need a plan of their own: rematerialize(..., resolve=True) makes one, and keeps both"
+_COUNTS = (
+    "Forward changes this buffer, so that steps to come read yet others. Compute with it as a tensor, as in "
+    "`queue.index_copy_(0, (self.at + torch.arange(n)) % size, new)`; give BatchNorm a number as momentum; where few "
+    "numbers come again and again, rematerialize(..., resolve=True) keeps a plan for each"
+)
 
 
 class Rematerialization:
@@ -224,7 +229,7 @@ class Rematerialization:
             warnings.warn(f"{broken}. It is planned anew, once, and both plans are kept", stacklevel=_CALLER)
             return self.recipe.plan(self.model, *self._with_gradients(args, kwargs), within=limit)
         if not self.resolve:
-            what, advice = (broken, _OTHER_CONTENT) if broken else self._difference(args, kwargs)
+            what, advice = (broken, self._advice_on(broken)) if broken else self._difference(args, kwargs)
             raise ExecutionError(f"{what}. {advice}")
         return self.recipe.plan(self.model, args, kwargs, within=self.recipe.budget or limit)
 
@@ -267,6 +272,12 @@ class Rematerialization:
         """Whether it is planned for the other of two truth values without being asked to."""
         made = sum(planned.measured for planned in self.plans)  # not those that were carried over to other sizes
         return not self.resolve and broken.is_truth and self.recipe.budget is not None and made < MOST_TURNS
+
+    def _advice_on(self, broken: Broken) -> str:
+        """What to do where another number is read."""
+        results = self.plans[-1].halves.program.results
+        changed = {result.name for result in results if result.kind == "buffer"}
+        return _COUNTS if broken.buffers & changed else _OTHER_CONTENT
 
     def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Before the first step: plan anew where the loop has set up something since.

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from remat_explorer.entry_checks import require_arguments
 from remat_explorer.errors import ScheduleError
 from remat_explorer.graph import Graph
 from remat_explorer.schedule.runs import (
@@ -58,6 +59,7 @@ class Schedule:
     retained: Retained
 
     def __init__(self, graph: Graph, R: Any, S: Any) -> None:
+        require_arguments(Schedule.__init__, locals())
         R, S = np.asarray(R), np.asarray(S)
         n, v = graph.n, len(graph.values)
         if R.ndim != 2 or R.shape[1] != n or S.shape != (len(R), v):
@@ -86,6 +88,7 @@ class Schedule:
         >>> rows = [(0, 0, 1), (1, 1, 1), (2, 2, 1)]
         >>> Schedule.of_runs(linear(1), 3, Computations.of(rows), Retained.of([(0, 1, 2), (1, 2, 2)])).violation()
         """
+        require_arguments(Schedule.of_runs, locals())
         if complaint := malformed(graph, stages, computations, retained):
             raise ScheduleError(complaint)
         schedule = object.__new__(Schedule)
@@ -103,6 +106,7 @@ class Schedule:
         >>> Schedule.leanest(linear(1), 3, Computations.of([(0, 0, 1), (1, 1, 1), (2, 2, 1)])).S.astype(int).tolist()
         [[0, 0, 0], [1, 0, 0], [1, 1, 0]]
         """
+        require_arguments(Schedule.leanest, locals())
         if complaint := malformed(graph, stages, computations, Retained.of([])):
             raise ScheduleError(complaint)
         return Schedule.of_runs(graph, stages, *leanest(graph, stages, computations))
@@ -113,6 +117,7 @@ class Schedule:
         Raises:
             ScheduleError: if it lacks an operation, implementation or value.
         """
+        require_arguments(Schedule.on, locals())
         return Schedule.of_runs(graph, self.stages, self.computations, self.retained)
 
     def __getstate__(self) -> dict[str, Any]:

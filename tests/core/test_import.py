@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -37,3 +39,15 @@ def test_every_public_name_is_there():
 def test_a_name_that_is_not_public_is_an_attribute_error():
     with pytest.raises(AttributeError, match="has no attribute 'optimise'"):
         _ = rx.optimise
+
+
+def test_an_archive_is_no_place_to_run_from_and_the_error_says_so(tmp_path):
+    package = Path(rx.__file__).parent
+    with zipfile.ZipFile(tmp_path / "packages.zip", "w") as archive:
+        for path in (package / "__init__.py", package / "errors.py"):
+            archive.write(path, f"remat_explorer/{path.name}")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path / 'packages.zip')!r}); import remat_explorer"
+    ran = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert "packages.zip/remat_explorer/__init__.py': it reads files that lie beside its code" in ran.stderr
+    assert "unpack the archive into a folder" in ran.stderr

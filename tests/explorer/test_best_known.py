@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -269,3 +271,64 @@ def test_a_solve_without_time_answers_with_what_the_curve_knows(swept: Any) -> N
     assert swept.wait(60)
     assert (state.answer.cost, state.answer.status) == (26.0, Status.FEASIBLE)
     assert "no better schedule than one that was known before" in state.status
+
+
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The jobs of explorers, as they are started."""
+    begun: list[Any] = []
+
+    class Heard(solve_job.SolveJob):
+        @classmethod
+        def start(cls, *given: Any, **named: Any) -> Any:
+            begun.append(super().start(*given, **named))
+            return begun[-1]
+
+    monkeypatch.setattr(solve_job, "SolveJob", Heard)
+    return begun
+
+
+def asked_for_long(graph: rx.Graph, budget: str) -> Any:
+    """A driver that solves the program of the paper, which takes minutes."""
+    driver = driver_of(graph)
+    driver.state.strategy, driver.state.time_limit = "checkmate-ilp", 600.0
+    driver.state.set_budget(budget)
+    driver.solve()
+    return driver
+
+
+def test_a_solve_whose_process_is_killed_says_so_and_the_next_one_works(mobilenet: rx.Graph, jobs: list[Any]) -> None:
+    driver = asked_for_long(mobilenet, "75%")
+    shown = driver.state.schedule
+    assert until(lambda: jobs and jobs[0]._worker is not None)
+    os.kill(jobs[0]._worker.process.pid, signal.SIGKILL)
+    settled(driver)
+    assert "SIGKILL" in driver.state.status
+    assert driver.state.tone in ("error", "warning")
+    assert driver.state.schedule.cost == shown.cost
+    driver.state.strategy = "checkpoint-last"
+    settled(driver.solve() or driver)
+    assert driver.solution.strategy == "checkpoint-last"
+
+
+def test_two_explorers_that_solve_at_once_know_nothing_of_each_other(mobilenet: rx.Graph, jobs: list[Any]) -> None:
+    long, other = asked_for_long(mobilenet, "75%"), driver_of(rx.linear(8))
+    assert until(lambda: "solving problem (9)" in long.state.status)
+    before = long.state.schedule.cost
+    for budget, cost in ((4, 26.0), (6, 21.0)):
+        other.state.budget = budget
+        other.solve()
+        settled(other)
+        assert (other.solution.cost, other.solution.graph.name) == (cost, "linear8")
+        assert other.state.status.startswith("Optimal")
+    other.solve()
+    other.cancel()
+    settled(other)
+    assert (long.state.busy, long.state.schedule.cost, jobs[0].done) == ("solving", before, False)
+    assert {point.graph.name for point in long.state.frontier.solutions} == {mobilenet.name}
+    assert {point.graph.name for point in other.state.frontier.solutions} == {"linear8"}
+    status = other.state.status
+    long.cancel()
+    settled(long)
+    assert other.state.status == status
+    assert long.state.status != status

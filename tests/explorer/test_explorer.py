@@ -17,6 +17,7 @@ from remat_explorer.errors import QuantityError, UnknownNameError
 from remat_explorer.explorer.controls.control_texts import parse_image
 from remat_explorer.explorer.controls.status_line import status_html
 from remat_explorer.explorer.work import loading, measured_costs
+from remat_explorer.quantities import format_bytes
 from remat_explorer.solvers import STRATEGIES
 from remat_explorer.solvers.jobs import worker_process as process
 
@@ -284,3 +285,26 @@ def strategy_field(explorer: Any) -> Any:
             return widget
         waiting += getattr(widget, "children", ())
     raise AssertionError("there is no list of strategies")
+
+
+def test_a_budget_that_makes_no_sense_for_other_sizes_is_replaced_and_that_is_said(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("REMAT_EXPLORER_CACHE", str(tmp_path))  # without what other tests looked at
+    explorer = settled(rx.Explorer("mlp", batch=2048, measured_costs=False, sweep=False, improve=False))
+    state = explorer.state
+    try:
+        assert "no longer" not in state.status
+        state.set_budget("90%")
+        before = state.budget
+        state.batch = 1024
+        settled(explorer)
+        assert state.budget < before
+        assert state.tone == "warning"
+        assert f"The budget is {format_bytes(state.budget)} now, no longer {format_bytes(before)}" in state.status
+        kept = state.budget
+        state.batch = 1000
+        settled(explorer)
+        assert (state.budget, state.tone) == (kept, "plain")
+    finally:
+        explorer.close()

@@ -1,4 +1,4 @@
-"""What a page of documentation shows: blocks of code, commands, files and links."""
+"""What a page of documentation shows: blocks of code, files and links."""
 
 from __future__ import annotations
 
@@ -14,15 +14,9 @@ def page(path: str) -> str:
 
 
 def blocks(text: str, language: str) -> list[str]:
-    """The blocks of code in a language, in their order; "" for those that name none."""
+    """The blocks of code in a language, in their order."""
     found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     return [code for name, code in found if name == language]
-
-
-def commands(text: str) -> list[str]:
-    """What stands behind `remat-explorer` in the blocks without a language, a line each."""
-    lines = "\n".join(blocks(text, ""))
-    return re.findall(r"^(?:\S*/)?remat-explorer (.+)$", lines, re.MULTILINE)
 
 
 def named_files(text: str) -> list[str]:

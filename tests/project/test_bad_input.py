@@ -1,9 +1,13 @@
 """Input that once ended in a traceback: each line leaves with 64, and quotes what it is about."""
 
+import inspect
 import json
 import os
+import threading
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -212,6 +216,15 @@ NAN, INFINITE = float("nan"), float("inf")
         (lambda: rx.fit("mlp", "2 GB", time_limit=NAN), "time_limit=nan"),
         (lambda: rx.Explorer(5), "model=5"),
         (lambda: rx.Explorer(graph=5), "graph=5"),  # pyright: ignore
+        (lambda: rx.Graph("g", 5, CHAIN.operations), "values=5"),  # pyright: ignore
+        (lambda: rx.Schedule(None, [], []), "graph=None"),  # pyright: ignore
+        (lambda: rx.Plan(CHAIN, 5), "statements=5"),  # pyright: ignore
+        (lambda: rx.Plan.from_sequence(CHAIN, "x"), "sequence='x'"),  # pyright: ignore
+        (lambda: rx.Solution(5, "optimal", Status.FEASIBLE, 4, None, None, 0.0), "graph=5"),  # pyright: ignore
+        (lambda: KEPT.page(measurement=5), "measurement=5"),
+        (lambda: rx.report(KEPT, "report.html", history=[5]), "history[0]=5"),  # pyright: ignore
+        (lambda: rx.profile(CHAIN, MODEL, INPUTS, repeats=10**19), f"repeats={10**19}"),
+        (lambda: rx.sweep(CHAIN, 2, workers=10**19), f"workers={10**19}"),
     ],
 )
 def test_an_argument_of_the_wrong_kind_is_quoted_and_named(ask, argument):
@@ -264,3 +277,99 @@ def test_a_graph_of_one_operation_has_a_schedule_a_smallest_budget_a_curve_and_a
     assert curve.points
     assert curve.save_page(tmp_path / "curve.html").exists()
     assert rx.solve(graph, "100%").save_page(tmp_path / "solution.html").exists()
+
+
+WRONG = (None, 5, "x", [], {}, object(), NAN, -1, 10**19, b"x", [object()])
+INNER = {  # what searches ask a million times: they raise what a tuple or an array raises
+    "Graph.inputs", "Graph.outputs", "Graph.heir", "Schedule.computed_in", "Schedule.implementations_in",
+    "Schedule.implementations_of", "Schedule.retained_into", "Schedule.stages_of",
+}  # fmt: skip
+CHAIN = rx.linear(3)
+SCHEDULE = checkpoint_all(CHAIN)
+KEPT = Solution(CHAIN, "optimal", Status.OPTIMAL, 9, SCHEDULE, SCHEDULE.cost, 0.0)
+FRONTIER = Frontier(CHAIN, (KEPT,))
+SUITABLE: dict[str, Any] = {  # arguments that a call needs, or that keep it short
+    "graph": CHAIN, "budget": "100%", "path": "file.json", "time_limit": 0.2, "budgets": 2, "model": MODEL,
+    "args": INPUTS, "solution": KEPT, "schedule": SCHEDULE, "memory": "1 GiB", "overhead": 1.5, "name": "mlp",
+    "layers": 3, "seconds": 0.2, "R": SCHEDULE.R, "S": SCHEDULE.S, "workers": 1, "repeats": 1, "stages": 7,
+    "computations": SCHEDULE.computations, "retained": SCHEDULE.retained, "sequence": SCHEDULE.sequence,
+    "values": CHAIN.values, "operations": CHAIN.operations, "statements": (),
+    "statement": rx.Plan.of(SCHEDULE).statements[0],
+    "strategy": "optimal", "status": Status.FEASIBLE, "lower_bound": None, "solutions": (KEPT,), "kind": "masks",
+    "stage": 0, "value": 0, "batches": (1, 2), "larger": None,
+}  # fmt: skip
+
+
+def arguments_of(call: Any) -> list[inspect.Parameter]:
+    kinds = inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL
+    return [argument for argument in inspect.signature(call).parameters.values() if argument.kind not in kinds]
+
+
+def public_calls(explorer: Any) -> dict[str, Any]:
+    """Every public function, and every public method of a public class, by its name."""
+    calls = {"models.load": rx.models.load, "models.published_size": rx.models.published_size}
+    objects = (CHAIN, KEPT, SCHEDULE, FRONTIER, rx.Plan.of(SCHEDULE))
+    made = {type(one).__name__: one for one in objects}
+    for name in {*rx.__all__} - {"models"}:
+        public = getattr(rx, name)
+        if not isinstance(public, type) or name in ("Graph", "Plan", "Schedule", "Solution"):
+            calls[name] = public
+        if isinstance(public, type) and name != "Explorer":
+            for method, found in vars(public).items():
+                if not method.startswith("_") and isinstance(found, FunctionType | staticmethod | classmethod):
+                    if isinstance(found, FunctionType) and name not in made:
+                        continue
+                    calls[f"{name}.{method}"] = getattr(made.get(name, public), method)
+    for kind in rx.Explorer.__mro__:
+        if kind.__module__.startswith("remat_explorer"):
+            for method, found in vars(kind).items():
+                if not method.startswith("_") and isinstance(found, FunctionType):
+                    calls[f"Explorer.{method}"] = getattr(explorer, method)
+    return {name: call for name, call in calls.items() if name not in INNER}
+
+
+def complaint(call: Any, given: dict[str, Any], wrong: Any) -> str:
+    """What is wrong with what a call says of a wrong argument; "" if it takes it, or refuses it in words."""
+    try:
+        call(**given)
+    except RematError:
+        return ""
+    except Exception as error:
+        *_, last = traceback.extract_tb(error.__traceback__)
+        said = (
+            isinstance(error, TypeError | ValueError)
+            and "remat_explorer" in last.filename
+            and repr(wrong) in str(error)
+        )
+        return "" if said else f"{type(error).__name__}: {error} (line {last.lineno} of {last.filename})"
+    return ""
+
+
+@pytest.mark.thorough
+def test_no_public_call_answers_a_wrong_argument_with_an_error_that_is_not_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    explorer = rx.Explorer(CHAIN, improve=False, sweep=False)
+    try:
+        assert explorer.wait(60)
+        asked, bad = 0, []
+        for name, call in public_calls(explorer).items():
+            arguments = arguments_of(call)
+            needed = [each.name for each in arguments if each.default is each.empty]
+            short = [each.name for each in arguments if each.name in ("time_limit", "workers", "repeats", "seconds")]
+            usual = {each: SUITABLE.get(each) for each in (*needed, *short)}
+            for argument in arguments:
+                for wrong in WRONG:
+                    asked += 1
+                    if said := complaint(call, usual | {argument.name: wrong}, wrong):
+                        bad.append(f"{name}({argument.name}={wrong!r:.40}): {said}")
+        assert bad == []
+        assert asked > 2000
+    finally:
+        explorer.close()
+    assert threading.active_count() < 50
+
+
+def test_models_take_devices_of_torch():
+    assert rx.models.load("mlp", batch=2, device=torch.device("cpu")).graph.n == 34
+    with pytest.raises(ArgumentError, match="device=5"):
+        rx.models.load("mlp", device=5)  # pyright: ignore

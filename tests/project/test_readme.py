@@ -1,13 +1,9 @@
-"""What the README shows works: its Python blocks run as one program, its commands parse, its files exist."""
+"""What the README shows works: its Python blocks run as one program, its files exist."""
 
 import re
-import shlex
 
-import pytest
-
-from remat_explorer.cli.parser import make_parser
 from remat_explorer.solvers import STRATEGIES
-from tests.project.pages import ROOT, blocks, commands, links, named_files, page
+from tests.project.pages import ROOT, blocks, links, named_files, page
 
 README = page("README.md")
 BLOCKS = blocks(README, "python")
@@ -21,11 +17,6 @@ def test_the_python_blocks_run_in_order_and_the_prediction_holds(capsys):
     assert len(programs) == len(BLOCKS) - 1 >= 4
     assert "gradients equal: max difference 0" in capsys.readouterr().out
     assert all(parameter.grad is not None for parameter in names["model"].parameters())
-
-
-@pytest.mark.parametrize("line", commands(README))
-def test_every_command_parses(line):
-    assert make_parser().parse_args(shlex.split(line)).command
 
 
 def test_every_file_that_is_named_exists():

@@ -172,6 +172,47 @@ def test_a_buffer_that_is_read_is_looked_at_in_every_step():
     assert len(planned.rematerialization.plans) == 2
 
 
+def test_a_number_that_forward_itself_changes_is_refused_with_advice_that_works():
+    """A queue that is filled at a place that moves on, as in contrastive learning."""
+
+    def read(self: Any, x: torch.Tensor) -> torch.Tensor:
+        at, scores = int(self.at), self.l(x) @ self.queue.clone().T
+        self.queue[at : at + 4] = x
+        self.at.fill_((at + 4) % 12)
+        return scores.square().mean()
+
+    def computed(self: Any, x: torch.Tensor) -> torch.Tensor:
+        scores = self.l(x) @ self.queue.clone().T
+        self.queue.index_copy_(0, (self.at + torch.arange(4)) % 12, x)
+        self.at.add_(4).remainder_(12)
+        return scores.square().mean()
+
+    def made(forward: Any) -> nn.Module:
+        model = Made(forward, l=linear())
+        model.register_buffer("at", torch.tensor(0))
+        model.register_buffer("queue", torch.ones(12, 8))
+        return model
+
+    inputs = (x(),)
+    planned = trained(made(read), inputs)
+    planned(*inputs).backward()
+    with pytest.raises(ExecutionError, match=r"^4 is read out of the buffer 'at' .* Forward changes .*index_copy_"):
+        planned(*inputs)
+    plain, planned = made(read), trained(made(computed), inputs)
+    plain.load_state_dict(planned.state_dict())
+    for _ in range(4):
+        assert equal(step(planned, inputs), step(plain, inputs))
+        assert torch.equal(planned.get_buffer("queue"), plain.get_buffer("queue"))
+
+
+def test_a_number_that_a_layer_of_pytorch_reads_is_said_with_its_line():
+    model = nn.Sequential(linear(), nn.BatchNorm1d(8, momentum=None))
+    planned = rx.rematerialize(model, (x(),), budget="100%", loss=torch.sum)
+    planned(x()).backward()
+    with pytest.raises(ExecutionError, match=r"^2 is read .*'1\.num_batches_tracked' at batchnorm\.py:.*as mom"):
+        planned(x())
+
+
 def test_the_other_truth_value_is_planned_once_without_being_asked_to():
     def forward(self: Any, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         y = self.l(x)

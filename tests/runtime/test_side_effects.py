@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import contextvars
 import copy
 import dataclasses
 import functools
 import logging
-import queue
-import threading
 import time
 import types
 import warnings
-import weakref
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -138,58 +134,6 @@ def test_a_list_of_a_loss_is_refused():
     with pytest.raises(ExecutionError, match="the variable 'losses' around"):
         planned(linear(), loss=loss)
     assert losses == []
-
-
-def collecting() -> Generator[None, Any, None]:
-    terms = []
-    while True:
-        terms.append((yield))
-
-
-class Slotted:
-    __slots__ = ("term",)
-
-
-THREAD, CONTEXT, QUEUE, SLOTTED = threading.local(), contextvars.ContextVar("context"), queue.SimpleQueue(), Slotted()
-COLLECTING, BY_KEY, APPEND = collecting(), weakref.WeakKeyDictionary(), [].append
-next(COLLECTING)
-HOLDERS: dict[str, Callable[[torch.Tensor], Any]] = {
-    "a thread's local storage": lambda term: setattr(THREAD, "term", term),
-    "a context variable": lambda term: CONTEXT.set(term),
-    "a queue": lambda term: QUEUE.put(term),
-    "a generator": lambda term: COLLECTING.send(term),
-    "an object with slots": lambda term: setattr(SLOTTED, "term", term),
-    "a dictionary with weak keys": lambda term: BY_KEY.update({ELSEWHERE: term}),
-    "a method of a list": lambda term: APPEND(term.expand(2).chunk(2)[0]),
-    "a name that is computed": lambda term: globals().update({"".join(["TE", "RM"]): term}),
-    "an attribute of a class by a computed name": lambda term: setattr(type(ELSEWHERE), "".join(["te", "rm"]), term),
-}
-
-
-@pytest.mark.parametrize("name", HOLDERS)
-def test_a_tensor_that_stays_alive_where_no_name_leads_is_refused(name):
-    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
-        HOLDERS[name](term(self, x))
-        self.last = self.layer(x)  # is marked, and computed from the same layer
-        return self.last.sin()
-
-    with pytest.raises(CaptureError, match=r"leaves a tensor of shape \[1?\] in an object outside of the model"):
-        planned(Made(forward, layer=linear()))
-
-
-def test_gradient_hooks_that_hold_tensors_are_no_obstacle():
-    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
-        y, scale = self.layer(x), x.abs().mean()
-        y.register_hook(lambda gradient: gradient * scale * y.detach().sign())
-        y.register_hook(functools.partial(torch.mul, scale.exp()))
-        return y.sin()
-
-    model: Any = Made(forward, layer=linear())
-    plain: Any = copy.deepcopy(model)
-    trained, given = planned(model), x()
-    for one in (trained, plain):
-        one(given).square().mean().backward()
-    assert torch.equal(model.layer.weight.grad, plain.layer.weight.grad)
 
 
 WRITTEN: dict[str, tuple[Callable[[Any, torch.Tensor, torch.Tensor], Any], str]] = {

@@ -277,6 +277,22 @@ def test_entries_from_a_future_that_a_clock_took_back_are_evicted_first(folder, 
     assert [load_solution(question(budget=budget)) is not None for budget in (4, 5, 6)] == [True, False, True]
 
 
+@pytest.mark.parametrize("jump", [-1e9, 1e9])
+def test_a_clock_that_jumps_neither_ends_a_search_nor_loses_what_is_kept(jump, monkeypatch, folder):
+    real, times = time.time, iter(range(10**9))
+    monkeypatch.setattr(time, "time", lambda: real() + jump * (next(times) % 2))  # back and forth at every look
+    solved = solve(GRAPH, 4, time_limit=30.0, cache=True)
+    assert (solved.status, solved.limit) == (Status.OPTIMAL, "")
+    assert 0.0 <= solved.seconds < 30.0
+    begun = time.monotonic()
+    assert solve(linear(40), 8, "checkmate-ilp", time_limit=0.5).limit.startswith("the time limit")
+    assert time.monotonic() - begun < 30.0
+    used = real() + jump
+    os.utime(only_file(folder), (max(used, 0.0), max(used, 0.0)))
+    cache_folder.evict("solution", cache_module.LARGEST)
+    assert load_solution(Question(GRAPH, 4, "optimal", "highs", 30.0)) is not None
+
+
 def test_a_folder_in_place_of_the_file_is_left_alone_and_said(folder):
     solve(GRAPH, 4, cache=True)
     path = only_file(folder)
@@ -384,39 +400,62 @@ def test_the_smallest_budget_is_looked_for_once(monkeypatch, folder):
         solve(linear(9), "smallest", cache=True)
 
 
-WRITER = """
+WRITERS = """
+import os, random, signal, sys, time
+from remat_explorer.cache_folder import cache_folder
 from remat_explorer.instances import linear
 from remat_explorer.solvers.base import Answer
-from remat_explorer.solvers.cache import Question, load_solution, store_solution
+from remat_explorer.solvers.cache import Question, entry_path, load_solution, store_solution
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.solve import judge
-graph = linear(60)
-print("ready", flush=True)
-for i in range(10**6):
-    asked = Question(graph, 1000 + i % 3, "checkmate-ilp", "highs", float(i))
-    problem = store_solution(asked, judge(graph, asked.budget, asked.strategy, Answer(checkpoint_all(graph), 1.0), 0.1))
-    if problem or load_solution(Question(graph, asked.budget, asked.strategy, "highs", 0.0)) is None:
-        print("bad", problem, flush=True)
+
+graph, draw, kept = linear(60), random.Random(0), 0
+schedule = checkpoint_all(graph)
+def asked(i, seconds): return Question(graph, 1000 + i % 3, "checkmate-ilp", "highs", seconds)
+def write_for_ever(begun):
+    for i in range(10**6):
+        question = asked(i, float(i))
+        problem = store_solution(question, judge(graph, question.budget, question.strategy, Answer(schedule, 1.0), 0.1))
+        if problem:
+            print(problem, flush=True)
+        os.write(begun, b"x")
+for kill in range(int(sys.argv[1])):
+    reading, begun = os.pipe()
+    writers = []
+    for _ in range(2):
+        pid = os.fork()
+        if pid == 0:
+            write_for_ever(begun)
+        writers.append(pid)
+    os.read(reading, 1)
+    time.sleep(draw.uniform(0, 0.02))
+    for pid in writers:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    os.close(reading), os.close(begun)
+    for i in range(3):
+        path = entry_path("solution", asked(i, 0.0).key)
+        there = path.exists()
+        found = load_solution(asked(i, 0.0))
+        if there != (found is not None) or found and (found.cost, found.lower_bound) != (schedule.cost, 1.0):
+            print("kill", kill, "left", path.read_text() if path.exists() else "what was not believed", flush=True)
+        kept += there
+halves = [path for path in cache_folder().iterdir() if path.name.startswith(".")]
+print(kept, len(halves))
 """
 
 
-@pytest.mark.thorough
-def test_two_writers_that_are_killed_at_any_time_leave_whole_files(folder):
-    for round_number in range(5):
-        writers = [
-            subprocess.Popen([sys.executable, "-c", WRITER], stdout=subprocess.PIPE, text=True) for _ in range(2)
-        ]
-        for writer in writers:
-            assert writer.stdout is not None
-            assert writer.stdout.readline() == "ready\n"
-        time.sleep(0.02 * (round_number + 1))
-        for writer in writers:
-            writer.kill()
-            assert writer.communicate()[0] == ""
-        files = list(folder.glob("solution-*.json"))
-        assert files
-        for file in files:
-            assert json.loads(file.read_text())["format"] == cache_module.FORMAT
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the writers are forked, so that there is time for many")
+@pytest.mark.parametrize("kills", [20, pytest.param(100, marks=pytest.mark.thorough)])
+def test_two_writers_that_are_killed_at_any_time_leave_whole_files(folder, kills):
+    ran = subprocess.run([sys.executable, "-c", WRITERS, str(kills)], capture_output=True, text=True, check=True)
+    kept, halves = map(int, ran.stdout.split())  # and not a word of anything that is wrong
+    assert kept > kills
+    for path in folder.glob(".*"):
+        os.utime(path, (0, 0))
+    assert len(list(folder.glob(".*"))) == halves
+    cache_folder.evict("solution", cache_module.LARGEST)
+    assert list(folder.glob(".*")) == []
 
 
 @pytest.fixture
@@ -437,6 +476,14 @@ def test_a_solve_is_never_dearer_than_what_was_kept_for_another_question(kept, r
     assert heard[0] == first.cost
     assert again.limit.endswith("with no better schedule than one that was known before")
     assert again.strategy == "optimal"
+
+
+def test_the_papers_program_without_time_answers_with_what_is_kept_and_with_nothing_where_nothing_is():
+    nothing = solve(GRAPH, 7, "checkmate-ilp", time_limit=0.0, cache=True)
+    assert (nothing.status, nothing.schedule, nothing.lower_bound) == (Status.UNKNOWN, None, 17.0)
+    first = solve(GRAPH, 5, cache=True)
+    again = solve(GRAPH, 7, "checkmate-ilp", time_limit=0.0, cache=True)
+    assert (again.status, again.strategy, again.cost) == (Status.FEASIBLE, "checkmate-ilp", first.cost)
 
 
 def test_a_kept_schedule_that_needs_more_than_the_budget_is_not_taken(request):

@@ -57,10 +57,12 @@ class Broken:
     Attributes:
         words: what is read, out of what and where, and what the plan was made for.
         is_truth: whether truth values were read, of which there are two.
+        buffers: names of the buffers that it follows from.
     """
 
     words: str
     is_truth: bool = False
+    buffers: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         return self.words
@@ -143,6 +145,7 @@ class Assumptions:
             f"{_read(found, read.kind)} is read out of {self._sources(read)} at {read.where()}, but the plan was made "
             f"for {_read(read.expected, read.kind)}",
             isinstance(found, bool) and isinstance(read.expected, bool),
+            frozenset(given.name for given in read.sources if given.kind == "buffer"),
         )
 
     def __str__(self) -> str:

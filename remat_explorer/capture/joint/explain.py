@@ -236,7 +236,8 @@ place, such as ReLU(inplace=False)
     if isinstance(changed, ParamAOTInput):
         return CaptureError(
             f"forward writes in place to the parameter {changed.target!r}, which a static plan may only read; change "
-            "it between steps instead (an Embedding does this for max_norm)"
+            "it between steps instead, in the training loop under torch.no_grad() (an average of another network's is "
+            "updated so; an Embedding writes for max_norm), or, where it is not trained, register it as a buffer"
         )
     if isinstance(changed, PlainAOTInput):
         return CaptureError(

@@ -32,12 +32,13 @@ from remat_explorer.capture.joint.knowing_mode import Knowledge
 from remat_explorer.capture.joint.known_sizes import fix_sizes
 from remat_explorer.capture.joint.module_paths import ModulePaths
 from remat_explorer.capture.joint.propagation import note_calls
-from remat_explorer.capture.joint.source_lines import SourceLines
-from remat_explorer.capture.joint.unplanned_draws import UnplannedDraws
+from remat_explorer.capture.joint.source_lines import SourceLines, file_name
+from remat_explorer.capture.joint.unplanned_draws import AlikePasses, UnplannedDraws
 from remat_explorer.capture.joint.written_layouts import WrittenLayouts
 from remat_explorer.capture.step.autocast import no_autocast
 from remat_explorer.capture.step.kept_casts import casts_are_kept
 from remat_explorer.capture.step.kernels import kernels_of_plain_pytorch
+from remat_explorer.capture.step.left_behind import MadeTensors
 from remat_explorer.capture.step.sharding import is_sharded, whole_like
 from remat_explorer.capture.step.training_step import TrainingStep
 from remat_explorer.errors import CaptureError
@@ -94,7 +95,12 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: C
     if target is not None:
         step.surroundings = as_on_cuda
     devices = sorted({t.device.index or 0 for t in step.parameters() if t.device.type == "cuda"})
-    paths, lines = ModulePaths(step.model), SourceLines()
+    paths, lines, passes = ModulePaths(step.model), SourceLines(), AlikePasses()
+
+    def where(number: int | None) -> tuple[tuple[Any, str], bool]:
+        number = None if step.is_in_forward else number
+        return (lines.at(number), paths.path_at(number)), number is not None
+
     # PyTorch takes the mode of a fake input or buffer; where there is none it would make its own, which takes no others
     alone = not fakes and next(step.buffers(), None) is None
     with (
@@ -105,14 +111,16 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: C
         step.reads.recording(),
         step.left_as_it_was(),
         UnplannedDraws() as draws,
+        MadeTensors(where) as made,
     ):
+        step.note = made.note
         try:
-            with paths.watching(draws.look), step.watched_by(lines), step.lent_in_backward():
+            with paths.watching(draws.look), step.watched_by(lines, passes), step.lent_in_backward():
                 graph = _export_joint(step, fakes)
             draws.refuse(step.model)
             step.refuse_changes_of_backward()
         except Exception as error:  # whatever a person's model does while it is traced
-            if not isinstance(error, CaptureError):
+            if not isinstance(error, CaptureError) or passes.has_refused:
                 draws.refuse(step.model, error)
             explained = explain(error, step.model, paths.innermost, knowledge.refused)
             if isinstance(error, CaptureError):
@@ -125,7 +133,7 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: C
                 raise explained from error
             if not any(_is_empty(tensor) for tensor in (*step.model.parameters(), *tensors)):
                 warnings.warn(_exported_in_words(step.model, explained), stacklevel=2)
-    step.refuse_tensors_left()
+    made.refuse_left(step.model, step.changes, _in_words)
     knowledge.rest()
     fix_sizes(graph)
     if target is None:
@@ -141,6 +149,17 @@ def trace_joint(step: TrainingStep, tensors: tuple[torch.Tensor, ...], target: C
         {node: lines.file_of(node) for node in nodes},
         reads,
     )
+
+
+def _in_words(place: tuple[Any, str]) -> str:
+    """A line and the path of a module, for people.
+
+    >>> _in_words((("/home/me/net.py", 12), "layers.0"))
+    "at net.py:12 in 'layers.0'"
+    """
+    line, path = place
+    parts = (f"at {file_name(line[0])}:{line[1]}" if line else "", f"in {path!r}" if path else "")
+    return " ".join(part for part in parts if part)
 
 
 def _export_joint(step: nn.Module, fakes: tuple[torch.Tensor, ...]) -> GraphModule:

@@ -96,12 +96,19 @@ class ModulePaths:
         once = (self._shown(path.split(".")) for path in self._span(node)[1] if self._calls[path] == self._calls[""])
         return tuple(dict.fromkeys(path for path in once if path))
 
+    def path_at(self, number: int | None) -> str:
+        """The path at an autograd sequence number, as the model has it; of None that of the module that runs now."""
+        return self._at(number)[0]
+
     def _path(self, node: Node) -> str:
         return self._span(node)[0]
 
     def _span(self, node: Node) -> tuple[str, tuple[str, ...]]:
         number = node.meta.get("seq_nr")
-        at = 0 if number is None else bisect_right(self._spans, number, key=lambda span: span[0])
+        return ("", ()) if number is None else self._at(number)
+
+    def _at(self, number: int | None) -> tuple[str, tuple[str, ...]]:
+        at = len(self._spans) if number is None else bisect_right(self._spans, number, key=lambda span: span[0])
         return self._spans[at - 1][1:] if at else ("", ())
 
     def _shown(self, parts: list[str]) -> str:

@@ -21,6 +21,8 @@ from remat_explorer.operation_details import SourceFile
 
 CONTEXT = 4  # lines before and after one that calls into torch
 Place = tuple[str, int]  # path and number of a line
+_MODULES = str(Path(torch.nn.__file__).parent / "modules")
+_STANDARD = Path(linecache.__file__).parent
 _OWN = Path(__file__).parents[1]
 # torch, the capture, the wrapper around a model of the zoo, and code that is in no file
 _PASSED_OVER = (str(Path(torch.__file__).parent), str(_OWN), str(_OWN.parent / "models" / "loaded_model.py"), "<")
@@ -65,10 +67,12 @@ class SourceLines(TorchFunctionMode):
         return self._files[place[0]]
 
     def _place(self, node: Node) -> Place | None:
-        if node.meta.get("is_gradient_acc"):
-            return None
         number = node.meta.get("seq_nr")
-        at = 0 if number is None else bisect_right(self._spans, number, key=lambda span: span[0])
+        return None if node.meta.get("is_gradient_acc") or number is None else self.at(number)
+
+    def at(self, number: int | None) -> Place | None:
+        """The line of an autograd sequence number; of None the last one that was met."""
+        at = len(self._spans) if number is None else bisect_right(self._spans, number, key=lambda span: span[0])
         return self._spans[at - 1][1] if at else None
 
 
@@ -96,13 +100,24 @@ def _excerpt(path: str, met: set[int]) -> SourceFile:
 
 
 def reading_line(frame: FrameType | None) -> tuple[str, str]:
-    """The innermost line outside of torch and of the capture, with its text: who reads a number out of a tensor."""
-    while frame is not None:
-        if name := file_name(frame.f_code.co_filename):
-            text = linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals).strip()
-            return f"{name}:{frame.f_lineno}", text
+    """The line that reads a number out of a tensor, with its text.
+
+    It is the innermost one of the person's own, else that of a module of PyTorch, as of `nn.BatchNorm1d`.
+    """
+    module = None
+    while frame is not None and frame.f_code is not TrainingStep.results_of.__code__:
+        path = frame.f_code.co_filename
+        if file_name(path):
+            return _line(frame)
+        module = module or (frame if path.startswith(_MODULES) else None)
         frame = frame.f_back
-    return "", ""
+    return _line(module) if module else ("", "")
+
+
+def _line(frame: FrameType) -> tuple[str, str]:
+    path = frame.f_code.co_filename
+    text = linecache.getline(path, frame.f_lineno, frame.f_globals).strip()
+    return f"{file_name(path) or Path(path).name}:{frame.f_lineno}", text
 
 
 @cache
@@ -115,4 +130,6 @@ def file_name(path: str) -> str:
     if path.startswith(_PASSED_OVER):
         return ""
     file = Path(path)
+    if file.parent == _STANDARD:  # such as contextlib, whose decorators stand around forwards
+        return ""
     return "notebook cell" if file.parent.name.startswith("ipykernel_") else file.name

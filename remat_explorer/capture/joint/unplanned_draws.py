@@ -1,4 +1,4 @@
-"""Random numbers that a model draws from Python or NumPy, or by a seed that it sets: a plan would draw others."""
+"""What forward reads anew in each step and a plan would not: random numbers of Python and NumPy, clocks, counters."""
 
 from __future__ import annotations
 
@@ -14,8 +14,13 @@ from unittest import mock
 import numpy as np
 import torch
 from torch import nn
+from torch._C._functorch import is_functorch_wrapped_tensor
+from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
 
 from remat_explorer.capture.joint.source_lines import file_name, place_of
+from remat_explorer.capture.step.contents import LONG, PLAIN
 from remat_explorer.errors import CaptureError
 
 SEEDING = [
@@ -101,3 +106,130 @@ def _states() -> tuple[Any, Any]:
 
 def _equal(first: Any, second: Any) -> bool:
     return first[2] == second[2] and np.array_equal(first[1], second[1])
+
+
+class AlikePasses(TorchFunctionMode):
+    """Compares the calls into torch of each pass, for which it is entered, with those of the first, number by number.
+
+    All passes of one trace begin with the same attributes and variables. So what differs was read elsewhere: from a
+    clock, an iterator, a generator of random numbers that the model holds, or a counter that no name leads to.
+
+    >>> clock, passes = iter([0.5, 0.75]), AlikePasses()
+    >>> for _ in range(2):
+    ...     with passes:
+    ...         _ = torch.ones(2) * next(clock)
+    Traceback (most recent call last):
+        ...
+    remat_explorer.errors.CaptureError: forward computes with 0.5 in one pass and with 0.75 in the next, although they \
+begin alike: it reads a clock, an iterator, a random generator or a counter that no name leads to, and a plan would \
+repeat in every step what was read during the capture. Pass it as an input, keep it in a buffer, or draw with torch.rand
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._first: list[Any] | None = None
+        self._calls: list[Any] = []
+        self._refusal: CaptureError | None = None
+
+    @property
+    def has_refused(self) -> bool:
+        """Whether the calls of two passes were found to differ."""
+        return self._refusal is not None
+
+    def __enter__(self) -> AlikePasses:
+        self._calls = []
+        return super().__enter__()
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        super().__exit__(kind, error, trace)
+        if error is not None:
+            return
+        if self._refusal is not None:  # forward has caught it
+            raise self._refusal
+        if self._first is None:
+            self._first = self._calls
+        elif len(self._calls) < len(self._first):
+            self._refusal = _differs(self._first[len(self._calls)], None)
+            raise self._refusal
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        call, number = (func, _seen(args), _seen(kwargs or {})), len(self._calls)
+        self._calls.append(call)
+        if self._first is not None and self._refusal is None:
+            first = self._first[number] if number < len(self._first) else None
+            if first != call:
+                self._refusal = _differs(first, call)
+                raise self._refusal
+        return func(*args, **(kwargs or {}))
+
+
+class _Constant:
+    """A tensor that is no part of the trace; it equals another of the same content."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._tensor = tensor
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Constant):
+            return False
+        mine, theirs = self._tensor, other._tensor
+        if mine is theirs:
+            return True
+        if (mine.shape, mine.dtype, mine.device) != (theirs.shape, theirs.dtype, theirs.device):
+            return False
+        with _disable_current_modes(), torch.no_grad():
+            return torch.equal(mine, theirs) or torch.allclose(mine, theirs, rtol=0, atol=0, equal_nan=True)
+
+    def __repr__(self) -> str:
+        return f"a tensor of shape {list(self._tensor.shape)}"
+
+
+def _seen(value: Any) -> Any:
+    """What can be compared of an argument: numbers, in containers too, contents of constants, and layouts."""
+    if isinstance(value, torch.Tensor):
+        if type(value) in (torch.Tensor, nn.Parameter) and not is_functorch_wrapped_tensor(value):
+            return _Constant(value)
+        return (FunctionalTensor, tuple(value.shape), value.dtype)
+    if isinstance(value, slice):
+        return slice, _seen(value.start), _seen(value.stop), _seen(value.step)
+    if isinstance(value, PLAIN):
+        return type(value), repr(value)
+    if isinstance(value, np.ndarray):
+        return np.ndarray, value.shape, value.dtype.str, None if value.dtype == object else hash(value.tobytes())
+    if isinstance(value, list | tuple | dict):
+        base: Any = next(base for base in (list, tuple, dict) if isinstance(value, base))
+        if base.__len__(value) > LONG:
+            return base, base.__len__(value)
+        return base, *map(_seen, getattr(base, "values" if base is dict else "__iter__")(value))
+    return type(value)
+
+
+def _differs(first: Any, second: Any) -> CaptureError:
+    pair = _difference(first, second)
+    if pair is None:
+        names = [getattr(call[0], "__name__", "another function") if call else "nothing" for call in (first, second)]
+        met = f"calls {names[0]} in one pass and {names[1]} at the same place of the next"
+    else:
+        met = f"computes with {pair[0]} in one pass and with {pair[1]} in the next"
+    return CaptureError(
+        f"forward {met}, although they begin alike: it reads a clock, an iterator, a random generator or a counter "
+        "that no name leads to, and a plan would repeat in every step what was read during the capture. Pass it as an "
+        "input, keep it in a buffer, or draw with torch.rand"
+    )
+
+
+def _difference(first: Any, second: Any) -> tuple[str, str] | None:
+    """The first numbers or contents in which two calls of the same function differ."""
+    if isinstance(first, _Constant) and isinstance(second, _Constant):
+        return None if first == second else (repr(first), "another content")
+    if not isinstance(first, tuple) or not isinstance(second, tuple) or first[:1] != second[:1] or first == second:
+        return None
+    if len(first) == len(second) == 2 and first[0] in PLAIN and isinstance(first[1], str):
+        return first[1], second[1]
+    if first[0] is np.ndarray:
+        return "an array", "another one"
+    return next((found for pair in zip(first, second, strict=False) if (found := _difference(*pair))), None)

@@ -26,7 +26,7 @@ from remat_explorer.capture.step.placement import Placed, exact_kernels, place, 
 from remat_explorer.capture.step.processes import MEASURED, PROFILE, Processes
 from remat_explorer.capture.step.training_step import TrainingStep
 from remat_explorer.capture.tracing import trace
-from remat_explorer.entry_checks import Count, require_arguments
+from remat_explorer.entry_checks import Repeats, require_arguments
 from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute, Plan
@@ -41,7 +41,7 @@ def profile(
     kwargs: dict[str, Any] | None = None,
     loss: Loss | None = None,
     device: str | torch.device | None = None,
-    repeats: Count = 3,
+    repeats: Repeats = 3,
     on_progress: Callable[[int, int], None] | None = None,
     cancelled: Callable[[], bool] = lambda: False,
     refresh: bool = False,

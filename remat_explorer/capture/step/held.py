@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -37,6 +36,7 @@ class HeldTensors(TorchFunctionMode):
     Args:
         model: as it is before forward.
         doer: who runs while this is entered, in words.
+        note: told of each tensor that a call makes and that is of no class of its own, as within `torch.func.vmap`.
 
     >>> layer = nn.Linear(1, 1)
     >>> with HeldTensors(layer):
@@ -48,9 +48,11 @@ plan may only read it; change it between steps instead, under torch.no_grad(), o
 leave it as it is
     """
 
-    def __init__(self, model: nn.Module, doer: str = "forward") -> None:
+    def __init__(
+        self, model: nn.Module, doer: str = "forward", note: Callable[[torch.Tensor], None] = lambda tensor: None
+    ) -> None:
         super().__init__()
-        self._model, self._doer = model, doer
+        self._model, self._doer, self._note = model, doer, note
         self._before = _registered(model)
         self._states = {path: _state(tensor) for path, (_, tensor) in self._before.items()}
         self._paths: dict[int, str] = {}
@@ -58,7 +60,6 @@ leave it as it is
             self._paths.setdefault(id(tensor), path)
         self._storages = {_storage(tensor): path for path, (_, tensor) in self._before.items()}
         self._refusal: CaptureError | None = None
-        self.made: list[weakref.ref[torch.Tensor]] = []  # no WeakSet: tensors compare entry by entry
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -70,8 +71,9 @@ leave it as it is
         if func == _GET_GRAD and id(args[0]) in self._paths:
             return None  # without the warning of PyTorch about stand-ins, which are no leaves
         result = func(*args, **(kwargs or {}))
-        parts = result if isinstance(result, tuple | list) else (result,)
-        self.made += [weakref.ref(part) for part in parts if isinstance(part, torch.Tensor)]
+        for part in result if isinstance(result, tuple | list) else (result,):
+            if type(part) is torch.Tensor:
+                self._note(part)
         return result
 
     @contextlib.contextmanager

@@ -1,28 +1,35 @@
-"""Tensors that forward leaves behind and does not read again, such as attention maps: a plan leaves a mark."""
+"""Tensors that forward leaves behind: a plan leaves a mark in attributes, as of attention maps, and refuses others."""
 
 from __future__ import annotations
 
 import functools
+import gc
+import types
+import weakref
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import nn
+from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.utils import _pytree as pytree
 
-from remat_explorer.capture.step.attributes import Place
-from remat_explorer.capture.step.contents import Content
+from remat_explorer.capture.step.attributes import Changes, Place
+from remat_explorer.capture.step.contents import Content, TensorContent
 from remat_explorer.capture.step.variables import ABSENT as _ABSENT
 from remat_explorer.capture.step.variables import Variable
-from remat_explorer.errors import ExecutionError
+from remat_explorer.errors import CaptureError, ExecutionError
 
+_IN_HOOKS = types.CellType, types.FunctionType, types.MethodType, functools.partial
 _IS_NOT_THERE = "is not there after a training step by a plan, which does not run forward"
 _OF_FORWARD = "Return it from forward, or keep it in a buffer (register_buffer), which plans update"
 _OF_HOOKS = (
     "Hooks compute it when the model is called: before it is read, such as to prune it further, call the model once "
     "within torch.no_grad() and in evaluation mode, model.eval()"
 )
+
+_Made = tuple[weakref.ref[torch.Tensor], Any, bool]  # with its place, and whether the backward pass has made it
 
 
 class LeftBehind(torch.Tensor):
@@ -143,3 +150,99 @@ def _marked(value: Any, content: Content, mark: LeftBehind) -> Any:
         elif key == len(value):
             value.append(_marked(_ABSENT, item, mark))
     return value
+
+
+class MadeTensors:
+    """While entered, notes every tensor that a trace makes, to find those that are alive after it.
+
+    Args:
+        place: where in the person's code execution is, and whether it is in the backward pass; it is given the autograd
+            sequence number of the operation that is differentiated, or None.
+    """
+
+    def __init__(self, place: Callable[[int | None], tuple[Any, bool]]) -> None:
+        self._place = place
+        self._made: list[_Made] = []  # tensors compare entry by entry
+
+    def __enter__(self) -> MadeTensors:
+        self._plain = plain = vars(FunctionalTensor)["__new__"]
+
+        def make(*args: Any, **kwargs: Any) -> torch.Tensor:
+            tensor = plain.__func__(*args, **kwargs)
+            self.note(tensor)
+            return tensor
+
+        FunctionalTensor.__new__ = staticmethod(make)  # type: ignore[assignment]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        FunctionalTensor.__new__ = self._plain  # type: ignore[method-assign]
+
+    def note(self, tensor: torch.Tensor) -> None:
+        """Note a tensor that has just been made."""
+        node = torch._C._current_autograd_node()
+        self._made.append((weakref.ref(tensor), *self._place(None if node is None else node._sequence_nr())))
+
+    def refuse_left(self, model: nn.Module, changes: Changes, words: Callable[[Any], str]) -> None:
+        """Raise an error if a tensor of the trace, which is over, is alive in a place that nobody could restore.
+
+        Args:
+            model: what was traced.
+            changes: what the trace is known to have left.
+            words: what people call a place.
+
+        Raises:
+            CaptureError: with its shape, where it was made, and what holds it.
+        """
+        made, self._made = self._made, []
+        told = {id(tensor) for change in changes.values() for content in change for tensor in _tensors_of(content)}
+        if not any(_held(made, told)):
+            return
+        gc.collect()
+        for tensor, holder, place, in_backward in _held(made, told):
+            who = "a gradient hook or the backward of a custom Function" if in_backward else "forward or the loss"
+            where = words(place)
+            of = "in the backward pass of what is computed " if in_backward else ""
+            made_at = f", made {of}{where}," if where else ""
+            instead = (
+                "take gradients from .grad, or by a hook on a parameter, which is called in each step"
+                if in_backward
+                else "return it from forward, or keep it in an attribute of the model"
+            )
+            raise CaptureError(
+                f"{type(model).__name__} cannot be captured as a static training graph: {who} leaves a tensor of shape "
+                f"{list(tensor.shape)}{made_at} in an object outside of the model (held by a {type(holder).__name__}), "
+                "such as a queue, a generator, a thread's local storage or a name that is computed. A plan would not "
+                f"put it there in each step: {instead}. What is there now is without content: take it out"
+            )
+
+
+def _held(made: list[_Made], told: set[int]) -> Iterator[tuple[torch.Tensor, Any, Any, bool]]:
+    """What is alive of what was made, with an object that holds it, beside what autograd and ``told`` hold."""
+    pairs = [(tensor, rest) for one, *rest in made if (tensor := one()) is not None and id(tensor) not in told]
+    if not pairs:
+        return
+    gc.unfreeze()  # what is frozen is not looked into
+    tensors, places = [tensor for tensor, _ in pairs], [rest for _, rest in pairs]
+    del pairs
+    held: dict[int, Any] = {}
+    for holder in gc.get_referrers(*tensors):
+        if holder is not tensors and not _is_of_autograd(holder):
+            held |= {id(part): holder for part in gc.get_referents(holder)}
+    for tensor, (place, in_backward) in zip(tensors, places, strict=True):
+        if id(tensor) in held:
+            yield tensor, held[id(tensor)], place, in_backward
+
+
+def _is_of_autograd(holder: Any) -> bool:
+    """Whether it may be part of a gradient hook, which autograd keeps in a circle, or looks for tensors itself."""
+    if type(holder) is tuple:  # such as the arguments of a partial function
+        return any(isinstance(one, functools.partial) for one in gc.get_referrers(holder))
+    return isinstance(holder, (*_IN_HOOKS, types.FrameType, TensorContent))
+
+
+def _tensors_of(content: Content) -> Iterator[torch.Tensor]:
+    if isinstance(content.value, TensorContent):
+        yield content.value.tensor
+    for _, item in content.items:
+        yield from _tensors_of(item)

@@ -53,13 +53,13 @@ def torch_device(name: str | torch.device) -> torch.device:
     return target
 
 
-def is_absent_cuda(name: str) -> bool:
+def is_absent_cuda(name: str | torch.device) -> bool:
     """Whether a CUDA device is named, and torch finds none.
 
     >>> is_absent_cuda("cpu")
     False
     """
-    return name.partition(":")[0] == "cuda" and not torch.cuda.is_available()
+    return str(name).partition(":")[0] == "cuda" and not torch.cuda.is_available()
 
 
 def home_of(model: nn.Module, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> torch.device:

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import gc
 import threading
-import types
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -20,7 +16,6 @@ from torch.utils import _pytree as pytree
 from remat_explorer.capture.step.attributes import Attributes, Changes
 from remat_explorer.capture.step.autocast import Autocast
 from remat_explorer.capture.step.borrowed import borrowed
-from remat_explorer.capture.step.contents import Content, TensorContent
 from remat_explorer.capture.step.given import GivenInputs
 from remat_explorer.capture.step.held import HeldTensors
 from remat_explorer.capture.step.kept_casts import with_kept_casts
@@ -31,7 +26,6 @@ from remat_explorer.capture.step.returned import Returned
 from remat_explorer.capture.step.variables import Variable, variables_around
 from remat_explorer.errors import CaptureError
 
-_IN_HOOKS = types.CellType, types.FunctionType, types.MethodType, functools.partial
 _PLAIN_TENSORS = torch.Tensor, nn.Parameter, FunctionalTensor
 _OF_TRACE: dict[str, Any] = dict.fromkeys(["elem"])
 _IN_BACKWARD = "a custom function or gradient hook"
@@ -69,6 +63,8 @@ class TrainingStep(nn.Module):
         changes: which attributes, variables and inputs the model has changed in the last pass that was traced.
         variables: what the code of model and loss reaches outside of the model.
         surroundings: what the model runs in, beside autocast.
+        is_in_forward: whether the forward pass runs now, in a trace.
+        note: told of tensors that forward makes in a trace.
 
     >>> layer = nn.Linear(2, 2, bias=False)
     >>> step = TrainingStep(nn.Sequential(layer, layer), (torch.ones(1, 2),))
@@ -100,8 +96,9 @@ class TrainingStep(nn.Module):
         self._changes_of_inputs: Changes = {}
         self.variables = variables_around(model, loss)
         self.surroundings: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
-        self._watching: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
-        self._made: list[weakref.ref[torch.Tensor]] = []  # in traced passes
+        self._watching: tuple[contextlib.AbstractContextManager[object], ...] = ()
+        self.is_in_forward = False
+        self.note: Callable[[torch.Tensor], None] = lambda tensor: None
         self._lent: list[tuple[torch.Tensor, torch.Tensor]] = []  # by the last forward pass
 
     @property
@@ -123,8 +120,8 @@ class TrainingStep(nn.Module):
             self._buffers[name] = choose(buffer)
 
     @contextlib.contextmanager
-    def watched_by(self, watching: contextlib.AbstractContextManager[object]) -> Iterator[None]:
-        """Meanwhile model and loss run within ``watching``, a mode of torch for example, and nothing else does."""
+    def watched_by(self, *watching: contextlib.AbstractContextManager[object]) -> Iterator[None]:
+        """Meanwhile model and loss run within ``watching``, modes of torch for example, and nothing else does."""
         before, self._watching = self._watching, watching
         try:
             yield
@@ -184,9 +181,11 @@ class TrainingStep(nn.Module):
             model = unwrapped(self.model)
             with borrowed(self.model, {id(own): held for own, held in lent}):
                 attributes, held = Attributes(model), HeldTensors(model, _IN_BACKWARD)
+                marks = _Marks([tensor for pair in lent for tensor in pair], _IN_BACKWARD)
                 with held.watching_gradients():
                     gradients = grad(*args, **kwargs)
                 held.require_unexchanged()
+                marks.require_none_new(())
                 for path, name in attributes.changes().keys() - self.changes:  # what runs again may do so again
                     raise CaptureError(
                         f"{_IN_BACKWARD} changes the attribute {name!r} of {repr(path) if path else 'the model'}, "
@@ -214,7 +213,8 @@ class TrainingStep(nn.Module):
 
     def watched_results_of(self, model: nn.Module, tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         """The same as `results_of`; what it changes in attributes is noted in ``changes``, and undone."""
-        attributes, held = Attributes(model, self.variables), HeldTensors(model)
+        attributes, held = Attributes(model, self.variables), HeldTensors(model, note=self.note)
+        self.is_in_forward = True
         try:
             with held:
                 results = self.results_of(model, tensors)
@@ -222,7 +222,7 @@ class TrainingStep(nn.Module):
             self.changes = {**attributes.changes(), **self._changes_of_inputs}
             return results
         finally:
-            self._made += held.made
+            self.is_in_forward = False
             attributes.restore()
 
     @contextlib.contextmanager
@@ -263,31 +263,6 @@ class TrainingStep(nn.Module):
                 "once, as caches are, can be filled before by one step in plain PyTorch"
             )
 
-    def refuse_tensors_left(self) -> None:
-        """Raise an error if a tensor of a trace that is over is still alive in a place that nobody could restore.
-
-        Raises:
-            CaptureError: with its shape, and what holds it.
-        """
-        made, self._made = self._made, []
-        told = {id(tensor) for change in self.changes.values() for content in change for tensor in _tensors_of(content)}
-        if not [tensor for one in made if (tensor := one()) is not None and id(tensor) not in told]:
-            return
-        gc.unfreeze()  # what is frozen is not looked into
-        gc.collect()
-        for one in made:
-            tensor = one()
-            if tensor is None or id(tensor) in told:
-                continue
-            if holders := [holder for holder in gc.get_referrers(tensor) if not _is_of_autograd(holder)]:
-                raise CaptureError(
-                    f"{type(self.model).__name__} cannot be captured as a static training graph: forward or the loss "
-                    f"leaves a tensor of shape {list(tensor.shape)} in an object outside of the model (held by a "
-                    f"{type(holders[0]).__name__}), such as a queue, a generator, a thread's local storage or a name "
-                    "that is computed. A plan would not put it there in each step: return it from forward, or keep it "
-                    "in an attribute of the model. What is there now is without content: take it out"
-                )
-
     def results_of(self, model: nn.Module, tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         """Loss or outputs of ``model`` as it is, for inputs in the order that `tensors` gives."""
         remaining = iter(tensors)
@@ -302,7 +277,9 @@ class TrainingStep(nn.Module):
             loss, given = self._parts[1], [*tensors, *model.parameters(), *model.buffers()]
             inputs, marks = GivenInputs(model, args, kwargs), _Marks(given)
             try:
-                with self.reads.calling(), self.surroundings(), self._watching:
+                with self.reads.calling(), self.surroundings(), contextlib.ExitStack() as stack:
+                    for watching in self._watching:
+                        stack.enter_context(watching)
                     output = model(*args, **kwargs)
                     marks.require_none_new(tensors_in(output))
                     results, self.returned = results_of_output(output, loss, given)
@@ -312,29 +289,26 @@ class TrainingStep(nn.Module):
             return results
 
 
-def _is_of_autograd(holder: Any) -> bool:
-    """Whether it may be part of a gradient hook, which autograd keeps in a circle, or looks for tensors itself."""
-    if type(holder) is tuple:  # such as the arguments of a partial function
-        return any(isinstance(one, functools.partial) for one in gc.get_referrers(holder))
-    return isinstance(holder, (*_IN_HOOKS, types.FrameType, TensorContent))
-
-
 class _Marks:
-    """What is written on tensors that outlive forward, as ``y.aux = ...`` and ``y.retain_grad()`` do."""
+    """What ``doer`` writes on tensors that outlive it, as ``y.aux = ...`` and ``y.retain_grad()`` do."""
 
-    def __init__(self, known: Sequence[torch.Tensor]) -> None:
+    def __init__(self, known: Sequence[torch.Tensor], doer: str = "forward") -> None:
+        self._doer = doer
         self._known = [(tensor, dict(vars(tensor))) for tensor in known]
 
     def require_none_new(self, returned: Sequence[torch.Tensor]) -> None:
-        """Raises a `CaptureError` with the first that forward has written."""
+        """Raises a `CaptureError` with the first that was written."""
         advice = "which a plan would not write: return it from forward, or keep it in an attribute of the model"
+        if self._doer == _IN_BACKWARD:
+            advice = "which a plan would not write: take gradients from .grad, or by a hook on the parameter itself"
         known = {id(tensor) for tensor, _ in self._known}
         new = [(tensor, _OF_TRACE) for tensor in returned if id(tensor) not in known and type(tensor) in _PLAIN_TENSORS]
         for tensor, before in [*self._known, *new]:
             for name, value in vars(tensor).items():
                 if name not in before or (before is not _OF_TRACE and value is not before[name]):
                     raise CaptureError(
-                        f"forward writes the attribute {name!r} on a tensor of shape {list(tensor.shape)}, {advice}"
+                        f"{self._doer} writes the attribute {name!r} on a tensor of shape {list(tensor.shape)}, "
+                        f"{advice}"
                     )
         for tensor, _ in new:
             if tensor.retains_grad and not tensor.is_leaf:
@@ -342,13 +316,6 @@ class _Marks:
                     f"forward calls retain_grad() on a tensor of shape {list(tensor.shape)} that it returns, and a "
                     "plan would not; call it on what the model returns"
                 )
-
-
-def _tensors_of(content: Content) -> Iterator[torch.Tensor]:
-    if isinstance(content.value, TensorContent):
-        yield content.value.tensor
-    for _, item in content.items:
-        yield from _tensors_of(item)
 
 
 def plain_inputs(args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> tuple[torch.Tensor, ...]:

@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from html import escape
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remat_explorer.documents import write_text
+from remat_explorer.entry_checks import require_arguments
 from remat_explorer.explorer.controls.budget_view import BudgetSlider
 from remat_explorer.explorer.controls.scrubber import StageBar
 from remat_explorer.explorer.live_page.recording import Recording
@@ -24,6 +25,9 @@ from remat_explorer.report.html import packed, whole_page
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import Frontier, minimum_budget, solve
 from remat_explorer.solvers.sweeps.joining import joined
+
+if TYPE_CHECKING:
+    from remat_explorer.runtime.measurement import Measurement
 
 EXPLORER = Path(__file__).parents[1]
 EXPORT = re.compile(r"^export default (\{[^}]*\});$", re.MULTILINE)
@@ -77,7 +81,7 @@ def live_page(
     shown: Frontier | Solution,
     *,
     permissions: Permissions | None = None,
-    measurement: Any = None,
+    measurement: Measurement | None = None,
     scenes: Sequence[Scene] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> LivePage:
@@ -94,6 +98,7 @@ def live_page(
             page, and what a scene executes is what was measured.
         on_progress: called with how many of its parts are there, and how many there will be.
     """
+    require_arguments(live_page, locals())
     keep_all = solve(shown.graph, "100%", "checkpoint-all")
     assert keep_all.peak is not None
     frontier = joined(shown.graph, None, [keep_all, shown]) if isinstance(shown, Solution) else shown

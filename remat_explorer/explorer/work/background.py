@@ -16,7 +16,7 @@ Work = Callable[[threading.Event], None]
 def has_ended(thread: threading.Thread | None, timeout: float | None = None) -> bool:
     """Block until a thread has ended, if there is one; returns whether that came true in ``timeout`` seconds."""
     if thread is not None and thread is not threading.current_thread():
-        thread.join(timeout)
+        thread.join(None if timeout is None else min(timeout, threading.TIMEOUT_MAX))
     return thread is None or not thread.is_alive()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from remat_explorer.entry_checks import require_arguments
 from remat_explorer.errors import ScheduleError
 from remat_explorer.explorer.state.edited_schedule import EditedSchedule
 from remat_explorer.explorer.state.places import place_of
@@ -47,6 +48,7 @@ class ByHand:
             ScheduleError: if schedules of the graph cannot be edited, or that one cannot; the message says why.
             SolutionError: if ``start`` is none of these.
         """
+        require_arguments(ByHand.edit, locals())
         editing.begin(self.state, start)
 
     def keep(self, stage: int, value: int | str | Sequence[int | str], until: int | None = None) -> None:
@@ -65,6 +67,7 @@ class ByHand:
             ScheduleError: if nothing is edited, or the value cannot be kept there; the message says why.
             UnknownNameError: if there is no such value.
         """
+        require_arguments(ByHand.keep, locals())
         self._change(stage, value, until, True)
 
     def drop(self, stage: int, value: int | str | Sequence[int | str], until: int | None = None) -> None:
@@ -81,6 +84,7 @@ class ByHand:
             ScheduleError: if nothing is edited, or the value is never, or always, kept into that stage.
             UnknownNameError: if there is no such value.
         """
+        require_arguments(ByHand.drop, locals())
         self._change(stage, value, until, False)
 
     def undo(self) -> None:

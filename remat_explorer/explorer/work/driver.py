@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
+from remat_explorer.entry_checks import Seconds, require_arguments
 from remat_explorer.errors import SolutionError, UnknownNameError
 from remat_explorer.explorer.state.implementations import ALL, NONE, needs_capture
 from remat_explorer.explorer.state.places import place_of
@@ -111,16 +112,18 @@ class Driver(ByHand, Asking):
         forget_selection(state.graph)
         state.release()
 
-    def wait(self, timeout: float | None = None) -> bool:
+    def wait(self, timeout: Seconds | None = None) -> bool:
         """Block until nothing that was asked for is under way; returns whether that came true in time."""
+        require_arguments(Driver.wait, locals())
         return self._background.wait(timeout)
 
-    def wait_for_sweep(self, timeout: float | None = None) -> bool:
+    def wait_for_sweep(self, timeout: Seconds | None = None) -> bool:
         """Block until the trade-off curve is filled, and no schedule and no placement is being improved.
 
         Returns:
             Whether that came true in time.
         """
+        require_arguments(Driver.wait_for_sweep, locals())
         end = None if timeout is None else time.monotonic() + timeout
         for wait in (self._background.wait, self._improver.wait, self._sweeper.wait, self._placer.wait):
             if not wait(None if end is None else max(0.0, end - time.monotonic())):
@@ -137,6 +140,7 @@ class Driver(ByHand, Asking):
         Raises:
             UnknownNameError: if there is no such kind.
         """
+        require_arguments(Driver.toggle, locals())
         kinds = set(self.state.kinds)
         wanted = kind not in kinds if chosen is None else chosen
         self.state.implementations = kinds | {kind} if wanted else kinds - {kind}
@@ -147,11 +151,13 @@ class Driver(ByHand, Asking):
         Args:
             budget: bytes, resident bytes included.
         """
+        require_arguments(Driver.preview, locals())
         if not self.state.busy:
             self._improver.show(budget)
 
     def choose(self, solution: Solution) -> None:
         """Show a solution, such as a point of the trade-off curve, and make its budget the chosen one."""
+        require_arguments(Driver.choose, locals())
         choose(self.state, solution)
 
     def compare(self, with_: Solution | str | None) -> None:
@@ -165,6 +171,7 @@ class Driver(ByHand, Asking):
             SolutionError: if the solution is one of another graph or has no schedule.
             UnknownNameError: if none of the strategy is known.
         """
+        require_arguments(Driver.compare, locals())
         state = self.state
         if isinstance(with_, str) and with_.endswith(".json") and state.graph is not None:
             with_ = Solution.load_schedule(with_, state.graph)
@@ -182,6 +189,7 @@ class Driver(ByHand, Asking):
 
     def play(self, playing: bool = True) -> None:
         """Play the stages one after the other where the explorer is shown, or stop that."""
+        require_arguments(Driver.play, locals())
         self.state.playing = playing
 
     def present(self, scenes: Iterable[Scene] | None = None) -> None:
@@ -190,6 +198,7 @@ class Driver(ByHand, Asking):
         Args:
             scenes: from the first one to the last; None for usual ones of the loaded model.
         """
+        require_arguments(Driver.present, locals())
         with self.state.at_once():
             self.state.scenes = usual_scenes(self.state) if scenes is None else tuple(scenes)
             self.state.scene = 0
@@ -208,6 +217,7 @@ class Driver(ByHand, Asking):
         Raises:
             UnknownNameError: if there is no such name; near ones are listed.
         """
+        require_arguments(Driver.select, locals())
         state, graph = self.state, self.state.graph
         if graph is None:
             return

@@ -5,8 +5,11 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from traitlets import TraitError
+
 from remat_explorer.abandoning import Abandoned
-from remat_explorer.errors import ModelError, RematError, UnknownNameError
+from remat_explorer.entry_checks import Seconds, require_arguments
+from remat_explorer.errors import ArgumentError, ModelError, RematError, UnknownNameError, shown
 from remat_explorer.explorer.state.begin_sizes import BEGIN
 from remat_explorer.explorer.state.state import State
 from remat_explorer.explorer.work.background import has_ended
@@ -119,15 +122,20 @@ class Asking:
         Raises:
             UnknownNameError: if there is no such setting.
         """
+        require_arguments(Asking.fit, locals())
         if memory is not None:
             question["memory"] = memory
         for name in question:
             if name not in SETTINGS:
                 raise UnknownNameError("setting of fit", name, SETTINGS)
         for name, value in question.items():
-            setattr(self.state, f"fit_{name}", value)
+            try:
+                setattr(self.state, f"fit_{name}", value)
+            except TraitError as error:
+                raise ArgumentError(f"fit does not take {name}={shown(value)}: {error}") from None
         self.state.panel, self.state.fit_asked = "fit", True
 
-    def wait_for_fit(self, timeout: float | None = None) -> bool:
+    def wait_for_fit(self, timeout: Seconds | None = None) -> bool:
         """Block until the panel *Fit* has its answer; returns whether that came true in ``timeout`` seconds."""
+        require_arguments(Asking.wait_for_fit, locals())
         return self._fitter.wait(timeout)

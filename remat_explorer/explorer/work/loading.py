@@ -115,6 +115,7 @@ def load(
         budget: what `State.set_budget` takes; None for the state's, where that makes sense, else one to begin with.
         quick: seconds for the first schedule; None for as long as one waits without having asked for it.
     """
+    before = state.budget
     early = show_look(state, budget)
     state.stale = state.graph is not None and not early
     seen = " The screen shows what was found last time." if early else ""
@@ -144,10 +145,12 @@ def load(
     usual = CHOOSING if graph.has_choices else QUICK
     answer_quickly(state, graph, cancelled, usual if quick is None else quick)
     look_again(state)
+    replaced = _replaced(state, before) if budget is None else ""
     state.say(
         f"Loaded {state.model}: {graph.n} operations, {len(graph.values)} values, keeping everything "
         f"(checkpoint-all) needs {format_bytes(state.checkpoint_all_peak)}, of which "
-        f"{format_bytes(graph.resident_bytes)} always stay.{note} {_on_screen(state)}"
+        f"{format_bytes(graph.resident_bytes)} always stay.{note}{replaced} {_on_screen(state)}",
+        "warning" if replaced else "plain",
     )
     if unread:
         state.say(unread, "error")
@@ -163,6 +166,17 @@ def answer_quickly(state: State, graph: Graph, cancelled: threading.Event, secon
         solution = solve(graph, state.budget, default_strategy(graph), **limits, **options)
         join(state, graph, [solution], kinds=kinds)
         show_known(state)
+
+
+def _replaced(state: State, before: int) -> str:
+    """What became of the budget that was chosen for another model or for other sizes, in words; "" if it stays."""
+    if before in (0, state.budget) or state.smallest is None:
+        return ""
+    least, most = format_bytes(state.smallest.known_feasible), format_bytes(state.checkpoint_all_peak)
+    return (
+        f" The budget is {format_bytes(state.budget)} now, no longer {format_bytes(before)}: what makes a difference "
+        f"here lies between {least} and {most}."
+    )
 
 
 def _on_screen(state: State) -> str:

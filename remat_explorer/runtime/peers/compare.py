@@ -15,7 +15,7 @@ from remat_explorer.capture.step.losses import Loss
 from remat_explorer.capture.step.placement import Placed, exact_kernels, place
 from remat_explorer.capture.tracing import trace
 from remat_explorer.capture_options import CaptureOptions
-from remat_explorer.entry_checks import Count, require_arguments
+from remat_explorer.entry_checks import Repeats, require_arguments
 from remat_explorer.errors import ExecutionError
 from remat_explorer.runtime.eager import Eager
 from remat_explorer.runtime.peers.contenders import Autograd
@@ -35,7 +35,7 @@ def compare_peers(
     kwargs: dict[str, Any] | None = None,
     loss: Loss | None = None,
     device: str | torch.device | None = None,
-    repeats: Count = 3,
+    repeats: Repeats = 3,
     budgets: Sequence[float] = (1.0, 0.75, 0.5, 0.25, 0.1, 0.0),
     on_progress: Callable[[int, int], None] = lambda done, total: None,
     cancelled: Callable[[], bool] = lambda: False,

@@ -123,14 +123,14 @@ class PlainSearch:
 
     def _search_long(self) -> None:
         settings = self.settings
-        if self.condensed.n <= settings.long_sets_up_to and self.limits.left > settings.long_seconds:
+        if self.condensed.n <= settings.long_sets_up_to:
             self._search_sets(settings.long_sets, self.incumbent.cost)
 
     def _search_sets(self, work: int, cost: float) -> None:
         """Look for a schedule that costs less than a known one, by sets of values in memory."""
         self.incumbent.tell("searching for what to keep")
         limit = cost - max(self.step / 2, SETTLED / 2 * cost) if math.isfinite(cost) else math.inf
-        exact = search_exactly(self.condensed, self.budget, limit, work)
+        exact = search_exactly(self.condensed, self.budget, limit, work, lambda: self.limits.over)
         self.incumbent.keep(exact.schedule)
         nothing_cheaper = exact.proven and exact.schedule is None and self.step > 0
         self.incumbent.raise_bound(

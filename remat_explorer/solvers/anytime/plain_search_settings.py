@@ -32,9 +32,6 @@ class PlainSearchSettings:
     # Sets that it looks at, at most.
     # With 1,000,000: linear16 gap +2.1 points, 0.01 % gap after 8.1 times the seconds. With 4,000,000: no difference.
     long_sets: int = 2_000_000
-    # Seconds that must be left for it: it takes about one, and is not interrupted.
-    # With 1: no difference. With 4: linear16 gap +4.3 points, 0.01 % gap after 8.1 times the seconds.
-    long_seconds: float = 2.0
     # Iterations of the local search before the first bound for each operation.
     # With 75: no difference. With 300: keras_vgg_unet 2.8 % more, 0.01 % gap after 4.2 times the seconds.
     first_each: int = 150

@@ -99,7 +99,8 @@ def max_image(
         memory: bytes, or "16 GB" (10 ** 9 bytes each) or "16 GiB"; everything counts, parameters included.
         overhead_limit: as for `max_batch`.
         sides: ascending; None but these are looked at.
-        time_limit: seconds of wall time; a capture is not interrupted.
+        time_limit: seconds of wall time. No capture is interrupted, and none is begun that would end too late, by the
+            shortest one so far.
         solver: a key of `BACKENDS`.
         threads: threads of the solver.
         on_progress: called in this thread with each `Progress`.
@@ -141,6 +142,7 @@ class _SideSearch:
         self.fits: dict[int, Fit] = {}
         self.best = -1
         self.impossible = len(sides)
+        self.seconds = 0.0  # of the shortest capture: later ones take no less, but the first one loads modules
 
     def run(self) -> MaxImage:
         end = self._double()
@@ -162,11 +164,16 @@ class _SideSearch:
             self.limits.solver,
         )
 
+    @property
+    def _over(self) -> bool:
+        """Whether there is no time for another side."""
+        return self.limits.over or self.limits.left < self.seconds
+
     def _double(self) -> int:
         """The first place tried that did not fit, or the number of sides."""
         place, ahead = 0, 1
         while place < len(self.sides):
-            if self.limits.over or self._answer(place) != "feasible":
+            if self._over or self._answer(place) != "feasible":
                 return place
             place, ahead = min(place + ahead, max(len(self.sides) - 1, place + 1)), 2 * ahead
         return place
@@ -174,7 +181,7 @@ class _SideSearch:
     def _bisect(self, high: int, upward: Callable[[int], bool]) -> None:
         """From the best place to ``high``, which are answered: go up where ``upward`` says so, else down."""
         low = self.best
-        while high - low > 1 and not self.limits.over:
+        while high - low > 1 and not self._over:
             middle = (low + high) // 2
             if upward(middle):
                 low = max(middle, self.best)
@@ -185,7 +192,10 @@ class _SideSearch:
         if place not in self.fits:
             side = self.sides[place]
             self.limits.tell(f"capturing side {side}")
+            begun = self.limits.elapsed
             graph = self.capture(side)
+            took = self.limits.elapsed - begun
+            self.seconds = min(self.seconds, took) if self.fits else took
             self.limits.tell(f"deciding side {side}")
             self.fits[place] = answered = fit(graph, self.memory, self.overhead_limit, self.limits.share(EACH))
             if answered.answer == "feasible":

@@ -9,17 +9,19 @@ at, and even then the cheapest state that is left is a bound on every schedule.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.search.exact_space import LIMIT, MOST_STAGES, MOST_WORK, UNIT, Sets, States
+from remat_explorer.solvers.search.exact_space import LIMIT, MOST_STAGES, MOST_WORK, PAUSE, UNIT, Sets, States
 from remat_explorer.solvers.search.flat_graph import FlatGraph
 from remat_explorer.solvers.search.walks import within
 
 WORK = 20_000  # sets, about five milliseconds
+SLICE = 50_000  # sets between two questions whether the time is up
 FINEST = 1e-9  # unit of the costs that the search compares, as a share of the graph's cost
 
 
@@ -38,7 +40,13 @@ class Exact:
     proven: bool
 
 
-def search_exactly(condensed: Condensed, budget: int, limit: float = math.inf, work: int = WORK) -> Exact:
+def search_exactly(
+    condensed: Condensed,
+    budget: int,
+    limit: float = math.inf,
+    work: int = WORK,
+    over: Callable[[], bool] = lambda: False,
+) -> Exact:
     """The cheapest schedule within the budget that costs less than a limit, or a bound if that is too much work.
 
     Args:
@@ -46,6 +54,7 @@ def search_exactly(condensed: Condensed, budget: int, limit: float = math.inf, w
         budget: bytes, resident bytes included.
         limit: cost of a schedule that is known, or a little less; lower limits take less work.
         work: sets of values to look at, at most, each for a quarter of a microsecond to a microsecond.
+        over: asked every `SLICE` sets; once True the search ends with what it has.
 
     >>> from remat_explorer.instances import linear
     >>> found = search_exactly(Condensed.of(linear(8)), budget=4)
@@ -65,8 +74,13 @@ def search_exactly(condensed: Condensed, budget: int, limit: float = math.inf, w
     states = States.empty(work, sets.reads.shape[1])
     states.limits[LIMIT], states.limits[UNIT] = limit - total, FINEST * total or 1.0
     states.counts[MOST_WORK] = work
-    R = np.zeros((condensed.n, condensed.n), dtype=np.uint8)
-    ended, has_schedule, least = search(FlatGraph.of(condensed), sets, states, int(budget), R)
+    flat, least, pauses = FlatGraph.of(condensed), 0.0, True
+    R, ended, has_schedule = np.zeros(0), False, False
+    while pauses and not over():
+        states.counts[PAUSE] += SLICE
+        R = np.zeros((condensed.n, condensed.n), dtype=np.uint8)
+        ended, pauses, has_schedule, more = search(flat, sets, states, int(budget), R)
+        least = max(least, more)
     if ended and not has_schedule:
         return Exact(None, limit, True)
     schedule = within(condensed.schedule(R), budget) if has_schedule else None

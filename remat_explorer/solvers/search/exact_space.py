@@ -105,7 +105,7 @@ class States(NamedTuple):
         table: numbers of states by hash, from 1 on, 0 where there is none; a power of two, at least 2 s.
         keys, waiting: a heap of states by key; a state that is reached at less cost is there twice, (2 s,).
         counts: states, entries of the heap, work done so far, work allowed, number of the state that ends the
-            cheapest schedule so far, 0 where there is none; of shape (COUNTS,).
+            cheapest schedule so far, 0 where there is none, and work after which to pause; of shape (COUNTS,).
         limits: cost of recomputations from which a state is of no use, which falls with every schedule that is found,
             and unit of the keys; float64 of shape (2,).
     """
@@ -143,5 +143,5 @@ class States(NamedTuple):
         )
 
 
-STATES, WAITING, WORK, MOST_WORK, GOAL, COUNTS = 0, 1, 2, 3, 4, 5  # entries of ``counts``
+STATES, WAITING, WORK, MOST_WORK, GOAL, PAUSE, COUNTS = 0, 1, 2, 3, 4, 5, 6  # entries of ``counts``
 LIMIT, UNIT = 0, 1  # entries of ``limits``

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 
-from remat_explorer.entry_checks import Count, Seconds, Threads, require_arguments
+from remat_explorer.entry_checks import Seconds, Threads, Workers, require_arguments
 from remat_explorer.graph import Graph
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.sweeps.frontier import Frontier
@@ -21,7 +21,7 @@ def sweep(
     executor: Executor | None = None,
     *,
     time_limit: Seconds | None = None,
-    workers: Count | None = None,
+    workers: Workers | None = None,
     solver: str = "highs",
     threads: Threads = 1,
     on_result: Callable[[Solution], None] | None = None,

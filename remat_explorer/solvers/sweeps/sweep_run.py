@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 
-from remat_explorer.entry_checks import Count, Seconds, Threads, require_arguments
+from remat_explorer.entry_checks import Seconds, Threads, Workers, require_arguments
 from remat_explorer.errors import RematError, SolverError, UnknownNameError
 from remat_explorer.graph import Graph
 from remat_explorer.graph.file import dump_graph
@@ -76,7 +76,7 @@ class Sweep:
         strategies: str | Sequence[str] = ("optimal",),
         executor: Executor | None = None,
         time_limit: Seconds | None = None,
-        workers: Count | None = None,
+        workers: Workers | None = None,
         solver: str = "highs",
         threads: Threads = 1,
         cancelled: Callable[[], bool] | None = None,

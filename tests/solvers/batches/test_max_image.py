@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from remat_explorer.checker import check
@@ -70,3 +72,18 @@ def test_answers_agree_with_exhaustive_search_on_random_training_graphs(random_g
             assert found.answer in ("unknown", "feasible" if fits else "infeasible")
             told += found.answer != "unknown"
     assert told >= 36
+
+
+def test_a_capture_that_would_end_after_the_limit_is_not_begun(monkeypatch):
+    now = [time.monotonic()]
+    monkeypatch.setattr("remat_explorer.solvers.base.time.monotonic", lambda: now[0])
+    asked = []
+
+    def capture(side: int) -> Graph:
+        asked.append(side)
+        now[0] += 40.0 if asked == [side] else 30.0
+        return of_side(side)
+
+    found = max_image(capture, memory=2000, sides=range(1, 40), time_limit=120)
+    assert asked == [1, 2, 4]  # 20 seconds are left, and none took less than 30
+    assert found.side == 4

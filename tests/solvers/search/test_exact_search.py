@@ -12,6 +12,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.instances import linear
 from remat_explorer.solvers import checkpoint_all_peak
 from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.search import exact_search
 from remat_explorer.solvers.search.exact_search import Exact, search_exactly
 from remat_explorer.solvers.smallest_budget import largest_operation
 from tests.solvers.drawn_graphs import loose_graphs, problems, training_graphs
@@ -129,3 +130,24 @@ def test_more_groups_than_a_word_has_bits_are_searched():
     found = checked(chain, peak - 1, limit=chain.total_cost + 1.5)
     assert found.schedule is not None
     assert (found.schedule.cost, found.proven) == (chain.total_cost + 1, True)
+
+
+def test_a_search_in_slices_finds_what_it_finds_at_once_and_ends_where_the_time_is_up(monkeypatch):
+    condensed, budget = Condensed.of(linear(24)), 7
+    at_once = search_exactly(condensed, budget, work=30_000)
+    asked: list[int] = []
+
+    def over(most: int) -> bool:
+        asked.append(most)
+        return len(asked) > most
+
+    monkeypatch.setattr(exact_search, "SLICE", 1000)
+    in_slices = search_exactly(condensed, budget, math.inf, 30_000, lambda: over(10**6))
+    assert len(asked) > 20
+    assert (in_slices.bound, in_slices.proven) == (at_once.bound, at_once.proven)
+    assert (in_slices.schedule is None) == (at_once.schedule is None)
+    for most in (0, 1, 5):
+        asked.clear()
+        early = search_exactly(condensed, budget, math.inf, 30_000, lambda most=most: over(most))
+        assert (len(asked), early.proven) == (most + 1, False)
+        assert condensed.graph.total_cost <= early.bound <= at_once.bound

@@ -6,6 +6,8 @@ import itertools
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -205,6 +207,35 @@ def test_processes_of_its_own_need_no_guarded_script_and_are_gone_afterwards(cap
     assert {s.status for s in points.values()} <= {Status.OPTIMAL, Status.FEASIBLE}
     assert {thread.name for thread in threading.enumerate() if thread.is_alive()} <= alive | {"MainThread"}
     assert_monotone(run.frontier())
+
+
+SCRIPT = """
+import multiprocessing, sys
+print("begun")
+multiprocessing.set_start_method(sys.argv[1])
+import remat_explorer as rx
+print(rx.solve(rx.linear(8), 4).cost, [s.cost for s in rx.sweep(rx.linear(8), [4, 6], workers=2).solutions])
+"""
+GUARDED = """
+import multiprocessing, sys
+import remat_explorer as rx
+def swept(budget):
+    return rx.solve(rx.linear(8), budget).cost, [s.cost for s in rx.sweep(rx.linear(8), [4, 6], workers=2).solutions]
+if __name__ == "__main__":
+    print("begun")
+    rx.solve(rx.linear(8), 4)
+    with multiprocessing.get_context(sys.argv[1]).Pool(1) as pool:
+        print(*pool.apply(swept, (4,)))
+"""
+
+
+@pytest.mark.parametrize("start", ["spawn", "forkserver", "fork"])
+@pytest.mark.parametrize("script", [SCRIPT, GUARDED], ids=["without a guard", "in a worker"])
+def test_a_script_solves_and_sweeps_whatever_starts_its_processes(start, script, tmp_path):
+    (tmp_path / "script.py").write_text(script)
+    arguments = [sys.executable, "-W", "ignore::DeprecationWarning", str(tmp_path / "script.py"), start]
+    ran = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=240)
+    assert (ran.stdout, ran.stderr) == ("begun\n26.0 [26.0, 21.0]\n", "")  # begun once
 
 
 def test_a_process_pool_of_the_standard_library_serves_as_executor():
