@@ -82,8 +82,8 @@ def _contiguous(result: torch.Tensor, args: Sequence[Any]) -> torch.Tensor:
 
 
 def _contiguous_like(result: torch.Tensor, args: Sequence[Any]) -> torch.Tensor:
-    """Contiguous where the first argument is, even where it could be said to have channels last as well."""
-    return _contiguous(result, args) if args[0].is_contiguous() else result
+    """Contiguous where the first argument is, even where it could be said to have channels last; else as suggested."""
+    return _contiguous(result, args) if args[0].is_contiguous() else _suggested(0)(result, args)
 
 
 def _like(position: int) -> Layout:
