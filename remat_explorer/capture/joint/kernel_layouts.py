@@ -194,6 +194,8 @@ _LAYOUTS_ON_CPU: dict[OpOverload, Layout] = {
     aten.reflection_pad2d_backward.default: _suggested(1),
     aten.replication_pad2d_backward.default: _suggested(1),
     aten._native_batch_norm_legit_functional.default: _contiguous_like,
+    aten._native_batch_norm_legit_no_training.default: _contiguous_like,
+    aten._native_batch_norm_legit.no_stats: _contiguous_like,
     aten.native_batch_norm.default: _contiguous_like,
     aten.native_batch_norm_backward.default: _suggested(1),
 }
