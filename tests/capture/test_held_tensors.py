@@ -189,6 +189,9 @@ def test_asking_for_the_gradient_of_a_buffer_that_has_none_is_no_obstacle():
 class Quantizes(nn.Module):
     """Vector quantization: the nearest code, a straight-through gradient, and codes that move with what is near."""
 
+    codes: torch.Tensor
+    sums: torch.Tensor
+
     def __init__(self, read: Callable[[torch.Tensor], torch.Tensor], requires: bool) -> None:
         super().__init__()
         self.encode, self.decode, self._read = nn.Linear(4, 4), nn.Linear(4, 4), read
