@@ -108,10 +108,11 @@ class Solution:
     def __str__(self) -> str:
         if self.schedule is None or self.peak is None:
             ended = f", ended by {self.limit}" if self.limit else ""
-            return f"{one_line(self.strategy)}: {self.status} within {format_bytes(self.budget)}{ended}"
+            return f"strategy {one_line(self.strategy)}: {self.status} within {format_bytes(self.budget)}{ended}"
+        status = f"proven {self.status}" if self.status is Status.OPTIMAL else str(self.status)
         proven = "no bound proven" if self.gap is None else f"gap {format_share(self.gap)}"
         return (
-            f"{one_line(self.strategy)}: {self.status}, overhead {format_overhead(self.schedule.overhead)}, "
+            f"strategy {one_line(self.strategy)}: {status}, overhead {format_overhead(self.schedule.overhead)}, "
             f"predicted peak {format_bytes(self.peak)} of {format_bytes(self.budget)}, {proven}, "
             f"{format_seconds(self.seconds)}"
         )

@@ -55,6 +55,7 @@ from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.errors import CaptureError
 
 SMALL_BUFFER = 64 * 1024  # bytes of a new buffer content that may be computed after the plan instead of in it
+REQUIRING = "remat_explorer.requiring"  # key of a graph's meta: names of the buffers that require a gradient
 YOUNG = 100_000  # new objects from which on Python looks for garbage; a trace of 500 operations makes 150,000
 _lock = threading.Lock()
 _before: list[tuple[int, int, int]] = []  # thresholds, by each trace that runs
@@ -109,6 +110,7 @@ def trace(
         node.meta[MODULE_PATH], node.meta[SOURCE_LINE] = path, joint.lines[node]
         node.meta[SOURCE_FILE], node.meta[AROUND] = joint.files[node], joint.around[node]
     joint.module.meta[TRAINED] = _trained_constants(joint.module)
+    joint.module.meta[REQUIRING] = [name for name, buffer in model.named_buffers() if buffer.requires_grad]
     clean(joint.module, options)
     share_out(joint.module, groups)
     with explained(model):
@@ -238,15 +240,15 @@ def _inputs(module: GraphModule) -> tuple[Input, ...]:
         elif isinstance(meaning, PlainAOTInput):
             inputs.append(Input(node, "input", place=meaning.idx))
         elif isinstance(meaning, TangentAOTInput):
-            inputs.append(Input(node, "tangent", place=_output_of(meaning)))
+            inputs.append(Input(node, "tangent", place=_output_of(meaning, module)))
         elif node.op == "placeholder":
             raise CaptureError(f"the input {node.name!r} of the joint graph has the unknown meaning {meaning!r}")
     return tuple(inputs)
 
 
-def _output_of(tangent: TangentAOTInput) -> int:
+def _output_of(tangent: TangentAOTInput, module: GraphModule) -> int:
     if isinstance(tangent.output, InputMutationAOTOutput):
-        raise explain_result(tangent.output)
+        raise explain_result(tangent.output, module.meta[REQUIRING])
     if not isinstance(tangent.output, PlainAOTOutput):
         raise CaptureError(f"outputs share memory in a way that has no plan ({tangent.output}); return clones of them")
     return tangent.output.idx
@@ -270,7 +272,7 @@ def _results(storages: Storages, returned: Returned, inputs: tuple[Input, ...]) 
         elif isinstance(meaning, InputMutationAOTOutput) and isinstance(meaning.mutated_input, BufferAOTInput):
             results.append(Result(node, "buffer", meaning.mutated_input.target, views))
         else:
-            raise explain_result(meaning)
+            raise explain_result(meaning, storages.module.meta[REQUIRING])
     if not any(result.kind == "gradient" for result in results):
         raise CaptureError(
             "what forward returns depends on tensors that require a gradient, but on no parameter of the model and on "

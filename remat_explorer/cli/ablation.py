@@ -56,7 +56,7 @@ def ablation(options: argparse.Namespace) -> int:
 
 
 def _graph(options: argparse.Namespace) -> tuple[Graph, tuple[str, ...] | None]:
-    """The graph, captured with the kinds that are asked for, and the kinds to try; None for all that it has."""
+    """The graph, captured with the kinds that are asked for, and those to try; None for all that it has."""
     chosen = options.implementations
     if is_graph_file(options.model):
         options.implementations = None
@@ -64,7 +64,9 @@ def _graph(options: argparse.Namespace) -> tuple[Graph, tuple[str, ...] | None]:
         return graph, None if chosen in (None, "all") else _kinds_of_graph(chosen, graph)
     options.implementations = chosen or "all"
     graph = find_graph(options)
-    return graph, None if chosen in (None, "all", "exact") else read_kinds(chosen)
+    if chosen in (None, "all", "exact"):
+        return graph, None
+    return graph, tuple(kind for kind in read_kinds(chosen) if kind in graph.kinds)
 
 
 def _kinds_of_graph(text: str, graph: Graph) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from remat_explorer.cli.output import (
 from remat_explorer.cli.shell.streams import complain
 from remat_explorer.cli.watching import Watched, watch
 from remat_explorer.errors import FileError, SolutionError
+from remat_explorer.explanations.wording import in_whole_units
 from remat_explorer.quantities import SMALLEST
 from remat_explorer.solution import Status
 from remat_explorer.solvers.strategies.registry import default_strategy
@@ -47,7 +48,9 @@ def solve(options: argparse.Namespace) -> int:
         return report_without_schedule(options, watched)
     lines = [str(solution)]
     if solution.lower_bound is not None and solution.cost is not None:
-        lines.append(f"cost {solution.cost:.6g}, lower bound {solution.lower_bound:.6g}, peak {solution.peak} bytes")
+        unit = "" if in_whole_units(solution.graph) else " s"
+        cost, bound = f"{solution.cost:.6g}{unit}", f"{solution.lower_bound:.6g}{unit}"
+        lines.append(f"cost {cost}, lower bound {bound}, peak {solution.peak} bytes")
     document = without_matrices(solution) | {"from_cache": watched.from_cache, "interrupted": watched.interrupted}
     if options.json or options.budget_means == RESERVED:  # not for those who see neither: the pool is searched for
         with beside_search(options, "the prediction for a GPU"):

@@ -66,11 +66,12 @@ def cost_text(graph: Graph, cost: float) -> str:
     >>> cost_text(linear(3), 2.0)
     'cost 2'
     """
-    return f"cost {cost:,.0f}" if _whole_units(graph) else format_seconds(cost)
+    return f"cost {cost:,.0f}" if in_whole_units(graph) else format_seconds(cost)
 
 
 @once
-def _whole_units(graph: Graph) -> bool:
+def in_whole_units(graph: Graph) -> bool:
+    """Whether costs are units of a teaching graph; those of other graphs are seconds."""
     costs = graph.costs
     return bool((costs == costs.round()).all() and (costs > 0).any())
 

@@ -27,6 +27,8 @@ class Size:
     batch 512, 1024 tokens
     >>> print(Size(1, sequence=8192, layers=32, tied=False))
     batch 1, 8192 tokens, 32 layers
+    >>> print(Size(1, layers=1))
+    batch 1, 1 layer
     """
 
     batch: int
@@ -38,7 +40,7 @@ class Size:
     def __str__(self) -> str:
         image = f", {self.image[0]} x {self.image[1]} pixels" if self.image else ""
         sequence = f", {self.sequence} tokens" if self.sequence else ""
-        layers = f", {self.layers} layers" if self.layers else ""
+        layers = f", {self.layers} layer{'s' * (self.layers > 1)}" if self.layers else ""
         return f"batch {self.batch}{image}{sequence}{layers}"
 
     @property

@@ -184,3 +184,58 @@ def test_a_buffer_that_requires_a_gradient_is_refused_by_name_and_detached_it_is
 def test_asking_for_the_gradient_of_a_buffer_that_has_none_is_no_obstacle():
     model = with_buffer(lambda self, x: self.layer(x) @ self.codes if self.codes.grad is None else x)
     assert rx.capture(model, (torch.ones(1, 2),)).n
+
+
+class Quantizes(nn.Module):
+    """Vector quantization: the nearest code, a straight-through gradient, and codes that move with what is near."""
+
+    codes: torch.Tensor
+    sums: torch.Tensor
+
+    def __init__(self, read: Callable[[torch.Tensor], torch.Tensor], requires: bool) -> None:
+        super().__init__()
+        self.encode, self.decode, self._read = nn.Linear(4, 4), nn.Linear(4, 4), read
+        self.register_buffer("codes", torch.randn(8, 4).requires_grad_(requires))
+        self.register_buffer("sums", torch.zeros(8, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.encode(x)
+        codes = self._read(self.codes)
+        near = nn.functional.one_hot(torch.cdist(y, codes).argmin(-1), 8).to(x.dtype)
+        coded = near @ codes
+        with torch.no_grad():
+            self.sums.lerp_(near.t() @ y, 0.1)
+            self.codes.data.copy_(self.codes + 0.1 * self.sums)
+        return self.decode(y + (coded - y).detach()).square().mean() + (coded - y).square().mean()
+
+
+def require_equal_steps(model: nn.Module) -> None:
+    plain, data = copy.deepcopy(model), torch.randn(16, 4)
+    trained = rx.rematerialize(model, (data,), budget="100%", strategy="checkpoint-all")
+    for _ in range(3):
+        losses = [one(data) for one in (trained, plain)]
+        for loss in losses:
+            loss.backward()
+        assert torch.equal(*losses)
+    assert all(map(torch.equal, model.buffers(), plain.buffers()))
+    for mine, theirs in zip(model.parameters(), plain.parameters(), strict=True):
+        assert mine.grad is not None
+        assert theirs.grad is not None
+        assert torch.equal(mine.grad, theirs.grad)
+
+
+@pytest.mark.parametrize("read", [lambda codes: codes, lambda codes: codes.detach()], ids=["as it is", "detached"])
+def test_codes_that_require_a_gradient_and_move_are_refused_and_frozen_as_advised_train_as_in_plain_pytorch(read):
+    model = Quantizes(read, requires=True)
+    with pytest.raises(CaptureError, match="'codes' requires a gradient, and forward writes into it") as refused:
+        rx.capture(model, (torch.randn(16, 4),))
+    advice = str(refused.value).partition("Freeze it before: ")[2]
+    assert advice == "model.get_buffer('codes').requires_grad_(False)"
+    model.get_buffer("codes").requires_grad_(False)
+    require_equal_steps(model)
+
+
+def test_codes_that_forward_lets_require_a_gradient_are_refused_and_detached_as_advised_train_as_in_plain_pytorch():
+    with pytest.raises(CaptureError, match=r"compute with self\.buffer\.detach\(\), which may require a gradient"):
+        rx.capture(Quantizes(lambda codes: codes.requires_grad_(), requires=False), (torch.randn(16, 4),))
+    require_equal_steps(Quantizes(lambda codes: codes.detach().requires_grad_(), requires=False))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional
 
 from remat_explorer.capture import trace
@@ -60,6 +61,30 @@ OF_EACH_KIND = (
 def test_kernels_give_the_strides_and_storages_that_fake_tensors_say(name):
     torch.manual_seed(0)
     assert differences(UNUSUAL[name]()) == []
+
+
+@pytest.mark.parametrize("kind", ["training", "frozen", "without statistics"])
+@pytest.mark.parametrize(
+    ("shape", "order"),
+    [
+        *(((4, 6, 3), (0, 2, 1)), ((7, 5), (1, 0)), ((2, 5, 6, 4), (0, 3, 1, 2)), ((2, 5, 6, 4), (0, 3, 2, 1))),
+        *(((2, 3, 4, 5), (0, 2, 1, 3)), ((2, 1, 5, 4), (0, 1, 3, 2)), ((2, 3, 4, 5, 6), (0, 4, 1, 2, 3))),
+    ],
+)
+def test_batch_norm_of_transposed_inputs_is_laid_out_as_the_kernel_does(shape, order, kind):
+    norms = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
+    norm = norms[len(shape)](shape[order[1]], track_running_stats=kind != "without statistics")
+    model = nn.Sequential(nn.Linear(shape[-1], shape[-1]), Permuted(order), norm, nn.LeakyReLU())
+    assert differences(Case(model.train(kind != "frozen"), (torch.randn(shape),))) == []
+
+
+class Permuted(nn.Module):
+    def __init__(self, order: tuple[int, ...]) -> None:
+        super().__init__()
+        self.order = order
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.permute(self.order)
 
 
 def test_a_step_is_traced_with_the_strides_of_kernels():

@@ -108,7 +108,7 @@ def test_a_closed_explorer_leaves_no_widget_no_model_no_graph_and_no_thread(use:
         seen.append(weakref.ref(explorer.state.graph))
     assert len(set(registry._instances) - before) > 200
     explorer.close()
-    assert names_of_threads() == []
+    assert until(lambda: names_of_threads() == [])  # a busy machine may import for longer than a close waits
     del explorer
     gc.collect()
     assert set(registry._instances) == before

@@ -102,7 +102,7 @@ def test_ctrl_c_prints_and_writes_the_best_schedule_and_leaves_with_3(endless, c
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 3
-    assert "optimal: feasible, overhead +0.0 %" in out
+    assert "strategy optimal: feasible, overhead +0.0 %" in out
     assert "interrupted: this is the best schedule found until then" in out
     solution = Solution.load(target, Graph.load(chain))
     assert (solution.status, solution.cost, solution.lower_bound) == (Status.FEASIBLE, 17, 16)
@@ -127,7 +127,7 @@ def test_a_time_limit_that_the_solver_ignores_leaves_with_3_and_says_so(endless,
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 3
     assert "did not stop at its time limit of 500 ms" in shown
-    assert "optimal: feasible" in out
+    assert "strategy optimal: feasible" in out
     assert Solution.load(target, Graph.load(chain)).status == Status.FEASIBLE
 
 
@@ -150,7 +150,7 @@ def test_a_cache_that_cannot_be_written_is_said_and_does_no_harm(capsys, chain, 
     folder.write_text("a file")
     assert main(["solve", chain, "--budget", "10"]) == 0
     shown = capsys.readouterr()
-    assert "optimal: optimal" in shown.out
+    assert "optimal: proven optimal" in shown.out
     assert "could not be kept in the cache folder" in shown.err
 
 
@@ -166,7 +166,7 @@ def test_an_output_that_cannot_be_written_does_not_lose_the_answer(capsys, monke
         assert main(["solve", chain, "--budget", "10", "-o", str(tmp_path / "schedule.json")]) == 64
     assert list(tmp_path.glob("*schedule.json*")) == []
     shown = capsys.readouterr()
-    assert "optimal: optimal, overhead +0.0 %" in shown.err
+    assert "strategy optimal: proven optimal, overhead +0.0 %" in shown.err
     assert "could not be written to" in shown.err
     assert main(["solve", chain, "--budget", "10", "-o", str(tmp_path / "schedule.json")]) == 0
     assert "found in the cache" in capsys.readouterr().out
@@ -319,3 +319,9 @@ def test_the_limit_of_each_point_says_nothing_of_the_whole(capsys: pytest.Captur
     options = argparse.Namespace(time_limit=1, budgets="5", beside_search={"the capture": 8.0})
     tell_what_took_longer(options, 60)
     assert capsys.readouterr().err == ""
+
+
+def test_costs_have_their_unit_unless_they_are_whole_units(capsys, chain):
+    assert re.search(r"^cost \d+, lower bound \d+, peak", run(capsys, "solve", chain, "--budget", "100%")[1], re.M)
+    out = run(capsys, "solve", "mlp", "--budget", "100%")[1]
+    assert re.search(r"^cost [\d.e-]+ s, lower bound [\d.e-]+ s, peak", out, re.M)

@@ -159,8 +159,8 @@ def test_a_graph_of_another_program_is_solved(
 @pytest.mark.usefixtures("registries")
 def test_the_examples_of_extending_work(capsys: pytest.CaptureFixture[str]) -> None:
     printed = run("extending", capsys)
-    assert printed[0].startswith("every-nth: feasible")
-    assert printed[1].startswith("every-nth: feasible")
+    assert printed[0].startswith("strategy every-nth: feasible")
+    assert printed[1].startswith("strategy every-nth: feasible")
     assert any(line.startswith("tiny: ") for line in printed)
     assert "from the input gradients equal: True" in printed
     assert printed[-1].endswith(" operations run again")

@@ -52,7 +52,7 @@ SHORTER = {
     "--sequence 4096": "--layers 1 --sequence 64 --time-limit 1",
     "--execute --sweep": "--execute --sweep 2",
     "--sweep 24": "--sweep 2",
-    'max-batch vgg16 --vary image --batch 8 --memory "16 GB"': 'max-batch residual_net --vary image --memory "64 MB"',
+    'vgg16 --vary image --batch 8 --memory "16 GB"': 'residual_net --vary image --batch 8 --memory "64 MB"',
     'segnet --batch 4 --image 128 --budgets "80%,65%"': "vgg16 --image 32 --budgets 99%",  # where all is proven
     " --full": "",
     "--tables results": "--tables benchmarks/results/gpu",  # of the lines above, which are not run
@@ -63,6 +63,7 @@ SLOW = (
     "--solver cbc",
     "pytorch-budget",
     "explorer max-batch",
+    "explorer sweep",
     "--overhead ",
     "explorer ablation",
     "policy gpt2",

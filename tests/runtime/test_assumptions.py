@@ -213,6 +213,22 @@ def test_a_number_that_a_layer_of_pytorch_reads_is_said_with_its_line():
         planned(x())
 
 
+def test_a_cache_whose_size_depends_on_data_is_refused_until_a_first_pass_has_filled_it():
+    def forward(self: Any, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        if self.kept is None:
+            self.kept = mask.nonzero()[:, 0]
+        return self.l(x)[self.kept].square().mean()
+
+    model, inputs = Made(forward, l=linear()), (x(), torch.tensor([1, 0, 1, 1]))
+    vars(model)["kept"] = None
+    with pytest.raises(ExecutionError, match=r"cannot be told \(.*run the model once before rematerialize"):
+        trained(model, inputs)
+    vars(model)["kept"] = None
+    model(*inputs)
+    plain = copy.deepcopy(model)
+    assert equal(step(trained(model, inputs), inputs), step(plain, inputs))
+
+
 def test_the_other_truth_value_is_planned_once_without_being_asked_to():
     def forward(self: Any, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         y = self.l(x)

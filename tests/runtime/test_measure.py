@@ -293,7 +293,7 @@ def test_a_step_that_is_traced_already_is_not_traced_again(net, monkeypatch):
 def test_a_solution_without_a_schedule_is_refused(net):
     model, graph = net
     nothing = rx.Solution(graph, "test", rx.solution.Status.INFEASIBLE, 1, None, None, 0.0)
-    with pytest.raises(ExecutionError, match="nothing to run: test: infeasible"):
+    with pytest.raises(ExecutionError, match="nothing to run: strategy test: infeasible"):
         rx.measure(nothing, model.module, model.args, device="cpu")
 
 

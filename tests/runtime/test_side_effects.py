@@ -476,6 +476,50 @@ def test_what_a_backward_pass_leaves_is_refused(name):
     assert Counted.calls == 0
 
 
+FACTORS: dict[str, torch.Tensor] = {}
+
+
+class Caches(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        if "cos" not in FACTORS:
+            FACTORS["cos"] = torch.arange(8.0).cos()
+        return gradient * FACTORS["cos"]
+
+
+def caches_in_a_hook(self: Any, x: torch.Tensor) -> torch.Tensor:
+    def scale(gradient: torch.Tensor) -> torch.Tensor:
+        if self.factor is None:
+            self.factor = torch.arange(8.0).cos()
+        return gradient * self.factor
+
+    y = self.layer(x)
+    y.register_hook(scale)
+    return y.tanh()
+
+
+FILLED_IN_BACKWARD: dict[str, Callable[[], nn.Module]] = {
+    "by a custom function": lambda: Made(lambda self, x: Caches.apply(self.layer(x)), layer=linear()),
+    "by a hook": lambda: Made(caches_in_a_hook, layer=linear(), factor=None),
+}
+
+
+@pytest.mark.parametrize("name", FILLED_IN_BACKWARD)
+def test_a_cache_that_a_backward_pass_fills_is_refused_and_after_one_plain_step_is_no_obstacle(name):
+    FACTORS.clear()
+    model, data = FILLED_IN_BACKWARD[name](), x()
+    with pytest.raises(CaptureError, match="can be filled before by one step in plain PyTorch"):
+        planned(model)
+    assert FACTORS == {}
+    model(data).sum().backward()
+    gradients = [torch.autograd.grad(one(data).sum(), list(model.parameters())) for one in (planned(model), model)]
+    assert all(map(torch.equal, *gradients))
+
+
 def test_a_hook_that_scales_gradients_is_part_of_the_plan():
     model, data = nn.Sequential(linear(), nn.Tanh(), linear()), x()
     model[1].register_full_backward_hook(lambda module, gradients, _: tuple(2 * g for g in gradients))

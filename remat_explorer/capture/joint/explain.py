@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
@@ -219,8 +219,12 @@ def explained(model: nn.Module) -> Iterator[None]:
         raise explanation from error
 
 
-def explain_result(meaning: object) -> CaptureError:
+def explain_result(meaning: object, requiring: Container[str] = ()) -> CaptureError:
     """The error for a result of the joint graph that is neither loss, gradient nor new content of a buffer.
+
+    Args:
+        meaning: the descriptor of the result.
+        requiring: names of the buffers that require a gradient.
 
     >>> from torch._functorch._aot_autograd.descriptors import InputMutationAOTOutput, PlainAOTInput
     >>> print(explain_result(InputMutationAOTOutput(PlainAOTInput(0))))
@@ -232,6 +236,12 @@ place, such as ReLU(inplace=False)
         return CaptureError(
             f"the buffer {trained.target!r} requires a gradient, but a plan has gradients of parameters and inputs "
             "alone; make it a parameter (nn.Parameter) if it is trained, else read it detached, as self.buffer.detach()"
+        )
+    if isinstance(changed, BufferAOTInput) and changed.target in requiring:
+        return CaptureError(
+            f"the buffer {changed.target!r} requires a gradient, and forward writes into it, as a moving average does; "
+            "a plan has gradients of parameters and inputs alone. Freeze it before: "
+            f"model.get_buffer({changed.target!r}).requires_grad_(False)"
         )
     if isinstance(changed, ParamAOTInput):
         return CaptureError(

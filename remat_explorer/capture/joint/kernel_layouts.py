@@ -82,8 +82,8 @@ def _contiguous(result: torch.Tensor, args: Sequence[Any]) -> torch.Tensor:
 
 
 def _contiguous_like(result: torch.Tensor, args: Sequence[Any]) -> torch.Tensor:
-    """Contiguous where the first argument is, even where it could be said to have channels last as well."""
-    return _contiguous(result, args) if args[0].is_contiguous() else result
+    """Contiguous where the first argument is, even where it could be said to have channels last; else as suggested."""
+    return _contiguous(result, args) if args[0].is_contiguous() else _suggested(0)(result, args)
 
 
 def _like(position: int) -> Layout:
@@ -194,6 +194,8 @@ _LAYOUTS_ON_CPU: dict[OpOverload, Layout] = {
     aten.reflection_pad2d_backward.default: _suggested(1),
     aten.replication_pad2d_backward.default: _suggested(1),
     aten._native_batch_norm_legit_functional.default: _contiguous_like,
+    aten._native_batch_norm_legit_no_training.default: _contiguous_like,
+    aten._native_batch_norm_legit.no_stats: _contiguous_like,
     aten.native_batch_norm.default: _contiguous_like,
     aten.native_batch_norm_backward.default: _suggested(1),
 }

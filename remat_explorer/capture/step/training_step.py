@@ -189,7 +189,8 @@ class TrainingStep(nn.Module):
                 for path, name in attributes.changes().keys() - self.changes:  # what runs again may do so again
                     raise CaptureError(
                         f"{_IN_BACKWARD} changes the attribute {name!r} of {repr(path) if path else 'the model'}, "
-                        "which no step by a plan would do; change it in forward, or between steps"
+                        "which no step by a plan would do; change it in forward, or between steps; what is filled "
+                        "once, as caches are, can be filled before by one step in plain PyTorch"
                     )
             return gradients
 

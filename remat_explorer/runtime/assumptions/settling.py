@@ -48,7 +48,8 @@ def settled_attributes(
         raise ExecutionError(
             f"{_change(model, changes)}, and whether a second pass would change it again cannot be told "
             f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}). A plan does not run "
-            f"forward, so it could become stale: {_INSTEAD}"
+            "forward, so it could become stale. If it is a cache that the first pass fills, run the model once before "
+            f"rematerialize; else {_INSTEAD}"
         ) from error
     if found.restless:
         again = {place: changes.get(place, change) for place, change in found.restless.items()}
