@@ -155,7 +155,7 @@ repeat in every step what was read during the capture. Pass it as an input, keep
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if getattr(func, "__name__", "") == "__get__":  # compilers ask for attributes in their first pass alone
+        if isinstance(func, type) or getattr(func, "__name__", "") == "__get__":  # compilers ask in their first pass
             return func(*args, **(kwargs or {}))
         call, number = (func, _seen(args), _seen(kwargs or {})), len(self._calls)
         self._calls.append(call)
