@@ -123,7 +123,7 @@ def _write_page(
 ) -> Path:
     """The live page of the curve with the solution on it, or of the solution alone."""
     from remat_explorer.explorer.live_page import live_page
-    from remat_explorer.report.page import ReportContents
+    from remat_explorer.report.contents import ReportContents
 
     curve = ReportContents(solution, frontier=frontier).curve or solution
     shows = None if options.no_source else Permissions()

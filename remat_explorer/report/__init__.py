@@ -13,7 +13,8 @@ The module itself can be called, as `remat_explorer.capture` can.
 from __future__ import annotations
 
 from remat_explorer.callable_module import make_callable
-from remat_explorer.report.page import Origin, write_report
+from remat_explorer.report.contents import Origin
+from remat_explorer.report.page import write_report
 
 report = write_report  # as `remat_explorer.report`
 

@@ -11,8 +11,8 @@ from remat_explorer.documents import write_text
 from remat_explorer.figures.judged import distance_heat_map, judged_curves
 from remat_explorer.judging import Verdict
 from remat_explorer.quantities import format_bytes, format_overhead
+from remat_explorer.report.contents import drawing
 from remat_explorer.report.html import facts, paragraph, table, whole_page
-from remat_explorer.report.page import drawing
 
 HERE = Path(__file__).parent
 TITLE = "Every method on one meter"

@@ -27,8 +27,8 @@ from remat_explorer.graph.file import dump_graph
 from remat_explorer.offsets import predict_pool
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.quantities import exact_bytes, format_bytes, format_overhead, format_seconds, format_share
+from remat_explorer.report.contents import ReportContents, drawing
 from remat_explorer.report.html import code, data, facts, packed, paragraph, table
-from remat_explorer.report.page import ReportContents, drawing
 from remat_explorer.solution import Solution, Status
 
 if TYPE_CHECKING:

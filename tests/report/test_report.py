@@ -21,7 +21,7 @@ import remat_explorer as rx
 from remat_explorer.figures.tradeoff import tradeoff
 from remat_explorer.graph import Graph
 from remat_explorer.report import Origin
-from remat_explorer.report.page import ReportContents, differences
+from remat_explorer.report.contents import ReportContents, differences
 from remat_explorer.report.sections import numbers, program, validation
 from remat_explorer.runtime.comparison import Comparison
 from remat_explorer.runtime.differences.beginning import Beginning

@@ -11,7 +11,7 @@ from remat_explorer.explorer.plots.plots_scene import FIXED, HITS, PlotsScene
 from remat_explorer.explorer.state.state import State
 from remat_explorer.figures.palette import Theme
 from remat_explorer.figures.tradeoff import points_of
-from remat_explorer.report.page import differences
+from remat_explorer.report.contents import differences
 from remat_explorer.solvers import Frontier
 
 THEMES: tuple[Theme, ...] = ("light", "dark")
