@@ -44,8 +44,8 @@ from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.memory.least_memory import LEAST_MEMORY, Allowance, integral_least_factor, least_factor
 from remat_explorer.solvers.memory.least_plain import LEAST_PLAIN, least_plain
 from remat_explorer.solvers.memory.least_with_choices import LEAST_WITH_CHOICES, least_with_choices
+from remat_explorer.solvers.memory_at_overhead.memory_descent import MEMORY_SEARCH
 from remat_explorer.solvers.memory_at_overhead.memory_search import MemorySearch
-from remat_explorer.solvers.memory_at_overhead.memory_settings import MEMORY_SEARCH
 from remat_explorer.solvers.search.compilation import warm_up
 from remat_explorer.solvers.smallest_budget import largest_operation
 

@@ -19,8 +19,7 @@ from remat_explorer.quantities import format_bytes, format_overhead, format_shar
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import STRATEGIES, Frontier
 from remat_explorer.solvers.strategies.registry import method_of
-from remat_explorer.solvers.sweeps.own_points import OwnPoint
-from remat_explorer.solvers.sweeps.sharing import bound_at, proves_infeasible
+from remat_explorer.solvers.sweeps.own_points import OwnPoint, bound_at, proves_infeasible
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -12,7 +12,7 @@ from remat_explorer.judging.verdict import Verdict
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import sweep
 from remat_explorer.solvers.sweeps.frontier import Frontier
-from remat_explorer.solvers.sweeps.sharing import bound_at
+from remat_explorer.solvers.sweeps.own_points import bound_at
 
 
 class Proofs:

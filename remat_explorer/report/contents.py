@@ -17,7 +17,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.report.html import data
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import Frontier, MinimumBudget, checkpoint_all_peak, minimum_budget
-from remat_explorer.solvers.sweeps.joining import joined
+from remat_explorer.solvers.sweeps.frontier import joined
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -15,7 +15,7 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.backends import backend
 from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress
-from remat_explorer.solvers.bounds.common_divisors import cost_step
+from remat_explorer.solvers.bounds.stages import cost_step
 from remat_explorer.solvers.cache import Question, keep, known_answer, load_solution, no_worse
 from remat_explorer.solvers.memory.smallest_known import Budget, budget_of, with_known
 from remat_explorer.solvers.refuting import REFUTED, is_proven_infeasible

@@ -21,7 +21,7 @@ from remat_explorer.explorer.work import loading, solving
 from remat_explorer.solution import Status
 from remat_explorer.solvers.base import Progress
 from remat_explorer.solvers.jobs import solve_job
-from remat_explorer.solvers.sweeps.joining import joined
+from remat_explorer.solvers.sweeps.frontier import joined
 from tests.explorer.driven import driver_of, settled, until
 
 

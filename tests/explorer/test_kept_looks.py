@@ -18,7 +18,7 @@ from remat_explorer.explorer.work.kept_looks import NO_MODULE, NOT_YET, keep_loo
 from remat_explorer.explorer.work.loading import find_marks, show_kept
 from remat_explorer.graph import Graph
 from remat_explorer.solvers import Frontier, minimum_budget
-from remat_explorer.solvers.sweeps.joining import joined
+from remat_explorer.solvers.sweeps.frontier import joined
 
 
 @pytest.fixture

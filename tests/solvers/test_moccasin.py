@@ -19,8 +19,8 @@ from remat_explorer.solvers import checkpoint_all_peak, solve
 from remat_explorer.solvers.base import INTERRUPTION, Limits, Progress
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.incumbent import Incumbent
-from remat_explorer.solvers.retention import solving
-from remat_explorer.solvers.retention.solving import CpSatProcess, Outcome
+from remat_explorer.solvers.retention import program
+from remat_explorer.solvers.retention.program import CpSatProcess, Outcome
 from tests.solvers.random_graphs import overwriting_graph, random_graph
 
 ENOUGH = 4  # runs of an operation, unless a test says so
@@ -118,13 +118,13 @@ def test_it_is_cancelled_while_cp_sat_works():
 
 
 def test_an_error_of_its_process_is_told(monkeypatch):
-    monkeypatch.setattr(solving, "python_command", lambda *arguments: [sys.executable, "-c", "raise OSError('none')"])
+    monkeypatch.setattr(program, "python_command", lambda *arguments: [sys.executable, "-c", "raise OSError('none')"])
     with pytest.raises(SolverError, match="the process of CP-SAT ended: OSError: none"):
         solve(linear(6), 5, "moccasin")
 
 
 def test_without_ortools_it_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(solving.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(program.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(SolverError, match=r"pip install 'remat-explorer\[moccasin\]'"):
         solve(linear(4), 4, "moccasin")
 

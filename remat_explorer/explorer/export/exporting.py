@@ -14,7 +14,7 @@ from remat_explorer.explorer.state.begin_sizes import BEGIN
 from remat_explorer.explorer.state.state import State
 from remat_explorer.quantities import format_bytes
 from remat_explorer.report import Origin, write_report
-from remat_explorer.solvers.sweeps.joining import joined
+from remat_explorer.solvers.sweeps.frontier import joined
 
 NOT_SOLVED = "There is no solution yet: solve first."
 NOT_EXECUTED = "This needs an execution: execute the schedule first."

@@ -24,7 +24,7 @@ from remat_explorer.quantities import format_bytes
 from remat_explorer.report.html import packed, whole_page
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import Frontier, minimum_budget, solve
-from remat_explorer.solvers.sweeps.joining import joined
+from remat_explorer.solvers.sweeps.frontier import joined
 
 if TYPE_CHECKING:
     from remat_explorer.runtime.measurement import Measurement

@@ -15,8 +15,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.monet.selections import Selection
-from remat_explorer.solvers.sweeps.own_points import OwnPoint
-from remat_explorer.solvers.sweeps.sharing import assessed
+from remat_explorer.solvers.sweeps.own_points import OwnPoint, assessed
 
 Record = tuple[frozenset[str], frozenset[str], Solution]  # the kinds that were allowed, that are used, and the answer
 

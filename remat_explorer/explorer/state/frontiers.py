@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from remat_explorer.explorer.state.state import State
 from remat_explorer.graph import Graph
 from remat_explorer.solution import Solution
-from remat_explorer.solvers.sweeps.joining import joined
+from remat_explorer.solvers.sweeps.frontier import joined
 from remat_explorer.solvers.sweeps.own_points import OwnPoint
 
 

@@ -8,7 +8,7 @@ from remat_explorer.explorer.work.solving import show_schedule
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.strategies.registry import default_strategy
-from remat_explorer.solvers.sweeps.sharing import proves_infeasible
+from remat_explorer.solvers.sweeps.own_points import proves_infeasible
 
 
 def show_known(state: State, budget: int | None = None) -> Solution | None:
@@ -22,7 +22,7 @@ def show_known(state: State, budget: int | None = None) -> Solution | None:
         The solution, or None if none is known.
 
     >>> import remat_explorer as rx
-    >>> from remat_explorer.solvers.sweeps.joining import joined
+    >>> from remat_explorer.solvers.sweeps.frontier import joined
     >>> chain = rx.linear(8)
     >>> state = State(graph=chain, frontier=joined(chain, None, [rx.solve(chain, 4)]))
     >>> show_known(state, 5).cost

@@ -37,7 +37,7 @@ def choose_next(state: State, by: int) -> None:
     """Choose the next point of the trade-off curve that no other beats, towards more memory, or with -1 towards less.
 
     >>> import remat_explorer as rx
-    >>> from remat_explorer.solvers.sweeps.joining import joined
+    >>> from remat_explorer.solvers.sweeps.frontier import joined
     >>> chain = rx.linear(8)
     >>> state = State(graph=chain, frontier=joined(chain, None, [rx.solve(chain, budget) for budget in (4, 6)]))
     >>> choose_next(state, 1)  # nothing is on the screen yet: the first point

@@ -18,7 +18,7 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.base import PROVEN
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
-from remat_explorer.solvers.sweeps.sharing import assessed, bound_at, empty
+from remat_explorer.solvers.sweeps.own_points import assessed, bound_at, empty
 
 BY_HAND = "by hand"  # the strategy of an edited schedule
 SHOWN, EVERYTHING = "shown", "everything"

@@ -16,7 +16,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import SolveJob
 from remat_explorer.solvers.strategies.registry import method_of
-from remat_explorer.solvers.sweeps.sharing import assessed, empty
+from remat_explorer.solvers.sweeps.own_points import assessed, empty
 
 LONGEST = 20.0  # seconds of an improvement, at most
 QUIET = 0.4  # seconds for which the budget must stay as it is before its improvement begins

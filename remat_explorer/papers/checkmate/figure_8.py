@@ -21,8 +21,7 @@ from remat_explorer.solvers import solve
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.rounding.linear_program import reduced_budget, solve_linear_program
-from remat_explorer.solvers.rounding.randomized import Scatter, scatter
-from remat_explorer.solvers.rounding.two_phase import round_deterministically
+from remat_explorer.solvers.rounding.two_phase import Scatter, round_deterministically, scatter
 from remat_explorer.solvers.strategies.checkmate_approx import EPSILON, THRESHOLD
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from remat_explorer.instances import linear
 from remat_explorer.papers.drawing import text_table
 from remat_explorer.papers.item import Cancelled, Item, Outcome, Settings, Tell
 from remat_explorer.solvers import STRATEGIES
-from remat_explorer.solvers.heuristics.binomial import forward_steps
-from remat_explorer.solvers.heuristics.binomial_schedule import binomial_schedule
+from remat_explorer.solvers.heuristics.binomial import binomial_schedule, forward_steps
 from remat_explorer.solvers.table_one import row
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution
 from remat_explorer.solvers.ablation.sets_of_kinds import Kinds, sets_of
 from remat_explorer.solvers.ablation.smallest_budget import SmallestBudget
-from remat_explorer.solvers.bounds.runs import pack_runs, unpack_runs
-from remat_explorer.solvers.monet.codes import allowed_codes
+from remat_explorer.solvers.bounds.refinement import pack_runs, unpack_runs
+from remat_explorer.solvers.monet.condensed_choices import allowed_codes
 from remat_explorer.solvers.refuting import require_unrefuted
 from remat_explorer.solvers.sweeps.frontier_file import point_entry, read_point, read_seconds, require_graph
 

@@ -29,12 +29,12 @@ from remat_explorer.solvers.cache import Question, keep, load_solution
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
 from remat_explorer.solvers.memory.least_with_choices import least_with_choices
 from remat_explorer.solvers.memory.smallest_known import budgets_of
-from remat_explorer.solvers.monet.codes import allowed_codes
+from remat_explorer.solvers.monet.condensed_choices import allowed_codes
 from remat_explorer.solvers.search.compiled_search import load_search
 from remat_explorer.solvers.solve import judge
 from remat_explorer.solvers.strategies.monet import improve_monet
 from remat_explorer.solvers.strategies.registry import STRATEGIES, threads_of
-from remat_explorer.solvers.sweeps.sharing import assessed, empty
+from remat_explorer.solvers.sweeps.own_points import assessed, empty
 
 STRATEGY = "monet"
 

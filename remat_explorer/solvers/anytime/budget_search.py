@@ -21,12 +21,12 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.anytime.chain_guides import chain_guides
 from remat_explorer.solvers.anytime.constructed import constructed
 from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.bounds.common_divisors import cost_step
 from remat_explorer.solvers.bounds.few_moments import MomentsBound, integral_moments_bound
-from remat_explorer.solvers.bounds.guidance import guides, guides_to
+from remat_explorer.solvers.bounds.point import guides, guides_to
 from remat_explorer.solvers.bounds.refinement import Refinement
+from remat_explorer.solvers.bounds.stages import cost_step
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.heuristics.binomial_bound import binomial_bound
+from remat_explorer.solvers.heuristics.binomial import binomial_bound
 from remat_explorer.solvers.search.local_search import LocalSearch
 from remat_explorer.solvers.search.planner import guided_schedule, plan_schedule
 

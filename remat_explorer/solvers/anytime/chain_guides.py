@@ -14,7 +14,7 @@ from contextlib import suppress
 import numpy as np
 
 from remat_explorer.errors import SolverError
-from remat_explorer.solvers.bounds.guidance import guides_to
+from remat_explorer.solvers.bounds.point import guides_to
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.persistent.chain import Chain, chain_of
 from remat_explorer.solvers.persistent.needs import eased, needs_of

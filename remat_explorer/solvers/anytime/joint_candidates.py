@@ -12,11 +12,10 @@ from remat_explorer.solvers.anytime.joint_search_settings import JointSearchSett
 from remat_explorer.solvers.anytime.plain_search import PlainSearch
 from remat_explorer.solvers.base import PROVEN, Limits, Progress
 from remat_explorer.solvers.bounds.few_moments import few_moments_bound
-from remat_explorer.solvers.bounds.guidance import guides
+from remat_explorer.solvers.bounds.point import guides
 from remat_explorer.solvers.incumbent import Incumbent
-from remat_explorer.solvers.monet.candidate_selection import CandidateSelection
-from remat_explorer.solvers.monet.codes import Codes
-from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
+from remat_explorer.solvers.monet.condensed_choices import Codes, CondensedChoices
+from remat_explorer.solvers.monet.selections import CandidateSelection
 from remat_explorer.solvers.search.planner import guided_schedule, plan_schedule
 
 MOST = 2  # choices that are searched on in one turn

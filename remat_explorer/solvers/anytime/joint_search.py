@@ -44,16 +44,18 @@ from remat_explorer.solvers.anytime.plain_search import PlainSearch
 from remat_explorer.solvers.base import PROVEN, Answer, Limits, Progress
 from remat_explorer.solvers.incumbent import Incumbent
 from remat_explorer.solvers.milp import Milp
-from remat_explorer.solvers.monet.choice_search import ChoiceSearch
-from remat_explorer.solvers.monet.codes import Codes
-from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
+from remat_explorer.solvers.monet.condensed_choices import Codes, CondensedChoices, Tables
 from remat_explorer.solvers.monet.joint_problem import JointProblem
-from remat_explorer.solvers.monet.near_budgets import choices_near
 from remat_explorer.solvers.monet.relaxation_with_choices import RelaxationWithChoices
-from remat_explorer.solvers.monet.switching import switch_runs
-from remat_explorer.solvers.monet.tables import Tables
-from remat_explorer.solvers.monet.uniform_choices import cheapest, default, default_or_leaner, lightest, smallest
-from remat_explorer.solvers.monet.windows import WindowSearch
+from remat_explorer.solvers.monet.selections import (
+    ChoiceSearch,
+    cheapest,
+    default,
+    default_or_leaner,
+    lightest,
+    smallest,
+)
+from remat_explorer.solvers.monet.windows import WindowSearch, choices_near, switch_runs
 
 
 class JointSearch:

@@ -38,14 +38,12 @@ from remat_explorer.solvers.anytime.chain_guides import chain_guides
 from remat_explorer.solvers.anytime.constructed import constructed
 from remat_explorer.solvers.anytime.plain_search_settings import PLAIN_SEARCH, PlainSearchSettings
 from remat_explorer.solvers.base import Answer, Limits
-from remat_explorer.solvers.bounds.common_divisors import cost_step
 from remat_explorer.solvers.bounds.few_moments import few_moments_bound
-from remat_explorer.solvers.bounds.guidance import guides, guides_to
-from remat_explorer.solvers.bounds.point import Point
-from remat_explorer.solvers.bounds.refinement import Refinement
-from remat_explorer.solvers.bounds.restricted import run_again_in, solve_within
+from remat_explorer.solvers.bounds.point import Point, guides, guides_to
+from remat_explorer.solvers.bounds.refinement import Refinement, run_again_in, solve_within
+from remat_explorer.solvers.bounds.stages import cost_step
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.heuristics.binomial_bound import binomial_bound
+from remat_explorer.solvers.heuristics.binomial import binomial_bound
 from remat_explorer.solvers.incumbent import Incumbent
 from remat_explorer.solvers.reversal.bound import reversal_bound
 from remat_explorer.solvers.search.exact_search import search_exactly

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from remat_explorer.solvers.bounds.few_moments_settings import FEW_MOMENTS, FewMomentsSettings
-from remat_explorer.solvers.bounds.refinement_settings import REFINEMENT, RefinementSettings
-from remat_explorer.solvers.bounds.restricted import RESTRICTED, RestrictedSettings
+from remat_explorer.solvers.bounds.few_moments import FEW_MOMENTS, FewMomentsSettings
+from remat_explorer.solvers.bounds.refinement import REFINEMENT, RESTRICTED, RefinementSettings, RestrictedSettings
 from remat_explorer.solvers.search.planner import PLANNER, PlannerSettings
 
 

@@ -23,7 +23,7 @@ from remat_explorer.solvers.batches.batch_bound import (
     relaxed_batch_bound,
 )
 from remat_explorer.solvers.bounds.few_moments import MomentsBound, few_moments_bound
-from remat_explorer.solvers.bounds.guidance import guides
+from remat_explorer.solvers.bounds.point import guides
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.search.local_search import LocalSearch

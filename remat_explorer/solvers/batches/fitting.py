@@ -12,7 +12,7 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.batches.overhead_limit import OverheadLimit, allowed_recomputation
 from remat_explorer.solvers.bounds.few_moments import MomentsBound, few_moments_bound, integral_moments_bound
-from remat_explorer.solvers.bounds.guidance import guides
+from remat_explorer.solvers.bounds.point import guides
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.search.planner import guided_schedule, plan_schedule
 

@@ -22,12 +22,59 @@ import numpy as np
 
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.bounds.few_moments_settings import FEW_MOMENTS, FewMomentsSettings
-from remat_explorer.solvers.bounds.first_moments import first_moments
-from remat_explorer.solvers.bounds.possibilities import last_use
+from remat_explorer.solvers.bounds.stages import last_use
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.linear_expression import ABSENT, PRESENT, require_columns
 from remat_explorer.solvers.milp import Milp, MilpOutcome
+
+
+@dataclass(frozen=True)
+class FewMomentsSettings:
+    """How many moments there are, and what is too small to count.
+
+    What other values change was measured by `benchmarks/search_settings.py`.
+    """
+
+    # Share of the budget below which a value is taken to be in memory for nothing, which is still a relaxation.
+    # No difference measured with 5e-05 or 0.0002.
+    always_kept: float = 1e-4
+    # Moments at first.
+    # With 2: mobilenet_v1 0.01 % gap after 1.9 times the seconds; keras_vgg_unet 0.01 % gap after 3.7 times the
+    # seconds. With 8: unet 1 % gap after 0.5 times the seconds; mobilenet_v1 0.01 % gap after 1.9 times the seconds;
+    # keras_vgg_unet 2.8 % more, 0.01 % gap after 4.2 times the seconds.
+    first: int = 4
+    # Moments in the end, at most.
+    # No difference measured with 6 or 24.
+    most: int = 12
+    # Moments that a round adds, at most.
+    # With 1: mobilenet_v1 0.01 % gap after 1.9 times the seconds. With 4: mobilenet_v1 0.01 % gap after 1.9 times the
+    # seconds.
+    added: int = 2
+    # Share of the budget by which an estimate must exceed it for a moment to be added there.
+    # No difference measured with 0.0005 or 0.002.
+    short: float = 1e-3
+
+
+FEW_MOMENTS = FewMomentsSettings()
+
+
+def first_moments(condensed: Condensed, budget: int, count: int = FEW_MOMENTS.first) -> list[int]:
+    """Up to ``count`` operations with the largest needs of their own, spread over where checkpoint-all is too much."""
+    over = np.flatnonzero(_keep_everything(condensed) > budget)
+    if not len(over):
+        return []
+    own = condensed.operation_bytes - condensed.base
+    return sorted({int(part[own[part].argmax()]) for part in np.array_split(over, min(count, len(over)))})
+
+
+def _keep_everything(condensed: Condensed) -> np.ndarray:
+    """Memory of checkpoint-all while each operation runs, bytes of shape (n,)."""
+    change = np.zeros(condensed.n + 1)
+    for v, size in enumerate(condensed.bytes):
+        change[condensed.producer[v]] += size
+        change[condensed.readers[v][-1] + 1] -= size
+    last = np.array([v >= 0 and condensed.readers[v][-1] == k for k, v in enumerate(condensed.overwritten)])
+    return np.cumsum(change)[:-1] + condensed.base + condensed.transient - condensed.credit * last
 
 
 class MomentsProblem:

@@ -14,24 +14,210 @@ has no memory rows, which keeps the program small and its optimum a bound.
 4. Rows, and cuts without slack, are carried to the next round.
 
 When every stage is single and the integer program is solved, the bound is the optimum.
+
+The best schedule in which only chosen operations run again in chosen stages.
+
+What a relaxation computes again, together with what the incumbent does, leaves few variables: the liveness formulation
+over all stages is then small, even where the whole is not, and its optimum is a schedule. It says nothing about others.
+
+A schedule written as what it runs: short enough for messages and for files with many schedules.
+
+S is left out. It follows from R: a value is retained only for a later read, which never raises cost or memory.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from remat_explorer.documents import quote
+from remat_explorer.errors import RematError, ScheduleError
+from remat_explorer.graph import Graph
+from remat_explorer.graph.rules import MOST_IMPLEMENTATIONS
 from remat_explorer.schedule import Schedule
+from remat_explorer.schedule.runs import Computations
 from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.bounds.common_divisors import cost_step
-from remat_explorer.solvers.bounds.lazy_rows import LivenessRelaxation, refuse
-from remat_explorer.solvers.bounds.path_cuts import PathCut
+from remat_explorer.solvers.bounds.lazy_rows import LivenessRelaxation, PathCut, refuse
 from remat_explorer.solvers.bounds.point import Point
-from remat_explorer.solvers.bounds.refinement_settings import REFINEMENT, RefinementSettings
-from remat_explorer.solvers.bounds.stages import Stages
+from remat_explorer.solvers.bounds.stages import ROWS, RowSettings, Stages, cost_step
 from remat_explorer.solvers.condensed import Condensed
+
+
+@dataclass(frozen=True)
+class RefinementSettings:
+    """Which stages become single, when the integer program is asked, and for how long.
+
+    What other values change was measured by `benchmarks/search_settings.py`.
+    """
+
+    # Share of the budget by which a stage's estimated memory must exceed it for the stage to become single.
+    # No difference measured with 0.0005 or 0.002.
+    short: float = 1e-3
+    # Stages that a round makes single, at least.
+    # With 2: no difference. With 8: unet gap +0.9 points.
+    splits: int = 4
+    # A round makes at least one stage single for so many that are.
+    # No difference measured with 3 or 12.
+    growth: int = 6
+    # Rise of the linear program's optimum with which another one is worth more than branching, as a share of the cost.
+    # No difference measured with 5e-05 or 0.0002.
+    rise: float = 1e-4
+    # In how many rounds together it must rise so much.
+    # No difference measured with 1 or 4.
+    patience: int = 2
+    # Power of the memory in the choice of busy stages.
+    # No difference measured with 2 or 8.
+    fullness: float = 4.0
+    # Columns up to which a problem is branched on at once.
+    # With 1250: unet gap +1.0 points; mobilenet_v1 0.01 % gap after 1.9 times the seconds. With 5000: no difference.
+    few_columns: int = 2500
+    # Seconds for each column without which no larger integer program is begun: it does not look at its clock.
+    # No difference measured with 0.00015 or 0.0006.
+    branching_time: float = 3e-4
+    # Linear programs that an integer program counts for in `Refinement.effort`.
+    # No difference measured with 20 or 80.
+    branching: int = 40
+    # Slack up to which a cut is taken into the next round.
+    # No difference measured with 0.0005 or 0.002.
+    binding: float = 1e-3
+    # Nodes of the first integer programs.
+    # No difference measured with 10 or 40.
+    nodes: int = 20
+    # Factor by which the limit on nodes rises when it was reached.
+    # No difference measured with 2 or 10.
+    deeper: int = 5
+    # Of rows and cuts.
+    rows: RowSettings = ROWS
+
+
+REFINEMENT = RefinementSettings()
+
+
+RESTRICTED_GAP = 1e-6  # of the cost of computing everything once: the integer program is solved to that
+
+
+@dataclass(frozen=True)
+class RestrictedSettings:
+    """How large a problem may be, and how long it is branched on.
+
+    What other values change was measured by `benchmarks/search_settings.py`.
+    """
+
+    # Columns, at most: a larger problem is left alone.
+    # No difference measured with 7500 or 30,000.
+    most_columns: int = 15_000
+    # Nodes of each integer program's search tree, at most.
+    # No difference measured with 50 or 200.
+    nodes: int = 100
+
+
+RESTRICTED = RestrictedSettings()
+
+
+def solve_within(
+    condensed: Condensed,
+    budget: int,
+    allowed: np.ndarray,
+    limits: Limits,
+    incumbent: Schedule | None = None,
+    settings: RestrictedSettings = RESTRICTED,
+) -> Schedule | None:
+    """A schedule cheaper than the incumbent in which only what is allowed runs again, or None.
+
+    Args:
+        condensed: n operations and their groups of values.
+        budget: bytes, resident bytes included.
+        allowed: which operation may run again in which stage, bool of shape (n, n).
+        limits: time, back end and whom to tell.
+        incumbent: the best schedule so far; what it computes again is allowed, too.
+        settings: how large the problem may be, and how long it is branched on.
+    """
+    if incumbent is not None:
+        allowed = allowed | (incumbent.R > 0)
+    quiet = Limits(limits.left, limits.solver, limits.threads, cancelled=limits.cancelled)
+    relaxation = LivenessRelaxation(condensed, budget, quiet, allowed=allowed)
+    if not relaxation.build() or relaxation.model.milp.columns > settings.most_columns:
+        return None
+    relaxed = relaxation.solve(incumbent)
+    model = relaxation.model
+    if relaxed.R is None or (incumbent is not None and relaxed.bound >= incumbent.cost * (1 - RESTRICTED_GAP)):
+        return None
+    model.milp.require_integers()
+    start = None if incumbent is None else (incumbent.R, incumbent.S[:, condensed.member])
+    while not quiet.over:
+        point = None if start is None else model.start(*start)
+        outcome = model.milp.solve(
+            quiet.left, point, nodes=settings.nodes, gap=RESTRICTED_GAP * condensed.n, cancelled=quiet.cancelled
+        )
+        if outcome.values is None:
+            return None
+        if not refuse(model, outcome.values):
+            schedule = condensed.schedule(model.matrices(outcome.values)[0].round())
+            return schedule if incumbent is None or schedule.cost < incumbent.cost else None
+    return None
+
+
+def run_again_in(point: Point, above: float = 0.5) -> np.ndarray:
+    """Which operations a relaxation's point runs again, in every stage of the entry in which it does.
+
+    Returns:
+        bool of shape (n, n).
+    """
+    stages, n = point.stages, point.stages.condensed.n
+    again = (above < point.R) & (np.arange(n) < stages.first[:, None])
+    return np.repeat(again, stages.last - stages.first + 1, axis=0)
+
+
+MOST_CELLS = 2**28  # of R or S: one byte each
+
+
+def pack_runs(schedule: Schedule) -> list[list[int]]:
+    """For each stage what it runs, in order; an operation's other implementations as operation + n * (code - 1).
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.solvers.checkpoint_all import checkpoint_all
+    >>> pack_runs(checkpoint_all(linear(1)))
+    [[0], [1], [2]]
+    """
+    stages: list[list[int]] = [[] for _ in range(schedule.stages)]
+    for t, k, code in schedule.sequence:
+        stages[t].append(k + schedule.graph.n * (code - 1))
+    return stages
+
+
+def unpack_runs(stages: Any, graph: Graph, error: type[RematError]) -> Schedule:
+    """The leanest schedule with the runs of `pack_runs`; whether it is executable is for the checker to say.
+
+    Args:
+        stages: what `pack_runs` made.
+        graph: the training graph, n operations.
+        error: raised if ``stages`` is something else.
+    """
+    if not isinstance(stages, list) or not stages or not all(_is_stage(stage) for stage in stages):
+        raise error(f"the runs of a schedule are not a list of lists of operations: {quote(stages)}")
+    most = len(stages) * max(graph.n, len(graph.values))
+    if most > MOST_CELLS:
+        raise error(f"a schedule of {len(stages)} stages is too large for this graph of {graph.n} operations")
+    rows = set[tuple[int, int, int]]()
+    for t, stage in enumerate(stages):
+        for run in stage:
+            code, k = divmod(run, graph.n)
+            if code >= MOST_IMPLEMENTATIONS:
+                raise error(f"stage {t} of a schedule runs {quote(run)}, which no graph of {graph.n} operations has")
+            rows.add((t, k, code + 1))
+    try:
+        return Schedule.leanest(graph, len(stages), Computations.of(rows))
+    except ScheduleError as problem:
+        raise error(f"the runs of a schedule are not those of this graph: {problem}") from None
+
+
+def _is_stage(stage: Any) -> bool:
+    return isinstance(stage, list) and all(type(run) is int and run >= 0 for run in stage)
+
 
 GAP = 1e-6  # of the cost of computing everything once: an integer program is solved to that
 SETTLED = 1e-7  # relative gap at which nothing is left to do

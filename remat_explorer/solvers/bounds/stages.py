@@ -4,17 +4,201 @@ A run of stages t_1 .. t_2 that is merged has no memory rows: of it are known on
 runs again in it, and what is in memory after it. Its first runs, operations t_1 .. t_2, cost nothing beyond their
 first computation, and what they write is there after it for nothing. Every schedule is still represented, by a point
 that costs no more, so a bound of the merged problem is a bound of the whole. With every stage single it is the whole.
+
+What costs and sizes are multiples of, which lets bounds be rounded.
+
+Where all costs are integers, so is the cost of every schedule. And where memory is short of one more large tensor, a
+fractional point fills the room with a part of it. Counting in whole tensors forbids that: from sum w_j e_j <= h with
+e_j 0 or 1 follows sum floor(w_j / d) e_j <= floor(h / d).
+
+Lifted cover cuts of the memory rows: of what does not fit together, something is missing.
+
+A memory row says sum of a_i x_i <= b with sizes a_i and x_i, between 0 and 1, for how present each term is. A cover is
+a set C whose sizes exceed b; then the x_i of C cannot all be 1. Let it be minimal, its sizes in descending order, and
+m_h the sum of the first h. A term outside of C that is at least as large as the first h of C together can stand for h
+of them, so
+
+    sum over C of x_i + sum over j outside of (largest h with m_h <= a_j) x_j <= |C| - 1
+
+holds at every integral point (lifting by Balas, 1975). A linear program fills a row to the byte with fractions of
+large values; covers say how many of them fit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
+from remat_explorer.graph import Graph
 from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.linear_expression import LinearExpression, single_columns
+from remat_explorer.solvers.search.flat_graph import FlatGraph
+
+
+@dataclass(frozen=True)
+class DivisorSettings:
+    """Which sizes memory is counted in whole multiples of.
+
+    What other values change was measured by `benchmarks/search_settings.py`.
+    """
+
+    # Share of the budget that a size must exceed.
+    # No difference measured with 0.001 or 0.004.
+    smallest: float = 2e-3
+    # Relative difference up to which sizes count as the same.
+    # No difference measured with 0.0005 or 0.002.
+    alike: float = 1e-3
+    # How many groups must have the size.
+    # No difference measured with 1 or 6.
+    times: int = 3
+    # How many sizes there are, at most.
+    # With 2: unet gap +0.4 points; mobilenet_v1 0.01 % gap after 1.7 times the seconds. With 8: mobilenet_v1 0.01 % gap
+    # after 1.6 times the seconds.
+    most: int = 4
+
+
+@dataclass(frozen=True)
+class RowSettings:
+    """What counts as violated, how much is added in a round, and when rounds end.
+
+    What other values change was measured by `benchmarks/search_settings.py`.
+    """
+
+    # Memory rows that one round adds to a stage, at most.
+    # With 1: unet gap +0.1 points. With 6: unet gap +0.1 points.
+    points: int = 3
+    # Share of a block by which a rounded memory row must be exceeded to be added.
+    # No difference measured with 0.01 or 0.04.
+    blocks: float = 0.02
+    # How much a cover must be violated to be added.
+    # No difference measured with 0.01 or 0.04.
+    covers: float = 0.02
+    # How much a path cut must be violated to be added.
+    # With 0.01: unet gap +0.1 points. With 0.04: no difference.
+    paths: float = 0.02
+    # Path cuts that one round adds, at most.
+    # No difference measured with 250 or 1000.
+    most_paths: int = 500
+    # Rise of the bound below which rounds end, as a share of the cost of computing everything once.
+    # No difference measured with 1.5e-05 or 6e-05.
+    least_progress: float = 3e-5
+    # In how many rounds together it must rise so much.
+    # No difference measured with 2 or 8.
+    patience: int = 4
+    # Of the rounded memory rows.
+    divisors: DivisorSettings = DivisorSettings()
+
+
+ROWS = RowSettings()
+
+
+def divisors(condensed: Condensed, budget: int, settings: DivisorSettings = ROWS.divisors) -> list[int]:
+    """Up to four sizes in bytes, largest first, that at least three groups have, to a thousandth.
+
+    >>> from remat_explorer.instances import linear
+    >>> divisors(Condensed.of(linear(8)), 100)
+    [1]
+    """
+    sizes = np.sort(condensed.bytes[condensed.bytes > settings.smallest * budget])[::-1]
+    common: list[int] = []
+    while len(sizes) and len(common) < settings.most:
+        alike = sizes >= sizes[0] * (1 - settings.alike)
+        if alike.sum() >= settings.times:
+            common.append(int(sizes[alike].min()))
+        sizes = sizes[~alike]
+    return common
+
+
+def cost_step(graph: Graph) -> float:
+    """A number that every schedule's cost is a multiple of: the costs' common divisor, or 0 if they are no integers.
+
+    >>> from remat_explorer.instances import linear
+    >>> cost_step(linear(8))
+    1.0
+    """
+    costs = [way.cost for node in graph.operations for way in node.implementations]
+    if graph.total_cost >= 2**52 or any(cost != int(cost) for cost in costs):
+        return 0.0
+    return float(math.gcd(*(int(cost) for cost in costs)))
+
+
+class MemoryRow(NamedTuple):
+    """A memory row without its fixed part.
+
+    Attributes:
+        room: b, bytes.
+        sizes: a, bytes as floats, of shape (terms,).
+        constants, columns, factors: x = constant + factor * column, of shape (terms,).
+    """
+
+    room: int
+    sizes: np.ndarray
+    constants: np.ndarray
+    columns: np.ndarray
+    factors: np.ndarray
+
+    @staticmethod
+    def of(room: int, terms: Sequence[tuple[int, LinearExpression]]) -> MemoryRow:
+        """The row of sizes times expressions, each of one column."""
+        sizes = np.array([size for size, _ in terms], dtype=float)
+        constants, columns, factors = single_columns([term for _, term in terms]).T
+        return MemoryRow(room, sizes, constants, columns.astype(np.int64), factors)
+
+    def presence(self, values: np.ndarray) -> np.ndarray:
+        """x at a point of the columns."""
+        return self.constants + self.factors * values[self.columns]
+
+
+class Cover(NamedTuple):
+    """The cut sum of coefficients times x <= right, over terms of a row."""
+
+    terms: tuple[int, ...]
+    coefficients: tuple[int, ...]
+    right: int
+
+
+def violated_cover(row: MemoryRow, values: np.ndarray, violated: float = ROWS.covers) -> Cover | None:
+    """A lifted cover cut that the point violates, or None; the cover is found greedily.
+
+    Args:
+        row: a memory row.
+        values: a point, one value per column.
+        violated: by how much, at least.
+
+    >>> row = MemoryRow.of(10, [(size, LinearExpression.of(i)) for i, size in enumerate((6, 6, 13))])
+    >>> violated_cover(row, np.array([0.8, 0.8, 0.0]))
+    Cover(terms=(0, 1, 2), coefficients=(1, 1, 2), right=1)
+    """
+    sizes, x = row.sizes, row.presence(values)
+    missing = np.maximum(1 - x, 0.0)
+    order = np.lexsort((-sizes, missing / sizes))
+    together = np.cumsum(sizes[order])
+    count = int(np.searchsorted(together, row.room, side="right")) + 1
+    if row.room < 0 or count > len(order):
+        return None
+    cover = order[:count]
+    excess = together[count - 1] - row.room
+    if missing[cover].sum() >= 1 + max(x.sum() - x[cover].sum(), 0.0):
+        return None  # no lifting can make up for that
+    kept = []
+    for i in cover[np.argsort(-missing[cover], kind="stable")].tolist():  # what is missing most is left out first
+        if sizes[i] < excess:
+            excess -= sizes[i]
+        else:
+            kept.append(i)
+    sums = np.cumsum(np.sort(sizes[kept])[::-1])
+    coefficients = np.searchsorted(sums, sizes, side="right")
+    coefficients[kept] = 1
+    right = len(kept) - 1
+    if coefficients @ x <= right + violated:
+        return None
+    terms = np.flatnonzero(coefficients)
+    return Cover(tuple(terms.tolist()), tuple(coefficients[terms].tolist()), right)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,3 +271,88 @@ class Stages:
         merged = np.add.reduceat(computed, self.first, axis=0) > 0
         held = np.asarray(S)[self.first] > 0
         return merged.astype(float), (held & ~merged[:, self.condensed.producer]).astype(float)
+
+
+def live_memory(
+    condensed: Condensed, R: np.ndarray, S: np.ndarray, stages: Stages | None = None, divisor: int = 1
+) -> np.ndarray:
+    """U of the liveness formulation: what must be in memory while operation k runs in stage t.
+
+    A value is alive after its producer to the degree to which it is kept or any later reader of the stage runs: a
+    maximum, so the result is also what a linear program should have charged for a fractional point. What k may
+    overwrite counts at k only to the degree to which it is alive after k.
+
+    Args:
+        condensed: n operations and their groups of values.
+        R: (entries, n), between 0 and 1, with ones where an operation runs first.
+        S: (entries, groups), between 0 and 1.
+        stages: what the entries are; the n stages if None.
+        divisor: bytes of a block; every size is rounded down to whole blocks, and the base is left out if it is
+            not 1.
+
+    Returns:
+        Bytes (or blocks) as floats of shape (entries, n), 0 for merged runs and for k > t; meaningful where R[t,k] > 0.
+    """
+    from remat_explorer.solvers.search.point_memory import fill_memory  # compiled on its first use
+
+    n = condensed.n
+    wanted = np.ones(n, dtype=bool) if stages is None else stages.single
+    last = np.arange(n) if stages is None else stages.last
+    base = condensed.base if stages is None else stages.base
+    there = base if divisor == 1 else np.zeros_like(base)
+    U = np.zeros((len(S), n))
+    alive = np.empty(condensed.groups)
+    points = (np.ascontiguousarray(matrix, dtype=float) for matrix in (R, S))
+    fill_memory(FlatGraph.of(condensed), *points, wanted, last, there, divisor, alive, U)
+    return U
+
+
+def possibilities(stages: Stages, allowed: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What can serve something, and what cannot be otherwise.
+
+    An operation can usefully run again in an entry only if something it writes is read there by a first run, by
+    another useful repetition, or can usefully be held afterwards. A group that a first run reads must be held from
+    where it can last be computed again.
+
+    Args:
+        stages: the entries.
+        allowed: which operation may run again in which stage, bool of shape (n, n); any if None.
+
+    Returns:
+        Which operations may run again in which entry, bool (entries, n); which groups may be in memory at its start,
+        and which must be, bool (entries, groups).
+    """
+    condensed, entries = stages.condensed, len(stages)
+    reruns = np.zeros((entries, condensed.n), dtype=bool)
+    holds = np.zeros((entries, condensed.groups), dtype=bool)
+    must_hold = np.zeros((entries, condensed.groups), dtype=bool)
+    wanted = np.zeros(condensed.groups, dtype=bool)
+    must, everything = wanted.copy(), np.ones(condensed.n, dtype=bool)
+    for q in range(entries - 1, -1, -1):
+        first, last = int(stages.first[q]), int(stages.last[q])
+        may = everything if allowed is None else np.logical_or.reduce(allowed[first : last + 1])
+        wanted |= stages.reads[q]
+        for k in range(first - 1, -1, -1):
+            if may[k] and any(wanted[v] for v in condensed.outputs[k]):
+                reruns[q, k] = True
+                wanted[list(condensed.inputs[k])] = True
+        wanted &= condensed.producer < first
+        holds[q] = wanted
+        must = (must | stages.reads[q]) & ~reruns[q, condensed.producer] & (condensed.producer < first)
+        must_hold[q] = must
+    return reruns, holds, must_hold
+
+
+def last_use(condensed: Condensed) -> np.ndarray:
+    """The last stage in which each group can be worth having: for a first run, or for a recomputation that is.
+
+    Args:
+        condensed: n operations and their groups of values.
+
+    Returns:
+        int of shape (groups,).
+    """
+    last = np.zeros(condensed.groups, dtype=np.int64)
+    for v in range(condensed.groups - 1, -1, -1):  # readers come after producers, so their outputs are done
+        last[v] = max(max(j, *last[list(condensed.outputs[j])], 0) for j in condensed.readers[v])
+    return last

@@ -24,7 +24,7 @@ from remat_explorer.errors import RematError, SolverError
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Answer, Progress
-from remat_explorer.solvers.bounds.runs import unpack_runs
+from remat_explorer.solvers.bounds.refinement import unpack_runs
 from remat_explorer.solvers.jobs.forking import COMPILES, fork_until_asked
 from remat_explorer.solvers.messages import pack_progress
 from remat_explorer.solvers.search.compiled_search import load_search

@@ -22,9 +22,9 @@ from remat_explorer.solvers.bounds.few_moments import (
     MomentsBound,
     MomentsProblem,
     estimated_memory,
+    first_moments,
     worst_operations,
 )
-from remat_explorer.solvers.bounds.first_moments import first_moments
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.linear_expression import require_columns
 from remat_explorer.solvers.milp import Milp

@@ -22,7 +22,7 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Answer, Limits, Progress
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.heuristics.binomial_schedule import binomial_schedule, fewest_slots
+from remat_explorer.solvers.heuristics.binomial import binomial_schedule, fewest_slots
 from remat_explorer.solvers.heuristics.chain import require_chain
 from remat_explorer.solvers.memory.working_sets import WorkingSet, least_working_set
 from remat_explorer.solvers.search.planner import PLANNER, first_within, plan_schedule

@@ -18,12 +18,9 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.memory.least_plain import Least, Limiting, settle, smallest_schedule
-from remat_explorer.solvers.monet.candidate_selection import CandidateSelection
-from remat_explorer.solvers.monet.codes import allowed_codes
-from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
+from remat_explorer.solvers.monet.condensed_choices import CondensedChoices, Tables, allowed_codes
 from remat_explorer.solvers.monet.relaxation_with_choices import RelaxationWithChoices
-from remat_explorer.solvers.monet.tables import Tables
-from remat_explorer.solvers.monet.uniform_choices import cheapest, lightest, smallest
+from remat_explorer.solvers.monet.selections import CandidateSelection, cheapest, lightest, smallest
 from remat_explorer.solvers.strategies.monet import improve_monet
 
 

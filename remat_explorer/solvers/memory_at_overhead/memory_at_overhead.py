@@ -16,11 +16,10 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.backends import backend
 from remat_explorer.solvers.base import Limits, Progress
 from remat_explorer.solvers.checkpoint_all import checkpoint_all_peak
-from remat_explorer.solvers.memory_at_overhead.memory_descent import LOOSE
-from remat_explorer.solvers.memory_at_overhead.memory_incumbent import CLOSE
+from remat_explorer.solvers.memory_at_overhead.memory_descent import CLOSE, LOOSE
 from remat_explorer.solvers.memory_at_overhead.memory_search import MemorySearch
 from remat_explorer.solvers.method import Support
-from remat_explorer.solvers.monet.codes import allowed_codes
+from remat_explorer.solvers.monet.condensed_choices import allowed_codes
 from remat_explorer.solvers.search.compiled_search import load_search
 from remat_explorer.solvers.solve import checked_reports
 from remat_explorer.solvers.strategies.registry import DEFAULTS, STRATEGIES, threads_of

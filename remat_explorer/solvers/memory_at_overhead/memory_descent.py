@@ -1,8 +1,16 @@
-"""One choice of implementations, and schedules of it with less and less memory at a limited cost."""
+"""One choice of implementations, and schedules of it with less and less memory at a limited cost.
+
+Choices of implementations that do with less memory at a limited cost, by changes that walks judge.
+
+Memory at a limited cost stays the same under most changes; the cost of the cheapest walk within a budget slightly below
+what is known does not. So changes are kept where that cost falls, and once it is within the limit, the budget falls.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,17 +19,228 @@ from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.bounds.few_moments import few_moments_bound
-from remat_explorer.solvers.bounds.guidance import guides
+from remat_explorer.solvers.bounds.few_moments import FEW_MOMENTS, FewMomentsSettings, few_moments_bound
+from remat_explorer.solvers.bounds.point import guides
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.memory_at_overhead.memory_settings import MEMORY_SEARCH, DescentSettings
-from remat_explorer.solvers.monet.codes import Codes
-from remat_explorer.solvers.monet.selections import Selection, consistent, restricted_to
+from remat_explorer.solvers.milp import Milp
+from remat_explorer.solvers.monet.condensed_choices import Codes, CondensedChoices, Tables
+from remat_explorer.solvers.monet.joint_problem import JointProblem
+from remat_explorer.solvers.monet.least_memory_moments import LeastMemory
+from remat_explorer.solvers.monet.relaxation_with_choices import RELAXATION, RelaxationSettings, RelaxationWithChoices
+from remat_explorer.solvers.monet.selections import ChoiceSearch, Selection, consistent, restricted_to
 from remat_explorer.solvers.search.guide import Guide
-from remat_explorer.solvers.search.local_search import LocalSearch
+from remat_explorer.solvers.search.local_search import LOCAL_SEARCH, LocalSearch, LocalSearchSettings
 from remat_explorer.solvers.search.planner import EXPONENTS, GUIDED_EXPONENTS
 from remat_explorer.solvers.search.walks import Walks
+
+
+@dataclass(frozen=True)
+class DescentSettings:
+    """Of `MemoryDescent`: schedules of one choice of implementations.
+
+    What other values change was measured by `benchmarks/search_settings.py`.
+    """
+
+    # Relative width at which bisection with walks ends.
+    # No difference measured with 0.002 or 0.008.
+    close: float = 0.004
+    # Seconds for the few-moments relaxation that guides walks, at most.
+    # No difference measured with 1 or 4.
+    bounding: float = 2.0
+    # Of that relaxation.
+    moments: FewMomentsSettings = FEW_MOMENTS
+    # Of the local search.
+    local: LocalSearchSettings = LOCAL_SEARCH
+
+
+@dataclass(frozen=True)
+class CandidatesSettings:
+    """Of `MemoryCandidates`: which choices are tried next; shares are those of the time that is left, at most.
+
+    What other values change was measured by `benchmarks/search_settings.py`.
+    """
+
+    # Share for planning with one choice.
+    # No difference measured with 0.025 or 0.1.
+    planning: float = 0.05
+    # Share for asking the relaxation what it would choose within a budget.
+    # No difference measured with 0.075 or 0.3.
+    relaxing: float = 0.15
+    # Changes of the best choice that walks judge in an attempt, at most.
+    # No difference measured with 100 or 400.
+    changes: int = 200
+    # Relative distance of budgets from which on the relaxation is asked again.
+    # No difference measured with 0.005 or 0.02.
+    apart: float = 0.01
+    # Of the descent of each choice.
+    descent: DescentSettings = DescentSettings()
+
+
+@dataclass(frozen=True)
+class ClimbSettings:
+    """Of `climb`: changes of a choice that walks judge slightly below the least known peak.
+
+    What other values change was measured by `benchmarks/search_settings.py`.
+    """
+
+    # By how much the budget is below that peak at first, relative.
+    # No difference measured with 0.01 or 0.04.
+    first_step: float = 0.02
+    # The smallest such step.
+    # No difference measured with 0.002 or 0.008.
+    last_step: float = 0.004
+    # Changes that are judged at one budget, at most.
+    # No difference measured with 75 or 300.
+    changes: int = 150
+    # Budgets without a gain at the smallest step after which the climb ends.
+    # No difference measured with 2 or 8.
+    patience: int = 4
+
+
+@dataclass(frozen=True)
+class MemorySearchSettings:
+    """Of `MemorySearch`; shares are those of the time that is left, at most.
+
+    What other values change was measured by `benchmarks/search_settings.py`.
+    """
+
+    # Stages times operations up to which the joint integer program settles what is left.
+    # Not measured: the benchmark leaves that program out.
+    exact_up_to: int = 2500
+    # Share for the relaxation's linear program.
+    # No difference measured with 0.075 or 0.3.
+    bounding: float = 0.15
+    # Share for its integer program.
+    # No difference measured with 0.15 or 0.6.
+    proving: float = 0.3
+    # Share for falling budgets before choices by rules.
+    # No difference measured with 0.125 or 0.5.
+    falling: float = 0.25
+    # Share for changes of the best choice.
+    # No difference measured with 0.15 or 0.6.
+    climbing: float = 0.3
+    # By how much a budget is below the known peak at first, relative.
+    # No difference measured with 0.025 or 0.1.
+    first_step: float = 0.05
+    # Factor on the step after a budget that was reached.
+    # No difference measured with 0.65 or 2.6.
+    longer: float = 1.3
+    # Step below which searches become longer.
+    # No difference measured with 0.002 or 0.008.
+    last_step: float = 0.004
+    # Step with which longer searches begin.
+    # No difference measured with 0.01 or 0.04.
+    again: float = 0.02
+    # Iterations of the local search in an attempt at first.
+    # No difference measured with 30,000 or 120,000.
+    iterations: int = 60_000
+    # Factor on them where the step has become small.
+    # No difference measured with 1 or 6.
+    patience: int = 3
+    # Iterations beyond which the search has ended.
+    # No difference measured with 1,000,000 or 4,000,000.
+    most_iterations: int = 2_000_000
+    # Of the relaxation with choices.
+    relaxation: RelaxationSettings = RELAXATION
+    # Of the choices that are tried, and of the climb between them.
+    candidates: CandidatesSettings = CandidatesSettings()
+    climb: ClimbSettings = ClimbSettings()
+
+
+MEMORY_SEARCH = MemorySearchSettings()
+
+
+CLOSE = 1e-3  # relative distance to the bound at which there is as good as nothing left to find
+
+
+class MemoryIncumbent:
+    """What a search for less memory knows so far; it only gets better.
+
+    Args:
+        graph: whose default execution is the first schedule.
+        least: bytes that some operation needs for itself.
+        limits: whom to tell.
+
+    Attributes:
+        best: the schedule.
+        peak: of its plan, in bytes.
+        bound: bytes; no schedule within the limit on the cost does with less.
+
+    >>> from remat_explorer.instances import linear
+    >>> known = MemoryIncumbent(linear(8), 3, Limits())
+    >>> known.raise_bound(4.5)
+    >>> known.peak, known.bound, known.settled
+    (10, 5, False)
+    """
+
+    def __init__(self, graph: Graph, least: int, limits: Limits) -> None:
+        self.best: Schedule = checkpoint_all(graph)
+        self.peak = Plan.of(self.best).peak
+        self.bound = least
+        self._limits = limits
+
+    @property
+    def settled(self) -> bool:
+        """Whether schedule and bound are as good as equal."""
+        return self.peak - self.bound < CLOSE * self.peak
+
+    def keep(self, schedule: Schedule) -> None:
+        """Take a schedule within the limit on the cost if it needs less memory, and tell of it."""
+        peak = Plan.of(schedule).peak
+        if peak < self.peak:
+            self.best, self.peak = schedule, peak
+            self.tell("found a schedule with less memory")
+
+    def raise_bound(self, bound: float) -> None:
+        """No schedule does with less; one in hand refutes what claims more: it was the solver's tolerance."""
+        self.bound = max(self.bound, min(math.ceil(bound), self.peak))
+
+    def tell(self, doing: str) -> None:
+        """Say what is being done, with the best schedule."""
+        self._limits.tell(doing, self.best)
+
+
+def climb(
+    tables: Tables,
+    choice: Mapping[int, int],
+    most_cost: float,
+    codes: Codes | None,
+    peak: Callable[[Mapping[int, int], Schedule | None], int],
+    over: Callable[[], bool],
+    settings: ClimbSettings = MEMORY_SEARCH.climb,
+) -> dict[int, int]:
+    """The choice after changes with which walks need less memory, or at least cost less.
+
+    Args:
+        tables: of the problem.
+        choice: numbers, from 1, of implementations by operation.
+        most_cost: limit on the cost, in the graph's unit.
+        codes: the implementations of each operation that may be chosen, defaults among them; all if None.
+        peak: plans with a choice, takes in a schedule of it that is within the limit, if there is one, and says the
+            least peak in bytes that is known with any.
+        over: asked between changes; once True the climb ends.
+        settings: of steps and changes.
+    """
+    chosen, least, step, seed, failures = dict(choice), peak(choice, None), settings.first_step, 0, 0
+    while not over() and failures < settings.patience:
+        seed += 1
+        search = ChoiceSearch(tables, chosen, seed, codes)
+        search.lower(int(least * (1 - step)))
+        before = search.cost
+        search.improve(settings.changes, most_cost, over)
+        chosen = search.choice
+        lowered = least
+        if search.cost <= most_cost:
+            plain = search.schedule()
+            lowered = peak(chosen, search.selection.lift(plain) if search.selection and plain else None)
+        if lowered < least:
+            least, failures = lowered, 0
+            continue
+        failures += step == settings.last_step and search.cost >= before
+        step = max(step / 2, settings.last_step)
+    return chosen
+
 
 LOOSE = 1e-9  # relative excess over the limit on the cost that is rounding
 
@@ -173,3 +392,109 @@ class MemoryDescent:
             return False
         self.plain, self.peak = schedule, peak
         return True
+
+
+CAUTION = 1e-7  # relative excess of a bound over the limit on the cost that proves nothing
+
+
+def decide_exactly(
+    problem: CondensedChoices, budget: int, most_cost: float, limits: Limits
+) -> tuple[Schedule | None, bool]:
+    """A schedule within the budget and the limit on the cost, or None, and then whether it is proven that none is.
+
+    Args:
+        problem: with choices.
+        budget: bytes, resident bytes included.
+        most_cost: limit on the cost, in the graph's unit.
+        limits: time and back end.
+    """
+    joint = JointProblem(problem, budget, Milp(limits.solver, 1, relaxed=True))
+    if not joint.build(limits):
+        return None, False
+    schedule, bound = joint.solve(limits, None)
+    if schedule is not None and schedule.cost <= most_cost * (1 + LOOSE):
+        return schedule, False
+    return None, bound > most_cost * (1 + CAUTION)
+
+
+class MemoryCandidates:
+    """A descent for each choice that was planned with; their schedules go to the incumbent.
+
+    Args:
+        graph: operations may have several implementations, or be optional.
+        most_cost: limit on the cost, in the graph's unit.
+        incumbent: what better schedules and bounds are handed to.
+        share: limits of a share of the time that is left.
+        codes: the implementations of each operation that may be chosen; all if None.
+        settings: of the search; those of the choices that are tried, and of the relaxation.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        most_cost: float,
+        incumbent: MemoryIncumbent,
+        share: Callable[[float], Limits],
+        codes: Codes | None,
+        settings: MemorySearchSettings = MEMORY_SEARCH,
+    ) -> None:
+        self.graph, self.most_cost, self.incumbent, self.share, self.codes = graph, most_cost, incumbent, share, codes
+        self.settings, self._relaxation = settings.candidates, settings.relaxation
+        self.descents: dict[tuple, MemoryDescent] = {}
+        self._asked: list[int] = []  # budgets at which the relaxation was asked
+        self._seed = 0
+
+    def plan(self, choice: Mapping[int, int]) -> MemoryDescent | None:
+        """Bisection with walks, and the best runs so far, with a choice; None if it was done before, or cannot be."""
+        descent = MemoryDescent.of(self.graph, choice, self.most_cost, self.codes, self.settings.descent)
+        if descent is None or descent.key in self.descents:
+            return None
+        self.descents[descent.key] = descent
+        limits = self.share(self.settings.planning)
+        descent.bisect(lambda: limits.over)
+        descent.offer(self.incumbent.best)
+        self.keep(descent)
+        return descent
+
+    def keep(self, descent: MemoryDescent) -> None:
+        """Hand the best schedule of a descent to the incumbent."""
+        schedule = descent.lifted()
+        if schedule is not None and schedule.cost <= descent.most_cost:
+            self.incumbent.keep(schedule)
+
+    def peak_with(self, choice: Mapping[int, int], schedule: Schedule | None) -> int:
+        """The least peak that is known once a choice was planned with, for which a schedule may be known."""
+        if schedule is not None and schedule.cost <= self.most_cost * (1 + LOOSE):
+            self.incumbent.keep(schedule)
+        self.plan(choice)
+        return self.incumbent.peak
+
+    def ranked(self) -> list[MemoryDescent]:
+        """Those with the least memory first."""
+        return sorted(self.descents.values(), key=lambda one: one.peak)
+
+    def second(self) -> MemoryDescent | None:
+        """The second best with other implementations than the defaults: those did what they can at the beginning."""
+        return next((one for one in self.ranked()[1:] if one.choice), None)
+
+    def near_best(self, tables: Tables, budget: int, limits: Limits) -> MemoryDescent | None:
+        """The best choice with changes after which walks within the budget cost less."""
+        self._seed += 1
+        search = ChoiceSearch(tables, self.ranked()[0].choice, self._seed, self.codes)
+        search.lower(budget)
+        search.improve(self.settings.changes, self.most_cost, lambda: limits.over)
+        return self.plan(search.choice)
+
+    def relaxed(self, tables: Tables, memory: LeastMemory, budget: int, limits: Limits) -> MemoryDescent | None:
+        """What the relaxation with cost as the objective would choose within the budget, unless that is impossible."""
+        if any(abs(budget - asked) < self.settings.apart * asked for asked in self._asked):
+            return None
+        self._asked.append(budget)
+        asked = RelaxationWithChoices(tables, budget, self._relaxation)
+        asked.moments = memory.moments or asked.moments
+        seconds = min(limits.left, self.share(self.settings.relaxing).left)
+        relaxed = asked.improve(replace(limits, time_limit=limits.elapsed + seconds), integral=False)
+        if relaxed.bound > self.most_cost * (1 + CAUTION):
+            self.incumbent.raise_bound(budget + 1)
+            return None
+        return self.plan(relaxed.choice()) if relaxed.d else None

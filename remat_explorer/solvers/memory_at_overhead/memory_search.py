@@ -31,17 +31,18 @@ from concurrent.futures import ThreadPoolExecutor
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.memory_at_overhead.choice_climb import climb
-from remat_explorer.solvers.memory_at_overhead.exact_memory import decide_exactly
-from remat_explorer.solvers.memory_at_overhead.memory_candidates import MemoryCandidates
-from remat_explorer.solvers.memory_at_overhead.memory_descent import MemoryDescent
-from remat_explorer.solvers.memory_at_overhead.memory_incumbent import MemoryIncumbent
-from remat_explorer.solvers.memory_at_overhead.memory_settings import MEMORY_SEARCH, MemorySearchSettings
-from remat_explorer.solvers.monet.codes import Codes
-from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
+from remat_explorer.solvers.memory_at_overhead.memory_descent import (
+    MEMORY_SEARCH,
+    MemoryCandidates,
+    MemoryDescent,
+    MemoryIncumbent,
+    MemorySearchSettings,
+    climb,
+    decide_exactly,
+)
+from remat_explorer.solvers.monet.condensed_choices import Codes, CondensedChoices, Tables
 from remat_explorer.solvers.monet.least_memory_moments import LeastMemory
-from remat_explorer.solvers.monet.tables import Tables
-from remat_explorer.solvers.monet.uniform_choices import cheapest, default_or_leaner, lightest, smallest
+from remat_explorer.solvers.monet.selections import cheapest, default_or_leaner, lightest, smallest
 
 
 class MemorySearch:

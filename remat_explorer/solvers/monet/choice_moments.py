@@ -26,12 +26,10 @@ from __future__ import annotations
 import numpy as np
 
 from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.bounds.few_moments_settings import FEW_MOMENTS
+from remat_explorer.solvers.bounds.few_moments import FEW_MOMENTS
 from remat_explorer.solvers.linear_expression import ONE, ZERO, LinearExpression, require, total
 from remat_explorer.solvers.milp import Milp
-from remat_explorer.solvers.monet.availability import Availability
-from remat_explorer.solvers.monet.condensed_choices import CondensedImplementation
-from remat_explorer.solvers.monet.tables import Tables
+from remat_explorer.solvers.monet.condensed_choices import Availability, CondensedImplementation, Tables
 
 
 class ChoiceMoments:

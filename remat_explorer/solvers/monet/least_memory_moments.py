@@ -18,6 +18,7 @@ from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.linear_expression import LinearExpression, require
 from remat_explorer.solvers.milp import Milp, MilpOutcome
 from remat_explorer.solvers.monet.choice_moments import ChoiceMoments
+from remat_explorer.solvers.monet.condensed_choices import Tables
 from remat_explorer.solvers.monet.relaxation_with_choices import (
     RELAXATION,
     ChoiceBound,
@@ -25,7 +26,6 @@ from remat_explorer.solvers.monet.relaxation_with_choices import (
     RelaxationWithChoices,
     first_moments,
 )
-from remat_explorer.solvers.monet.tables import Tables
 
 FIRST_BUDGET = 0.4  # of what keeping everything takes: first moments are where memory is short of that
 TOLERANCE = 1e-6  # relative, of a back end: a bound is lowered by that

@@ -17,7 +17,7 @@ from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.bounds.few_moments import worst_operations
 from remat_explorer.solvers.milp import Milp, MilpOutcome
 from remat_explorer.solvers.monet.choice_moments import ChoiceMoments
-from remat_explorer.solvers.monet.tables import Tables
+from remat_explorer.solvers.monet.condensed_choices import Tables
 
 
 @dataclass(frozen=True)

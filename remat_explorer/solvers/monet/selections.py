@@ -4,20 +4,108 @@ Checkmate has no choices: MONeT's evaluation times its schedules in two ways (Sh
 *Checkmate-D* runs default convolution algorithms, *Checkmate-O* the fastest ones, put in afterwards. Here each is a
 graph of its own: of `default_selection`, and of `fastest_selection`, which has for each operation the fastest
 implementation that reads and writes the same, and is solved with its costs and workspace.
+
+Choices of implementations changed many at once, and judged by walks.
+
+Operations with the same implementations, such as all gradients of batch norms, are a family. A change gives one
+implementation to a run of neighbours in a family, from a single one to all of them; it is kept if the cheapest of a
+few walks within the budget costs less afterwards, which takes some milliseconds. Changes of single operations alone
+lead nowhere: what one reads, its neighbours must keep or make.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph, Implementation, Operation, Value
+from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
-from remat_explorer.solvers.monet.codes import Codes
-from remat_explorer.solvers.monet.in_place import elsewhere
+from remat_explorer.schedule.runs import Computations
+from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.monet.condensed_choices import Codes, CondensedImplementation, Tables, elsewhere
+from remat_explorer.solvers.search.guide import Guide
+from remat_explorer.solvers.search.walks import Walks
+
+
+def default(tables: Tables) -> dict[int, int]:
+    """For every operation its default."""
+    return dict.fromkeys(tables.problem.graph.mandatory.tolist(), 1)
+
+
+def default_or_leaner(tables: Tables) -> dict[int, int]:
+    """For every operation its default, or what writes the same for no more time and workspace and reads less.
+
+    Every schedule of default implementations is one of these, for no more time and memory.
+    """
+    graph, problem = tables.problem.graph, tables.problem
+    choice = {}
+    for k in graph.mandatory.tolist():
+        ways, default = graph.operations[k].implementations, graph.operations[k].default
+        codes = [
+            way.code
+            for way in tables.first[k]
+            if set(ways[way.code - 1].inputs) < set(default.inputs)
+            and set(ways[way.code - 1].outputs) == set(default.outputs)
+            and ways[way.code - 1].cost <= default.cost
+            and ways[way.code - 1].workspace <= default.workspace
+            and ways[way.code - 1].overwrites == default.overwrites
+            and not way.in_place
+        ]
+        read = {way.code: int(problem.bytes[list(way.inputs)].sum()) for way in tables.first[k]}
+        choice[k] = min(codes, key=lambda code: (read[code], ways[code - 1].cost, code), default=1)
+    return choice
+
+
+def cheapest(tables: Tables) -> dict[int, int]:
+    """For every operation the cheapest implementation: without recomputation nothing costs less."""
+    return _by(tables, lambda k, way: way.cost)
+
+
+def lightest(tables: Tables) -> dict[int, int]:
+    """For every backward operation the implementation that reads the fewest bytes of the forward pass."""
+    problem, backward = tables.problem, tables.problem.graph.is_backward
+
+    def saved(k: int, way: CondensedImplementation) -> float:
+        if not backward[k]:
+            return way.cost
+        return float(sum(problem.bytes[v] for v in way.inputs if not backward[problem.producer[v]]))
+
+    return _by(tables, saved)
+
+
+def smallest(tables: Tables) -> dict[int, int]:
+    """For every operation the implementation that needs the least memory while it runs, the last operation first.
+
+    It is one of those that write everything which implementations chosen before read.
+    """
+    problem = tables.problem
+    choice: dict[int, int] = {}
+    read: set[int] = set()
+
+    def size(way: CondensedImplementation) -> tuple[int, float, int]:
+        needed = int(problem.bytes[list(way.inputs)].sum()) + problem.during(way) - way.credit
+        return needed, way.cost, way.code
+
+    for k in reversed(problem.graph.mandatory.tolist()):
+        asked = read.intersection(tables.writes[k])
+        able = [way for way in tables.first[k] if asked.issubset(way.outputs)]
+        least = min(able or tables.first[k], key=size)
+        choice[k] = least.code
+        read.update(least.inputs)
+    return choice
+
+
+def _by(tables: Tables, size: Callable[[int, CondensedImplementation], float]) -> dict[int, int]:
+    """The way of least size for each mandatory operation; of equals the cheapest, then the first."""
+    return {
+        k: min(tables.first[k], key=lambda way: (size(k, way), way.cost, way.code)).code
+        for k in tables.problem.graph.mandatory.tolist()
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,3 +283,143 @@ def _renumbered(way: Implementation, number: Mapping[int, int]) -> Implementatio
         overwrites=None if way.overwrites is None else number[way.overwrites],
         in_place=False,
     )
+
+
+class CandidateSelection:
+    """A selection that may hold a good schedule within the budget.
+
+    Args:
+        selection: one implementation per operation.
+        budget: bytes, resident bytes included.
+        codes: the implementations of each operation that may be chosen; all if None.
+
+    Attributes:
+        condensed: its plain graph.
+        plain: the cheapest schedule of the plain graph that is known, or None.
+        best: the cheapest of the joint problem within the budget, lifted from the plain graph, or None.
+        bound: no schedule of the plain graph costs less; infinity where it has none.
+        searches: how often a search went on with it.
+        finished: whether a search of the plain graph has come to its end.
+    """
+
+    def __init__(self, selection: Selection, budget: int, codes: Codes | None = None) -> None:
+        self.selection, self.budget, self.codes = selection, budget, codes
+        self.condensed = Condensed.of(selection.graph)
+        self.plain: Schedule | None = None
+        self.best: Schedule | None = None
+        self.bound, self.searches, self.finished = 0.0, 0, False
+
+    @property
+    def key(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """What tells it from others: its operations and their implementations."""
+        return self.selection.operations, self.selection.codes
+
+    @staticmethod
+    def of(
+        graph: Graph, choice: Mapping[int, int], budget: int, codes: Codes | None = None
+    ) -> CandidateSelection | None:
+        """The candidate of a choice, made consistent; None if no schedule of it can fit into the budget."""
+        try:
+            candidate = CandidateSelection(restricted_to(graph, consistent(graph, choice)), budget, codes)
+        except SolverError:  # what one operation must write and another must not
+            return None
+        return candidate if int(candidate.condensed.operation_bytes.max()) <= budget else None
+
+    def keeps_to(self, codes: Codes | None) -> bool:
+        """Whether it runs only implementations that may be chosen."""
+        chosen = zip(self.selection.operations, self.selection.codes, strict=True)
+        return codes is None or all(code in codes[k] for k, code in chosen)
+
+    def take(self, plain: Schedule | None) -> Schedule | None:
+        """Take in a schedule of the plain graph, and return what it gives on the graph with choices, if it fits."""
+        if plain is None or plain is self.plain:
+            return None
+        if self.plain is None or plain.cost < self.plain.cost:
+            self.plain = plain
+        lifted = self.selection.lift(plain, self.codes)
+        if (self.best is not None and lifted.cost >= self.best.cost) or Plan.of(lifted).peak > self.budget:
+            return None
+        self.best = lifted
+        return lifted
+
+
+EXPONENTS = ((1, 1, 1), (0.5, 1, 1), (1, 1, 0), (1, 1, 0.5))  # of the walks that judge a choice
+
+
+class ChoiceSearch:
+    """A choice, and changes of it.
+
+    Args:
+        tables: of the problem.
+        choice: numbers, from 1, of implementations by operation.
+        seed: of all random choices.
+        codes: the implementations of each operation that may be chosen, defaults among them; all if None.
+
+    Attributes:
+        choice: the best one.
+        selection: the graph that it leaves, or None if there is none.
+        R: of the cheapest walk with it, or None.
+        cost: of that walk, in the graph's unit; infinity where none came to its end.
+        judged: how many choices were judged so far.
+    """
+
+    def __init__(self, tables: Tables, choice: Mapping[int, int], seed: int = 0, codes: Codes | None = None) -> None:
+        self.codes = codes
+        self.graph: Graph = tables.problem.graph
+        self.choice = dict(choice)
+        self.selection: Selection | None = None
+        self.computations: Computations | None = None
+        self.cost, self.budget, self.judged = math.inf, 0, 0
+        self._draw = np.random.default_rng(seed)
+        families: dict[tuple[str, ...], list[int]] = {}
+        self._allowed: dict[int, set[int]] = {}
+        for k, node in enumerate(self.graph.operations):
+            allowed = {way.code for way in (tables.first[k] if tables.mandatory[k] else tables.again[k])}
+            if len(allowed) > 1:
+                self._allowed[k] = allowed
+                families.setdefault(tuple(way.name for way in node.implementations), []).append(k)
+        self._families = list(families.values())
+
+    def schedule(self) -> Schedule | None:
+        """The cheapest walk's schedule on the graph of the choice."""
+        if self.selection is None or self.computations is None:
+            return None
+        return Condensed.of(self.selection.graph).schedule(self.computations)
+
+    def lower(self, budget: int) -> None:
+        """Judge the choice at a budget."""
+        self.budget, self.cost, self.computations = budget, math.inf, None
+        self._judge(self.choice)
+
+    def improve(self, changes: int, enough: float, over: Callable[[], bool] = lambda: False) -> None:
+        """Up to so many changes at the budget, until a walk costs no more than is enough."""
+        for _ in range(changes if self._families else 0):
+            if over() or self.cost <= enough:
+                break
+            members = self._families[int(self._draw.integers(len(self._families)))]
+            length = max(1, round(len(members) ** self._draw.uniform()))
+            first = int(self._draw.integers(len(members) - length + 1))
+            code = int(self._draw.choice(sorted(set().union(*(self._allowed[k] for k in members)))))
+            changed = {k: code for k in members[first : first + length] if code in self._allowed[k]}
+            if any(self.choice.get(k, 1) != code for k in changed):
+                self._judge(self.choice | changed)
+
+    def _judge(self, choice: Mapping[int, int]) -> None:
+        """Keep a choice if the cheapest walk with it costs less than with the one before."""
+        self.judged += 1
+        try:
+            selection = restricted_to(self.graph, consistent(self.graph, choice, self.codes))
+        except SolverError:  # what one operation must write and another must not
+            return
+        condensed = Condensed.of(selection.graph)
+        total = selection.graph.total_cost
+        if total >= self.cost or condensed.operation_bytes.max() > self.budget:
+            return
+        walks = Walks(condensed, self.budget)
+        unguided = Guide.everywhere(np.zeros(condensed.groups), condensed.n)
+        for powers in EXPONENTS:
+            walked = walks.walk(powers, unguided, most_cost=self.cost - total)
+            cost = float(walked.computations.counts(condensed.n) @ condensed.costs)
+            if walked.complete and cost < self.cost:
+                self.choice, self.selection, self.cost = dict(choice), selection, cost
+                self.computations = walked.computations

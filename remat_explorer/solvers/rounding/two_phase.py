@@ -1,14 +1,96 @@
 """Two-phase rounding: round what is retained, then compute as little as that allows.
 
 Source: Jain et al., Checkmate (MLSys 2020), section 5.2 and Algorithm 2.
+
+Naive rounding of both R* and S*, an exhibit: hardly any draw is a schedule, and none is repaired.
+
+Two-phase rounding exists because of this. R and S are tied together by (1b) and (1c); rounded apart from each other,
+some operation misses an input nearly always, and where none does the memory is likely to be too little.
+
+Source: Jain et al., Checkmate (MLSys 2020), section 5.1.
+
+Randomized two-phase rounding: S is drawn, R is the least that it allows; every draw is a correct schedule.
+
+Source: Jain et al., Checkmate (MLSys 2020), appendix D and Figure 8.
 """
 
 from __future__ import annotations
 
+import math
+import numbers
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
 import numpy as np
 
+from remat_explorer.errors import SolverError, shown
+from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.condensed import Condensed
+from remat_explorer.solvers.rounding.linear_program import FractionalSchedule
+
+
+def require_epsilon(epsilon: object) -> float:
+    """The allowance, if it is a share of the budget.
+
+    Raises:
+        SolverError: quoting it.
+
+    >>> require_epsilon(1.5)
+    Traceback (most recent call last):
+        ...
+    remat_explorer.errors.SolverError: epsilon is 1.5; expected a share of the budget from 0 to less than 1, such as 0.1
+    """
+    number = _number(epsilon)
+    if number is None or not 0 <= number < 1:
+        raise SolverError(
+            f"epsilon is {shown(epsilon)}; expected a share of the budget from 0 to less than 1, such as 0.1"
+        )
+    return number
+
+
+def require_threshold(threshold: object) -> float:
+    """The threshold above which a value is retained, if it lies from 0 to less than 1.
+
+    Raises:
+        SolverError: quoting it.
+    """
+    number = _number(threshold)
+    if number is None or not 0 <= number < 1:
+        raise SolverError(f"threshold is {shown(threshold)}; expected a number from 0 to less than 1, such as 0.5")
+    return number
+
+
+def require_samples(samples: object) -> int:
+    """The number of samples, if there is at least one.
+
+    Raises:
+        SolverError: quoting it.
+    """
+    if isinstance(samples, bool) or not isinstance(samples, numbers.Integral) or samples < 1:
+        raise SolverError(f"samples is {shown(samples)}; expected a whole number of at least 1, such as 100")
+    return int(samples)
+
+
+def require_seed(seed: object) -> int:
+    """The seed of the random numbers, if it is a whole number of at least 0.
+
+    Raises:
+        SolverError: quoting it.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or seed < 0:
+        raise SolverError(f"seed is {shown(seed)}; expected a whole number of at least 0")
+    return int(seed)
+
+
+def _number(given: object) -> float | None:
+    """``given`` as a finite float, or None."""
+    try:
+        number = math.nan if isinstance(given, bool) or not isinstance(given, numbers.Real) else float(given)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
 
 DIGITS = 6  # of S*, so that a solver's tolerance does not decide on which side of a threshold a degree lies
 
@@ -97,3 +179,143 @@ def round_deterministically(condensed: Condensed, S: np.ndarray, threshold: floa
         threshold: above which a value is retained.
     """
     return schedule_of(condensed, S.round(DIGITS) > threshold)
+
+
+@dataclass(frozen=True)
+class NaiveRounding:
+    """How often naive rounding is feasible.
+
+    Attributes:
+        samples: draws of R and S.
+        correct: draws that keep rules (1b) to (1e).
+        feasible: draws that keep the rules and fit into the budget.
+        nearest_correct: whether rounding everything to the nearest integer keeps the rules.
+        nearest_feasible: whether it fits into the budget as well.
+    """
+
+    samples: int
+    correct: int
+    feasible: int
+    nearest_correct: bool
+    nearest_feasible: bool
+
+
+def naive_rounding(relaxed: FractionalSchedule, budget: int, samples: int = 1000, seed: int = 0) -> NaiveRounding:
+    """Round every entry of R* and S* by itself, up with the probability that the entry is.
+
+    Args:
+        relaxed: a solved linear program.
+        budget: bytes that a draw may take, resident bytes included.
+        samples: how many draws.
+        seed: of the random numbers.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.solvers.base import Limits
+    >>> from remat_explorer.solvers.rounding.linear_program import solve_linear_program
+    >>> chain = Condensed.of(linear(8))
+    >>> naive_rounding(solve_linear_program(chain, 4, Limits()), 4, samples=100).feasible
+    0
+    """
+    random = np.random.default_rng(seed)
+    condensed, correct, feasible = relaxed.condensed, 0, 0
+    for _ in range(samples):
+        R = random.random(relaxed.R.shape) < relaxed.R
+        S = random.random(relaxed.S.shape) < relaxed.S
+        if keeps_rules(condensed, R, S):
+            correct += 1
+            feasible += _peak(condensed, R, S) <= budget
+    R, S = relaxed.R > 0.5, relaxed.S > 0.5
+    nearest = keeps_rules(condensed, R, S)
+    return NaiveRounding(samples, correct, feasible, nearest, nearest and _peak(condensed, R, S) <= budget)
+
+
+def keeps_rules(condensed: Condensed, R: np.ndarray, S: np.ndarray) -> bool:
+    """Whether R and S keep rules (1b) to (1e).
+
+    Args:
+        condensed: n operations and g groups of values.
+        R: bool of shape (n, n).
+        S: of groups, bool of shape (n, g).
+    """
+    there = R[:, condensed.producer] | S
+    if S[:1].any() or (S[1:] & ~there[:-1]).any():  # (1d), (1c)
+        return False
+    if not R.diagonal().all():  # (1e), in stages (8a)
+        return False
+    # (1b): what is read in a stage is there in the stage; (t, k) counts inputs of k that are missing
+    return not (R & (~there @ condensed.reads.T)).any()
+
+
+def _peak(condensed: Condensed, R: np.ndarray, S: np.ndarray) -> int:
+    return Plan.of(Schedule(condensed.graph, R, values_of(condensed, S))).peak
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """One draw.
+
+    Attributes:
+        schedule: correct, of any peak.
+        cost: in the unit of the graph's costs.
+        peak: bytes of its plan, resident bytes included.
+    """
+
+    schedule: Schedule
+    cost: float
+    peak: int
+
+
+@dataclass(frozen=True, eq=False)
+class Scatter:
+    """All draws of one linear program as two columns, for a scatter plot.
+
+    Attributes:
+        cost: float of shape (samples,), in the unit of the graph's costs.
+        peak: bytes of the plans, resident bytes included, int64 of shape (samples,).
+    """
+
+    cost: np.ndarray
+    peak: np.ndarray
+
+
+def draw_samples(relaxed: FractionalSchedule, samples: int, seed: int) -> Iterator[Sample]:
+    """Schedules whose S[t,i] is 1 with the probability S*[t,i], each entry by itself, and whose R is minimal.
+
+    Args:
+        relaxed: a solved linear program.
+        samples: how many.
+        seed: of the random numbers; the same seed draws the same samples.
+    """
+    random = np.random.default_rng(seed)
+    for _ in range(samples):
+        S = random.random(relaxed.S.shape) < relaxed.S
+        schedule = schedule_of(relaxed.condensed, S)
+        yield Sample(schedule, schedule.cost, Plan.of(schedule).peak)
+
+
+def scatter(
+    relaxed: FractionalSchedule, samples: int = 100, seed: int = 0, over: Callable[[], bool] = lambda: False
+) -> Scatter:
+    """Cost and peak of every draw, within the budget or not: what Figure 8 of the paper shows.
+
+    Args:
+        relaxed: a solved linear program.
+        samples: how many.
+        seed: of the random numbers.
+        over: asked between draws; once True, those so far are returned.
+
+    >>> from remat_explorer.instances import linear
+    >>> from remat_explorer.solvers.base import Limits
+    >>> from remat_explorer.solvers.condensed import Condensed
+    >>> from remat_explorer.solvers.rounding.linear_program import solve_linear_program
+    >>> cloud = scatter(solve_linear_program(Condensed.of(linear(8)), 4, Limits()), samples=20)
+    >>> cloud.cost.shape, bool((cloud.cost >= 17).all())
+    ((20,), True)
+    """
+    cost, peak = [], []
+    for sample in draw_samples(relaxed, samples, seed):
+        cost.append(sample.cost)
+        peak.append(sample.peak)
+        if over():
+            break
+    return Scatter(np.array(cost, dtype=float), np.array(peak, dtype=np.int64))

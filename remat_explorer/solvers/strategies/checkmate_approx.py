@@ -14,8 +14,7 @@ from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.method import Method, Support
 from remat_explorer.solvers.rounding.linear_program import reduced_budget, solve_linear_program
-from remat_explorer.solvers.rounding.options import require_epsilon, require_threshold
-from remat_explorer.solvers.rounding.two_phase import round_deterministically
+from remat_explorer.solvers.rounding.two_phase import require_epsilon, require_threshold, round_deterministically
 
 EPSILON = 0.1  # the paper's allowance
 THRESHOLD = 0.5  # and its threshold

@@ -1,7 +1,7 @@
 """Checkmate's approximation with randomized rounding: many draws of what is retained, the cheapest that fits.
 
 Jain et al., Checkmate (MLSys 2020), appendix D. All draws, as data for the paper's Figure 8, are
-`remat_explorer.solvers.rounding.randomized.scatter`.
+`remat_explorer.solvers.rounding.two_phase.scatter`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.method import Method, Support
 from remat_explorer.solvers.rounding.linear_program import reduced_budget, solve_linear_program
-from remat_explorer.solvers.rounding.options import require_epsilon, require_samples, require_seed
-from remat_explorer.solvers.rounding.randomized import draw_samples
+from remat_explorer.solvers.rounding.two_phase import draw_samples, require_epsilon, require_samples, require_seed
 from remat_explorer.solvers.strategies.checkmate_approx import EPSILON
 
 SAMPLES = 100

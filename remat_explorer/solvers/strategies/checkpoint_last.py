@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from remat_explorer.graph import Graph
-from remat_explorer.solvers.heuristics.settings import within_budget
+from remat_explorer.solvers.heuristics.segmentation import within_budget
 from remat_explorer.solvers.heuristics.static_policy import schedule_of
 from remat_explorer.solvers.method import BackgroundSweep, Candidate, Method, Support
 

@@ -22,8 +22,7 @@ from remat_explorer.plan import Plan
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.dynamic.scores import HEURISTICS
-from remat_explorer.solvers.dynamic.simulation import Trace, simulate
+from remat_explorer.solvers.dynamic.simulation import HEURISTICS, Trace, simulate
 from remat_explorer.solvers.method import BackgroundSweep, Method, Support
 from remat_explorer.solvers.rounding.two_phase import schedule_of, values_of
 

@@ -14,14 +14,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from remat_explorer.graph import Graph
-from remat_explorer.solvers.heuristics.segmentation import greedy, segment_sizes
-from remat_explorer.solvers.heuristics.segments import segment_candidates
-from remat_explorer.solvers.heuristics.settings import whole_number, within_budget
-from remat_explorer.solvers.heuristics.split_points import (
+from remat_explorer.solvers.heuristics.segmentation import (
     SplitPoints,
     articulation_split_points,
     chain_points,
+    greedy,
     linearized_points,
+    segment_candidates,
+    segment_sizes,
+    whole_number,
+    within_budget,
 )
 from remat_explorer.solvers.method import Candidate, Knob, Method, Support
 

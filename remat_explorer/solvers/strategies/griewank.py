@@ -19,10 +19,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from remat_explorer.graph import Graph
-from remat_explorer.solvers.heuristics.binomial_schedule import binomial_schedule
+from remat_explorer.solvers.heuristics.binomial import binomial_schedule
 from remat_explorer.solvers.heuristics.chain import require_chain
-from remat_explorer.solvers.heuristics.segmentation import MOST_SETTINGS
-from remat_explorer.solvers.heuristics.settings import whole_number, within_budget
+from remat_explorer.solvers.heuristics.segmentation import MOST_SETTINGS, whole_number, within_budget
 from remat_explorer.solvers.method import Candidate, Knob, Method, Support
 
 

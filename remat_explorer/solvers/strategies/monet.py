@@ -8,7 +8,7 @@ from remat_explorer.graph import Graph
 from remat_explorer.solvers.anytime.joint_search import JointSearch
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.method import BackgroundSweep, Method, Support
-from remat_explorer.solvers.monet.codes import allowed_codes
+from remat_explorer.solvers.monet.condensed_choices import allowed_codes
 
 
 def solve_monet(graph: Graph, budget: int, limits: Limits, implementations: str | Collection[str] = "all") -> Answer:

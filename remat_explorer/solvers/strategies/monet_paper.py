@@ -11,8 +11,7 @@ from remat_explorer.plan import Plan
 from remat_explorer.solvers.base import Answer, Limits
 from remat_explorer.solvers.method import Method, Support
 from remat_explorer.solvers.milp import Milp
-from remat_explorer.solvers.monet.codes import allowed_codes
-from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
+from remat_explorer.solvers.monet.condensed_choices import CondensedChoices, allowed_codes
 from remat_explorer.solvers.monet.paper_problem import PaperProblem
 
 LOCAL_MEMORY = ("upper", "lower")

@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from remat_explorer.graph import Graph
-from remat_explorer.solvers.heuristics.segmentation import every_sqrt_n
-from remat_explorer.solvers.heuristics.segments import segment_candidates
-from remat_explorer.solvers.heuristics.settings import within_budget
-from remat_explorer.solvers.heuristics.split_points import (
+from remat_explorer.solvers.heuristics.segmentation import (
     SplitPoints,
     articulation_split_points,
     chain_points,
+    every_sqrt_n,
     linearized_points,
+    segment_candidates,
+    within_budget,
 )
 from remat_explorer.solvers.method import BackgroundSweep, Candidate, Method, Support
 

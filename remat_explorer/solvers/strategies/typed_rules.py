@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from remat_explorer.solvers.framework_rules import typed_rules
-from remat_explorer.solvers.heuristics.settings import within_budget
+from remat_explorer.solvers.heuristics.segmentation import within_budget
 from remat_explorer.solvers.method import BackgroundSweep, Candidate, Knob, Method, Support
 
 

@@ -17,7 +17,7 @@ from remat_explorer.errors import ScheduleError, SolutionError, shown
 from remat_explorer.graph import Graph
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution
-from remat_explorer.solvers.bounds.runs import pack_runs, unpack_runs
+from remat_explorer.solvers.bounds.refinement import pack_runs, unpack_runs
 from remat_explorer.solvers.refuting import require_unrefuted
 from remat_explorer.solvers.sweeps.own_points import OwnPoint
 

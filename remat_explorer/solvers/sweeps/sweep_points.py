@@ -1,4 +1,10 @@
-"""The points of a sweep while it runs: what is known of each, what was told of it, and how far that is."""
+"""The points of a sweep while it runs: what is known of each, what was told of it, and how far that is.
+
+Points of a sweep that were solved before, and points kept for the next time, in the cache of `solve`.
+
+A point counts as a search with the seconds that the sweep gives to a point on average. What is kept of a strategy is
+what it proved itself: a bound that another strategy lent is no answer of this one.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +17,7 @@ from remat_explorer.quantities import format_bytes
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers.base import Answer
+from remat_explorer.solvers.cache import Question, load_solution, store_solution
 from remat_explorer.solvers.checkpoint_all import checkpoint_all, checkpoint_all_peak
 from remat_explorer.solvers.memory.minimum_budget import NONE_FITS
 from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
@@ -18,10 +25,74 @@ from remat_explorer.solvers.smallest_budget import largest_operation
 from remat_explorer.solvers.solve import judge
 from remat_explorer.solvers.strategies.registry import default_strategy, method_of
 from remat_explorer.solvers.sweeps.frontier import Frontier
-from remat_explorer.solvers.sweeps.kept_points import KeptPoints, Point
-from remat_explorer.solvers.sweeps.own_curves import OwnCurve, has_own_curve
-from remat_explorer.solvers.sweeps.own_points import OwnPoint, checked_points, first_cheapest, with_bounds
-from remat_explorer.solvers.sweeps.sharing import best_within, bound_at, empty, merged, shared
+from remat_explorer.solvers.sweeps.own_points import (
+    OwnCurve,
+    OwnPoint,
+    best_within,
+    bound_at,
+    checked_points,
+    empty,
+    first_cheapest,
+    has_own_curve,
+    merged,
+    shared,
+    with_bounds,
+)
+
+Point = tuple[str, int]  # strategy and budget in bytes
+
+
+class KeptPoints:
+    """What the cache has and gets of a sweep.
+
+    Args:
+        graph: the training graph.
+        solver: the back end.
+        time_limit: seconds for each point, on average.
+        threads: of the back end.
+
+    Attributes:
+        taken: points that were found in the cache.
+
+    >>> from remat_explorer.instances import linear
+    >>> KeptPoints(linear(8), "highs", 1.0, 1).load("guessing", 4) is None
+    True
+    """
+
+    def __init__(self, graph: Graph, solver: str, time_limit: float, threads: int) -> None:
+        self.graph, self.solver, self.time_limit, self.threads = graph, solver, time_limit, threads
+        self.taken: set[Point] = set()
+
+    def load(self, strategy: str, budget: int) -> Solution | None:
+        """A kept answer that is as good as a new one, checked again, or None."""
+        solution = load_solution(self._question(strategy, budget))
+        if solution is not None:
+            self.taken.add((strategy, budget))
+        return solution
+
+    def store(self, solutions: Sequence[Solution], lost: Iterable[Point], ended: bool) -> list[str]:
+        """Keep the points that are new; returns sentences on why some could not be kept.
+
+        Args:
+            solutions: each with what was found for it alone.
+            lost: points whose search had no result; nothing but a proof is kept of them.
+            ended: whether the sweep had all of its time; else a point counts with the time it had.
+        """
+        problems: dict[str, None] = {}
+        gone = set(lost)
+        for name in dict.fromkeys(solution.strategy for solution in solutions):
+            for solution in shared([s for s in solutions if s.strategy == name]):
+                point = (name, solution.budget)
+                proven = solution.status in (Status.OPTIMAL, Status.INFEASIBLE)
+                if point in self.taken or (point in gone and not proven):
+                    continue
+                question = self._question(*point)
+                question = question if ended or proven else question.within(solution.seconds)
+                problems[store_solution(question, solution)] = None
+        return [problem for problem in problems if problem]
+
+    def _question(self, strategy: str, budget: int) -> Question:
+        return Question(self.graph, budget, strategy, self.solver, self.time_limit, self.threads)
 
 
 @dataclass(frozen=True)

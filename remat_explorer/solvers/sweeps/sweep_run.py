@@ -6,45 +6,317 @@ the sweep's own load their libraries, then by the workers. The budgets are dealt
 which solves its share together (see `sweep_optimal`); what is not settled then, and has time left, is searched one
 budget at a time. A method that does not ask for the budget is one task for all of them (see `own_points`). After every
 result the points take from each other what they may (see `sharing`).
+
+What a sweep asks of a worker, and what it gets back: JSON text both ways, whatever carries it.
+
+A request names a strategy, budgets, what is known there, what to do, and a time limit. A worker's answer is a claim:
+the parent checks every schedule before anyone sees it.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import math
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
 
+from remat_explorer.documents import quote
 from remat_explorer.entry_checks import Seconds, Threads, Workers, require_arguments
 from remat_explorer.errors import RematError, SolverError, UnknownNameError
 from remat_explorer.graph import Graph
 from remat_explorer.graph.file import dump_graph
+from remat_explorer.instances import linear
+from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution
-from remat_explorer.solvers.backends import backend
-from remat_explorer.solvers.base import Limits
+from remat_explorer.solvers.anytime.together import solve_together
+from remat_explorer.solvers.backends import BACKENDS, backend
+from remat_explorer.solvers.base import Answer, Limits
+from remat_explorer.solvers.bounds.refinement import pack_runs, unpack_runs
 from remat_explorer.solvers.budgets import require_count, spaced_budgets
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.jobs.processes import Processes
 from remat_explorer.solvers.memory.minimum_budget import minimum_budget
 from remat_explorer.solvers.memory.smallest_known import budgets_of
-from remat_explorer.solvers.method import Support
+from remat_explorer.solvers.method import Support, Together
 from remat_explorer.solvers.search.compiled_search import load_search
 from remat_explorer.solvers.strategies.registry import STRATEGIES, method_of
 from remat_explorer.solvers.sweeps.frontier import Frontier
-from remat_explorer.solvers.sweeps.kept_points import KeptPoints
-from remat_explorer.solvers.sweeps.own_curves import read_curve
-from remat_explorer.solvers.sweeps.sweep_points import SweepPoints, SweepProgress
-from remat_explorer.solvers.sweeps.sweep_queue import PLANNING, SweepQueue, patience, together_of
-from remat_explorer.solvers.sweeps.sweep_tasks import (
-    ABANDONED,
-    SweepTask,
-    make_ready,
-    read_answers,
-    work,
-    write_request,
-)
+from remat_explorer.solvers.sweeps.own_points import has_own_curve, read_curve, write_curve
+from remat_explorer.solvers.sweeps.sweep_points import KeptPoints, SweepPoints, SweepProgress
 from remat_explorer.solvers.threads import cores
+
+Kind = Literal["plan", "together", "alone", "curve"]
+
+ABANDONED: set[str] = set()  # sweeps that nobody waits for any more, as far as this process knows
+
+
+@dataclass(frozen=True)
+class SweepTask:
+    """Points of one strategy that one worker works on.
+
+    Attributes:
+        strategy: a key of `STRATEGIES`.
+        budgets: bytes, ascending.
+        kind: "plan" for a first answer at each budget, "together" where the budgets share their work, "alone" for a
+            full search at one budget, "curve" for all schedules of a method that does not ask for the budget.
+        time_limit: seconds for all of them.
+        then: of a plan: budgets that are to be solved together afterwards.
+        planned: of budgets together: whether they were planned.
+    """
+
+    strategy: str
+    budgets: tuple[int, ...]
+    kind: Kind
+    time_limit: float
+    then: tuple[int, ...] = ()
+    planned: bool = False
+
+
+def write_request(
+    sweep: str, task: SweepTask, starts: Sequence[Schedule], lower_bound: float | None, solver: str, threads: int
+) -> str:
+    """The request text.
+
+    Args:
+        sweep: what `ABANDONED` calls this sweep.
+        task: what to do.
+        starts: schedules to begin with wherever they fit.
+        lower_bound: on the cost at the first budget, or None.
+        solver: the back end.
+        threads: its threads.
+    """
+    return json.dumps(
+        {
+            "sweep": sweep,
+            "strategy": task.strategy,
+            "budgets": task.budgets,
+            "kind": task.kind,
+            "time_limit": task.time_limit,
+            "planned": task.planned,
+            "starts": [pack_runs(schedule) for schedule in starts],
+            "lower_bound": lower_bound,
+            "solver": solver,
+            "threads": threads,
+        }
+    )
+
+
+def work(graph_text: str, request_text: str) -> str:
+    """Do what a request says; the function that executors call.
+
+    Args:
+        graph_text: a graph file's text.
+        request_text: what `write_request` made.
+
+    Returns:
+        What `read_answers` takes, or `read_curve` of a curve; an error is a part of it, since not every exception
+        survives the way back.
+    """
+    try:
+        graph, request = _graph(graph_text), json.loads(request_text)
+        make_ready(request["solver"])  # which is no part of the first task's time
+        if request["kind"] == "curve":
+            STRATEGIES[request["strategy"]].load()
+            return write_curve(graph, request["strategy"], _limits(request))
+        starts = [unpack_runs(runs, graph, SolverError) for runs in request["starts"]]
+        begun = time.monotonic()
+        answers = _answers(graph, request, starts)
+        seconds = (time.monotonic() - begun) / len(answers)
+        return json.dumps({"answers": [_pack(answer, seconds) for answer in answers]})
+    except (RematError, MemoryError) as error:
+        return json.dumps({"error": str(error) or type(error).__name__})
+
+
+@lru_cache(maxsize=len(BACKENDS))
+def make_ready(solver: str) -> None:
+    """Load what a search needs: the back end's library, and compiled code, which is made where there is none."""
+    load_search()
+    solve_together(linear(4), (4, 6), [], Limits(solver=solver))
+
+
+def read_answers(text: Any, graph: Graph, count: int) -> list[tuple[Answer, float]]:
+    """The answers in a worker's text, each with the seconds it took.
+
+    Raises:
+        SolverError: with the worker's message if it failed, or if the text is no answer to ``count`` budgets.
+    """
+    try:
+        document = json.loads(text)
+        if "error" in document:
+            raise SolverError(str(document["error"]))
+        answers = [_unpack(entry, graph) for entry in document["answers"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise SolverError(f"the worker sent an answer that cannot be read: {error!r}: {quote(text)}") from None
+    if len(answers) != count:
+        raise SolverError(f"the worker sent {len(answers)} answers to {count} budgets")
+    return answers
+
+
+def _answers(graph: Graph, request: dict[str, Any], starts: Sequence[Schedule]) -> Sequence[Answer]:
+    method, budgets, limits = STRATEGIES[request["strategy"]], request["budgets"], _limits(request)
+    if method.together is not None and request["kind"] == "plan":
+        answers = method.together.plan(graph, budgets, limits)
+    elif method.together is not None and request["kind"] == "together":
+        answers = method.together.solve(graph, budgets, starts, limits, request["planned"])
+    elif method.improve is not None:
+        start = Answer(next(iter(starts), None), request["lower_bound"])
+        (budget,) = budgets
+        answers = [method.improve(graph, budget, start, limits)]
+    else:
+        (budget,) = budgets
+        answers = [method(graph, budget, limits)]
+    return [method.ended(answer, limits) for answer in answers]
+
+
+def _limits(request: dict[str, Any]) -> Limits:
+    sweep = request["sweep"]
+    return Limits(request["time_limit"], request["solver"], request["threads"], cancelled=lambda: sweep in ABANDONED)
+
+
+def _pack(answer: Answer, seconds: float) -> dict[str, Any]:
+    return {
+        "runs": None if answer.schedule is None else pack_runs(answer.schedule),
+        "lower_bound": answer.lower_bound,
+        "infeasible": answer.infeasible,
+        "solver": answer.solver,
+        "limit": answer.limit,
+        "seconds": seconds,
+    }
+
+
+def _unpack(entry: dict[str, Any], graph: Graph) -> tuple[Answer, float]:
+    schedule = None if entry["runs"] is None else unpack_runs(entry["runs"], graph, SolverError)
+    fields = entry["lower_bound"], entry["infeasible"], entry["solver"], str(entry["limit"])
+    return Answer(schedule, *fields), float(entry["seconds"])
+
+
+@lru_cache(maxsize=2)
+def _graph(text: str) -> Graph:
+    return Graph.from_document(json.loads(text))
+
+
+PLANNING = 0.5  # of the time for the budgets of a worker together, at most, for the first answer at each
+LEAST_SEARCH = 0.1  # seconds below which a search at one budget is not begun
+
+
+class SweepQueue:
+    """Tasks that wait for a worker.
+
+    Args:
+        points: the sweep's points.
+        together: seconds for each budget while budgets share their work.
+        alone: seconds for each budget that is not settled then.
+
+    Attributes:
+        planned: strategies with budgets that have their first answer, and the seconds it took, which are taken off the
+            time that follows.
+
+    >>> from remat_explorer.instances import linear
+    >>> points = SweepPoints(linear(8))
+    >>> points.begin(["optimal"], [4, 5, 6, 10], None)
+    >>> queue = SweepQueue(points, 0.5, 0.0)
+    >>> queue.begin(["optimal"], workers=2)
+    >>> queue.pop().budgets, queue.pop().budgets, queue.pop()
+    ((4, 6), (5,), None)
+    """
+
+    def __init__(self, points: SweepPoints, together: float, alone: float) -> None:
+        self.planned: dict[tuple[str, int], float] = {}
+        self._points, self._together, self._alone = points, together, alone
+        self._share: dict[str, float] = {}  # seconds for the budgets of a strategy that one worker solves together
+        self._tasks: deque[SweepTask] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._tasks)
+
+    def begin(self, strategies: Sequence[str], workers: int) -> None:
+        """Queue what every open point needs first."""
+        for name in strategies:
+            sizes, each = self._points.open(name), self._together + self._alone
+            if has_own_curve(name):  # also where nothing is open: its points may lie elsewhere
+                self._tasks.append(SweepTask(name, tuple(sizes), "curve", each * max(1, len(sizes))))
+                continue
+            if together_of(name) is None:
+                self._tasks.extend(SweepTask(name, (size,), "alone", each) for size in sizes)
+                continue
+            chunks = min(workers, len(sizes))
+            self._share[name] = self._together * math.ceil(len(sizes) / max(1, chunks))
+            for i in range(chunks):  # dealt in turn, since small budgets are the hard ones
+                chunk = tuple(sizes[i::chunks])
+                unplanned = tuple(size for size in chunk if (name, size) not in self.planned)
+                if unplanned:
+                    self._tasks.append(SweepTask(name, unplanned, "plan", PLANNING * self._share[name], then=chunk))
+                else:
+                    self._tasks.append(self._after_planning(name, chunk))
+
+    def pop(self) -> SweepTask | None:
+        """The next task, with the budgets that others have not settled meanwhile, or None if there is no other."""
+        while self._tasks:
+            task = self._tasks.popleft()
+            if task.kind == "curve":
+                return task
+            unsettled = set(self._points.open(task.strategy))
+            if open_ones := tuple(size for size in task.budgets if size in unsettled):
+                return dataclasses.replace(task, budgets=open_ones)
+        return None
+
+    def follow(self, task: SweepTask, answers: Sequence[tuple[Answer, float]]) -> None:
+        """Queue what comes after a task that was answered."""
+        if task.kind == "plan":
+            took = zip(task.budgets, answers, strict=True)
+            self.planned |= {(task.strategy, size): seconds for size, (_, seconds) in took}
+            self._tasks.append(self._after_planning(task.strategy, task.then))
+        elif task.kind == "together" and self._alone >= LEAST_SEARCH:
+            unsettled = sorted(set(self._points.open(task.strategy)) & set(task.budgets))
+            self._tasks.extend(SweepTask(task.strategy, (size,), "alone", self._alone) for size in unsettled)
+
+    def retry(self, task: SweepTask) -> bool:
+        """Queue the budgets of a task without an answer one by one; False if there was one only, or a curve."""
+        sizes = () if task.kind == "curve" else task.then or task.budgets
+        if len(sizes) > 1:
+            self._tasks.extend(SweepTask(task.strategy, (size,), "together", self._together) for size in sizes)
+        return len(sizes) > 1
+
+    def waiting(self, in_flight: Sequence[SweepTask]) -> set[tuple[str, int]]:
+        """The points for which something is still to be done, with the tasks that are being worked on."""
+        return {(task.strategy, size) for task in (*self._tasks, *in_flight) for size in task.then or task.budgets}
+
+    def clear(self) -> None:
+        """Give everything up."""
+        self._tasks.clear()
+
+    def _after_planning(self, name: str, chunk: tuple[int, ...]) -> SweepTask:
+        left = self._share[name] - sum(self.planned.get((name, size), 0.0) for size in chunk)
+        return SweepTask(name, chunk, "together", max(0.0, left), planned=True)
+
+
+def together_of(strategy: str) -> Together | None:
+    """How budgets of a strategy share their work, or None where each is solved alone.
+
+    >>> together_of("optimal") is None, together_of("monet") is None
+    (False, True)
+    """
+    method = method_of(strategy)
+    return None if method is None else method.together
+
+
+def patience(graph: Graph) -> float:
+    """Seconds that a point may take where no limit is given; walks take time with the square of the operations.
+
+    >>> from remat_explorer.instances import linear
+    >>> patience(linear(8)), round(patience(linear(800)), 1)
+    (0.5, 4.0)
+    """
+    return max(0.5, (graph.n / 800) ** 2)
+
 
 POLL = 0.05  # seconds between two looks at whether the sweep was cancelled
 MINIMUM = 1.0  # seconds for the smallest budget, besides those of a point

@@ -8,8 +8,7 @@ import numpy as np
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
-from remat_explorer.solvers.bounds.cover_cuts import MemoryRow, violated_cover
-from remat_explorer.solvers.bounds.row_settings import ROWS
+from remat_explorer.solvers.bounds.stages import ROWS, MemoryRow, violated_cover
 from remat_explorer.solvers.linear_expression import ONE, LinearExpression
 
 SIZES = st.lists(st.integers(1, 12), min_size=2, max_size=7)

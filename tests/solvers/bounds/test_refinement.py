@@ -10,12 +10,11 @@ import pytest
 from remat_explorer.instances import linear
 from remat_explorer.solvers import checkpoint_all, minimum_budget, solve
 from remat_explorer.solvers.base import Limits
+from remat_explorer.solvers.bounds.lazy_rows import violated_cuts
 from remat_explorer.solvers.bounds.liveness_model import LivenessModel
-from remat_explorer.solvers.bounds.path_cuts import violated_cuts
 from remat_explorer.solvers.bounds.point import estimated_memory, lean_point
-from remat_explorer.solvers.bounds.possibilities import possibilities
 from remat_explorer.solvers.bounds.refinement import Refinement
-from remat_explorer.solvers.bounds.stages import Stages
+from remat_explorer.solvers.bounds.stages import Stages, possibilities
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.milp import Milp
 from tests.thorough import thorough_but

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import remat_explorer.solvers.heuristics.binomial_schedule as binomial_schedule_module
+import remat_explorer.solvers.heuristics.binomial as binomial_schedule_module
 import remat_explorer.solvers.search.walks as walks_module
 from remat_explorer.checker import check
 from remat_explorer.errors import SolverError
@@ -18,8 +18,13 @@ from remat_explorer.instances import linear
 from remat_explorer.plan import Plan
 from remat_explorer.solvers import solve
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.heuristics.binomial import forward_steps, stored_states
-from remat_explorer.solvers.heuristics.binomial_schedule import binomial_schedule, binomial_within, fewest_slots
+from remat_explorer.solvers.heuristics.binomial import (
+    binomial_schedule,
+    binomial_within,
+    fewest_slots,
+    forward_steps,
+    stored_states,
+)
 from remat_explorer.solvers.search.planner import first_within
 from remat_explorer.solvers.strategies.griewank import griewank, slot_numbers
 from tests.solvers.drawn_chains import chains

@@ -11,8 +11,7 @@ from remat_explorer.instances import linear
 from remat_explorer.solution import Status
 from remat_explorer.solvers import solve
 from remat_explorer.solvers.condensed import Condensed
-from remat_explorer.solvers.heuristics.binomial_bound import binomial_bound
-from remat_explorer.solvers.heuristics.binomial_schedule import binomial_within
+from remat_explorer.solvers.heuristics.binomial import binomial_bound, binomial_within
 from tests.solvers.drawn_chains import chains
 from tests.solvers.drawn_graphs import problems, training_graphs
 from tests.solvers.drawn_settings import DRAWN

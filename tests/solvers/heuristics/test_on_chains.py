@@ -14,7 +14,7 @@ from remat_explorer.graph import Graph, Phase, Value, operation
 from remat_explorer.instances import linear
 from remat_explorer.solvers import solve
 from remat_explorer.solvers.heuristics.chain import require_chain
-from remat_explorer.solvers.heuristics.split_points import (
+from remat_explorer.solvers.heuristics.segmentation import (
     articulation_split_points,
     chain_points,
     linearized_points,

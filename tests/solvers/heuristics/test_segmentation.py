@@ -12,12 +12,14 @@ from remat_explorer.errors import SolverError
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.instances import linear
 from remat_explorer.solvers import STRATEGIES, solve
-from remat_explorer.solvers.heuristics.segmentation import every_sqrt_n, greedy, segment_sizes
-from remat_explorer.solvers.heuristics.split_points import (
+from remat_explorer.solvers.heuristics.segmentation import (
     articulation_split_points,
     chain_points,
+    every_sqrt_n,
+    greedy,
     kept_values,
     linearized_points,
+    segment_sizes,
 )
 from tests.solvers.candidates import candidates_of
 from tests.solvers.drawn_chains import chains

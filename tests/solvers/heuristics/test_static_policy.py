@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from remat_explorer.checker import check
 from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import checkpoint_all
-from remat_explorer.solvers.heuristics.segments import segment_schedule
+from remat_explorer.solvers.heuristics.segmentation import segment_schedule
 from remat_explorer.solvers.heuristics.static_policy import schedule_of
 from tests.solvers.candidates import candidates_of
 from tests.solvers.drawn_graphs import training_graphs

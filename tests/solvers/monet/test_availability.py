@@ -8,11 +8,14 @@ import pytest
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.linear_expression import LinearExpression, total
 from remat_explorer.solvers.milp import Milp
-from remat_explorer.solvers.monet.availability import Availability
-from remat_explorer.solvers.monet.condensed_choices import CondensedChoices, CondensedImplementation
+from remat_explorer.solvers.monet.condensed_choices import (
+    Availability,
+    CondensedChoices,
+    CondensedImplementation,
+    Tables,
+)
 from remat_explorer.solvers.monet.joint_problem import JointProblem
 from remat_explorer.solvers.monet.relaxation_with_choices import RelaxationWithChoices
-from remat_explorer.solvers.monet.tables import Tables
 from tests.solvers.monet.choice_graphs import normalized_chain
 
 X, Y, SAVED, MASK = range(4)

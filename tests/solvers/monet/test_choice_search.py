@@ -5,10 +5,8 @@ from __future__ import annotations
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Plan
 from remat_explorer.solvers import checkpoint_all_peak
-from remat_explorer.solvers.monet.choice_search import ChoiceSearch
-from remat_explorer.solvers.monet.codes import allowed_codes
-from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
-from remat_explorer.solvers.monet.tables import Tables
+from remat_explorer.solvers.monet.condensed_choices import CondensedChoices, Tables, allowed_codes
+from remat_explorer.solvers.monet.selections import ChoiceSearch
 from tests.solvers.monet.synthetic_choices import with_choices
 
 

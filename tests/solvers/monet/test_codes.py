@@ -9,7 +9,7 @@ from remat_explorer.errors import SolverError, UnknownNameError
 from remat_explorer.graph import Graph, Implementation, Operation, Value, operation
 from remat_explorer.solvers import solve
 from remat_explorer.solvers.jobs.solve_job import SolveJob
-from remat_explorer.solvers.monet.codes import allowed_codes
+from remat_explorer.solvers.monet.condensed_choices import allowed_codes
 
 WAYS = (
     Implementation((0,), (1,), 4.0),

@@ -10,10 +10,9 @@ from remat_explorer.graph import Graph
 from remat_explorer.solvers import checkpoint_all_peak
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.milp import Milp
-from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
+from remat_explorer.solvers.monet.condensed_choices import CondensedChoices, Tables
 from remat_explorer.solvers.monet.joint_problem import JointProblem
 from remat_explorer.solvers.monet.relaxation_with_choices import RelaxationWithChoices
-from remat_explorer.solvers.monet.tables import Tables
 from tests.solvers.monet.choice_graphs import random_graph
 from tests.solvers.monet.synthetic_choices import with_choices
 from tests.thorough import thorough_but

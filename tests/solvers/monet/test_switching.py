@@ -14,7 +14,7 @@ from remat_explorer.schedule import Schedule
 from remat_explorer.solvers import checkpoint_all_peak, solve
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.monet.selections import consistent, default_selection, restricted_to
-from remat_explorer.solvers.monet.switching import switch_runs
+from remat_explorer.solvers.monet.windows import switch_runs
 from tests.solvers.monet.choice_graphs import random_graph
 
 

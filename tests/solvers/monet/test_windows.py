@@ -15,14 +15,10 @@ from remat_explorer.solvers import checkpoint_all_peak
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.milp import Milp
-from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
-from remat_explorer.solvers.monet.joint_point import joint_point, retained_groups, unbeaten_codes
-from remat_explorer.solvers.monet.joint_problem import JointProblem
-from remat_explorer.solvers.monet.near_budgets import choices_near
-from remat_explorer.solvers.monet.selections import consistent, default_selection, restricted_to
-from remat_explorer.solvers.monet.tables import Tables
-from remat_explorer.solvers.monet.uniform_choices import smallest
-from remat_explorer.solvers.monet.windows import WindowSearch, WindowSettings
+from remat_explorer.solvers.monet.condensed_choices import CondensedChoices, Tables
+from remat_explorer.solvers.monet.joint_problem import JointProblem, joint_point, retained_groups, unbeaten_codes
+from remat_explorer.solvers.monet.selections import consistent, default_selection, restricted_to, smallest
+from remat_explorer.solvers.monet.windows import WindowSearch, WindowSettings, choices_near
 from remat_explorer.solvers.search.planner import plan_schedule
 from tests.solvers.monet.choice_graphs import best_cost, in_place_only, overwriting, random_graph
 

@@ -14,9 +14,7 @@ from remat_explorer.solvers import solve
 from remat_explorer.solvers.base import Limits
 from remat_explorer.solvers.condensed import Condensed
 from remat_explorer.solvers.rounding.linear_program import reduced_budget, solve_linear_program
-from remat_explorer.solvers.rounding.naive import keeps_rules, naive_rounding
-from remat_explorer.solvers.rounding.randomized import draw_samples, scatter
-from remat_explorer.solvers.rounding.two_phase import values_of
+from remat_explorer.solvers.rounding.two_phase import draw_samples, keeps_rules, naive_rounding, scatter, values_of
 
 BUDGET = 6
 

@@ -23,7 +23,7 @@ from remat_explorer.solvers.jobs.worker_process import WorkerProcess
 from remat_explorer.solvers.search import compilation
 from remat_explorer.solvers.search.compilation import COMPILING, warm_up
 from remat_explorer.solvers.strategies.registry import STRATEGIES
-from remat_explorer.solvers.sweeps.sweep_tasks import make_ready
+from remat_explorer.solvers.sweeps.sweep_run import make_ready
 
 UNCOMPILED = """
 from remat_explorer.solvers.search import compilation

@@ -15,7 +15,7 @@ from remat_explorer.solvers.base import Answer
 from remat_explorer.solvers.cache import Question, load_solution, store_solution
 from remat_explorer.solvers.checkpoint_all import checkpoint_all
 from remat_explorer.solvers.solve import judge
-from remat_explorer.solvers.sweeps.kept_points import KeptPoints
+from remat_explorer.solvers.sweeps.sweep_points import KeptPoints
 
 
 @pytest.fixture(autouse=True)

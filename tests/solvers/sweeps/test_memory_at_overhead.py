@@ -9,13 +9,11 @@ from remat_explorer.checker import check
 from remat_explorer.errors import QuantityError, UnknownNameError
 from remat_explorer.solvers import checkpoint_all_peak, memory_at_overhead
 from remat_explorer.solvers.base import Limits
-from remat_explorer.solvers.memory_at_overhead.memory_descent import MemoryDescent
+from remat_explorer.solvers.memory_at_overhead.memory_descent import MemoryDescent, MemorySearchSettings
 from remat_explorer.solvers.memory_at_overhead.memory_search import MemorySearch
-from remat_explorer.solvers.memory_at_overhead.memory_settings import MemorySearchSettings
-from remat_explorer.solvers.monet.condensed_choices import CondensedChoices
+from remat_explorer.solvers.monet.condensed_choices import CondensedChoices, Tables
 from remat_explorer.solvers.monet.least_memory_moments import LeastMemory
 from remat_explorer.solvers.monet.selections import default_selection
-from remat_explorer.solvers.monet.tables import Tables
 from tests.solvers.monet.choice_graphs import best_cost, normalized_chain, random_graph
 from tests.solvers.monet.synthetic_choices import with_choices
 from tests.thorough import thorough_but

@@ -14,8 +14,8 @@ from remat_explorer.instances import linear
 from remat_explorer.plan import Plan
 from remat_explorer.solution import Status
 from remat_explorer.solvers import STRATEGIES, Frontier, checkpoint_all_peak, solve, sweep
-from remat_explorer.solvers.sweeps.own_curves import read_curve
-from remat_explorer.solvers.sweeps.sweep_tasks import work
+from remat_explorer.solvers.sweeps.own_points import read_curve
+from remat_explorer.solvers.sweeps.sweep_run import work
 
 ENOUGH = 60.0  # seconds per point; every search of these tests ends by itself long before
 GENERAL = ["checkpoint-last", "ap-sqrt-n", "ap-greedy", "linearized-sqrt-n", "linearized-greedy"]
@@ -159,13 +159,13 @@ def test_a_worker_that_dies_costs_the_curve_of_its_method():
 
 def test_schedules_of_a_worker_are_checked(monkeypatch):
     """A worker that leaves a run out is believed nowhere."""
-    from remat_explorer.solvers.sweeps import own_curves
+    from remat_explorer.solvers.sweeps import own_points
 
     def broken(schedule):
         return [*runs(schedule)[:-1], []]
 
-    runs = own_curves.pack_runs
-    monkeypatch.setattr(own_curves, "pack_runs", broken)
+    runs = own_points.pack_runs
+    monkeypatch.setattr(own_points, "pack_runs", broken)
     frontier = in_executor(Recording(), linear(8), [4, 10], ["griewank"])
     assert not frontier.points
     assert "'griewank' has no curve" in frontier.messages["griewank", 4]

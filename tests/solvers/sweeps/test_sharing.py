@@ -9,7 +9,7 @@ from remat_explorer.instances import linear
 from remat_explorer.schedule import Schedule
 from remat_explorer.solution import Solution, Status
 from remat_explorer.solvers import checkpoint_all, solve
-from remat_explorer.solvers.sweeps.sharing import best_within, bound_at, merged, shared
+from remat_explorer.solvers.sweeps.own_points import best_within, bound_at, merged, shared
 
 
 def point(budget, schedule=None, bound=None, strategy="optimal", status=Status.UNKNOWN, graph=None):

@@ -24,7 +24,7 @@ from remat_explorer.solution import Status
 from remat_explorer.solvers import Sweep, checkpoint_all_peak, minimum_budget, sweep
 from remat_explorer.solvers.jobs.processes import Processes
 from remat_explorer.solvers.sweeps import sweep_run
-from remat_explorer.solvers.sweeps.sweep_tasks import work
+from remat_explorer.solvers.sweeps.sweep_run import work
 
 ENOUGH = 60.0  # seconds per point; every search of these tests ends by itself long before
 
@@ -357,12 +357,12 @@ def test_what_a_worker_claims_is_checked(monkeypatch, thread):
     """A worker that sends checkpoint-all for every budget, at no cost, is believed nowhere."""
     from remat_explorer.solvers.base import Answer
     from remat_explorer.solvers.checkpoint_all import checkpoint_all
-    from remat_explorer.solvers.sweeps import sweep_tasks
+    from remat_explorer.solvers.sweeps import sweep_run
 
     def lie(graph, request, starts):
         return [Answer(checkpoint_all(graph), 17.0) for _ in request["budgets"]]
 
-    monkeypatch.setattr(sweep_tasks, "_answers", lie)
+    monkeypatch.setattr(sweep_run, "_answers", lie)
     frontier = sweep(linear(8), [4, 6], executor=thread, time_limit=ENOUGH)
     assert [str(s.status) for s in frontier.solutions] == ["unknown", "unknown"]
     assert "above the budget" in frontier.messages["optimal", 4]
