@@ -110,7 +110,7 @@ def trace(
         node.meta[MODULE_PATH], node.meta[SOURCE_LINE] = path, joint.lines[node]
         node.meta[SOURCE_FILE], node.meta[AROUND] = joint.files[node], joint.around[node]
     joint.module.meta[TRAINED] = _trained_constants(joint.module)
-    joint.module.meta[REQUIRING] = [name for name, buffer in model.named_buffers() if buffer.requires_grad]
+    joint.module.meta[REQUIRING] = [name for name, b in model.named_buffers() if b.requires_grad and b.is_leaf]
     clean(joint.module, options)
     share_out(joint.module, groups)
     with explained(model):
