@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from remat_explorer.figures.palette import Theme
 from remat_explorer.graph import Graph
@@ -68,6 +68,20 @@ def _without_template(figure: Figure) -> Figure:
     return figure
 
 
+@runtime_checkable
+class Step(Protocol):
+    """A step of a solve: seconds since it began, cost of the best schedule, lower bound; None where unknown."""
+
+    @property
+    def seconds(self) -> float: ...
+
+    @property
+    def cost(self) -> float | None: ...
+
+    @property
+    def lower_bound(self) -> float | None: ...
+
+
 @dataclass(frozen=True)
 class Origin:
     """Where a graph comes from, as far as that is known, for the set-up and the code of a report.
@@ -105,7 +119,7 @@ class ReportContents:
     solution: Solution
     measurement: Measurement | None = None
     frontier: Frontier | None = None
-    history: Sequence[Any] = ()
+    history: Sequence[Step] = ()
     other: Solution | None = None
     origin: Origin = Origin()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from remat_explorer.documents import write_text
 from remat_explorer.entry_checks import require_arguments
-from remat_explorer.report.contents import Origin, ReportContents
+from remat_explorer.report.contents import Origin, ReportContents, Step
 from remat_explorer.report.html import whole_page
 from remat_explorer.report.sections import (
     comparison,
@@ -29,7 +29,6 @@ from remat_explorer.report.sections import (
 )
 from remat_explorer.solution import Solution
 from remat_explorer.solvers import Frontier
-from remat_explorer.solvers.base import Progress
 
 if TYPE_CHECKING:
     from remat_explorer.runtime.measurement import Measurement
@@ -61,7 +60,7 @@ def write_report(
     *,
     measurement: Measurement | None = None,
     frontier: Frontier | None = None,
-    history: Sequence[Progress] | None = None,
+    history: Sequence[Step] | None = None,
     other: Solution | None = None,
     source: Origin | None = None,
 ) -> Path:

@@ -31,6 +31,10 @@ def message(panels: Panels, name: str, **content: Any) -> None:
     panels.views[name].content._custom({"value": None, "stage": None, "action": "", **content}, [])
 
 
+class Measurement(SimpleNamespace):
+    """Called what arguments are asked for, where nothing but the name of the type is loaded."""
+
+
 EQUAL = Comparison(0.0, 0.0, True, True, True)
 
 
@@ -40,7 +44,7 @@ def measurement(state: State, more: int = 0, compared: Comparison = EQUAL) -> An
     assert plan is not None
     during = plan.timeline.during.copy()
     during[3] += more
-    return SimpleNamespace(
+    return Measurement(
         plan=plan,
         during=during,
         after=np.asarray(plan.timeline.after),

@@ -12,7 +12,7 @@ import pytest
 from remat_explorer.figures import memory_timeline
 from remat_explorer.figures.memory_map import holdings
 from remat_explorer.figures.memory_stack import LAYERS, stack
-from remat_explorer.figures.memory_timeline import MOST_HITS, describe, hits
+from remat_explorer.figures.memory_timeline import MOST, describe, hits
 from remat_explorer.graph import Graph, Value, operation
 from remat_explorer.instances import linear
 from remat_explorer.plan import Compute
@@ -28,7 +28,7 @@ def trace(figure: Any, name: str) -> Any:
 @pytest.fixture(scope="module")
 def long() -> Any:
     """A chain whose plan has more computations than a line has points."""
-    return solve(linear(MOST_HITS), "100%", strategy="checkpoint-all")
+    return solve(linear(MOST), "100%", strategy="checkpoint-all")
 
 
 @pytest.fixture(scope="module")
@@ -125,8 +125,8 @@ def test_long_plans_are_drawn_at_fewer_places_and_keep_their_peaks(long: Any) ->
     during[computations[701]] += 10_000  # a peak of a single computation
     figure = draw(long.plan, measurement=SimpleNamespace(during=during))
     predicted, unit = trace(figure, "predicted"), 1024
-    assert len(computations) == 2 * MOST_HITS + 1
-    assert len(predicted.x) <= MOST_HITS + 1
+    assert len(computations) == 2 * MOST + 1
+    assert len(predicted.x) <= MOST + 1
     assert predicted.x[-1] == len(computations)
     assert max(predicted.y) == long.peak / unit
     assert max(trace(figure, "measured").y) == during.max() / unit
