@@ -305,7 +305,7 @@ def test_a_solve_whose_process_is_killed_says_so_and_the_next_one_works(mobilene
     settled(driver)
     assert "SIGKILL" in driver.state.status
     assert driver.state.tone in ("error", "warning")
-    assert driver.state.schedule.cost == shown.cost
+    assert driver.state.schedule.cost <= shown.cost  # the search of the background may have found a better one
     driver.state.strategy = "checkpoint-last"
     settled(driver.solve() or driver)
     assert driver.solution.strategy == "checkpoint-last"
