@@ -25,8 +25,7 @@ import numpy as np
 
 from remat_explorer.entry_checks import require_bytes, require_number
 from remat_explorer.errors import RematError, shown
-from remat_explorer.machine_code import entry
-from remat_explorer.offsets.canonical_search import LEAST_REFUSED, SearchState, Strip
+from remat_explorer.offsets.search_state import LEAST_REFUSED, SearchState, Strip
 from remat_explorer.offsets.check import check_offsets
 from remat_explorer.offsets.rectangles import Rectangles
 from remat_explorer.once import once
@@ -86,52 +85,6 @@ class Arena:
     def __str__(self) -> str:
         proven = "proven least" if self.optimal else f"within {format_share(self.gap)} of the least"
         return f"a pool of one block: {format_bytes(self.size)}, {proven}"
-
-
-@entry
-def first_fit(strip, order, begin, end, by_time, offset, placed, count, limit):
-    """Place the rectangles of ``order`` from ``begin`` up to ``end``.
-
-    Args:
-        strip: a `Strip`.
-        order: rectangles, int32.
-        by_time: whether they come by their beginnings: then what has ended is forgotten.
-        offset: of each rectangle, int64, filled for those that are placed.
-        placed: those, by their offsets, int32 with room for all; changed.
-        count: how many there are.
-        limit: where nothing may be as high as it.
-
-    Returns:
-        How many rectangles are placed now; -1 where one would reach the limit.
-    """
-    for i in range(begin, end):
-        r = order[i]
-        first, last, size = strip.first[r], strip.last[r], strip.size[r]
-        lowest, found = 0, False
-        if by_time:
-            left = 0
-            for j in range(count):
-                if strip.last[placed[j]] > first:
-                    placed[left] = placed[j]
-                    left += 1
-            count = left
-        for j in range(count):
-            other = placed[j]
-            if strip.first[other] < last and first < strip.last[other]:
-                if offset[other] >= lowest + size:
-                    found = True
-                    break
-                lowest = max(lowest, offset[other] + strip.size[other])
-        if not found and lowest + size >= limit:
-            return -1
-        offset[r] = lowest
-        j = count
-        while j > 0 and offset[placed[j - 1]] > lowest:
-            placed[j] = placed[j - 1]
-            j -= 1
-        placed[j] = r
-        count += 1
-    return count
 
 
 SPREAD = np.array([3.0, 1.0, 1.0, 1.0, 0.5])  # of the weights of load, lifetime, size, sections and overlaps
@@ -271,6 +224,7 @@ class Component:
 
     def _fit(self, order: np.ndarray, by_time: bool = False) -> Iterator[None]:
         """First fit in one order."""
+        from remat_explorer.offsets.first_fit import first_fit  # compiled on its first use
 
         n = len(order)
         offset, placed, count = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int32), 0

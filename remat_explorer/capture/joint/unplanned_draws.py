@@ -181,9 +181,9 @@ class _Constant:
         mine, theirs = self._tensor, other._tensor
         if mine is theirs:
             return True
-        if (mine.shape, mine.dtype, mine.device) != (theirs.shape, theirs.dtype, theirs.device):
-            return False
-        with _disable_current_modes(), torch.no_grad():
+        with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.no_grad():
+            if (mine.shape, mine.dtype, mine.device) != (theirs.shape, theirs.dtype, theirs.device):
+                return False
             return torch.equal(mine, theirs) or torch.allclose(mine, theirs, rtol=0, atol=0, equal_nan=True)
 
     def __repr__(self) -> str:
@@ -193,7 +193,8 @@ class _Constant:
 def _seen(value: Any) -> Any:
     """What can be compared of an argument: numbers, in containers too, contents of constants, and layouts."""
     if isinstance(value, torch.Tensor):
-        if type(value) in (torch.Tensor, nn.Parameter) and not is_functorch_wrapped_tensor(value):
+        inside = is_functorch_wrapped_tensor(value) or torch._is_functional_tensor(value)
+        if type(value) in (torch.Tensor, nn.Parameter) and not inside:
             return _Constant(value)
         return (FunctionalTensor, tuple(value.shape), value.dtype)
     if isinstance(value, slice):
