@@ -9,10 +9,10 @@ import pytest
 from tools.house import figures
 
 MOST = {
-    "modules": 653,
-    "modules under 60 lines": 121,
+    "modules": 655,
+    "modules under 60 lines": 122,
     "modules over 600 lines": 0,
-    "modules with one importer": 259,
+    "modules with one importer": 260,
     "modules imported from another folder": 384,
     "names of files that occur twice or more": 54,
     "files in circles": 123,

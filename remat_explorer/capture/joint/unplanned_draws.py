@@ -193,7 +193,7 @@ class _Constant:
 def _seen(value: Any) -> Any:
     """What can be compared of an argument: numbers, in containers too, contents of constants, and layouts."""
     if isinstance(value, torch.Tensor):
-        inside = is_functorch_wrapped_tensor(value) or torch._is_functional_tensor(value)
+        inside = is_functorch_wrapped_tensor(value) or torch._is_functional_tensor(value)  # pyright: ignore
         if type(value) in (torch.Tensor, nn.Parameter) and not inside:
             return _Constant(value)
         return (FunctionalTensor, tuple(value.shape), value.dtype)
