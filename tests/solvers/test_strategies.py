@@ -153,7 +153,7 @@ def test_nothing_outside_of_their_folder_compares_names_of_strategies():
 def example() -> tuple[str, str]:
     """The file of the example in docs/extending.md, and its line in the registry."""
     text = (ROOT / "docs" / "extending.md").read_text()
-    file, line = re.findall(r"```(?:python)?\n(.*?)```", text, re.DOTALL)[:2]
+    file, line = re.findall(r"```(?:python|text)\n(.*?)```", text, re.DOTALL)[:2]
     return file, line
 
 
