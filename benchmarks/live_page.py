@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from playwright.sync_api import sync_playwright
 
 import remat_explorer as rx
-from remat_explorer.cli.shell.chromium import find_chromium
+from remat_explorer.cli.terminal import find_chromium
 from tests.browser.lab import browse
 
 KEPT = RESULTS / "live_page.json"

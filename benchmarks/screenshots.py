@@ -17,7 +17,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from playwright.sync_api import sync_playwright
 
-from remat_explorer.cli.shell.chromium import find_chromium
+from remat_explorer.cli.terminal import find_chromium
 from tests.browser.lab import browse, open_notebook, run_cell, serve, write_notebook
 
 BEGIN = "import remat_explorer as rx\nexplorer = {}\nexplorer"

@@ -235,7 +235,7 @@ def app(options: argparse.Namespace) -> dict[str, Any]:
     """The app under a scripted browser."""
     from playwright.sync_api import sync_playwright
 
-    from remat_explorer.cli.shell.chromium import find_chromium
+    from remat_explorer.cli.terminal import find_chromium
     from tests.browser.lab import browse
 
     chromium = find_chromium() or sys.exit("no browser was found")

@@ -1,4 +1,4 @@
-"""The command line: the same road as the notebook's, from a shell. One file per command, named like it.
+"""The command line: the same road as the notebook's, from a shell. `parser` lists the commands and where each is.
 
 Exit codes: 0 done; 1 the execution contradicted the prediction; 2 infeasible; 3 not solved to proven optimality in
 time, or interrupted with a schedule (the best one is still written); 64 bad input; 69 something that is needed is
@@ -11,8 +11,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from remat_explorer.cli.shell.interrupts import INTERRUPTED, leaving_imports
-from remat_explorer.cli.shell.streams import complain, discard, prepare_streams
+from remat_explorer.cli.terminal import INTERRUPTED, complain, discard, leaving_imports, prepare_streams
 
 DONE, BAD_INPUT, MISSING = 0, 64, 69
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from remat_explorer.capture_options import CUDA, CaptureOptions, kinds_of
 from remat_explorer.cli.output import beside_search
-from remat_explorer.cli.shell.streams import complain
+from remat_explorer.cli.terminal import complain
 from remat_explorer.errors import ModelError
 from remat_explorer.graph import Graph
 from remat_explorer.model_file import is_model_file, load_model_file

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from remat_explorer.cli.shell.streams import complain, discard
+from remat_explorer.cli.terminal import complain, discard
 from remat_explorer.documents import to_json
 from remat_explorer.errors import FileError
 from remat_explorer.files import is_same_file, require_writable

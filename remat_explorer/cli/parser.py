@@ -7,38 +7,32 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import remat_explorer as rx
-from remat_explorer.cli.ablation import ablation
-from remat_explorer.cli.app import app
-from remat_explorer.cli.arguments.of_executions import papers_options, report_options, run_options
-from remat_explorer.cli.arguments.of_models import capture_options, cost_options, implementation_options, model_options
-from remat_explorer.cli.arguments.of_pages import app_options, lab_options
-from remat_explorer.cli.arguments.of_searches import (
+from remat_explorer.cli.capacity import fit, max_batch, minimum_budget
+from remat_explorer.cli.execution import AskForLoader, policy, report, run
+from remat_explorer.cli.graphs import capture, models, show, strategies
+from remat_explorer.cli.machine import CACHED, app, cache, doctor, lab
+from remat_explorer.cli.options import (
     ablation_options,
+    app_options,
+    capture_options,
+    cost_options,
+    count,
     fit_options,
+    implementation_options,
+    lab_options,
     max_batch_options,
     minimum_budget_options,
+    model_options,
+    papers_options,
+    report_options,
+    run_options,
     solver_options,
     sweep_options,
 )
-from remat_explorer.cli.arguments.types import count
-from remat_explorer.cli.cache import CACHED, cache
-from remat_explorer.cli.capture import capture
-from remat_explorer.cli.doctor import doctor
-from remat_explorer.cli.fit import fit
-from remat_explorer.cli.lab import lab
-from remat_explorer.cli.max_batch import max_batch
-from remat_explorer.cli.minimum_budget import minimum_budget
-from remat_explorer.cli.models import models
 from remat_explorer.cli.output import BAD_INPUT
 from remat_explorer.cli.papers import papers
-from remat_explorer.cli.policy import AskForLoader, policy
-from remat_explorer.cli.report import report
-from remat_explorer.cli.run import run
-from remat_explorer.cli.shell.streams import tell
-from remat_explorer.cli.show import show
-from remat_explorer.cli.solve import solve
-from remat_explorer.cli.strategies import strategies
-from remat_explorer.cli.sweep import sweep
+from remat_explorer.cli.solving import ablation, solve, sweep
+from remat_explorer.cli.terminal import tell
 from remat_explorer.plain_text import one_line
 
 EXAMPLES = """examples:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from remat_explorer.cli.shell.chromium import REMEDY, find_chromium
+from remat_explorer.cli.terminal import REMEDY, find_chromium
 from tests.browser.lab import browse, serve
 from tests.browser.lasting_notebook import LastingNotebook
 from tests.torch_fixtures import forgotten_code, one_thread, quick_collection, settings_of_torch  # noqa: F401

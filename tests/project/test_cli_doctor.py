@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import remat_explorer as rx
-from remat_explorer.cli import doctor as module
-from remat_explorer.cli.doctor import NEEDED, PACKAGES
+from remat_explorer.cli import machine as module
+from remat_explorer.cli.machine import NEEDED, PACKAGES
 from remat_explorer.solvers import backends
 from remat_explorer.solvers.search import compilation
 from tests.project.pages import page

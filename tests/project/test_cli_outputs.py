@@ -52,11 +52,9 @@ def nothing_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     def begun(*given: object, **named: object) -> None:
         raise AssertionError("this is too late")
 
-    for module in ("solve", "sweep", "ablation", "max_batch", "minimum_budget", "policy", "report", "run"):
+    for module in ("capacity", "execution", "graphs", "solving"):
         for name in ("find_graph", "find_source"):
             monkeypatch.setattr(f"remat_explorer.cli.{module}.{name}", begun, raising=False)
-    monkeypatch.setattr("remat_explorer.cli.capture.find_source", begun)
-    monkeypatch.setattr("remat_explorer.cli.fit.find_source", begun)
 
 
 def test_every_command_with_an_output_is_tried_here() -> None:

@@ -71,7 +71,7 @@ def test_a_sweep_is_made_where_it_is_asked_for(capsys, chain, monkeypatch):
 
 def test_a_browser_is_opened_only_when_asked(capsys, chain, folder, monkeypatch):
     opened: list[str] = []
-    monkeypatch.setattr("remat_explorer.cli.report.webbrowser.open", opened.append)
+    monkeypatch.setattr("remat_explorer.cli.execution.webbrowser.open", opened.append)
     main(["report", chain, "--budget", "4", "-o", "report.html"])
     assert opened == []
     main(["report", chain, "--budget", "4", "-o", "report.html", "--open"])

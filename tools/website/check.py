@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from remat_explorer.cli.shell.chromium import REMEDY, find_chromium
+from remat_explorer.cli.terminal import REMEDY, find_chromium
 
 WIDTHS = {"computer": 1280, "phone": 390}
 UNDRAWN = """() => [...document.querySelectorAll('.site-figure')]

@@ -171,7 +171,7 @@ def main() -> int:
     from playwright.sync_api import sync_playwright
     from plotly.offline import get_plotlyjs
 
-    from remat_explorer.cli.shell.chromium import REMEDY, find_chromium
+    from remat_explorer.cli.terminal import REMEDY, find_chromium
 
     parser = argparse.ArgumentParser(prog="python -m tools.website.pictures", description=__doc__)
     parser.add_argument("folder", type=Path, help="of the site, which shares what was executed")

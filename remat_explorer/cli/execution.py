@@ -1,8 +1,9 @@
-"""`remat-explorer report`: solve, and write one HTML file that shows everything about the answer."""
+"""`remat-explorer run`, `report` and `policy`: execute a plan, write a report, find PyTorch's own best checkpoints."""
 
 from __future__ import annotations
 
 import argparse
+import warnings
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
@@ -21,8 +22,15 @@ from remat_explorer.cli.output import (
     say,
     written_to,
 )
-from remat_explorer.cli.solve import remarks, report_interrupted, without_matrices
+from remat_explorer.cli.solving import (
+    remarks,
+    report_interrupted,
+    report_without_schedule,
+    solved,
+    without_matrices,
+)
 from remat_explorer.cli.watching import watch
+from remat_explorer.documents import write_text
 from remat_explorer.model_file import is_model_file
 from remat_explorer.model_source import Source
 from remat_explorer.permissions import Permissions
@@ -32,6 +40,51 @@ if TYPE_CHECKING:
     from remat_explorer.report import Origin
     from remat_explorer.runtime.measurement import Measurement
     from remat_explorer.solvers import Frontier
+
+
+def run(options: argparse.Namespace) -> int:
+    """Execute the schedule on the device, and print prediction and measurement side by side."""
+    require_outputs(options)
+    source = find_source(options, options.device)
+    inputs = (source.module, source.make_args(), source.kwargs, source.loss)
+
+    def counting(what: str) -> Callable[[int, int], None]:
+        return lambda done, total: say(options, f"{what} {done} of {total}")
+
+    graph = captured(options, source)
+    with beside_search(options, "the profile"):
+        graph = rx.profile(
+            graph,
+            *inputs,
+            device=options.device,
+            on_progress=counting("profiling operation"),
+            refresh=options.refresh,
+        )
+    watched = solved(options, graph)
+    solution = watched.solution
+    if solution.schedule is None and watched.interrupted:
+        return report_interrupted()
+    if solution.schedule is None:
+        return report_without_schedule(options, watched)
+    if watched.interrupted:  # who interrupts wants no long execution
+        put(options, without_matrices(solution), "\n".join([str(solution), *remarks(watched)]))
+        return NOT_IN_TIME
+    with beside_search(options, "the execution"):
+        measured = rx.measure(
+            solution,
+            *inputs,
+            device=options.device,
+            repeats=options.repeats,
+            hard_cap=options.hard_cap,
+            snapshot=options.snapshot,
+            on_progress=counting("executing run"),
+        )
+    say(options, "")
+    if options.trace:
+        measured.save_trace(options.trace)
+    document = without_matrices(solution) | {"measurement": measured.to_document()}
+    put(options, document, "\n".join([str(solution), *remarks(watched), str(measured)]))
+    return DONE if measured.sound else CONTRADICTED
 
 
 def report(options: argparse.Namespace) -> int:
@@ -160,3 +213,52 @@ def _inputs(source: Source) -> tuple[Any, ...]:
 
 def _counting(options: argparse.Namespace, what: str) -> Callable[[int, int], None]:
     return lambda done, total: say(options, f"{what} {done} of {total}")
+
+
+LOADER = Path(rx.__file__).parent / "runtime" / "peers" / "policy_loader.py"
+
+
+def policy(options: argparse.Namespace) -> int:
+    """Solve, search for a policy, print what it costs, and write it.
+
+    Raises:
+        RematError: if the model cannot be found, captured or solved, or no policy fits.
+        OSError: if the file cannot be written.
+    """
+    require_outputs(options)
+    if options.loader:
+        return _give_loader(options)
+    watched = watch(options, find_graph(options))
+    if watched.solution.schedule is None:
+        return report_interrupted() if watched.interrupted else report_without_schedule(options, watched)
+    say(options, "looking for a policy")
+    with beside_search(options, "the search for a policy"):
+        found = watched.solution.policy()
+    say(options, "")
+    lines = [str(watched.solution), *remarks(watched), str(found)]
+    if options.output:
+        with warnings.catch_warnings(record=True, action="always") as remarked:
+            found.save(options.output)
+        lines += [written_to(options.output), *(str(one.message) for one in remarked)]
+    put(options, found.to_document() | {"price": found.price, "interrupted": watched.interrupted}, "\n".join(lines))
+    return DONE
+
+
+def _give_loader(options: argparse.Namespace) -> int:
+    """Print the program that reads policies, or write it where that was asked for."""
+    program = LOADER.read_text(encoding="utf-8")
+    text = program.rstrip("\n")
+    if options.output:
+        write_text(options.output, program)
+        text = written_to(options.output)
+    put(options, {"loader": program}, text)
+    return DONE
+
+
+class AskForLoader(argparse.Action):
+    """Asks for the program that reads policies, for which neither a model nor a budget is needed."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *given: Any) -> None:
+        setattr(namespace, self.dest, True)
+        for action in parser._actions:
+            action.required = False

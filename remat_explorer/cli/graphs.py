@@ -1,17 +1,77 @@
-"""`remat-explorer show`: what a training graph holds, and what weighs and costs most in it."""
+"""`remat-explorer models`, `strategies`, `capture` and `show`: what there is, and what a training graph holds."""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from typing import Any
 
 import numpy as np
 
-from remat_explorer.cli.finding import find_graph
-from remat_explorer.cli.output import DONE, put, table
+from remat_explorer.cli.finding import captured, find_graph, find_source
+from remat_explorer.cli.output import DONE, put, require_outputs, table, written_to
 from remat_explorer.graph import Graph
 from remat_explorer.graph.summary import Summary
+from remat_explorer.plain_text import one_line
 from remat_explorer.quantities import format_bytes, format_share
+
+
+def models(options: argparse.Namespace) -> int:
+    """List the models of the zoo with their published sizes."""
+    from remat_explorer.models import names, published_size
+
+    sizes = {name: published_size(name) for name in names()}
+    width = max(map(len, sizes))
+    lines = [f"{name:{width}}  {size}" for name, size in sizes.items()]
+    listed = {name: dataclasses.asdict(size) for name, size in sizes.items()}
+    put(options, {"models": listed}, "\n".join(lines))
+    return DONE
+
+
+HEADS = ("strategy", "general graphs", "cost aware", "memory aware", "knob", "options")
+
+
+def strategies(options: argparse.Namespace) -> int:
+    """List the strategies with their properties, options and sources."""
+    from remat_explorer.solvers import STRATEGIES
+    from remat_explorer.solvers.table_one import row
+
+    rows = {name: row(method) for name, method in STRATEGIES.items()}
+    cells: list[tuple[str, ...]] = [HEADS]
+    for name, one in rows.items():
+        properties = (one.general_graphs, one.cost_aware, one.memory_aware, one.knob, ", ".join(one.options))
+        cells.append((name, *(cell or "–" for cell in properties)))
+    lines = [f"{name}: {one.describe()}" for name, one in rows.items()]
+    listed = {name: dataclasses.asdict(one) for name, one in rows.items()}
+    put(options, {"strategies": listed}, "\n".join([table(cells, "<" * len(HEADS)), "", *lines]))
+    return DONE
+
+
+def capture(options: argparse.Namespace) -> int:
+    """Capture a model and write its graph file."""
+    require_outputs(options)
+    graph = captured(options, find_source(options, options.device, runs=False), options.costs)
+    kernels = graph.options.kernels if graph.options else None
+    graph.save(options.output)
+    document = {
+        "graph": graph.name,
+        "operations": graph.n,
+        "values": len(graph.values),
+        "resident_bytes": graph.resident_bytes,
+        "sha256": graph.sha256,
+        "output": options.output,
+        **({"kernels": kernels} if kernels else {}),
+    }
+    text = (
+        f"{one_line(graph.name)}: {graph.n} operations, {len(graph.values)} values, "
+        f"{format_bytes(graph.resident_bytes)} resident; {written_to(options.output)}"
+    )
+    if kernels:
+        which = kernels if options.costs else f"{kernels} (Ampere; --costs names another GPU)"
+        text += f"\nthere is no CUDA device here: operations and bytes are those of {which}, by PyTorch's rules"
+    put(options, document, text)
+    return DONE
+
 
 BAR = 30  # characters of a bar that stands for everything
 

@@ -1,1 +1,0 @@
-"""Options of the commands, and what their words are read as."""
