@@ -60,7 +60,7 @@ def measure(page: Any, case: str, folder: Path, options: argparse.Namespace) -> 
     frontier = rx.sweep(graph, POINTS, time_limit=options.time_limit)
     path = folder / f"{case}.html"
     begun = time.process_time()
-    frontier.save_page(path)
+    rx.save_page(frontier, path)
     result: dict[str, Any] = {"written": time.process_time() - begun, "bytes": path.stat().st_size}
     result |= {"operations": graph.n, "values": len(graph.values), "points": len(frontier.scheduled())}
     before, begun = psutil.cpu_times(), time.monotonic()

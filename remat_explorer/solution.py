@@ -23,7 +23,6 @@ from remat_explorer.errors import ScheduleError, SolutionError
 from remat_explorer.files import require_writable
 from remat_explorer.graph import Graph
 from remat_explorer.graph.file import options_document, parse_options
-from remat_explorer.permissions import Permissions
 from remat_explorer.plain_text import one_line
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, format_seconds, format_share
@@ -142,34 +141,6 @@ class Solution:
         """Write the solution file atomically."""
         require_arguments(Solution.save, locals())
         return write_json(path, self.to_document())
-
-    def page(self, *, measurement: Any = None, source: bool = True) -> Any:
-        """A page in which the schedule can be explored without Python, beside keeping everything.
-
-        Shown in a notebook, it stays there for readers without a kernel; `save_page` writes it into a file.
-
-        `Frontier.page` does the same for a whole trade-off curve.
-
-        Args:
-            measurement: what `remat_explorer.measure` gave for this solution, to be shown with it, or None.
-            source: whether it has the lines of code that operations come from, and those around them.
-        """
-        require_arguments(Solution.page, locals())
-        page = importlib.import_module("remat_explorer.explorer.live_page")  # faces are loaded when one asks for them
-        return page.live_page(self, permissions=Permissions() if source else None, measurement=measurement)
-
-    def save_page(self, path: str | Path, measurement: Any = None, *, source: bool = True) -> Path:
-        """Write `page` into one HTML file.
-
-        Args:
-            path: where to write it; what is there is replaced.
-            measurement, source: as for `page`.
-
-        Raises:
-            FileError: if the file cannot be written.
-        """
-        require_arguments(Solution.save_page, locals())
-        return self.page(measurement=measurement, source=source).save(path)
 
     def policy(self, time_limit: Seconds = 10.0) -> Any:
         """The best policy of PyTorch's own checkpoints that is found within the budget, and its price.

@@ -21,6 +21,7 @@ NEEDED = {  # by the name in constraints.txt: what for
     "cffi": "python-mip's calls of HiGHS",
     "pycparser": "cffi",
     "platformdirs": "the folder of the cache",
+    "lazy-loader": "the public names",
     "nvidia-cudnn-frontend": "cuDNN's plans of convolutions",
     "plotly": "the explorer's figures",
     "narwhals": "plotly",

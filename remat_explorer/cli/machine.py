@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import remat_explorer as rx
-from remat_explorer.app import Serving, open_app
 from remat_explorer.cache_folder import CacheEntry, cache_folder, clear, entries
 from remat_explorer.cli.output import DONE, MISSING, put, table
 from remat_explorer.cli.terminal import REMEDY, find_chromium
@@ -35,6 +34,8 @@ from remat_explorer.solvers.threads import cores
 
 def app(options: argparse.Namespace) -> NoReturn:
     """Serve the explorer until it is stopped."""
+    from remat_explorer.app import Serving, open_app  # Jupyter's server: no other command needs it
+
     serving = Serving(
         options.port,
         options.theme,

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib
 import math
 import warnings
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from remat_explorer import __version__
 from remat_explorer.allocator import AllocatorSettings, reserved_of
 from remat_explorer.cache_folder import cache_folder, entry_path, evict, paths_about, used_now
 from remat_explorer.checker import check_schedule
@@ -41,7 +41,6 @@ from remat_explorer.solvers.strategies.registry import method_of
 
 FORMAT, VERSION = "remat-explorer/cached-solution", 1
 LARGEST = 256 * 2**20  # bytes of all kept solutions together; above that the longest unused go
-PACKAGE = importlib.import_module("remat_explorer").__version__  # an import statement would lead to every face
 KNOWN_BEFORE = ", with no better schedule than one that was known before"
 _KEYS = ("format", "version", "key", "graph", "time_limit", "threads", "solution")
 
@@ -87,7 +86,7 @@ class Question:
             "strategy": self.strategy,
             "solver": self.solver,
             "options": dict(self.options),
-            "package": PACKAGE,
+            "package": __version__,
             **({"allocator": dataclasses.asdict(AllocatorSettings.of_process())} if reserved else {}),
         }
 

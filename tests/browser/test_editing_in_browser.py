@@ -109,7 +109,7 @@ def test_where_operations_have_several_implementations_the_button_says_why_it_is
 
 
 def test_a_page_without_a_kernel_has_no_button_that_edits(page: Any, tmp_path: Path) -> None:
-    path = rx.solve(rx.linear(8), 4).save_page(tmp_path / "page.html")
+    path = rx.save_page(rx.solve(rx.linear(8), 4), tmp_path / "page.html")
     page.goto(path.as_uri())
     page.wait_for_selector("body[data-ready]", timeout=60_000)
     assert page.locator(".remat-matrices").count() == 1

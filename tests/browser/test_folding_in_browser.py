@@ -164,7 +164,7 @@ def test_a_comparison_unfolds_everything_and_its_end_folds_it_again(explored: An
 
 def test_the_live_page_folds_and_unfolds_by_itself(page: Any, tmp_path: Path) -> None:
     curve = rx.sweep(transformer(LAYERS), budgets=["100%"], strategies=["checkpoint-all"])
-    open_page(page, curve.save_page(tmp_path / "page.html"))
+    open_page(page, rx.save_page(curve, tmp_path / "page.html"))
     await_attribute(page, "folded", 0)
     page.locator(LABELS).nth(1).click()
     await_attribute(page, "folded", "")

@@ -45,8 +45,8 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a curve with recomputations; beside it one of an optimal schedule alone."""
     frontier = rx.sweep(rx.linear(8), budgets=[3, 4, 5, 6, 8, 10], strategies=["optimal", "griewank"])
     folder = tmp_path_factory.mktemp("page")
-    rx.solve(rx.linear(8), 4).save_page(folder / "only.html")
-    return frontier.save_page(folder / "page.html")
+    rx.save_page(rx.solve(rx.linear(8), 4), folder / "only.html")
+    return rx.save_page(frontier, folder / "page.html")
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_the_address_says_where_to_look_and_follows(saved: Path, page: Any) -> N
 
 def test_a_value_is_in_memory_at_the_statements_of_the_point_that_is_shown(page: Any, tmp_path: Path) -> None:
     frontier = rx.sweep(rx.linear(8), budgets=[3, 10], strategies=["optimal"])
-    open_page(page, frontier.save_page(tmp_path / "page.html"), "#budget=30%&stage=0&value=3")
+    open_page(page, rx.save_page(frontier, tmp_path / "page.html"), "#budget=30%&stage=0&value=3")
     for point, (schedule, _) in enumerate(frontier.scheduled()):
         page.evaluate(f"location.hash = '#budget={[3, 10][point]}&stage=0&value=3'")
         assert shown(page, point, 0, 3)
@@ -201,7 +201,7 @@ def test_stages_that_change_while_the_matrices_are_hidden_raise_nothing(saved: P
 
 
 def test_where_nothing_fits_the_page_says_so_and_keeps_its_picture(page: Any, tmp_path: Path) -> None:
-    open_page(page, rx.solve(rx.linear(8), 6).save_page(tmp_path / "page.html"), "#budget=4&stage=5&value=3")
+    open_page(page, rx.save_page(rx.solve(rx.linear(8), 6), tmp_path / "page.html"), "#budget=4&stage=5&value=3")
     assert shown(page, 0, 5, 3)
     assert (
         "No schedule of this curve fits into 4 B: the smallest one needs 6 B, and nothing fits below 3 B"
@@ -271,7 +271,7 @@ def test_what_was_measured_is_said_and_draws_itself_where_it_is_on_the_screen(pa
     solution = rx.solve(rx.linear(8), 4)
     found = measurement(State(graph=solution.graph, schedule=solution.schedule))
     run = "() => document.querySelector('#figure').dataset.run"
-    open_page(page, solution.save_page(tmp_path / "page.html", measurement=found), "#budget=4")
+    open_page(page, rx.save_page(solution, tmp_path / "page.html", measurement=found), "#budget=4")
     page.wait_for_function(f"{run} === 'drawing'", timeout=10_000)
     page.wait_for_function(f"{run} === 'drawn'", timeout=10_000)
     assert "4 B predicted, 4 B measured; gradients equal bit for bit" in page.inner_text("#proof")
@@ -281,7 +281,7 @@ def test_what_was_measured_is_said_and_draws_itself_where_it_is_on_the_screen(pa
     page.wait_for_function(f"{run} === 'drawing'", timeout=10_000)
     assert "4 B · 40.0 %" in page.inner_text("#budget-said")
     assert page.failures == []
-    open_page(page, solution.save_page(tmp_path / "page.html"))
+    open_page(page, rx.save_page(solution, tmp_path / "page.html"))
     assert not page.is_visible("#proof")
 
 
@@ -302,7 +302,7 @@ def test_the_page_has_no_serious_finding_of_axe(saved: Path, page: Any, scheme: 
 
 def test_names_of_any_kind_are_text(page: Any, tmp_path: Path) -> None:
     graph = hostile(rx.linear(4))
-    open_page(page, rx.solve(graph, 4).save_page(tmp_path / "page.html"))
+    open_page(page, rx.save_page(rx.solve(graph, 4), tmp_path / "page.html"))
     for _ in range(3):
         page.locator(".remat-matrices").focus()
         page.keyboard.press("ArrowRight")

@@ -43,7 +43,7 @@ def solved() -> rx.Solution:
 @pytest.fixture(scope="module")
 def saved(solved: rx.Solution, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a schedule with recomputations, and of the one that keeps everything."""
-    return solved.save_page(tmp_path_factory.mktemp("page") / "page.html")
+    return rx.save_page(solved, tmp_path_factory.mktemp("page") / "page.html")
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ def test_the_step_of_a_thousand_operations_plays_and_is_scrubbed(data: Path, pag
     assert solution.plan is not None
     count = sum(isinstance(statement, Compute) for statement in solution.plan.statements)
     assert graph.n > 1000
-    open_model(page, solution.save_page(tmp_path / "page.html"), "#budget=60%&stage=300")
+    open_model(page, rx.save_page(solution, tmp_path / "page.html"), "#budget=60%&stage=300")
     page.locator(".remat-model").focus()
     page.keyboard.press(" ")
     page.wait_for_function("() => Number(document.querySelector('.remat-model').dataset.stage) > 320", timeout=20_000)

@@ -50,7 +50,7 @@ def test_a_saved_notebook_shows_how_the_explorer_stood(lab: tuple[str, Path], pa
 
 def test_the_live_page_of_a_notebook_works_in_what_nbconvert_makes_of_it(page: Any, tmp_path: Path) -> None:
     notebook = tmp_path / "curve.ipynb"
-    write_notebook(notebook, ["import remat_explorer as rx\nrx.sweep(rx.linear(8), [3, 5, 10], time_limit=60).page()"])
+    write_notebook(notebook, ["import remat_explorer as rx\nrx.page(rx.sweep(rx.linear(8), [3, 5, 10], time_limit=9))"])
     command = [sys.executable, "-m", "nbconvert", "--to", "html", "--execute", str(notebook)]
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     page.context.set_offline(True)

@@ -167,7 +167,7 @@ def test_a_figure_has_what_differs_in_the_dark_and_with_other_methods() -> None:
 
 
 def test_a_page_of_a_solution_has_it_and_keeping_everything(tmp_path: Path) -> None:
-    path = rx.solve(rx.linear(8), 4).save_page(tmp_path / "page.html")
+    path = rx.save_page(rx.solve(rx.linear(8), 4), tmp_path / "page.html")
     documents = opened(path)
     assert [peak for peak, *_ in documents["overview"]["matrices"]["frames"]] == [4, 10]
     assert {"point-0", "point-1", "values-0"} <= documents.keys()
@@ -188,7 +188,7 @@ def test_progress_counts_every_part_of_the_page(frontier: rx.Frontier) -> None:
 
 
 def test_a_page_as_the_output_of_a_cell_is_a_frame_that_is_nothing_but_the_page(frontier: rx.Frontier) -> None:
-    page = frontier.page()
+    page = rx.page(frontier)
     shown = page._repr_mimebundle_()
     framed = re.search(r'<iframe [^>]*sandbox="allow-scripts" srcdoc="([^"]*)"', shown["text/html"])
     assert framed is not None
@@ -197,7 +197,7 @@ def test_a_page_as_the_output_of_a_cell_is_a_frame_that_is_nothing_but_the_page(
 
 
 def test_where_nothing_fits_the_page_shows_what_keeps_everything(tmp_path: Path) -> None:
-    path = rx.solve(rx.linear(8), 2).save_page(tmp_path / "page.html")
+    path = rx.save_page(rx.solve(rx.linear(8), 2), tmp_path / "page.html")
     assert [peak for peak, *_ in opened(path)["overview"]["matrices"]["frames"]] == [10]
 
 
@@ -220,7 +220,7 @@ def test_a_measured_schedule_brings_its_measurement_and_no_other_point_has_one(
 
 def test_a_folder_that_is_not_there_is_said(frontier: rx.Frontier, tmp_path: Path) -> None:
     with pytest.raises(rx.errors.FileError, match="nowhere"):
-        frontier.save_page(tmp_path / "nowhere" / "page.html")
+        rx.save_page(frontier, tmp_path / "nowhere" / "page.html")
 
 
 def test_report_writes_the_page_where_it_is_asked_for(tmp_path: Path, capsys: Any) -> None:

@@ -167,8 +167,8 @@ def test_the_live_page_says_the_same_and_can_leave_it_out(
     overview, (point,) = recording.overview(), list(recording.points())
     (blocks,) = [filled(block, point["margins"]) for name, block in overview["sources"].items() if name == "source0"]
     assert blocks in explained(solution, 0)
-    kept_out = opened(solution.save_page(tmp_path / "without.html", source=False))["overview"]["sources"]
+    kept_out = opened(rx.save_page(solution, tmp_path / "without.html", source=False))["overview"]["sources"]
     assert all("is not shown here" in block for block in kept_out.values())
-    shown = opened(solution.save_page(tmp_path / "with.html"))["overview"]["sources"]
+    shown = opened(rx.save_page(solution, tmp_path / "with.html"))["overview"]["sources"]
     assert shown == source_parts(graph, Permissions())
     assert "the line of the" in "".join(shown.values())

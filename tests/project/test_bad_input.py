@@ -221,7 +221,7 @@ NAN, INFINITE = float("nan"), float("inf")
         (lambda: rx.Plan(CHAIN, 5), "statements=5"),  # pyright: ignore
         (lambda: rx.Plan.from_sequence(CHAIN, "x"), "sequence='x'"),  # pyright: ignore
         (lambda: rx.Solution(5, "optimal", Status.FEASIBLE, 4, None, None, 0.0), "graph=5"),  # pyright: ignore
-        (lambda: KEPT.page(measurement=5), "measurement=5"),
+        (lambda: rx.page(KEPT, measurement=5), "measurement=5"),  # pyright: ignore
         (lambda: rx.report(KEPT, "report.html", history=[5]), "history[0]=5"),  # pyright: ignore
         (lambda: rx.profile(CHAIN, MODEL, INPUTS, repeats=10**19), f"repeats={10**19}"),
         (lambda: rx.sweep(CHAIN, 2, workers=10**19), f"workers={10**19}"),
@@ -275,8 +275,8 @@ def test_a_graph_of_one_operation_has_a_schedule_a_smallest_budget_a_curve_and_a
     assert str(rx.minimum_budget(graph)).count("100% of keeping everything") == 1
     curve = rx.sweep(graph, 3, executor=ThreadPoolExecutor(1), time_limit=1)
     assert curve.points
-    assert curve.save_page(tmp_path / "curve.html").exists()
-    assert rx.solve(graph, "100%").save_page(tmp_path / "solution.html").exists()
+    assert rx.save_page(curve, tmp_path / "curve.html").exists()
+    assert rx.save_page(rx.solve(graph, "100%"), tmp_path / "solution.html").exists()
 
 
 WRONG = (None, 5, "x", [], {}, object(), NAN, -1, 10**19, b"x", [object()])

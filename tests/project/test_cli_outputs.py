@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -156,7 +157,13 @@ def test_a_file_may_be_named_like_a_dash_and_an_output_that_is_there_is_replaced
 def test_saving_from_python_refuses_such_names_too(folder, name):
     solution = rx.solve(rx.linear(8), "100%")
     frontier = rx.sweep(rx.linear(2), ["100%"])
-    for save in (rx.linear(2).save, solution.save, solution.save_page, solution.save_policy, frontier.save):
+    for save in (
+        rx.linear(2).save,
+        solution.save,
+        partial(rx.save_page, solution),
+        solution.save_policy,
+        frontier.save,
+    ):
         with pytest.raises(FileError, match="cannot write"):
             save(name)
     with pytest.raises(FileError, match="cannot write"):

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from remat_explorer.explorer.live_page.page import LivePage, live_page
+from remat_explorer.explorer.live_page.page import LivePage, live_page, page, save_page
 
-__all__ = ["LivePage", "live_page"]
+__all__ = ["LivePage", "live_page", "page", "save_page"]

@@ -77,6 +77,40 @@ class LivePage:
         return write_text(path, self.text)
 
 
+def page(found: Frontier | Solution, *, measurement: Measurement | None = None, source: bool = True) -> LivePage:
+    """A page in which a schedule, or a whole trade-off curve, can be explored without Python and without a network.
+
+    Shown in a notebook, it stays there for readers without a kernel; `save_page` writes it into a file.
+
+    Args:
+        found: a solution, which is shown beside keeping everything, or the curve of `remat_explorer.sweep`.
+        measurement: what `remat_explorer.measure` gave for a schedule of it, to be shown with it, or None.
+        source: whether it has the lines of code that operations come from, and those around them.
+
+    >>> import remat_explorer as rx
+    >>> rx.page(rx.solve(rx.linear(8), budget=4)).title
+    'linear_8'
+    """
+    require_arguments(page, locals())
+    return live_page(found, permissions=Permissions() if source else None, measurement=measurement)
+
+
+def save_page(
+    found: Frontier | Solution, path: str | Path, measurement: Measurement | None = None, *, source: bool = True
+) -> Path:
+    """Write the `page` of a schedule or of a trade-off curve into one HTML file.
+
+    Args:
+        found, measurement, source: as for `page`.
+        path: where to write it; what is there is replaced.
+
+    Raises:
+        FileError: if the file cannot be written.
+    """
+    require_arguments(save_page, locals())
+    return page(found, measurement=measurement, source=source).save(path)
+
+
 def live_page(
     shown: Frontier | Solution,
     *,
@@ -117,10 +151,10 @@ def live_page(
         documents[name] = part
         if on_progress is not None:
             on_progress(number + 1, total)
-    return LivePage(recording.title, page(recording.title, documents))
+    return LivePage(recording.title, _page_text(recording.title, documents))
 
 
-def page(title: str, documents: dict[str, Any]) -> str:
+def _page_text(title: str, documents: dict[str, Any]) -> str:
     """The page as HTML; nothing else may run than its own script and plotly's, which it runs when it needs it.
 
     Args:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from remat_explorer import __version__
 from remat_explorer.cache_folder import cache_folder, entry_path, evict, used_now
 from remat_explorer.documents import read_json, require_format, require_keys, write_json
 from remat_explorer.entry_checks import require_bytes
@@ -26,7 +27,6 @@ from remat_explorer.explorer.work.solving import show_schedule
 from remat_explorer.graph import Graph
 from remat_explorer.graph.file import dump_graph
 from remat_explorer.solvers import Frontier
-from remat_explorer.solvers.cache import PACKAGE
 
 FORMAT, VERSION = "remat-explorer/look", 1
 CHECKED = 4000  # operations of all schedules that are kept: each is checked before the first is on the screen
@@ -53,14 +53,14 @@ def look_key(state: State, graph: Graph | None = None) -> dict[str, Any] | None:
     if begin is None:
         if graph is None or graph.n <= SMALL:
             return None
-        return {"graph": graph.sha256, "implementations": chosen, "package": PACKAGE}
+        return {"graph": graph.sha256, "implementations": chosen, "package": __version__}
     try:
         torch = version("torch")
     except PackageNotFoundError:
         return None
     sizes = {"batch": state.batch or begin.get("batch"), "image": state.image or begin.get("image")}
     asked = {"model": state.model, **sizes, "device": state.device, "implementations": chosen}
-    return {**asked, "package": PACKAGE, "torch": torch}
+    return {**asked, "package": __version__, "torch": torch}
 
 
 class KeptLooks:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +12,6 @@ from remat_explorer.documents import read_json, write_json
 from remat_explorer.entry_checks import require_arguments
 from remat_explorer.errors import SolutionError
 from remat_explorer.graph import Graph
-from remat_explorer.permissions import Permissions
 from remat_explorer.plain_text import one_line
 from remat_explorer.plan import Plan
 from remat_explorer.quantities import format_bytes, format_overhead, format_share
@@ -129,31 +127,6 @@ class Frontier:
         """Write the sweep file atomically."""
         require_arguments(Frontier.save, locals())
         return write_json(path, self.to_document())
-
-    def page(self, *, source: bool = True) -> Any:
-        """A page in which the curve can be explored without Python and without a network.
-
-        Shown in a notebook, it stays there for readers without a kernel; `save_page` writes it into a file.
-
-        Args:
-            source: whether it has the lines of code that operations come from, and those around them.
-        """
-        require_arguments(Frontier.page, locals())
-        page = importlib.import_module("remat_explorer.explorer.live_page")  # faces are loaded when one asks for them
-        return page.live_page(self, permissions=Permissions() if source else None)
-
-    def save_page(self, path: str | Path, *, source: bool = True) -> Path:
-        """Write `page` into one HTML file.
-
-        Args:
-            path: where to write it; what is there is replaced.
-            source: as for `page`.
-
-        Raises:
-            FileError: if the file cannot be written.
-        """
-        require_arguments(Frontier.save_page, locals())
-        return self.page(source=source).save(path)
 
     @staticmethod
     def load(path: str | Path, graph: Graph) -> Frontier:
