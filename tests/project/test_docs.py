@@ -57,7 +57,7 @@ def sections(text: str) -> dict[str, str]:
 def registries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Whatever an example adds to a registry is gone after it."""
     from remat_explorer.capture.alternatives import registry
-    from remat_explorer.models.registry import MODELS
+    from remat_explorer.models import MODELS
     from remat_explorer.solvers import STRATEGIES
 
     monkeypatch.setattr(registry, "PATTERNS", registry.PATTERNS)

@@ -9,11 +9,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from remat_explorer.models.entry import Entry
-from remat_explorer.models.large.attention import Attention
-from remat_explorer.models.sizes import Size, SizeRule
-from remat_explorer.models.tasks import Task, predict_tokens
-from remat_explorer.models.transformer import feed_forward
+from remat_explorer.models.entry import Entry, Size, SizeRule, Task, predict_tokens
+from remat_explorer.models.transformer import Attention, feed_forward
 
 VOCABULARY, TOKENS = 51865, 448  # of the multilingual models, in the authors' code
 BANDS, FRAMES = 80, 3000  # of a spectrogram of 30 seconds: Radford et al., 2022, section 2.2

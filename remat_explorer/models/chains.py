@@ -1,15 +1,16 @@
-"""Plain chains of equal layers: the networks on which rematerialization is explained."""
+"""Plain chains of equal layers, on which rematerialization is explained, and a small multilayer perceptron."""
 
 from __future__ import annotations
+
+import itertools
 
 import torch
 from torch import nn
 
-from remat_explorer.models.entry import Entry
-from remat_explorer.models.sizes import Size, SizeRule
-from remat_explorer.models.tasks import label_images, label_vectors
+from remat_explorer.models.entry import Entry, Size, SizeRule, label_images, label_vectors
 
-WIDTH = 256
+WIDTH = 256  # of the chain
+INPUTS, CLASSES = 784, 10  # of the multilayer perceptron
 
 
 def chain(layers: int = 16, width: int = WIDTH) -> nn.Sequential:
@@ -40,6 +41,21 @@ class LinearNetwork(nn.Module):
         return self.head(torch.flatten(self.pool(self.layers(x)), 1))
 
 
+def mlp(layers: int = 8, width: int = 512, inputs: int = INPUTS, classes: int = CLASSES) -> nn.Sequential:
+    """Linear layers with ReLU in between.
+
+    Source: the shape of the MNIST networks of LeCun et al., "Gradient-based learning applied to document
+    recognition", 1998, section III, with equally wide hidden layers.
+    """
+    widths = [inputs] + [width] * (layers - 1)
+    hidden = [
+        module
+        for before, after in itertools.pairwise(widths)
+        for module in (nn.Linear(before, after), nn.ReLU(inplace=True))
+    ]
+    return nn.Sequential(*hidden, nn.Linear(widths[-1], classes))
+
+
 ENTRIES = {
     "chain": Entry(
         lambda size: chain(),
@@ -51,4 +67,5 @@ ENTRIES = {
         SizeRule(Size(71, image=(224, 224))),
         label_images(1000),
     ),
+    "mlp": Entry(lambda size: mlp(), SizeRule(Size(128)), label_vectors(INPUTS, CLASSES)),
 }
