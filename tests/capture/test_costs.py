@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from remat_explorer.capture import trace
-from remat_explorer.capture.operations.costs import bytes_moved, flops, roofline
-from remat_explorer.capture.operations.devices import DEVICES, Device, find_device
+from remat_explorer.capture.devices import DEVICES, Device, find_device
+from remat_explorer.capture.predicted_costs import bytes_moved, flops, roofline
 from remat_explorer.errors import UnknownNameError
 
 aten = torch.ops.aten

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from remat_explorer.capture.profiling.memory_meter import (
+from remat_explorer.capture.memory_meter import (
     AllocatorBytes,
     CudaMeter,
     Reading,

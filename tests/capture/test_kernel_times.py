@@ -12,11 +12,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import remat_explorer as rx
 from remat_explorer.capture import trace
-from remat_explorer.capture.operations.convolution_arguments import Part
-from remat_explorer.capture.operations.costs import roofline
-from remat_explorer.capture.operations.devices import DEVICES, GPUS, find_device
-from remat_explorer.capture.operations.kernel_times import kernel_time
-from remat_explorer.capture.operations.work import Convolution, Type, Work, works_of
+from remat_explorer.capture.convolution_arguments import Part
+from remat_explorer.capture.devices import DEVICES, GPUS, find_device
+from remat_explorer.capture.predicted_costs import Convolution, Type, Work, kernel_time, roofline, works_of
 
 aten = torch.ops.aten
 PARTS = get_args(Part)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import remat_explorer as rx
-from remat_explorer.capture.operations import kernels
+from remat_explorer.capture import bodies
 
 aten = torch.ops.aten
 X = torch.randn(4, 3, 6, 6, generator=torch.Generator().manual_seed(0))
@@ -37,7 +37,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
     library = torch.library.Library("aten", "IMPL")
     library.impl("cudnn_batch_norm", forward, "CPU")
     library.impl("cudnn_batch_norm_backward", backward, "CPU")
-    monkeypatch.setattr(kernels, "is_by_cudnn", lambda *given: given[1] is not None and given[2] is not None)
+    monkeypatch.setattr(bodies, "is_by_cudnn", lambda *given: given[1] is not None and given[2] is not None)
     yield counted
     library._destroy()
 
@@ -75,7 +75,7 @@ def test_only_gradients_that_are_asked_for_are_given(calls):
     x, w = X.requires_grad_(False), torch.ones(3)
     mean, deviation = x.mean((0, 2, 3)), 1 / x.var((0, 2, 3), unbiased=False).add(1e-5).sqrt()
     wanted = [True, False, True]
-    found = kernels.batch_norm_backward(x.transpose(2, 3), x, w, None, None, mean, deviation, True, 1e-5, wanted)
+    found = bodies.batch_norm_backward(x.transpose(2, 3), x, w, None, None, mean, deviation, True, 1e-5, wanted)
     assert [tensor is not None for tensor in found] == wanted
 
 
@@ -88,16 +88,16 @@ def test_cudnn_is_asked_and_what_it_reserves_is_left_to_pytorch(monkeypatch, bac
 
     def chosen(*given: Any) -> Any:
         asked.append(given)
-        return getattr(type(kernels.BY_CUDNN), backend)
+        return getattr(type(bodies.BY_CUDNN), backend)
 
     monkeypatch.setattr(torch._C, "_select_batch_norm_backend", chosen)
     monkeypatch.setattr(torch._C, "_get_cudnn_batch_norm_reserve_space_size", lambda source, training: reserved)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     with torch._subclasses.FakeTensorMode():
         x, w = torch.empty(2, 3, 4, 4, device="cuda"), torch.empty(3, device="cuda")
-    assert kernels.is_by_cudnn(x, w, w, None, None, training, 1e-5) == expected
+    assert bodies.is_by_cudnn(x, w, w, None, None, training, 1e-5) == expected
     assert all(isinstance(tensor, torch.Tensor) for tensor in asked[0][:5]) == training
-    assert not kernels.is_by_cudnn(X, w, w, w, w, True, 1e-5)  # on the CPU
+    assert not bodies.is_by_cudnn(X, w, w, w, w, True, 1e-5)  # on the CPU
 
 
 def in_last(model: nn.Module, x: torch.Tensor) -> tuple[nn.Module, torch.Tensor]:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import remat_explorer as rx
-from remat_explorer.capture.profiling import profiling
+from remat_explorer.capture import profiling
 from remat_explorer.errors import ExecutionError
 
 X = torch.ones(2, 3, 16, 16)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from remat_explorer.capture.profiling.progress_bar import progress_bar
+from remat_explorer.capture.profiling import progress_bar
 
 
 class Terminal(io.StringIO):

@@ -13,8 +13,8 @@ from torch.fx import Node
 from remat_explorer.capture.alternatives.exactness import reordered
 from remat_explorer.capture.alternatives.kernels import activations, bits, dropout
 from remat_explorer.capture.alternatives.site import Site, Surroundings
-from remat_explorer.capture.operations.implementation import CapturedImplementation, step
-from remat_explorer.capture.operations.in_place import Overwriting
+from remat_explorer.capture.captured_program import CapturedImplementation, step
+from remat_explorer.capture.in_place import Overwriting
 
 aten = torch.ops.aten
 FORWARD = {

@@ -14,7 +14,7 @@ from torch.fx.node import map_arg
 from remat_explorer.capture.alternatives.exactness import equal_on_cpu, on_cpu, reordered
 from remat_explorer.capture.alternatives.kernels import attention as kernels
 from remat_explorer.capture.alternatives.site import Site, picked, picks
-from remat_explorer.capture.operations.implementation import CapturedImplementation, step
+from remat_explorer.capture.captured_program import CapturedImplementation, step
 
 aten = torch.ops.aten
 FORWARD = {

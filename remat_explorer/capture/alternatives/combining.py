@@ -14,11 +14,11 @@ from typing import TypeVar
 
 from torch.fx import Node
 
-from remat_explorer.capture.operations.devices import Device
-from remat_explorer.capture.operations.implementation import CapturedImplementation
-from remat_explorer.capture.operations.predicted_costs import predicted_cost
-from remat_explorer.capture.operations.reads_and_writes import overwritten_by, reads_of, writes_of
-from remat_explorer.capture.operations.storages import OperationDraft, StorageDraft, Storages
+from remat_explorer.capture.bodies import overwritten_by, reads_of, writes_of
+from remat_explorer.capture.captured_program import CapturedImplementation
+from remat_explorer.capture.devices import Device
+from remat_explorer.capture.predicted_costs import predicted_cost
+from remat_explorer.capture.storages import OperationDraft, StorageDraft, Storages
 
 T = TypeVar("T")
 WIDEST = 64  # products that are carried on from call to call

@@ -17,12 +17,12 @@ from remat_explorer.capture.alternatives.exactness import equal_on_cpu, reordere
 from remat_explorer.capture.alternatives.kernels import chunks_in_place, chunks_recomputed
 from remat_explorer.capture.alternatives.kernels import convolution as kernels
 from remat_explorer.capture.alternatives.site import Site, picks
-from remat_explorer.capture.operations.convolution_arguments import (
+from remat_explorer.capture.captured_program import CapturedImplementation, step
+from remat_explorer.capture.convolution_arguments import (
     ConvolutionArguments,
     is_backward,
     part_of,
 )
-from remat_explorer.capture.operations.implementation import CapturedImplementation, step
 
 SAMPLES = (1, 2, 4, 8)  # in a chunk
 WEIGHT = 10.0  # tolerance of weight gradients, relative to that of results: more is added up

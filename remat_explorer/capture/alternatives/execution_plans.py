@@ -22,13 +22,13 @@ from remat_explorer.capture.alternatives.kernels import cudnn as kernels
 from remat_explorer.capture.alternatives.kernels.cudnn_search import found_plans
 from remat_explorer.capture.alternatives.kernels.execution_plan import ExecutionPlan, Problem, best_of
 from remat_explorer.capture.alternatives.site import Site, picks
-from remat_explorer.capture.operations.convolution_arguments import (
+from remat_explorer.capture.captured_program import CapturedImplementation, step
+from remat_explorer.capture.convolution_arguments import (
     ConvolutionArguments,
     Part,
     part_of,
     wanted_gradients,
 )
-from remat_explorer.capture.operations.implementation import CapturedImplementation, step
 from remat_explorer.documents import read_json, require_format, require_keys, write_json
 from remat_explorer.errors import RematError
 

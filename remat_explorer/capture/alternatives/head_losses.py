@@ -19,7 +19,7 @@ from remat_explorer.capture.alternatives.kernels import head_cross_entropy as ke
 from remat_explorer.capture.alternatives.losses import KIND, TOLERANCE, Loss, loss_calls, sums_of
 from remat_explorer.capture.alternatives.site import Site, Surroundings, picks
 from remat_explorer.capture.alternatives.views import made_by, readers_of
-from remat_explorer.capture.operations.implementation import CapturedImplementation, step
+from remat_explorer.capture.captured_program import CapturedImplementation, step
 
 aten = torch.ops.aten
 PARTS = (8, 64)  # in which rows, or classes, are computed

@@ -15,7 +15,7 @@ from torch.fx import Node
 
 from remat_explorer.capture.alternatives.kernels import cross_entropy
 from remat_explorer.capture.alternatives.site import Site, picks
-from remat_explorer.capture.operations.implementation import CapturedImplementation, step
+from remat_explorer.capture.captured_program import CapturedImplementation, step
 
 aten = torch.ops.aten
 KIND, NAME, TOLERANCE = "cross-entropy", "from log sum exp", 1e-5

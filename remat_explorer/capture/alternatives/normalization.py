@@ -16,7 +16,7 @@ from torch.fx import Node
 from remat_explorer.capture.alternatives.exactness import equal_on_cpu
 from remat_explorer.capture.alternatives.kernels import batch_norm, layer_norm
 from remat_explorer.capture.alternatives.site import Site, picked, picks
-from remat_explorer.capture.operations.implementation import CapturedImplementation, step
+from remat_explorer.capture.captured_program import CapturedImplementation, step
 
 aten = torch.ops.aten
 TRAINING = {  # where each operator has the flag that it normalizes with the statistics of the batch

@@ -12,7 +12,7 @@ from torch.fx.node import map_arg
 
 from remat_explorer.capture.alternatives.site import Surroundings
 from remat_explorer.capture.alternatives.views import made_by, readers_of, turns
-from remat_explorer.capture.operations.storages import OperationDraft
+from remat_explorer.capture.storages import OperationDraft
 
 aten = torch.ops.aten
 PRODUCTS = (aten.mm.default, aten.addmm.default)

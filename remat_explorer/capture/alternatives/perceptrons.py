@@ -23,8 +23,7 @@ from remat_explorer.capture.alternatives.kernels import perceptron as kernels
 from remat_explorer.capture.alternatives.perceptron_layers import PRODUCTS, Layers, factors_of, find_layers
 from remat_explorer.capture.alternatives.site import Site, Surroundings
 from remat_explorer.capture.alternatives.views import made_by
-from remat_explorer.capture.operations.implementation import CapturedImplementation, step
-from remat_explorer.capture.operations.program import Call
+from remat_explorer.capture.captured_program import Call, CapturedImplementation, step
 
 KIND, FOUND, PARTS = "chunks", "perceptrons", (4, 16)
 ADDED = 10.0  # tolerance of gradients, relative to that of forward results: products of differences, added up

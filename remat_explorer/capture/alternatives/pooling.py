@@ -20,7 +20,7 @@ from remat_explorer.capture.alternatives.exactness import equal_on_cpu
 from remat_explorer.capture.alternatives.kernels import max_pool, max_pool_places
 from remat_explorer.capture.alternatives.kernels.flat import samples
 from remat_explorer.capture.alternatives.site import Site, picked
-from remat_explorer.capture.operations.implementation import CapturedImplementation, step
+from remat_explorer.capture.captured_program import CapturedImplementation, step
 
 
 def forward(site: Site) -> Iterator[CapturedImplementation]:

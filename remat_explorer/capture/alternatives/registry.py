@@ -21,10 +21,10 @@ from remat_explorer.capture.alternatives import (
 )
 from remat_explorer.capture.alternatives.combining import combined
 from remat_explorer.capture.alternatives.site import Content, Site, Surroundings
-from remat_explorer.capture.operations.devices import Device
-from remat_explorer.capture.operations.implementation import CapturedImplementation
-from remat_explorer.capture.operations.reads_and_writes import reads_of, writes_of
-from remat_explorer.capture.operations.storages import Storages
+from remat_explorer.capture.bodies import reads_of, writes_of
+from remat_explorer.capture.captured_program import CapturedImplementation
+from remat_explorer.capture.devices import Device
+from remat_explorer.capture.storages import Storages
 from remat_explorer.capture_options import KINDS
 from remat_explorer.graph.rules import MOST_IMPLEMENTATIONS
 

@@ -16,7 +16,7 @@ from torch.fx import Node
 from remat_explorer.capture.alternatives.kernels import dropout
 from remat_explorer.capture.alternatives.kernels.flat import is_dense
 from remat_explorer.capture.alternatives.site import Site, picked
-from remat_explorer.capture.operations.implementation import CapturedImplementation, step
+from remat_explorer.capture.captured_program import CapturedImplementation, step
 
 aten = torch.ops.aten
 DTYPES = (torch.float32, torch.float64)  # in half precision, plain PyTorch has no mask in bytes on the CPU

@@ -11,10 +11,9 @@ import torch
 from torch.fx import Node
 
 from remat_explorer.capture.alternatives.kernels.flat import is_dense
-from remat_explorer.capture.operations.implementation import step
-from remat_explorer.capture.operations.naming import LABEL, MODULE_PATH
-from remat_explorer.capture.operations.program import Call
-from remat_explorer.capture.operations.storages import OperationDraft, StorageDraft, Storages
+from remat_explorer.capture.captured_program import Call, step
+from remat_explorer.capture.graph_assembly import LABEL, MODULE_PATH
+from remat_explorer.capture.storages import OperationDraft, StorageDraft, Storages
 
 Content = Callable[[Node], torch.Tensor | None]
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from remat_explorer.capture.profiling.memory_meter import CpuMeter
+from remat_explorer.capture.memory_meter import CpuMeter
 
 LAST = torch.channels_last
 FORMATS = [torch.contiguous_format, LAST]

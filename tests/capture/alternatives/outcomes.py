@@ -22,7 +22,7 @@ from remat_explorer.capture.alternatives.kernels import (
     max_pool,
     max_pool_places,
 )
-from remat_explorer.capture.operations.convolution_arguments import ConvolutionArguments
+from remat_explorer.capture.convolution_arguments import ConvolutionArguments
 from tests.capture.alternatives.numerics import LAST, random
 
 aten = torch.ops.aten

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from remat_explorer.capture import trace
-from remat_explorer.capture.profiling.memory_meter import CpuMeter
+from remat_explorer.capture.memory_meter import CpuMeter
 from remat_explorer.capture.step.placement import exact_kernels, place
 from remat_explorer.capture.step.training_step import TrainingStep
 from remat_explorer.capture_options import CaptureOptions, kinds_of

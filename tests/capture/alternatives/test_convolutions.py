@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from remat_explorer.capture.alternatives.kernels import convolution
-from remat_explorer.capture.operations.convolution_arguments import ConvolutionArguments
+from remat_explorer.capture.convolution_arguments import ConvolutionArguments
 from tests.capture.alternatives.numerics import FORMATS, LAST, random, relative, same_bits, workspace
 
 aten = torch.ops.aten

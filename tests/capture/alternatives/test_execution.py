@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from remat_explorer.capture.profiling.memory_meter import CpuMeter
+from remat_explorer.capture.memory_meter import CpuMeter
 from remat_explorer.checker import replay
 from remat_explorer.plan import Plan
 from remat_explorer.runtime.comparison import compare

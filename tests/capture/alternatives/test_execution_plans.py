@@ -17,7 +17,7 @@ from remat_explorer.capture import trace
 from remat_explorer.capture.alternatives import execution_plans
 from remat_explorer.capture.alternatives.kernels import cudnn, cudnn_search
 from remat_explorer.capture.alternatives.kernels.execution_plan import ExecutionPlan, best_of
-from remat_explorer.capture.operations.convolution_arguments import ConvolutionArguments
+from remat_explorer.capture.convolution_arguments import ConvolutionArguments
 from remat_explorer.errors import ExecutionError, RematError
 from remat_explorer.runtime.comparison import compare
 from tests.capture.alternatives import fake_cudnn

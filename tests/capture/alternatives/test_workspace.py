@@ -10,7 +10,7 @@ import torch
 import remat_explorer as rx
 from remat_explorer.capture import trace
 from remat_explorer.capture.alternatives.kernels import attention, convolution, max_pool
-from remat_explorer.capture.operations.convolution_arguments import ConvolutionArguments
+from remat_explorer.capture.convolution_arguments import ConvolutionArguments
 from remat_explorer.checker import replay
 from remat_explorer.plan import Compute
 from tests.capture.alternatives.nets import plan_by, pooled, preferring, residual

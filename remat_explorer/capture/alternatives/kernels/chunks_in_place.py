@@ -10,7 +10,7 @@ import torch
 
 from remat_explorer.capture.alternatives.kernels.convolution import input_gradient
 from remat_explorer.capture.alternatives.kernels.flat import chunks
-from remat_explorer.capture.operations.convolution_arguments import ConvolutionArguments, Sizes
+from remat_explorer.capture.convolution_arguments import ConvolutionArguments, Sizes
 
 
 def convolution_in_chunks_in_place(

@@ -12,7 +12,7 @@ import torch
 
 from remat_explorer.capture.alternatives.kernels.convolution import added
 from remat_explorer.capture.alternatives.kernels.flat import chunks
-from remat_explorer.capture.operations.convolution_arguments import ConvolutionArguments, Gradients, Sizes
+from remat_explorer.capture.convolution_arguments import ConvolutionArguments, Gradients, Sizes
 
 
 def weight_gradient_recomputed(

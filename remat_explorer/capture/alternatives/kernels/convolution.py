@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from remat_explorer.capture.alternatives.kernels.flat import chunks
-from remat_explorer.capture.operations.convolution_arguments import ConvolutionArguments, Gradients, Sizes
+from remat_explorer.capture.convolution_arguments import ConvolutionArguments, Gradients, Sizes
 
 
 def input_gradient(

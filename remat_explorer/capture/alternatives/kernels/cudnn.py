@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from remat_explorer.capture.alternatives.kernels.execution_plan import Knobs, Problem
-from remat_explorer.capture.operations.convolution_arguments import ConvolutionArguments, Part, Sizes
+from remat_explorer.capture.convolution_arguments import ConvolutionArguments, Part, Sizes
 from remat_explorer.errors import ExecutionError
 
 PACKAGE = "nvidia-cudnn-frontend"

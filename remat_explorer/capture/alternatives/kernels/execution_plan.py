@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from remat_explorer.capture.operations.convolution_arguments import Part
+from remat_explorer.capture.convolution_arguments import Part
 from remat_explorer.documents import quote
 from remat_explorer.errors import RematError
 

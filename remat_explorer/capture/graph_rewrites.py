@@ -1,16 +1,166 @@
-"""Rules that join operations without losing a schedule worth having: fewer rows and columns for the solvers."""
+"""What is done to operations before they are numbered: reordered, taken out, and joined.
+
+`weight_gradients_first` puts a layer's weight gradient before its input gradient; `hoist_constants` computes once what
+depends on nothing, such as positions and masks that a model makes anew in every forward pass; `contract` joins
+operations without losing a schedule worth having: fewer rows and columns for the solvers.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import torch
 from torch._ops import OpOverload
 from torch.fx import Node
 
+from remat_explorer.capture.in_place import COMMUTATIVE, IN_PLACE, covers, swap_operands, takeover_of
+from remat_explorer.capture.joint.randomness import is_random
 from remat_explorer.capture.joint.spare_room import is_copy_of
-from remat_explorer.capture.operations.in_place import COMMUTATIVE, IN_PLACE, covers, swap_operands, takeover_of
-from remat_explorer.capture.operations.storages import OperationDraft, Readers, StorageDraft, Storages
+from remat_explorer.capture.sharded_parameters import REDUCE_SCATTER
+from remat_explorer.capture.storages import OperationDraft, Readers, StorageDraft, Storages
 
 aten = torch.ops.aten
+
+PASSING = (torch.ops.aten._to_copy.default, REDUCE_SCATTER)  # from what is made to the results
+
+
+def weight_gradients_first(storages: Storages) -> None:
+    """Move gradients of parameters before the operations right before them that read the same, in place.
+
+    PyTorch traces the gradients of a `torch.nn.Linear` with a bias the other way round: the input gradient, then the
+    weight and bias gradients. No number changes, for neither reads what the other writes. `split_convolution_backward`
+    does the same for convolutions. There are two reasons:
+
+    * Memory. After the weight gradient the layer's input may go, before the input gradient, which is as large, is made.
+    * Order. Let x be the layer's input, the result of an activation, d the gradient of its output, and e that of its
+      input. The weight gradient reads x and d, the input gradient makes e from d, and the backward of the activation
+      reads x and overwrites e. Where only two of the three fit at a time, what it takes is x and d, then d and e, then
+      e and x, computed again. With the input gradient first, e must be made again for the last of these, and x after
+      it; but a stage runs its operations in ascending order, so x comes before e, and meets d.
+
+    The results take memory one operation earlier. Right after it they are there beside d and e in either order, so
+    keeping everything never takes more: an input gradient that reads something else, as the cast weights of autocast,
+    is passed only where x has at least as many bytes as that.
+    """
+    aside = _for_parameters(storages)
+    operations = storages.operations
+    for draft in list(operations):
+        if draft not in aside:
+            continue
+        place = operations.index(draft)
+        while place > 0 and _may_pass(draft, operations[place - 1], aside):
+            operations[place - 1 : place + 1] = draft, operations[place - 1]
+            place -= 1
+
+
+def _may_pass(draft: OperationDraft, before: OperationDraft, aside: set[OperationDraft]) -> bool:
+    reads, others = set(draft.reads), set(before.reads)
+    if before in aside or not before.backward or reads & set(before.writes) or not reads & others:
+        return False
+    return _bytes(others - reads) <= _bytes(reads - others)
+
+
+def _bytes(storages: Iterable[StorageDraft]) -> int:
+    return sum(storage.bytes for storage in storages)
+
+
+def _for_parameters(storages: Storages) -> set[OperationDraft]:
+    """Operations of the backward pass that only make results, or what is then cast to one, as autocast does.
+
+    What is then scattered among processes counts, too.
+
+    Operations that draw random numbers are left out: they stay where they are, so that each draws the same as before.
+    """
+    readers = storages.readers()
+    aside: set[OperationDraft] = set()
+
+    def is_aside(storage: StorageDraft) -> bool:
+        casts = readers.get(storage, [])
+        return all(reader in aside and reader.nodes[0].target in PASSING for reader in casts) and (
+            storage.persistent or bool(casts)
+        )
+
+    for draft in reversed(storages.operations):
+        if draft.backward and draft.reads and all(map(is_aside, draft.writes)) and not is_random(draft.nodes):
+            aside.add(draft)
+    return aside
+
+
+LARGEST_SHARE = 0.02  # of the graph's largest value, that a constant may take from every moment
+
+
+def hoist_constants(
+    storages: Storages, chosen: tuple[bool, ...] | None = None
+) -> tuple[list[OperationDraft], tuple[bool, ...]]:
+    """Compute small constants once before everything else and keep them, instead of planning for them.
+
+    This loses at most their bytes. `LARGEST_SHARE` limits those, so that a mask stays with the solver where it is not
+    small beside what it masks.
+
+    Args:
+        storages: changed in place: the constants become resident, and operations that nobody needs any more go.
+        chosen: which constants to keep, whatever they take, as another call has returned it for the same step with
+            inputs of another size; it is not heeded where there are not as many.
+
+    Returns:
+        One operation that makes them all, or none, and for each constant whether it is kept.
+    """
+    constant = _constant_operations(storages)
+    readers = storages.readers()
+    largest = max((storage.bytes for draft in storages.operations for storage in draft.writes), default=0)
+    constants = [
+        storage
+        for draft in constant
+        for storage in draft.writes
+        if not storage.persistent and any(reader not in constant for reader in readers.get(storage, ()))
+    ]
+    if chosen is None or len(chosen) != len(constants):
+        chosen = tuple(storage.bytes <= LARGEST_SHARE * largest for storage in constants)
+    hoisted = [storage for storage, kept in zip(constants, chosen, strict=True) if kept]
+    if not hoisted:
+        return [], chosen
+    nodes = [node for draft in _makers(hoisted, constant) for node in draft.nodes]
+    for storage in hoisted:
+        storage.resident = True
+        storages.resident_bytes += storage.bytes
+    for draft in storages.operations:
+        draft.reads = [storage for storage in draft.reads if not storage.resident]
+    _drop_unread(storages, constant)
+    return [OperationDraft(nodes, backward=False, writes=hoisted)], chosen
+
+
+def _constant_operations(storages: Storages) -> list[OperationDraft]:
+    """Operations that neither read anything but each other, nor draw random numbers, nor see a parameter or input."""
+    made: set[StorageDraft] = set()
+    constant = []
+    for draft in storages.operations:
+        sources = {storages.of_node[node] for call in draft.calls for node in call.all_input_nodes}
+        varying = any(s not in made and (not s.resident or s.carrier.op == "placeholder") for s in sources)
+        if not varying and not is_random(draft.nodes):
+            constant.append(draft)
+            made |= set(draft.writes)
+    return constant
+
+
+def _makers(wanted: list[StorageDraft], constant: list[OperationDraft]) -> list[OperationDraft]:
+    """The operations that the wanted storages take, in order."""
+    needed = set(wanted)
+    makers = []
+    for draft in reversed(constant):
+        if needed & set(draft.writes):
+            makers.append(draft)
+            needed |= set(draft.reads)
+    return makers[::-1]
+
+
+def _drop_unread(storages: Storages, constant: list[OperationDraft]) -> None:
+    """Remove constant operations whose outputs are resident by now, or read by nobody."""
+    for draft in reversed(constant):
+        readers = storages.readers()
+        if all(storage.resident or not (storage.persistent or readers.get(storage)) for storage in draft.writes):
+            storages.operations.remove(draft)
+
+
 SMALL_LEAF = 64 * 1024  # bytes of a bias gradient that may join the weight gradient right before it
 
 

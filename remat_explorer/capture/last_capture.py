@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from remat_explorer.capture.operations.program import Program
+from remat_explorer.capture.captured_program import Program
 from remat_explorer.capture.step.autocast import Autocast
 from remat_explorer.capture.step.contents import LONG, PLAIN, address_of, version_of
 from remat_explorer.capture.step.losses import Loss

@@ -19,10 +19,11 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from remat_explorer.capture.joint.randomness import is_random
-from remat_explorer.capture.operations.storages import OperationDraft, Readers, StorageDraft, Storages
 from remat_explorer.capture.step.gates import sigmoid_in_layout, sigmoid_in_layout_
+from remat_explorer.capture.storages import OperationDraft, Readers, StorageDraft, Storages
 
 aten = torch.ops.aten
+
 IN_PLACE: dict[Any, Callable[..., Any]] = {
     aten.relu.default: aten.relu_.default,
     aten.hardtanh.default: aten.hardtanh_.default,

@@ -21,7 +21,7 @@ class Device:
         gpu: whether kernels for GPUs run there.
         capability: compute capability of a GPU; None where no certain one is meant.
         tensor: operations per second on tensor cores, without sparsity, by type: "tf32", "float16", "bfloat16".
-        kernels: whether costs are those of kernels (`remat_explorer.capture.operations.kernel_times`), or a roofline.
+        kernels: whether costs are those of kernels (`remat_explorer.capture.predicted_costs`), or a roofline.
     """
 
     name: str
