@@ -27,7 +27,6 @@ from remat_explorer.capture.joint.randomness import is_random
 from remat_explorer.capture.storages import OperationDraft, StorageDraft, Storages
 
 aten = torch.ops.aten
-
 Tensor = torch.Tensor
 BY_CUDNN = torch._C._BatchNormBackend.Cudnn  # type: ignore[attr-defined]
 

@@ -9,7 +9,6 @@ import torch
 from torch.fx import Node
 
 aten = torch.ops.aten
-
 Part = Literal["forward", "input", "weight"]  # the result, or a gradient; that of the bias comes with the weight's
 Sizes = Sequence[int]
 Gradients = tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]  # of input, weight and bias

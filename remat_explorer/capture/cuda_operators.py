@@ -29,13 +29,16 @@ from remat_explorer.capture.cuda_target import CudaTarget
 from remat_explorer.errors import CaptureError
 
 aten = torch.ops.aten
-
 HALF = (torch.float16, torch.bfloat16)
 KINDS = {0: "math", 1: "flash", 2: "efficient", 3: "cudnn"}  # by the numbers of `torch.nn.attention.SDPBackend`
 USUAL = ["flash", "efficient", "math", "cudnn"]  # PyTorch's own order, where no person has set another
 ALIGNED = 8  # entries: flash attention's widths, and rows of the mask of efficient attention
 CUDNN_PREFERRED = 91500  # cuDNN's versions above it; older ones fail for some lengths
 SIXTEENTHS = (2, 12)  # PyTorch that gives cuDNN no other shares to drop (pull request 174245)
+State = tuple[torch.Tensor, ...]  # hidden, and for an LSTM cell
+KEPT_BY_GRU = 5  # entries that a fused cell keeps for each of the hidden state
+ZEROS, BILINEAR = 0, 0  # of grid sampling: padding, interpolation
+MOST_CHANNELS = 1024  # that cuDNN samples
 
 
 def composites(target: CudaTarget) -> dict[OpOverload, Callable[..., Any]]:
@@ -259,10 +262,6 @@ def _aligned(mask: torch.Tensor) -> torch.Tensor:
     return pad(mask, (0, ALIGNED - length % ALIGNED))[..., :length]
 
 
-State = tuple[torch.Tensor, ...]  # hidden, and for an LSTM cell
-KEPT_BY_GRU = 5  # entries that a fused cell keeps for each of the hidden state
-
-
 @dataclass(frozen=True)
 class Weights:
     """Those of one layer in one direction; ``projection`` is only an LSTM's."""
@@ -410,10 +409,6 @@ FUSED_CELLS: Mapping[OpOverload, Callable[..., Any]] = {
     aten._thnn_fused_gru_cell.default: _fused_gru,
     aten._thnn_fused_gru_cell_backward.default: _fused_gru_backward,
 }
-
-
-ZEROS, BILINEAR = 0, 0  # of grid sampling: padding, interpolation
-MOST_CHANNELS = 1024  # that cuDNN samples
 
 
 def _attention(

@@ -27,8 +27,24 @@ from remat_explorer.capture_options import CUDA, capability_of
 from remat_explorer.errors import CaptureError
 
 aten = torch.ops.aten
-
 AMPERE = (8, 0)
+CPU, _CUDA_DEVICE = torch.device("cpu"), torch.device("cuda", 0)
+CONVOLUTIONS = (aten.convolution.default, aten.convolution_backward.default)
+LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+Dispatch = Callable[..., Any]
+_NO_DRIVER = re.compile("not linked with support for cuda|hasPrimaryContext expects")
+AUTOCAST = (
+    "a graph with autocast for CUDA cannot be made without a device, as PyTorch leaves that off where there is none; "
+    "take a model in half precision, such as model.bfloat16()"
+)
+_ANSWERS: dict[Any, Any] = {
+    torch.Tensor.device.__get__: _CUDA_DEVICE,  # type: ignore[attr-defined]
+    torch.Tensor.is_cuda.__get__: True,  # type: ignore[attr-defined]
+    torch.Tensor.is_cpu.__get__: False,  # type: ignore[attr-defined]
+    torch.Tensor.get_device: _CUDA_DEVICE.index,
+}
+_CASTS_OF_CPU = DispatchKeySet(DispatchKey.AutocastCPU)
+_DISABLED = "(User provided device_type of 'cuda', but )?CUDA is not available"  # as torch.autocast warns
 
 
 @dataclass(frozen=True)
@@ -83,13 +99,6 @@ def target_of(
     if kernels is None:
         return cuda_target(CUDA, capability) if on_cuda else None
     return cuda_target(kernels, capability)
-
-
-CPU, _CUDA_DEVICE = torch.device("cpu"), torch.device("cuda", 0)
-CONVOLUTIONS = (aten.convolution.default, aten.convolution_backward.default)
-LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
-Dispatch = Callable[..., Any]
-_NO_DRIVER = re.compile("not linked with support for cuda|hasPrimaryContext expects")
 
 
 class SeenOnCuda:
@@ -159,20 +168,6 @@ def _laid_out_by_cudnn(result: Any, source: torch.Tensor, weight: torch.Tensor) 
     if isinstance(result, tuple | list):
         return tuple(layout(place, tensor) for place, tensor in enumerate(result))
     return layout(0, result)
-
-
-AUTOCAST = (
-    "a graph with autocast for CUDA cannot be made without a device, as PyTorch leaves that off where there is none; "
-    "take a model in half precision, such as model.bfloat16()"
-)
-_ANSWERS: dict[Any, Any] = {
-    torch.Tensor.device.__get__: _CUDA_DEVICE,  # type: ignore[attr-defined]
-    torch.Tensor.is_cuda.__get__: True,  # type: ignore[attr-defined]
-    torch.Tensor.is_cpu.__get__: False,  # type: ignore[attr-defined]
-    torch.Tensor.get_device: _CUDA_DEVICE.index,
-}
-_CASTS_OF_CPU = DispatchKeySet(DispatchKey.AutocastCPU)
-_DISABLED = "(User provided device_type of 'cuda', but )?CUDA is not available"  # as torch.autocast warns
 
 
 @contextlib.contextmanager

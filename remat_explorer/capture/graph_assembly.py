@@ -45,6 +45,10 @@ _KNOWN = {
 }
 _PREFIXES = ("_", "native_")
 _SUFFIXES = ("_with_indices", "_data", "_forward", "_functional")
+LONGEST = 300  # letters of a call
+_aten = torch.ops.aten
+_FACTORS = (_aten.mul.Tensor, _aten.div.Tensor)
+Numbers = dict[StorageDraft, int]
 
 
 def assemble(
@@ -269,11 +273,6 @@ def unique(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(distinct)
 
 
-LONGEST = 300  # letters of a call
-_aten = torch.ops.aten
-_FACTORS = (_aten.mul.Tensor, _aten.div.Tensor)
-
-
 class _Name(str):
     """A name that stands without quotes where arguments are written."""
 
@@ -315,6 +314,3 @@ def _shape(result: Any) -> str:
     """The shape of what a node gives; of several results, the first."""
     tensor: Any = result[0] if isinstance(result, tuple | list) and result else result
     return shape_text(tuple(int(size) for size in tensor.shape)) if hasattr(tensor, "shape") else ""
-
-
-Numbers = dict[StorageDraft, int]

@@ -20,8 +20,10 @@ from remat_explorer.capture.sharded_parameters import REDUCE_SCATTER
 from remat_explorer.capture.storages import OperationDraft, Readers, StorageDraft, Storages
 
 aten = torch.ops.aten
-
 PASSING = (torch.ops.aten._to_copy.default, REDUCE_SCATTER)  # from what is made to the results
+LARGEST_SHARE = 0.02  # of the graph's largest value, that a constant may take from every moment
+SMALL_LEAF = 64 * 1024  # bytes of a bias gradient that may join the weight gradient right before it
+NORMALIZED = (aten._native_batch_norm_legit_functional.default, aten.native_batch_norm.default)
 
 
 def weight_gradients_first(storages: Storages) -> None:
@@ -84,9 +86,6 @@ def _for_parameters(storages: Storages) -> set[OperationDraft]:
         if draft.backward and draft.reads and all(map(is_aside, draft.writes)) and not is_random(draft.nodes):
             aside.add(draft)
     return aside
-
-
-LARGEST_SHARE = 0.02  # of the graph's largest value, that a constant may take from every moment
 
 
 def hoist_constants(
@@ -159,12 +158,6 @@ def _drop_unread(storages: Storages, constant: list[OperationDraft]) -> None:
         readers = storages.readers()
         if all(storage.resident or not (storage.persistent or readers.get(storage)) for storage in draft.writes):
             storages.operations.remove(draft)
-
-
-SMALL_LEAF = 64 * 1024  # bytes of a bias gradient that may join the weight gradient right before it
-
-
-NORMALIZED = (aten._native_batch_norm_legit_functional.default, aten.native_batch_norm.default)
 
 
 def contract(storages: Storages, kinds: tuple[str, ...] = ()) -> None:

@@ -23,7 +23,6 @@ from remat_explorer.capture.step.gates import sigmoid_in_layout, sigmoid_in_layo
 from remat_explorer.capture.storages import OperationDraft, Readers, StorageDraft, Storages
 
 aten = torch.ops.aten
-
 IN_PLACE: dict[Any, Callable[..., Any]] = {
     aten.relu.default: aten.relu_.default,
     aten.hardtanh.default: aten.hardtanh_.default,

@@ -32,7 +32,6 @@ from remat_explorer.capture.devices import Device
 from remat_explorer.capture.storages import OperationDraft, Storages
 
 aten = torch.ops.aten
-
 SHAPE_ONLY: dict[Any, int] = {  # arguments of which a kernel needs the shape and no entry, by position
     aten.max_pool2d_with_indices_backward: 1,
     aten.avg_pool2d_backward: 1,
@@ -43,6 +42,28 @@ LAYERS: dict[Any, int] = {  # recurrent ones: how often each weight meets each r
     aten.mkldnn_rnn_layer: 1,
     aten.mkldnn_rnn_layer_backward: 2,
 }
+Type = Literal["elementwise", "normalization", "concatenation", "pooling_gradient", "adaptive_pooling", "convolution"]
+TYPES: dict[Any, Type] = {
+    aten.cat: "concatenation",
+    aten.max_pool2d_with_indices_backward: "pooling_gradient",
+    aten._adaptive_avg_pool2d: "adaptive_pooling",
+    aten._adaptive_avg_pool2d_backward: "adaptive_pooling",
+    aten.native_batch_norm: "normalization",
+    aten.cudnn_batch_norm: "normalization",
+    aten._native_batch_norm_legit: "normalization",
+    aten._native_batch_norm_legit_functional: "normalization",
+    aten._batch_norm_with_update: "normalization",
+    aten._batch_norm_with_update_functional: "normalization",
+    aten.native_batch_norm_backward: "normalization",
+    aten.cudnn_batch_norm_backward: "normalization",
+    aten.batch_norm_backward: "normalization",
+}
+TRANSPOSED: dict[Part, Part] = {"forward": "input", "input": "forward", "weight": "weight"}
+FACTORS = {aten.mm: 0, aten.addmm: 1}  # the position of the first factor
+TILE = 64  # rows of a matrix product that a block of threads computes at once, and half of the columns
+SLICE = 8  # multiplications for each entry that it does before it loads the next factors
+WINOGRAD_LAUNCHES = 4  # source, filters, products, result
+WINOGRAD_IMAGES = 16  # images that Winograd's algorithm with stored transforms takes at once
 
 
 def predicted_time(calls: Iterable[Node], fakes: Mapping[Node, Any], device: Device) -> float:
@@ -154,26 +175,6 @@ def roofline(calls: Iterable[Node], fakes: Mapping[Node, Any], device: Device) -
         for call in calls
         if call.target is not operator.getitem
     )
-
-
-Type = Literal["elementwise", "normalization", "concatenation", "pooling_gradient", "adaptive_pooling", "convolution"]
-TYPES: dict[Any, Type] = {
-    aten.cat: "concatenation",
-    aten.max_pool2d_with_indices_backward: "pooling_gradient",
-    aten._adaptive_avg_pool2d: "adaptive_pooling",
-    aten._adaptive_avg_pool2d_backward: "adaptive_pooling",
-    aten.native_batch_norm: "normalization",
-    aten.cudnn_batch_norm: "normalization",
-    aten._native_batch_norm_legit: "normalization",
-    aten._native_batch_norm_legit_functional: "normalization",
-    aten._batch_norm_with_update: "normalization",
-    aten._batch_norm_with_update_functional: "normalization",
-    aten.native_batch_norm_backward: "normalization",
-    aten.cudnn_batch_norm_backward: "normalization",
-    aten.batch_norm_backward: "normalization",
-}
-TRANSPOSED: dict[Part, Part] = {"forward": "input", "input": "forward", "weight": "weight"}
-FACTORS = {aten.mm: 0, aten.addmm: 1}  # the position of the first factor
 
 
 @dataclass(frozen=True)
@@ -341,12 +342,6 @@ def _read_again(call: Node, packet: Any, fakes: Mapping[Node, Any]) -> int:
 
 def _dtype(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
-
-
-TILE = 64  # rows of a matrix product that a block of threads computes at once, and half of the columns
-SLICE = 8  # multiplications for each entry that it does before it loads the next factors
-WINOGRAD_LAUNCHES = 4  # source, filters, products, result
-WINOGRAD_IMAGES = 16  # images that Winograd's algorithm with stored transforms takes at once
 
 
 @dataclass(frozen=True)

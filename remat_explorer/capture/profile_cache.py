@@ -39,6 +39,8 @@ from remat_explorer.graph import Graph
 Key = dict[str, str | int | bool | None]
 METERING = 1  # another number where operations are timed or metered otherwise on CUDA; it is no part of keys of a CPU
 _PRECISIONS = ("cuda.matmul", "cudnn.conv", "cudnn.rnn", "mkldnn.matmul", "mkldnn.conv")
+FORMAT, VERSION = "remat-explorer/profile", 3  # another version too when operations run or are metered otherwise
+_PROFILE = ("format", "version", "key", "seconds", "workspace", "overwrites", "values", "resident")
 
 
 def profile_key(program: Program, device: torch.device, repeats: int) -> Key:
@@ -135,10 +137,6 @@ def processor_name() -> str:
         if field.strip() == "model name":
             return name.strip()
     return platform.processor() or platform.machine()
-
-
-FORMAT, VERSION = "remat-explorer/profile", 3  # another version too when operations run or are metered otherwise
-_PROFILE = ("format", "version", "key", "seconds", "workspace", "overwrites", "values", "resident")
 
 
 @dataclass(frozen=True)

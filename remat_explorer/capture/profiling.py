@@ -38,6 +38,9 @@ from remat_explorer.errors import ExecutionError, OutOfMemoryError
 from remat_explorer.graph import Graph
 from remat_explorer.plan import Compute, Plan
 
+Measure = Callable[[int, int, Registers], None]
+SHORTEST = 1e-9  # seconds; a cost of 0 would let a solver repeat the operation for nothing
+
 
 def profile(
     graph: Graph,
@@ -270,9 +273,6 @@ class ProfilingRun:
         )
 
 
-Measure = Callable[[int, int, Registers], None]
-
-
 @dataclass(frozen=True, eq=False)
 class ChoicesRun:
     """Runs every operation once, in order, and of each that offers a choice all implementations, one after another.
@@ -396,6 +396,3 @@ def _in_notebook() -> bool:
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None
     return shell is not None and "IPKernelApp" in shell.config
-
-
-SHORTEST = 1e-9  # seconds; a cost of 0 would let a solver repeat the operation for nothing

@@ -29,7 +29,6 @@ from remat_explorer.capture.joint.propagation import fake_mode
 from remat_explorer.capture.step.sharding import ShardGroup, rows_of_part
 
 aten = torch.ops.aten
-
 _LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
 
 

@@ -30,8 +30,10 @@ from remat_explorer.errors import ExecutionError
 from remat_explorer.quantities import format_bytes
 
 aten = torch.ops.aten
-
 ASSIGNING = (aten.index_put.default, aten._unsafe_index_put.default)
+Choice = tuple[int, int]  # an operation, and the number of one of its implementations
+_REAL_KERNELS = "capture the model with fake=False, which looks at what kernels give, or mend the fake kernel"
+Section = Callable[[], AbstractContextManager[Any]]
 
 
 @dataclass
@@ -311,8 +313,3 @@ def _fits(tensor: torch.Tensor, indices: Sequence[Any], values: torch.Tensor) ->
     return values.dim() <= len(places) and all(
         size in (1, room) for size, room in zip(reversed(values.shape), reversed(places), strict=False)
     )
-
-
-Choice = tuple[int, int]  # an operation, and the number of one of its implementations
-_REAL_KERNELS = "capture the model with fake=False, which looks at what kernels give, or mend the fake kernel"
-Section = Callable[[], AbstractContextManager[Any]]

@@ -22,7 +22,6 @@ from torch._functorch._aot_autograd.descriptors import (
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule
 
-from remat_explorer.capture.alternatives.registry import add_alternatives
 from remat_explorer.capture.bodies import bodies_of_choices, body_of, in_place_bodies, view_of
 from remat_explorer.capture.captured_program import Body, Input, Program, Registers, Result, bind_inputs
 from remat_explorer.capture.cuda_target import CudaTarget
@@ -38,6 +37,7 @@ from remat_explorer.capture.graph_assembly import (
     numbered,
 )
 from remat_explorer.capture.graph_rewrites import contract, hoist_constants, weight_gradients_first
+from remat_explorer.capture.implementations.patterns import add_alternatives
 from remat_explorer.capture.joint.assumptions import Assumptions
 from remat_explorer.capture.joint.cleaning import clean, results_of
 from remat_explorer.capture.joint.explain import explain_result, explained

@@ -18,6 +18,14 @@ from remat_explorer.models.entry import Entry, Size, SizeRule, predict_tokens
 from remat_explorer.models.transformer import Attention, RMSNorm, Rotation, rotation_of
 
 DEVIATION = 0.02  # of the normal distribution of weights, as in the configurations of all three
+_LLAMA_VOCABULARY, _LLAMA_THETA, _LLAMA_EPSILON, _LLAMA_GROUPS = 128256, 500000.0, 1e-5, 8
+_LLAMA_SEQUENCE = 8192  # Grattafiori et al., "The Llama 3 herd of models", 2024, section 3.4.1
+_QWEN_VOCABULARY, _QWEN_THETA, _QWEN_EPSILON = 151936, 1e6, 1e-6
+# Of most of the training: Qwen2.5 technical report, section 3.3; Qwen3 technical report, section 3.2
+_QWEN_SEQUENCE = 4096
+_MIXTRAL_EXPERTS, _MIXTRAL_CHOSEN = 8, 2
+_MIXTRAL_SEQUENCE = 32768  # Jiang et al., "Mixtral of experts", 2024, table 1: context_len
+_REPORTED_LAYERS, _REPORTED_TOKENS = 32, 2048
 
 
 @dataclass(frozen=True)
@@ -140,9 +148,6 @@ def decoder_entry(shape: DecoderShape, sequence: int, feed_forward: FeedForward 
     return Entry(build, sizes, predict_tokens(shape.vocabulary))
 
 
-_LLAMA_VOCABULARY, _LLAMA_THETA, _LLAMA_EPSILON, _LLAMA_GROUPS = 128256, 500000.0, 1e-5, 8
-_LLAMA_SEQUENCE = 8192  # Grattafiori et al., "The Llama 3 herd of models", 2024, section 3.4.1
-
 # Table 3 of that paper; the 1B model of Llama 3.2 by config.json of meta-llama/Llama-3.2-1B.
 _LLAMA_SHAPES = {
     "llama3.2_1b": DecoderShape(
@@ -152,10 +157,6 @@ _LLAMA_SHAPES = {
     "llama3_70b": DecoderShape(_LLAMA_VOCABULARY, 8192, 80, 64, _LLAMA_GROUPS, 28672, _LLAMA_THETA, _LLAMA_EPSILON),
 }
 
-
-_QWEN_VOCABULARY, _QWEN_THETA, _QWEN_EPSILON = 151936, 1e6, 1e-6
-# Of most of the training: Qwen2.5 technical report, section 3.3; Qwen3 technical report, section 3.2
-_QWEN_SEQUENCE = 4096
 
 # Qwen2.5 technical report, 2024, table 1, and Qwen3 technical report, 2025, table 1; widths and the rest by config.json
 # of Qwen/Qwen2.5-0.5B and Qwen/Qwen3-8B.
@@ -168,9 +169,6 @@ _QWEN_SHAPES = {
     ),
 }
 
-
-_MIXTRAL_EXPERTS, _MIXTRAL_CHOSEN = 8, 2
-_MIXTRAL_SEQUENCE = 32768  # Jiang et al., "Mixtral of experts", 2024, table 1: context_len
 
 # The same table; theta by config.json of mistralai/Mixtral-8x7B-v0.1.
 _MIXTRAL_SHAPE = DecoderShape(32000, 4096, 32, 32, 8, 14336, 1e6, 1e-5)
@@ -231,7 +229,6 @@ def experts(shape: DecoderShape) -> nn.Module:
     return Experts(shape.width, shape.inner, _MIXTRAL_EXPERTS, _MIXTRAL_CHOSEN)
 
 
-_REPORTED_LAYERS, _REPORTED_TOKENS = 32, 2048
 _REPORTED_SHAPE = DecoderShape(0, 256, _REPORTED_LAYERS, 4, 4, 1024, 1e4, 1e-5)
 
 

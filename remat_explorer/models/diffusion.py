@@ -15,6 +15,9 @@ from remat_explorer.models.transformer import Attention, SelfAttention, feed_for
 
 LATENT, CHANNELS = 8, 4  # Rombach et al., CVPR 2022: an autoencoder makes 4 channels of each 8 x 8 pixels
 STEPS = 1000  # of noise: Ho et al., NeurIPS 2020, section 4
+FREQUENCIES, CLASSES, PATCH = 256, 1000, 2
+EPSILON = 1e-6  # of the layer normalization, in the authors' code
+GROUPS = 32  # of group normalization
 
 
 class TimestepEmbedding(nn.Module):
@@ -48,10 +51,6 @@ def noisy_latents(size: Size, generator: torch.Generator) -> tuple[torch.Tensor,
 def noise_loss(found: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
     """Mean squared error of the noise: Ho et al., NeurIPS 2020, equation 14; further channels do not count."""
     return functional.mse_loss(found[:, : noise.shape[1]].float(), noise.float())
-
-
-FREQUENCIES, CLASSES, PATCH = 256, 1000, 2
-EPSILON = 1e-6  # of the layer normalization, in the authors' code
 
 
 @dataclass(frozen=True)
@@ -136,9 +135,6 @@ def _dit_entry(shape: DiTShape) -> Entry:
     side = LATENT * PATCH
     sizes = SizeRule(Size(256, image=(256, 256), layers=shape.layers), smallest=side, multiple=side)  # section 4
     return Entry(build, sizes, Task(_make, noise_loss))
-
-
-GROUPS = 32  # of group normalization
 
 
 @dataclass(frozen=True)

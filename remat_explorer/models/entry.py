@@ -16,6 +16,7 @@ from torch.nn import functional
 from remat_explorer.errors import ModelError
 
 Pixels = int | tuple[int, int]
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -144,9 +145,6 @@ class SizeRule:
 
 def _is_count(number: Any) -> bool:
     return type(number) is int and number >= 1
-
-
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True)

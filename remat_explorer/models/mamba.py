@@ -15,6 +15,9 @@ from torch.nn import functional
 from remat_explorer.models.entry import Entry, Size, SizeRule, predict_tokens
 from remat_explorer.models.transformer import RMSNorm
 
+SEQUENCE = 2048  # Gu and Dao, "Mamba", 2023, section 4.2.1
+EPSILON = 1e-5  # of RMSNorm, in the authors' code
+
 
 def selective_scan(
     x: torch.Tensor, steps: torch.Tensor, decay: torch.Tensor, entering: torch.Tensor, leaving: torch.Tensor
@@ -53,10 +56,6 @@ def selective_scan(
 def _later(tensor: torch.Tensor, distance: int) -> torch.Tensor:
     """What stood ``distance`` tokens before, and zeros where nothing did."""
     return functional.pad(tensor[:, :-distance], (0, 0, 0, 0, distance, 0))
-
-
-SEQUENCE = 2048  # Gu and Dao, "Mamba", 2023, section 4.2.1
-EPSILON = 1e-5  # of RMSNorm, in the authors' code
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+Rotation = tuple[torch.Tensor, torch.Tensor]
+
 
 class SelfAttention(nn.Module):
     """Multi-head self-attention: Vaswani et al., NeurIPS 2017, section 3.2; queries, keys and values in one product.
@@ -72,9 +74,6 @@ class RMSNorm(nn.Module):
         wide = x.float()
         scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.epsilon)
         return (wide * scale).to(x.dtype) * self.weight
-
-
-Rotation = tuple[torch.Tensor, torch.Tensor]
 
 
 class Attention(nn.Module):

@@ -9,20 +9,17 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from remat_explorer.capture.alternatives.exactness import reordered
-from remat_explorer.capture.alternatives.kernels import (
-    activations,
-    attention,
-    batch_norm,
-    bits,
-    convolution,
+from remat_explorer.capture.convolution_arguments import ConvolutionArguments
+from remat_explorer.capture.implementations import (
+    attention_kernels,
+    convolutions,
     cross_entropy,
     dropout,
-    layer_norm,
-    max_pool,
-    max_pool_places,
+    masks,
+    normalization,
+    pooling,
 )
-from remat_explorer.capture.convolution_arguments import ConvolutionArguments
+from remat_explorer.capture.implementations.call_site import reordered
 from tests.capture.alternatives.numerics import LAST, random
 
 aten = torch.ops.aten
@@ -64,12 +61,12 @@ def relu(dtype, form, limits=None) -> Iterator[Outcome]:
     forward: Any = (lambda t: t.relu()) if limits is None else (lambda t: functional.hardtanh(t, *limits))
     y, exact = forward(x), gradients(forward, [x], g)[0]
     if limits is None:
-        own, packed = aten.threshold_backward(g, y, 0), activations.relu_bits(x)
+        own, packed = aten.threshold_backward(g, y, 0), masks.relu_bits(x)
         others = [aten.threshold_backward(g, x, 0)]
     else:
-        own, packed = aten.hardtanh_backward(g, x, *limits), activations.hardtanh_bits(x, *limits)
+        own, packed = aten.hardtanh_backward(g, x, *limits), masks.hardtanh_bits(x, *limits)
         others = [aten.hardtanh_backward(g, y, *limits)]
-    for found in (activations.masked_gradient(g, packed), *others):
+    for found in (masks.masked_gradient(g, packed), *others):
         yield Outcome(found, own, exact, 0.0)
 
 
@@ -85,7 +82,7 @@ def drop(dtype, form) -> Iterator[Outcome]:
     mask = aten.native_dropout(x, 0.3, True)[1]
     own, exact = aten.native_dropout_backward(g, mask, 1 / 0.7), g.double() * mask / 0.7
     half = 0.0 if dtype in WIDE else reordered(g)
-    yield Outcome(dropout.dropout_gradient_from_bits(g, bits.packed_mask(mask), 1 / 0.7), own, exact, half)
+    yield Outcome(dropout.dropout_gradient_from_bits(g, masks.packed_mask(mask), 1 / 0.7), own, exact, half)
     if dtype in WIDE:
         yield Outcome(dropout.dropout_gradient_drawn_again(g, state, 0.3, 1 / 0.7), own, exact, 0.0)
 
@@ -97,16 +94,16 @@ def pool(dtype, form) -> Iterator[Outcome]:
     g = torch.empty_like(y).copy_(random(*y.shape, dtype=dtype, seed=1))
     own = aten.max_pool2d_with_indices_backward(g, x, *window, index)
     exact = None  # which of equal entries is largest depends on the type
-    maxima, places = max_pool.max_pool_with_places(x, *window)
+    maxima, places = pooling.max_pool_with_places(x, *window)
     yield Outcome(maxima, y, y.double(), 0.0)
-    yield Outcome(max_pool.max_pool_alone(x, *window), y, y.double(), 0.0)
-    apart = max_pool_places.packed_places(index, x.shape, *window)
-    for made in (apart, max_pool_places.max_pool_places(x, *window)):
+    yield Outcome(pooling.max_pool_alone(x, *window), y, y.double(), 0.0)
+    apart = pooling.packed_places(index, x.shape, *window)
+    for made in (apart, pooling.max_pool_places(x, *window)):
         yield Outcome(made, places, places.double(), 0.0)
     for found in (
-        max_pool.max_pool_gradient_from_places(g, apart, x.shape, *window),
-        max_pool.max_pool_gradient_from_indices(g, index, x.shape, *window),
-        max_pool.max_pool_gradient_recomputed(g, x, *window),
+        pooling.max_pool_gradient_from_places(g, apart, x.shape, *window),
+        pooling.max_pool_gradient_from_indices(g, index, x.shape, *window),
+        pooling.max_pool_gradient_recomputed(g, x, *window),
     ):
         yield Outcome(found, own, exact, 0.0)
 
@@ -118,10 +115,10 @@ def norm(dtype, form) -> Iterator[Outcome]:
     exact = gradients(lambda *t: functional.batch_norm(t[0], None, None, t[1], t[2], True, 0.1, EPSILON), [x, w, b], g)
     own = aten.native_batch_norm_backward(g, x, w, None, None, mean, deviation, True, EPSILON, [True, True, True])
     wide = functional.batch_norm(x.double(), None, None, w.double(), b.double(), True, 0.1, EPSILON)
-    yield Outcome(batch_norm.batch_norm_with_statistics(x, mean, deviation, w, b), y, wide, 0.0)
-    yield Outcome(batch_norm.batch_norm_gradient_lean(g, x, w, mean, deviation), own, exact, 2e-6)
-    yield Outcome(batch_norm.batch_norm_gradient_from_output(g, y, w, b, deviation), own, exact, 1e-5)
-    yield Outcome(batch_norm.batch_norm_gradient_from_output_lean(g, y, w, b, deviation), own, exact, 1e-5)
+    yield Outcome(normalization.batch_norm_with_statistics(x, mean, deviation, w, b), y, wide, 0.0)
+    yield Outcome(normalization.batch_norm_gradient_lean(g, x, w, mean, deviation), own, exact, 2e-6)
+    yield Outcome(normalization.batch_norm_gradient_from_output(g, y, w, b, deviation), own, exact, 1e-5)
+    yield Outcome(normalization.batch_norm_gradient_from_output_lean(g, y, w, b, deviation), own, exact, 1e-5)
 
 
 def layer(dtype, form) -> Iterator[Outcome]:
@@ -130,10 +127,10 @@ def layer(dtype, form) -> Iterator[Outcome]:
     y, mean, deviation = aten.native_layer_norm(x, [12], w, b, EPSILON)
     own = aten.native_layer_norm_backward(g, x, [12], mean, deviation, w, b, [True, True, True])
     exact = gradients(lambda *t: functional.layer_norm(t[0], [12], t[1], t[2], EPSILON), [x, w, b], g)
-    yield Outcome(layer_norm.layer_norm_gradient_from_output(g, y, [12], w, b, deviation), own, exact, 1e-5)
+    yield Outcome(normalization.layer_norm_gradient_from_output(g, y, [12], w, b, deviation), own, exact, 1e-5)
 
 
-def convolutions(dtype, form, groups=1) -> Iterator[Outcome]:
+def convolution_outcomes(dtype, form, groups=1) -> Iterator[Outcome]:
     (x,) = tensors(9, 8, 10, 9, dtype=dtype, form=form, count=1)
     w = random(8, 8 // groups, 3, 3, dtype=dtype, seed=1, form=form)
     b = random(8, dtype=dtype, seed=2)
@@ -146,28 +143,28 @@ def convolutions(dtype, form, groups=1) -> Iterator[Outcome]:
     to_weight = aten.convolution_backward(g, x, w, [8], *setting, [False, True, True])[1:]
     near, of_gradient = reordered(x), given(g, w, x.shape, setting)
     apart = groups > 1 and form is LAST
-    yield Outcome(convolution.input_gradient(*of_gradient), to_input, exact[0], near if apart else 0.0)
+    yield Outcome(convolutions.input_gradient(*of_gradient), to_input, exact[0], near if apart else 0.0)
     for samples in (1, 4):
-        yield Outcome(convolution.convolution_in_chunks(x, w, b, setting, samples=samples), y, exact_y, near)
-        yield Outcome(convolution.input_gradient_in_chunks(*of_gradient, samples=samples), to_input, exact[0], near)
-        chunked = convolution.weight_gradient_in_chunks(
+        yield Outcome(convolutions.convolution_in_chunks(x, w, b, setting, samples=samples), y, exact_y, near)
+        yield Outcome(convolutions.input_gradient_in_chunks(*of_gradient, samples=samples), to_input, exact[0], near)
+        chunked = convolutions.weight_gradient_in_chunks(
             g, x, w, [8], setting, mask=[False, True, True], samples=samples
         )
         yield Outcome(chunked[1:], to_weight, exact[1:], 10 * near)
-    yield Outcome(convolution.convolution_native(x, w, b, setting), y, exact_y, near)
-    yield Outcome(convolution.input_gradient_native(*of_gradient), to_input, exact[0], near)
-    native = convolution.weight_gradient_native(g, x, w, [8], setting, mask=[False, True, True])
+    yield Outcome(convolutions.convolution_native(x, w, b, setting), y, exact_y, near)
+    yield Outcome(convolutions.input_gradient_native(*of_gradient), to_input, exact[0], near)
+    native = convolutions.weight_gradient_native(g, x, w, [8], setting, mask=[False, True, True])
     yield Outcome(native[1:], to_weight, exact[1:], 10 * near)
     if form is not LAST:
-        yield Outcome(convolution.convolution_channels_last(x, w, b, setting), y, exact_y, near)
+        yield Outcome(convolutions.convolution_channels_last(x, w, b, setting), y, exact_y, near)
 
 
 def grouped(dtype, form) -> Iterator[Outcome]:
-    yield from convolutions(dtype, form, 4)
+    yield from convolution_outcomes(dtype, form, 4)
 
 
 def depthwise(dtype, form) -> Iterator[Outcome]:
-    yield from convolutions(dtype, form, 8)
+    yield from convolution_outcomes(dtype, form, 8)
 
 
 def entropy(dtype, form) -> Iterator[Outcome]:
@@ -193,8 +190,8 @@ def attend(dtype, form, causal=False) -> Iterator[Outcome]:
         q, k, v = (t.contiguous() for t in (q, k, v))
     mask = None if causal else random(17, 17, dtype=dtype, seed=5)
     setting = mask, causal, 0.3
-    y, sums = attention.attention_by("cpu", q, k, v, *setting)
-    own = attention.attention_gradient_by("cpu", g, q, k, v, y, sums, *setting)
+    y, sums = attention_kernels.attention_by("cpu", q, k, v, *setting)
+    own = attention_kernels.attention_gradient_by("cpu", g, q, k, v, y, sums, *setting)
     wide_mask = None if mask is None else mask.double()
 
     def forward(*inputs: torch.Tensor) -> torch.Tensor:
@@ -202,12 +199,12 @@ def attend(dtype, form, causal=False) -> Iterator[Outcome]:
 
     exact_y, exact = forward(q.double(), k.double(), v.double()), gradients(forward, [q, k, v], g)
     near, strides = reordered(q), [t.stride() for t in own]
-    yield Outcome(attention.attention_gradient_recomputed("cpu", g, q, k, v, *setting), own, exact, 0.0)
-    found, saved = attention.attention_by("math", q, k, v, *setting, y.stride())
+    yield Outcome(attention_kernels.attention_gradient_recomputed("cpu", g, q, k, v, *setting), own, exact, 0.0)
+    found, saved = attention_kernels.attention_by("math", q, k, v, *setting, y.stride())
     yield Outcome(found, y, exact_y, near)
-    kept = attention.attention_gradient_by("math", g, q, k, v, None, saved, *setting, strides)
+    kept = attention_kernels.attention_gradient_by("math", g, q, k, v, None, saved, *setting, strides)
     yield Outcome(kept, own, exact, near)
-    again = attention.attention_gradient_recomputed("math", g, q, k, v, *setting, strides)
+    again = attention_kernels.attention_gradient_recomputed("math", g, q, k, v, *setting, strides)
     yield Outcome(again, own, exact, near)
 
 
@@ -222,7 +219,7 @@ CASES: dict[str, tuple[Callable[..., Iterator[Outcome]], tuple[torch.dtype, ...]
     "max pooling": (pool, ALL),
     "batch norm": (norm, WIDE),  # others are not offered
     "layer norm": (layer, WIDE),
-    "convolution": (convolutions, ALL),
+    "convolution": (convolution_outcomes, ALL),
     "grouped convolution": (grouped, ALL),
     "depthwise convolution": (depthwise, ALL),
     "cross-entropy": (entropy, WIDE),

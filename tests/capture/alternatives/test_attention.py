@@ -10,8 +10,7 @@ from torch.nn import functional
 
 import remat_explorer as rx
 from remat_explorer.capture import trace
-from remat_explorer.capture.alternatives import attention as patterns
-from remat_explorer.capture.alternatives.kernels import attention
+from remat_explorer.capture.implementations import attention_kernels
 from remat_explorer.checker import replay
 from remat_explorer.errors import ExecutionError
 from remat_explorer.graph import Graph, Operation
@@ -79,11 +78,11 @@ def test_their_workspace_is_measured_and_the_peak_is_the_predicted_one():
 def test_math_takes_the_scores_of_one_sample_at_a_time():
     q = random(16, 2, 64, 8)
     one_sample = 2 * 64 * 64 * 4
-    assert workspace(attention.attention_by, "math", q, q, q, None, False, None) < 3 * one_sample
-    output, saved = attention.attention_by("math", q, q, q, None, False, None)
-    taken = workspace(attention.attention_gradient_by, "math", q, q, q, q, output, saved, None, False, None)
+    assert workspace(attention_kernels.attention_by, "math", q, q, q, None, False, None) < 3 * one_sample
+    output, saved = attention_kernels.attention_by("math", q, q, q, None, False, None)
+    taken = workspace(attention_kernels.attention_gradient_by, "math", q, q, q, q, output, saved, None, False, None)
     assert taken < 6 * one_sample
-    again = workspace(attention.attention_gradient_recomputed, "math", q, q, q, q, None, False, None)
+    again = workspace(attention_kernels.attention_gradient_recomputed, "math", q, q, q, q, None, False, None)
     assert again < saved.nbytes + output.nbytes + 6 * one_sample
 
 
@@ -91,35 +90,35 @@ def test_a_row_that_sees_nothing_is_0():
     q = random(2, 1, 3, 4)
     mask = torch.zeros(3, 3)
     mask[1] = -torch.inf
-    output, saved = attention.attention_by("math", q, q, q, mask, False, None)
+    output, saved = attention_kernels.attention_by("math", q, q, q, mask, False, None)
     assert output[:, :, 1].eq(0).all()
-    found = attention.attention_gradient_by("math", torch.ones_like(q), q, q, q, None, saved, mask, False, None)
+    found = attention_kernels.attention_gradient_by("math", torch.ones_like(q), q, q, q, None, saved, mask, False, None)
     assert all(bool(t.isfinite().all()) for t in found)
 
 
 def test_another_kind_is_refused():
     q = random(1, 1, 2, 4)
     with pytest.raises(ExecutionError, match="'fast'; take cpu, flash"):
-        attention.attention_by("fast", q, q, q, None, False, None)
+        attention_kernels.attention_by("fast", q, q, q, None, False, None)
 
 
 @pytest.mark.parametrize("kind", ["flash", "efficient", "cudnn"])
 def test_the_calls_for_cuda_fit_their_operators(kind):
     q, k = (torch.empty(2, 3, length, 16, dtype=torch.float16, device="meta") for length in (64, 32))
-    output, saved = attention.attention_by(kind, q, k, k, None, False, None, (3072, 16, 48, 1))
+    output, saved = attention_kernels.attention_by(kind, q, k, k, None, False, None, (3072, 16, 48, 1))
     assert output.stride() == (3072, 16, 48, 1)
     assert saved.dtype == torch.float32
     strides = [q.stride(), (1536, 16, 48, 1), k.stride()]
-    found = attention.attention_gradient_by(kind, q, q, k, k, output, saved, None, False, None, strides)
+    found = attention_kernels.attention_gradient_by(kind, q, q, k, k, output, saved, None, False, None, strides)
     assert [t.shape for t in found] == [q.shape, k.shape, k.shape]
     assert [t.stride() for t in found] == strides
-    again = attention.attention_gradient_recomputed(kind, q, q, k, k, None, False, None, strides)
+    again = attention_kernels.attention_gradient_recomputed(kind, q, q, k, k, None, False, None, strides)
     assert [t.stride() for t in again] == strides
 
 
 @pytest.mark.parametrize("forward", [True, False])
 def test_every_operator_names_its_arguments_as_they_are_looked_up(forward):
-    for operator in patterns.FORWARD if forward else patterns.BACKWARD:
+    for operator in attention_kernels.FORWARD if forward else attention_kernels.BACKWARD:
         names = {argument.name for argument in operator._schema.arguments}
         assert {"query", "key", "value", "dropout_p", "is_causal", "scale"} <= names
         assert forward or "out" in names
@@ -139,10 +138,10 @@ def test_on_a_gpu_every_kind_has_the_gradients_of_float64(kind, dtype, causal):
     slopes = torch.autograd.grad(exact, wide, given[3].double())
     q, k, v, g = (t.cuda() for t in given)
     setting: Any = None, causal, None
-    output, saved = attention.attention_by(kind, q, k, v, *setting)
+    output, saved = attention_kernels.attention_by(kind, q, k, v, *setting)
     close = 1e-4 if dtype == torch.float32 else 4e-2
     assert relative(output.cpu(), exact.detach()) < close
-    found = attention.attention_gradient_by(kind, g, q, k, v, output, saved, *setting)
-    again = attention.attention_gradient_recomputed(kind, g, q, k, v, *setting)
+    found = attention_kernels.attention_gradient_by(kind, g, q, k, v, output, saved, *setting)
+    again = attention_kernels.attention_gradient_recomputed(kind, g, q, k, v, *setting)
     for gradients in (found, again):
         assert max(relative(mine.cpu(), right) for mine, right in zip(gradients, slopes, strict=True)) < close

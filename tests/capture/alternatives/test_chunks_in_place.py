@@ -10,8 +10,8 @@ from torch import nn
 
 import remat_explorer as rx
 from remat_explorer.capture import trace
-from remat_explorer.capture.alternatives.kernels import chunks_in_place, chunks_recomputed, convolution
 from remat_explorer.capture.convolution_arguments import ConvolutionArguments
+from remat_explorer.capture.implementations import convolutions
 from remat_explorer.capture.memory_meter import CpuMeter
 from remat_explorer.capture.step.placement import exact_kernels
 from remat_explorer.capture.step.training_step import TrainingStep
@@ -54,14 +54,14 @@ def test_chunks_over_their_input_are_chunks_beside_it_bit_for_bit(samples, dtype
         random(4, 4, 3, 3, dtype=dtype, seed=1),
         random(4, dtype=dtype),
     )
-    expected = convolution.convolution_in_chunks(x, w, b, SETTING, samples)
+    expected = convolutions.convolution_in_chunks(x, w, b, SETTING, samples)
     over = x.clone()
-    found = chunks_in_place.convolution_in_chunks_in_place(over, w, b, SETTING, samples)
+    found = convolutions.convolution_in_chunks_in_place(over, w, b, SETTING, samples)
     assert found is over
     assert same_bits(found, expected)
-    gradient = convolution.input_gradient_in_chunks(x, w, x.shape, SETTING, samples)
+    gradient = convolutions.input_gradient_in_chunks(x, w, x.shape, SETTING, samples)
     over = x.clone()
-    found = chunks_in_place.input_gradient_in_chunks_in_place(over, w, x.shape, SETTING, samples)
+    found = convolutions.input_gradient_in_chunks_in_place(over, w, x.shape, SETTING, samples)
     assert found is over
     assert same_bits(found, gradient)
 
@@ -69,7 +69,7 @@ def test_chunks_over_their_input_are_chunks_beside_it_bit_for_bit(samples, dtype
 def test_nan_and_infinity_stay_in_their_sample():
     x, w = random(4, 2, 5, 5), random(2, 2, 3, 3, seed=1)
     x[1, 0, 0, 0], x[2, 0, 0, 0] = float("nan"), float("inf")
-    found = chunks_in_place.convolution_in_chunks_in_place(x.clone(), w, None, SETTING, 1)
+    found = convolutions.convolution_in_chunks_in_place(x.clone(), w, None, SETTING, 1)
     assert [bool(sample.isfinite().all()) for sample in found] == [True, False, False, True]
 
 
@@ -84,7 +84,7 @@ def test_the_weight_gradient_with_its_input_recomputed_is_that_of_float64(sample
     source = aten.convolution(wide[0], wide[1], wide[2], *SETTING)
     source = source.relu() if activated else source
     exact = aten.convolution_backward(wide[4], source, wide[3], [6], *SETTING, [False, True, True])
-    found = chunks_recomputed.weight_gradient_recomputed(
+    found = convolutions.weight_gradient_recomputed(
         g, x, w0, b0.to(dtype), SETTING, activated, w, [6], SETTING, [False, True, True], samples
     )
     assert found[0] is None
@@ -95,7 +95,7 @@ def test_the_weight_gradient_with_its_input_recomputed_is_that_of_float64(sample
 
 def test_a_weight_gradient_of_no_sample_is_zero():
     x, w0, w = random(0, 3, 7, 6), random(4, 3, 3, 3), random(6, 4, 3, 3)
-    found = chunks_recomputed.weight_gradient_recomputed(
+    found = convolutions.weight_gradient_recomputed(
         random(0, 6, 7, 6), x, w0, None, SETTING, True, w, [6], SETTING, [False, True, True], 2
     )
     assert [None if t is None else (tuple(t.shape), t.any().item()) for t in found] == [
@@ -111,7 +111,7 @@ def test_the_recomputed_input_never_exists_as_a_whole():
 
     def gradient(g: torch.Tensor, x: torch.Tensor, w0: torch.Tensor) -> torch.Tensor | None:
         arguments: Any = (g, x, w0, None, SETTING, True, *tail, 1)
-        return chunks_recomputed.weight_gradient_recomputed(*arguments)[1]
+        return convolutions.weight_gradient_recomputed(*arguments)[1]
 
     def whole(g: torch.Tensor, x: torch.Tensor, w0: torch.Tensor) -> torch.Tensor:
         source = aten.convolution(x, w0, None, *SETTING).relu_()

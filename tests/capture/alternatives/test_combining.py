@@ -11,8 +11,8 @@ from torch import nn
 
 import remat_explorer as rx
 from remat_explorer.capture import trace, tracing
-from remat_explorer.capture.alternatives.combining import ImplementationNeeds, _spread
 from remat_explorer.capture.captured_program import CapturedImplementation
+from remat_explorer.capture.implementations.patterns import ImplementationNeeds, _spread
 from remat_explorer.capture.storages import Storages
 from remat_explorer.checker import replay
 from remat_explorer.graph import Graph, Operation

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from remat_explorer.capture.alternatives.kernels import convolution
 from remat_explorer.capture.convolution_arguments import ConvolutionArguments
+from remat_explorer.capture.implementations import convolutions
 from tests.capture.alternatives.numerics import FORMATS, LAST, random, relative, same_bits, workspace
 
 aten = torch.ops.aten
@@ -59,7 +59,7 @@ class Case:
 def test_the_input_gradient_without_the_input_is_that_of_pytorch_bit_for_bit(name, dtype, form):
     case = Case(name, dtype, form)
     expected = case.backward(True, False, False)[0]
-    found = convolution.input_gradient(*case.of_gradient)
+    found = convolutions.input_gradient(*case.of_gradient)
     if name == "grouped" and form is LAST:  # oneDNN takes another kernel for these, see the docstring
         assert found.stride() == expected.stride()
         assert relative(found, case.exact[0]) <= max(TOLERANCE.get(dtype, 0), 2 * relative(expected, case.exact[0]))
@@ -80,13 +80,13 @@ def test_the_gradients_apart_are_those_of_the_joint_call_bit_for_bit(name):
 @pytest.mark.parametrize("name", CASES)
 def test_chunks_have_the_results_of_float64(name, dtype, samples):
     case = Case(name, dtype)
-    found = convolution.convolution_in_chunks(case.x, case.w, case.b, case.arguments, samples=samples)
+    found = convolutions.convolution_in_chunks(case.x, case.w, case.b, case.arguments, samples=samples)
     assert relative(found, case.exact_y) <= TOLERANCE[dtype]
     assert found.stride() == case.y.stride()
-    gradient = convolution.input_gradient_in_chunks(*case.of_gradient, samples=samples)
+    gradient = convolutions.input_gradient_in_chunks(*case.of_gradient, samples=samples)
     assert relative(gradient, case.exact[0]) <= TOLERANCE[dtype]
     assert gradient.stride() == case.x.stride()
-    none, weight, bias = convolution.weight_gradient_in_chunks(
+    none, weight, bias = convolutions.weight_gradient_in_chunks(
         case.g, case.x, case.w, [len(case.b)], case.arguments, mask=[False, True, True], samples=samples
     )
     assert none is None
@@ -100,10 +100,10 @@ def test_chunks_have_the_results_of_float64(name, dtype, samples):
 @pytest.mark.parametrize("name", ["plain", "strided", "depthwise", "transposed"])
 def test_chunks_have_the_layout_of_the_whole(name, form):
     case = Case(name, form=form)
-    found = convolution.convolution_in_chunks(case.x, case.w, case.b, case.arguments, samples=2)
+    found = convolutions.convolution_in_chunks(case.x, case.w, case.b, case.arguments, samples=2)
     assert found.stride() == case.y.stride()
     expected = case.backward(True, False, False)[0]
-    assert convolution.input_gradient_in_chunks(*case.of_gradient, samples=2).stride() == expected.stride()
+    assert convolutions.input_gradient_in_chunks(*case.of_gradient, samples=2).stride() == expected.stride()
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -111,10 +111,10 @@ def test_chunks_have_the_layout_of_the_whole(name, form):
 def test_the_native_kernels_have_the_results_of_float64(name, dtype):
     case = Case(name, dtype)
     before = torch.backends.mkldnn.enabled
-    found = convolution.convolution_native(case.x, case.w, case.b, case.arguments)
+    found = convolutions.convolution_native(case.x, case.w, case.b, case.arguments)
     assert relative(found, case.exact_y) <= TOLERANCE[dtype]
-    assert relative(convolution.input_gradient_native(*case.of_gradient), case.exact[0]) <= TOLERANCE[dtype]
-    gradients = convolution.weight_gradient_native(
+    assert relative(convolutions.input_gradient_native(*case.of_gradient), case.exact[0]) <= TOLERANCE[dtype]
+    gradients = convolutions.weight_gradient_native(
         case.g, case.x, case.w, [len(case.b)], case.arguments, mask=[False, True, True]
     )
     assert gradients[1] is not None
@@ -125,7 +125,7 @@ def test_the_native_kernels_have_the_results_of_float64(name, dtype):
 @pytest.mark.parametrize("name", [name for name in CASES if len(CASES[name][0]) == 4])
 def test_channels_last_and_back_has_the_result_of_float64(name):
     case = Case(name)
-    found = convolution.convolution_channels_last(case.x, case.w, case.b, case.arguments)
+    found = convolutions.convolution_channels_last(case.x, case.w, case.b, case.arguments)
     assert relative(found, case.exact_y) <= TOLERANCE[torch.float32]
     assert found.stride() == case.y.stride()
 
@@ -133,15 +133,15 @@ def test_channels_last_and_back_has_the_result_of_float64(name):
 def test_an_empty_batch_has_empty_results():
     case = Case("plain")
     x, g = case.x[:0], case.g[:0]
-    assert convolution.convolution_in_chunks(x, case.w, case.b, case.arguments, samples=2).shape == g.shape
+    assert convolutions.convolution_in_chunks(x, case.w, case.b, case.arguments, samples=2).shape == g.shape
     arguments: Any = (g, case.w, x.shape, case.arguments)
-    assert convolution.input_gradient_in_chunks(*arguments, samples=2).shape == x.shape
+    assert convolutions.input_gradient_in_chunks(*arguments, samples=2).shape == x.shape
 
 
 def test_nan_and_infinity_stay_in_their_sample():
     case = Case("plain")
     case.x[1, 0, 0, 0], case.x[2, 0, 0, 0] = float("nan"), float("inf")
-    found = convolution.convolution_in_chunks(case.x, case.w, case.b, case.arguments, samples=1)
+    found = convolutions.convolution_in_chunks(case.x, case.w, case.b, case.arguments, samples=1)
     assert [bool(sample.isfinite().all()) for sample in found] == [True, False, False, True, True]
 
 
@@ -149,6 +149,6 @@ def test_chunks_need_a_fraction_of_the_workspace():
     size = (8, 32, 32, 32)
     x, w, arguments = random(*size), random(32, 32, 3, 3, seed=1), Case("plain").arguments
     whole = workspace(aten.convolution.default, x, w, None, *arguments)
-    part = workspace(convolution.convolution_in_chunks, x, w, None, arguments, 1)
+    part = workspace(convolutions.convolution_in_chunks, x, w, None, arguments, 1)
     sample = x[0].nbytes
     assert part <= whole / 8 + 2 * sample

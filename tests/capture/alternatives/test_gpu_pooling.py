@@ -7,12 +7,12 @@ import itertools
 import pytest
 import torch
 
-from remat_explorer.capture.alternatives.kernels import gpu_pooling, max_pool, max_pool_places
+from remat_explorer.capture.implementations import pooling
 from tests.capture.alternatives.numerics import DEVICES, FORMATS, random, same_bits, with_special, workspace
 from tests.thorough import thorough_but
 
 aten = torch.ops.aten
-pytestmark = pytest.mark.skipif(not gpu_pooling.HAS_TRITON, reason="Triton is not installed here")
+pytestmark = pytest.mark.skipif(not pooling.HAS_TRITON, reason="Triton is not installed here")
 WINDOWS = [  # kernel, stride, padding, dilation, whether the last window may be cut off
     ([2, 2], [2, 2], [0, 0], [1, 1], False),
     ([3, 3], [2, 2], [1, 1], [1, 1], False),
@@ -28,7 +28,7 @@ QUICK = [case for case in ALL if case[1] is torch.float32 or case[0] is WINDOWS[
 def served(monkeypatch):
     """Interpreted, the kernels serve tensors of the CPU as they do those of a GPU."""
     if not torch.cuda.is_available():
-        monkeypatch.setattr(gpu_pooling, "serves", lambda *tensors: True)
+        monkeypatch.setattr(pooling, "runs_in_triton", lambda *tensors: True)
 
 
 def unusual(*shape: int, dtype: torch.dtype, form: torch.memory_format) -> torch.Tensor:
@@ -54,22 +54,22 @@ def test_every_way_gives_what_pytorch_gives(window, dtype, form, device):
     wide = torch.promote_types(dtype, torch.float32)  # in which gradients are added up
     exact = narrowed(aten.max_pool2d_with_indices_backward(g.to(wide), x.to(wide), *window, index), dtype, device)
     there, gradient = x.to(device), g.to(device)
-    maxima, places = max_pool.max_pool_with_places(there, *window)
+    maxima, places = pooling.max_pool_with_places(there, *window)
     assert same_bits(maxima.cpu(), y)
-    assert same_bits(max_pool.max_pool_alone(there, *window).cpu(), y)
-    found = max_pool.max_pool_gradient_from_places(gradient, places, x.shape, *window)
+    assert same_bits(pooling.max_pool_alone(there, *window).cpu(), y)
+    found = pooling.max_pool_gradient_from_places(gradient, places, x.shape, *window)
     assert same_bits(found.cpu(), exact)
-    assert same_bits(max_pool.max_pool_gradient_recomputed(gradient, there, *window).cpu(), exact)
+    assert same_bits(pooling.max_pool_gradient_recomputed(gradient, there, *window).cpu(), exact)
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("window", WINDOWS)
 def test_both_forms_make_the_same_places(window, device, monkeypatch):
     x = unusual(3, 4, 9, 10, dtype=torch.float32, form=FORMATS[0])
-    _, places = max_pool.max_pool_with_places(x.to(device), *window)
-    assert torch.equal(max_pool_places.max_pool_places(x.to(device), *window), places)
-    monkeypatch.setattr(gpu_pooling, "serves", lambda *tensors: False)
-    assert torch.equal(places.cpu(), max_pool.max_pool_with_places(x, *window)[1])
+    _, places = pooling.max_pool_with_places(x.to(device), *window)
+    assert torch.equal(pooling.max_pool_places(x.to(device), *window), places)
+    monkeypatch.setattr(pooling, "runs_in_triton", lambda *tensors: False)
+    assert torch.equal(places.cpu(), pooling.max_pool_with_places(x, *window)[1])
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the meter of this test is the CPU's")
@@ -77,7 +77,7 @@ def test_both_forms_make_the_same_places(window, device, monkeypatch):
 def test_indices_found_again_need_a_byte_an_output(place):
     window, x = WINDOWS[place], random(3, 4, 40, 40)
     y, _ = aten.max_pool2d_with_indices(x, *window)
-    assert workspace(max_pool.max_pool_gradient_recomputed, y, x, *window) <= y.numel() + 1024
+    assert workspace(pooling.max_pool_gradient_recomputed, y, x, *window) <= y.numel() + 1024
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -91,6 +91,6 @@ def test_sizes_that_no_block_divides_and_single_pixels(device):
         for form in FORMATS:
             x = random(*shape, form=form)
             y, index = aten.max_pool2d_with_indices(x, *window)
-            found = max_pool.max_pool_gradient_recomputed(y.to(device), x.to(device), *window)
+            found = pooling.max_pool_gradient_recomputed(y.to(device), x.to(device), *window)
             exact = aten.max_pool2d_with_indices_backward(y, x, *window, index)
             assert torch.equal(found.cpu(), exact), (shape, form)

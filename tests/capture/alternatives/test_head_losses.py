@@ -8,8 +8,8 @@ from torch import nn
 from torch.nn import functional
 
 import remat_explorer as rx
-from remat_explorer.capture.alternatives.kernels import head_cross_entropy as kernels
-from remat_explorer.capture.alternatives.kernels.cross_entropy import MEAN, SUM
+from remat_explorer.capture.implementations import cross_entropy
+from remat_explorer.capture.implementations.cross_entropy import MEAN, SUM
 from remat_explorer.checker import replay
 from remat_explorer.plan import Compute, Plan
 from tests.capture.alternatives.numerics import random, relative
@@ -53,14 +53,14 @@ def test_loss_and_gradients_are_those_of_float64(dtype, reduction, ignored, chun
     exact = functional.cross_entropy(wide[0] @ wide[1].T, target, reduction=name, ignore_index=ignored)
     of_x, of_weight = torch.autograd.grad(exact, wide, torch.tensor(1.5, dtype=torch.float64))
     loss_type = torch.float32 if dtype == torch.bfloat16 else dtype
-    sums = kernels.log_sum_exp_of_product(x, weight, loss_type, chunk)
+    sums = cross_entropy.log_sum_exp_of_product(x, weight, loss_type, chunk)
     assert relative(sums, torch.logsumexp(wide[0] @ wide[1].T, 1)) <= TOLERANCE[dtype]
-    loss, count = kernels.loss_of_product(x, weight, target, sums, reduction, ignored)
+    loss, count = cross_entropy.loss_of_product(x, weight, target, sums, reduction, ignored)
     assert abs(loss.item() - exact.item()) <= 10 * TOLERANCE[dtype]
     assert count == (target != ignored).sum()
     given = torch.tensor(1.5, dtype=loss_type), x, weight, target, sums, count, reduction, ignored
-    assert relative(kernels.input_gradient_of_product(*given, chunk), of_x) <= TOLERANCE[dtype]
-    assert relative(kernels.weight_gradient_of_product(*given, chunk), of_weight) <= TOLERANCE[dtype]
+    assert relative(cross_entropy.input_gradient_of_product(*given, chunk), of_x) <= TOLERANCE[dtype]
+    assert relative(cross_entropy.weight_gradient_of_product(*given, chunk), of_weight) <= TOLERANCE[dtype]
 
 
 @pytest.mark.parametrize(("dtype", "tied"), [(torch.float32, False), (torch.bfloat16, True)])

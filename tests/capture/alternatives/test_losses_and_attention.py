@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from remat_explorer.capture.alternatives.kernels import attention, cross_entropy
-from remat_explorer.capture.alternatives.kernels.flat import CHUNK
+from remat_explorer.capture.implementations import attention_kernels, cross_entropy
+from remat_explorer.capture.implementations.chunks import CHUNK
 from tests.capture.alternatives.numerics import random, relative, same_bits, workspace
 
 aten = torch.ops.aten
@@ -75,7 +75,7 @@ def test_attention_that_keeps_nothing_has_the_gradients_of_pytorch_bit_for_bit(d
     given = {"attn_mask": mask, "scale": 0.3}
     output, sums = aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, **given)
     expected = aten._scaled_dot_product_flash_attention_for_cpu_backward(g, q, k, v, output, sums, 0.0, causal, **given)
-    found = attention.attention_gradient_recomputed("cpu", g, q, k, v, mask, causal, 0.3)
+    found = attention_kernels.attention_gradient_recomputed("cpu", g, q, k, v, mask, causal, 0.3)
     assert all(map(same_bits, found, expected))
     wide = [t.to(torch.float64, copy=True).requires_grad_() for t in (q, k, v)]
     result = functional.scaled_dot_product_attention(

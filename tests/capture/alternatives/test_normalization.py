@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from remat_explorer.capture.alternatives.kernels import batch_norm, layer_norm
-from remat_explorer.capture.alternatives.kernels.flat import CHUNK
+from remat_explorer.capture.implementations import normalization
+from remat_explorer.capture.implementations.chunks import CHUNK
 from remat_explorer.errors import ExecutionError
 from tests.capture.alternatives.numerics import FORMATS, LAST, random, relative, same_bits, with_special, workspace
 
@@ -51,9 +51,11 @@ class Case:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_batch_norm_with_saved_statistics_is_the_first_result_bit_for_bit(shape, dtype, form):
     case = Case(shape, dtype, form)
-    assert same_bits(batch_norm.batch_norm_with_statistics(case.x, case.mean, case.deviation, case.w, case.b), case.y)
+    assert same_bits(
+        normalization.batch_norm_with_statistics(case.x, case.mean, case.deviation, case.w, case.b), case.y
+    )
     bare = Case(shape, dtype, form, affine=False)
-    assert same_bits(batch_norm.batch_norm_with_statistics(bare.x, bare.mean, bare.deviation, None, None), bare.y)
+    assert same_bits(normalization.batch_norm_with_statistics(bare.x, bare.mean, bare.deviation, None, None), bare.y)
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -64,33 +66,33 @@ def test_gradients_are_those_of_float64(shape, dtype, form):
     lean = case.g, case.x, case.w, case.mean, case.deviation
     output = case.g, case.y, case.w, case.b, case.deviation
     ways = {
-        "lean": batch_norm.batch_norm_gradient_lean(*lean),
-        "from output": batch_norm.batch_norm_gradient_from_output(*output),
-        "from output, lean": batch_norm.batch_norm_gradient_from_output_lean(*output),
+        "lean": normalization.batch_norm_gradient_lean(*lean),
+        "from output": normalization.batch_norm_gradient_from_output(*output),
+        "from output, lean": normalization.batch_norm_gradient_from_output_lean(*output),
     }
     for name, found in ways.items():
         pairs = zip(case.errors(found), case.errors(case.native), strict=True)
         assert all(mine <= max(TOLERANCE[dtype], 3 * theirs) for mine, theirs in pairs), name
         assert [t.stride() for t in found] == [t.stride() for t in case.native], name
     over = case.g.clone()
-    found = batch_norm.batch_norm_gradient_lean_in_place(over, *lean[1:])
+    found = normalization.batch_norm_gradient_lean_in_place(over, *lean[1:])
     assert found[0] is over
     assert all(map(same_bits, found, ways["lean"]))
     over = case.g.clone()
-    found = batch_norm.batch_norm_gradient_from_output_lean_in_place(over, *output[1:])
+    found = normalization.batch_norm_gradient_from_output_lean_in_place(over, *output[1:])
     assert found[0] is over
     assert all(map(same_bits, found, ways["from output, lean"]))
 
 
 def test_lean_without_weights_has_the_gradient_of_float64():
     case = Case((5, 3, 8, 8), affine=False)
-    found = batch_norm.batch_norm_gradient_lean(case.g, case.x, None, case.mean, case.deviation)
+    found = normalization.batch_norm_gradient_lean(case.g, case.x, None, case.mean, case.deviation)
     assert case.errors(found)[0] <= TOLERANCE[torch.float32]
 
 
 def test_lean_is_as_accurate_as_pytorch_far_from_zero():
     case = Case((16, 4, 32, 32), mean=300.0)
-    found = batch_norm.batch_norm_gradient_lean(case.g, case.x, case.w, case.mean, case.deviation)
+    found = normalization.batch_norm_gradient_lean(case.g, case.x, case.w, case.mean, case.deviation)
     native = case.errors(case.native)
     assert max(case.errors(found)) <= 2 * max(native)
 
@@ -98,8 +100,8 @@ def test_lean_is_as_accurate_as_pytorch_far_from_zero():
 def test_the_error_from_the_output_is_small_within_the_guard():
     case = Case((16, 4, 32, 32))
     case.w, case.b = torch.full((4,), 0.05), torch.full((4,), 5.0)
-    case.y = batch_norm.batch_norm_with_statistics(case.x, case.mean, case.deviation, case.w, case.b)
-    for way in (batch_norm.batch_norm_gradient_from_output, batch_norm.batch_norm_gradient_from_output_lean):
+    case.y = normalization.batch_norm_with_statistics(case.x, case.mean, case.deviation, case.w, case.b)
+    for way in (normalization.batch_norm_gradient_from_output, normalization.batch_norm_gradient_from_output_lean):
         for mine, theirs in zip(way(case.g, case.y, case.w, case.b, case.deviation), case.native, strict=True):
             assert relative(mine, theirs) < 1e-5
 
@@ -107,9 +109,9 @@ def test_the_error_from_the_output_is_small_within_the_guard():
 @pytest.mark.parametrize(("weight", "bias"), [(0.0, 1.0), (0.0, 0.0), (0.001, 1.0), (float("nan"), 1.0)])
 def test_weights_from_which_the_input_cannot_be_found_are_refused(weight, bias):
     w, b = torch.tensor([1.0, weight]), torch.tensor([0.0, bias])
-    assert not batch_norm.is_invertible(w, b)
+    assert not normalization.is_invertible(w, b)
     with pytest.raises(ExecutionError, match="channel 1 of a normalization"):
-        batch_norm.batch_norm_gradient_from_output(torch.ones(4, 2), torch.ones(4, 2), w, b, torch.ones(2))
+        normalization.batch_norm_gradient_from_output(torch.ones(4, 2), torch.ones(4, 2), w, b, torch.ones(2))
 
 
 def test_infinities_and_nan_spoil_the_same_channels():
@@ -118,7 +120,7 @@ def test_infinities_and_nan_spoil_the_same_channels():
     case.x[0, 5, 0, 0] = float("inf")
     case.y, case.mean, case.deviation = aten.native_batch_norm(case.x, case.w, case.b, None, None, True, 0.1, EPSILON)
     spoiled = [~t.isfinite() for t in case.native]
-    found = batch_norm.batch_norm_gradient_lean(case.g, case.x, case.w, case.mean, case.deviation)
+    found = normalization.batch_norm_gradient_lean(case.g, case.x, case.w, case.mean, case.deviation)
     assert all(torch.equal(~mine.isfinite(), theirs) for mine, theirs in zip(found, spoiled, strict=True))
 
 
@@ -131,15 +133,15 @@ def test_lean_needs_room_for_a_few_samples_only():
     )
     assert native >= case.x.nbytes
     few = 3 * 4 * CHUNK
-    assert workspace(batch_norm.batch_norm_gradient_lean, *lean) < few
-    assert workspace(batch_norm.batch_norm_gradient_from_output_lean, *output) < few
-    assert workspace(batch_norm.batch_norm_gradient_lean_in_place, *lean, taken_over=case.g.nbytes) < few
-    assert workspace(batch_norm.batch_norm_with_statistics, case.x, case.mean, case.deviation, case.w, case.b) < 4096
+    assert workspace(normalization.batch_norm_gradient_lean, *lean) < few
+    assert workspace(normalization.batch_norm_gradient_from_output_lean, *output) < few
+    assert workspace(normalization.batch_norm_gradient_lean_in_place, *lean, taken_over=case.g.nbytes) < few
+    assert workspace(normalization.batch_norm_with_statistics, case.x, case.mean, case.deviation, case.w, case.b) < 4096
 
 
 def test_an_empty_batch_has_empty_gradients():
     empty, ones = torch.ones(0, 3, 4, 4), torch.ones(3)
-    found = batch_norm.batch_norm_gradient_lean(empty, empty, ones, ones, ones)
+    found = normalization.batch_norm_gradient_lean(empty, empty, ones, ones, ones)
     assert found[0].shape == empty.shape
 
 
@@ -151,7 +153,7 @@ def test_layer_norm_from_its_output_has_the_gradients_of_float64(shape, normaliz
     y, _, deviation = aten.native_layer_norm(x, normalized, w, b, EPSILON)
     wide = [t.to(torch.float64, copy=True).requires_grad_() for t in (x, w, b)]
     exact = torch.autograd.grad(functional.layer_norm(wide[0], normalized, wide[1], wide[2], EPSILON), wide, g.double())
-    found = layer_norm.layer_norm_gradient_from_output(g, y, normalized, w, b, deviation)
+    found = normalization.layer_norm_gradient_from_output(g, y, normalized, w, b, deviation)
     assert max(map(relative, found, exact)) <= TOLERANCE[dtype]
     assert [t.shape for t in found] == [x.shape, w.shape, b.shape]
 
@@ -159,17 +161,17 @@ def test_layer_norm_from_its_output_has_the_gradients_of_float64(shape, normaliz
 def test_layer_norm_from_its_output_needs_room_for_a_few_rows_only():
     y, w, deviation = random(2000, 512), torch.ones(512), torch.ones(2000, 1)
     arguments = y, y, [512], w, torch.zeros(512), deviation
-    assert workspace(layer_norm.layer_norm_gradient_from_output, *arguments) < 4 * 4 * CHUNK
+    assert workspace(normalization.layer_norm_gradient_from_output, *arguments) < 4 * 4 * CHUNK
 
 
 def test_layer_norm_with_a_zero_weight_is_refused():
     with pytest.raises(ExecutionError, match="channel 0"):
-        layer_norm.layer_norm_gradient_from_output(
+        normalization.layer_norm_gradient_from_output(
             torch.ones(2, 2), torch.ones(2, 2), [2], torch.tensor([0.0, 1.0]), torch.ones(2), torch.ones(2, 1)
         )
 
 
 def test_channels_last_stays_channels_last():
     case = Case((8, 6, 7, 5), form=LAST)
-    found = batch_norm.batch_norm_gradient_lean(case.g, case.x, case.w, case.mean, case.deviation)
+    found = normalization.batch_norm_gradient_lean(case.g, case.x, case.w, case.mean, case.deviation)
     assert found[0].is_contiguous(memory_format=LAST)

@@ -9,8 +9,8 @@ from torch.nn import functional
 
 import remat_explorer as rx
 from remat_explorer.capture import trace
-from remat_explorer.capture.alternatives.kernels import perceptron as kernels
-from remat_explorer.capture.alternatives.perceptrons import PARTS
+from remat_explorer.capture.implementations import perceptrons
+from remat_explorer.capture.implementations.perceptrons import PARTS
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.checker import replay
 from remat_explorer.plan import Compute, Plan
@@ -123,11 +123,11 @@ def test_gradients_are_as_near_to_the_exact_ones_as_those_of_plain_pytorch(dtype
 @pytest.mark.parametrize("columns", [1, 5, 100])
 def test_the_workspace_is_that_of_a_part(columns):
     x, first, second = random(64, 8), random(8, 400, seed=1), random(400, 8, seed=2)
-    gelu, place = torch.ops.aten.gelu.default, kernels.HiddenPlace(0)
-    steps = kernels.Product(0, 0, 1), kernels.Entrywise(1, gelu, (place,)), kernels.TokenResult(1, 2)
-    perceptron = kernels.Perceptron(400, steps, (((64, 8), torch.float32),))
+    gelu, place = torch.ops.aten.gelu.default, perceptrons.HiddenPlace(0)
+    steps = perceptrons.Product(0, 0, 1), perceptrons.Entrywise(1, gelu, (place,)), perceptrons.TokenResult(1, 2)
+    perceptron = perceptrons.Perceptron(400, steps, (((64, 8), torch.float32),))
     assert perceptron.most_alive == 2
-    run = kernels.SomeFeatures(perceptron, columns)
+    run = perceptrons.SomeFeatures(perceptron, columns)
     (found,) = run(x, first, second)
     exact = functional.gelu(x.double() @ first.double()) @ second.double()
     assert relative(found, exact) <= 1e-6

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import remat_explorer as rx
-from remat_explorer.capture.alternatives import exactness
+from remat_explorer.capture.implementations import call_site
 from remat_explorer.capture_options import KINDS
 from remat_explorer.errors import UnknownNameError
 from remat_explorer.graph import Graph
@@ -115,7 +115,7 @@ def test_graphs_with_alternatives_come_back_from_their_file(tmp_path):
 
 
 def test_elsewhere_than_on_the_cpu_only_what_holds_for_any_order_of_sums_is_called_exact(monkeypatch):
-    monkeypatch.setattr(exactness, "on_cpu", lambda tensor: False)
+    monkeypatch.setattr(call_site, "on_cpu", lambda tensor: False)
     model, args = pooled()
     graph = rx.capture(model, args, implementations="all")
     inexact = {way.name for node in graph.operations for way in node.implementations if way.tolerance > 0}
@@ -136,10 +136,10 @@ def test_tf32_widens_the_tolerance_of_convolutions_on_cuda_alone(monkeypatch):
 
     cuda: Any = OnCuda()
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
-    assert exactness.reordered_products(cuda) == exactness.TF32
-    assert exactness.reordered_products(torch.ones(1)) == exactness.reordered(torch.ones(1)) < exactness.TF32
+    assert call_site.reordered_products(cuda) == call_site.TF32
+    assert call_site.reordered_products(torch.ones(1)) == call_site.reordered(torch.ones(1)) < call_site.TF32
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    assert exactness.reordered_products(cuda) == exactness.reordered(cuda)
+    assert call_site.reordered_products(cuda) == call_site.reordered(cuda)
 
 
 def test_grouped_convolutions_with_channels_last_are_not_called_exact():

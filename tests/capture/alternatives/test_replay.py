@@ -8,8 +8,8 @@ from torch import nn
 
 import remat_explorer as rx
 from remat_explorer.capture import trace
-from remat_explorer.capture.alternatives.kernels import dropout
-from remat_explorer.capture.alternatives.kernels.flat import CHUNK
+from remat_explorer.capture.implementations import dropout
+from remat_explorer.capture.implementations.chunks import CHUNK
 from remat_explorer.checker import replay
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.runtime.comparison import compare

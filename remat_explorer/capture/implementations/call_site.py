@@ -1,4 +1,10 @@
-"""A call of the captured graph as the patterns of alternatives see it."""
+"""A call of the captured graph as patterns see it: what surrounds it, through views, and tolerances of what they yield.
+
+A tolerance says how far apart two kernels may be that compute the same, by the type of the tensors and the device. What
+is called equal bit for bit is equal in tests on the CPU. On CUDA, the kernels that a library takes depend on the GPU,
+and some add in an order that changes from run to run, so only what holds for any order is called exact there:
+comparisons, choices, and the same kernel with the same arguments.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +16,81 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from remat_explorer.capture.alternatives.kernels.flat import is_dense
 from remat_explorer.capture.captured_program import Call, step
 from remat_explorer.capture.graph_assembly import LABEL, MODULE_PATH
+from remat_explorer.capture.implementations.chunks import is_dense
 from remat_explorer.capture.storages import OperationDraft, StorageDraft, Storages
 
+aten = torch.ops.aten
+ROUNDING = {torch.float64: 1e-14, torch.float32: 3e-6, torch.bfloat16: 1.6e-2, torch.float16: 2e-3}
+TF32 = 2e-3  # of products whose factors cuDNN rounds to 10 bits
+TURNED = aten.t.default
+VIEWS = (
+    aten.view.default,
+    aten._unsafe_view.default,
+    aten.reshape.default,
+    aten.alias.default,
+    aten.detach.default,
+    TURNED,
+)
 Content = Callable[[Node], torch.Tensor | None]
+
+
+def reordered(tensor: torch.Tensor) -> float:
+    """Tolerance of results whose sums come in another order, relative to the largest entry.
+
+    Args:
+        tensor: a result, or its FakeTensor.
+
+    >>> reordered(torch.ones(1)), reordered(torch.ones(1, dtype=torch.float64))
+    (3e-06, 1e-14)
+    """
+    return ROUNDING.get(tensor.dtype, ROUNDING[torch.bfloat16])
+
+
+def reordered_products(tensor: torch.Tensor) -> float:
+    """As `reordered`, for convolutions, whose products may be less accurate on CUDA than the type of the tensors."""
+    if tensor.device.type == "cuda" and tensor.dtype == torch.float32 and torch.backends.cudnn.allow_tf32:
+        return TF32
+    return reordered(tensor)
+
+
+def equal_on_cpu(tensor: torch.Tensor, elsewhere: Callable[[torch.Tensor], float] = reordered) -> float:
+    """Tolerance of what tests on the CPU find equal bit for bit, and what need not be elsewhere.
+
+    >>> equal_on_cpu(torch.ones(1)), equal_on_cpu(torch.ones(1, device="meta"))
+    (0.0, 3e-06)
+    """
+    return 0.0 if on_cpu(tensor) else elsewhere(tensor)
+
+
+def on_cpu(tensor: torch.Tensor) -> bool:
+    """Whether a tensor, or what a FakeTensor stands for, lies on the CPU."""
+    return tensor.device.type == "cpu"
+
+
+def made_by(node: Any) -> Node:
+    """The call that made what views of it show."""
+    while isinstance(node, Node) and node.target in VIEWS:
+        node = node.args[0]
+    return node
+
+
+def readers_of(node: Node) -> set[Node]:
+    """The calls that read a tensor or views of it, but views."""
+    found: set[Node] = set()
+    for user in node.users:
+        found |= readers_of(user) if user.target in VIEWS else {user}
+    return found
+
+
+def turns(node: Any) -> int:
+    """How many of the views that lead to a node turn a matrix."""
+    count = 0
+    while isinstance(node, Node) and node.target in VIEWS:
+        count += node.target is TURNED
+        node = node.args[0]
+    return count
 
 
 @dataclass(eq=False)
