@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests.capture.alternatives import numerics, outcomes
-from tests.capture.alternatives.numerics import FORMATS, relative, same_bits
-from tests.capture.alternatives.outcomes import CASES
+from tests.capture.implementations import numerics, outcomes
+from tests.capture.implementations.numerics import FORMATS, relative, same_bits
+from tests.capture.implementations.outcomes import CASES
 
 APART = {  # dimensions in which a sum keeps to itself; within it, kernels spoil more or fewer entries
     "cross-entropy": 1,

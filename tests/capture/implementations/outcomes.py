@@ -20,9 +20,10 @@ from remat_explorer.capture.implementations import (
     pooling,
 )
 from remat_explorer.capture.implementations.call_site import reordered
-from tests.capture.alternatives.numerics import LAST, random
+from tests.capture.implementations.numerics import LAST, random
 
 aten = torch.ops.aten
+
 WIDE = (torch.float32, torch.float64)
 ALL = (*WIDE, torch.bfloat16, torch.float16)
 EPSILON = 1e-5

@@ -15,11 +15,12 @@ from remat_explorer.checker import replay
 from remat_explorer.errors import ExecutionError
 from remat_explorer.graph import Graph, Operation
 from remat_explorer.runtime.comparison import compare
-from tests.capture.alternatives.nets import attentive, plan_by, preferring
-from tests.capture.alternatives.numerics import random, relative, workspace
-from tests.capture.alternatives.runner import ROADS, Runner, measured
+from tests.capture.implementations.nets import attentive, plan_by, preferring
+from tests.capture.implementations.numerics import random, relative, same_bits, workspace
+from tests.capture.implementations.runner import ROADS, Runner, measured
 
 aten = torch.ops.aten
+
 KINDS = ["flash", "efficient", "cudnn", "math"]
 
 
@@ -145,3 +146,24 @@ def test_on_a_gpu_every_kind_has_the_gradients_of_float64(kind, dtype, causal):
     again = attention_kernels.attention_gradient_recomputed(kind, g, q, k, v, *setting)
     for gradients in (found, again):
         assert max(relative(mine.cpu(), right) for mine, right in zip(gradients, slopes, strict=True)) < close
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_attention_that_keeps_nothing_has_the_gradients_of_pytorch_bit_for_bit(dtype, masked, causal):
+    if masked and causal:
+        pytest.skip("attention takes a mask or is causal")
+    q, k, v, g = (random(2, 3, 17, 8, dtype=dtype, seed=seed) for seed in range(4))
+    mask = random(17, 17, dtype=dtype, seed=5) if masked else None
+    given = {"attn_mask": mask, "scale": 0.3}
+    output, sums = aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, **given)
+    expected = aten._scaled_dot_product_flash_attention_for_cpu_backward(g, q, k, v, output, sums, 0.0, causal, **given)
+    found = attention_kernels.attention_gradient_recomputed("cpu", g, q, k, v, mask, causal, 0.3)
+    assert all(map(same_bits, found, expected))
+    wide = [t.to(torch.float64, copy=True).requires_grad_() for t in (q, k, v)]
+    result = functional.scaled_dot_product_attention(
+        *wide, attn_mask=None if mask is None else mask.double(), is_causal=causal, scale=0.3
+    )
+    exact = torch.autograd.grad(result, wide, g.double())
+    assert max(map(relative, found, exact)) < 3e-6

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from remat_explorer.capture.implementations import masks
-from tests.capture.alternatives.numerics import DEVICES, LAST, random, same_bits, with_special
+from tests.capture.implementations.numerics import DEVICES, LAST, random, same_bits, with_special
 from tests.thorough import thorough_but
 
 pytestmark = pytest.mark.skipif(not masks.HAS_TRITON, reason="Triton is not installed here")

@@ -13,11 +13,12 @@ from remat_explorer.capture.implementations.chunks import CHUNK
 from remat_explorer.checker import replay
 from remat_explorer.plan import Compute, Plan
 from remat_explorer.runtime.comparison import compare
-from tests.capture.alternatives.nets import NETS, Classifier, plan_by, preferring
-from tests.capture.alternatives.numerics import FORMATS, random, relative, same_bits, with_special, workspace
-from tests.capture.alternatives.runner import ROADS, Runner, measured
+from tests.capture.implementations.nets import NETS, Classifier, plan_by, preferring
+from tests.capture.implementations.numerics import FORMATS, random, relative, same_bits, with_special, workspace
+from tests.capture.implementations.runner import ROADS, Runner, measured
 
 aten = torch.ops.aten
+
 SCALE = 1 / 0.7
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 aten = torch.ops.aten
+
 data_type: Any = enum.Enum("data_type", ["FLOAT", "HALF", "BFLOAT16"])
 heur_mode: Any = enum.Enum("heur_mode", ["A", "B", "FALLBACK"])
 knob_type: Any = enum.Enum("knob_type", ["TILE_M", "STAGES"])

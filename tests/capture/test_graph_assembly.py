@@ -1,5 +1,7 @@
 """Details of captured operations: module, operator, shapes, and the line of the person's own code."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest
@@ -35,7 +37,7 @@ def line_with(comment: str) -> str:
     """The line of this file that ends with a comment, as details give it."""
     lines = Path(__file__).read_text().splitlines()
     number = next(i for i, line in enumerate(lines, 1) if line.endswith(f"# {comment}"))
-    return f"test_details.py:{number}"
+    return f"test_graph_assembly.py:{number}"
 
 
 def test_module_operator_and_shape_of_a_layer(operations):

@@ -1,9 +1,11 @@
-"""Profiling measures workspace and time, and says when it cannot."""
+"""Profiling measures workspace and time, shows how far it is, and says when it cannot."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import io
+import sys
 import weakref
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +16,7 @@ from torch import nn
 
 import remat_explorer as rx
 from remat_explorer.capture import profiling
+from remat_explorer.capture.profiling import progress_bar
 from remat_explorer.errors import ExecutionError
 
 X = torch.ones(2, 3, 16, 16)
@@ -212,3 +215,46 @@ def test_a_capture_keeps_neither_model_nor_inputs_alive():
     del graph
     gc.collect()
     assert gone() is None
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def count_to_three() -> None:
+    with progress_bar("profiling", 3) as advance:
+        for done in (1, 2, 3):
+            advance(done, 3)
+
+
+def test_nothing_is_shown_where_nobody_looks(capsys):
+    count_to_three()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_terminal_shows_a_bar_that_goes(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    count_to_three()
+    assert "profiling:   0%" in terminal.getvalue()
+    assert terminal.getvalue().split("\r")[-2].strip() == ""
+
+
+@pytest.mark.parametrize(("config", "shown"), [({"IPKernelApp": {}}, True), ({}, False)])
+def test_a_notebook_shows_a_bar_on_stdout_and_a_plain_ipython_none(capsys, monkeypatch, config, shown):
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: SimpleNamespace(config=config)))
+    count_to_three()
+    out, err = capsys.readouterr()
+    assert ("profiling" in out) == shown
+    assert err == ""
+
+
+def test_an_error_inside_closes_the_bar(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with pytest.raises(ValueError, match="stop"), progress_bar("profiling", 3):
+        raise ValueError("stop")
+    assert terminal.getvalue().endswith("\r")

@@ -14,9 +14,9 @@ from remat_explorer.capture.implementations.perceptrons import PARTS
 from remat_explorer.capture_options import CaptureOptions
 from remat_explorer.checker import replay
 from remat_explorer.plan import Compute, Plan
-from tests.capture.alternatives.nets import plan_by, preferring
-from tests.capture.alternatives.numerics import random, relative, workspace
-from tests.capture.alternatives.runner import ROADS, Net, Runner, measured
+from tests.capture.implementations.nets import plan_by, preferring
+from tests.capture.implementations.numerics import random, relative, workspace
+from tests.capture.implementations.runner import ROADS, Net, Runner, measured
 
 WIDTH, HIDDEN, TOKENS = 16, 96, (4, 40)
 WAYS = [f"of the perceptron, in {parts} parts" for parts in PARTS]

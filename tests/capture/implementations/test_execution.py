@@ -11,8 +11,8 @@ from remat_explorer.plan import Plan
 from remat_explorer.runtime.comparison import compare
 from remat_explorer.runtime.generated_step import generate
 from remat_explorer.runtime.interpreter import Interpreter
-from tests.capture.alternatives.nets import NETS, plan_by, preferring
-from tests.capture.alternatives.runner import ROADS, Runner, used
+from tests.capture.implementations.nets import NETS, plan_by, preferring
+from tests.capture.implementations.runner import ROADS, Runner, used
 from tests.runtime.exactness import CPU
 from tests.thorough import thorough_but
 

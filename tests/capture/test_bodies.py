@@ -14,6 +14,7 @@ import remat_explorer as rx
 from remat_explorer.capture import bodies
 
 aten = torch.ops.aten
+
 X = torch.randn(4, 3, 6, 6, generator=torch.Generator().manual_seed(0))
 
 

@@ -22,7 +22,7 @@ from remat_explorer.runtime.interpreter import Interpreter
 from remat_explorer.runtime.outcome import StepOutcome
 from remat_explorer.runtime.random_state import generator_state
 from remat_explorer.runtime.training_run import train
-from tests.capture.alternatives.nets import NETS, TOGETHER, plan_by, preferring
+from tests.capture.implementations.nets import NETS, TOGETHER, plan_by, preferring
 from tests.runtime.exactness import CPU, SEED
 
 Net = tuple[nn.Module, tuple[torch.Tensor, ...]]

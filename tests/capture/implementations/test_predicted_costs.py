@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import remat_explorer as rx
 from remat_explorer.graph import Graph, Operation
-from tests.capture.alternatives.nets import NETS
+from tests.capture.implementations.nets import NETS
 from tests.thorough import thorough_but
 
 SIZES = {"pooled": (64, 32), "residual": (64, 32), "attentive": (32, 8)}

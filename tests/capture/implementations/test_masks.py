@@ -8,7 +8,7 @@ import torch
 from remat_explorer.capture.implementations import dropout, masks
 from remat_explorer.capture.implementations.chunks import CHUNK, flat, is_dense
 from remat_explorer.errors import ExecutionError
-from tests.capture.alternatives.numerics import (
+from tests.capture.implementations.numerics import (
     FORMATS,
     LAST,
     MASK_TEMPORARIES,
@@ -20,6 +20,7 @@ from tests.capture.alternatives.numerics import (
 )
 
 aten = torch.ops.aten
+
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 SHAPES = [(0,), (1,), (7,), (8,), (9,), (2, 3, 5, 7), (CHUNK - 1,), (CHUNK + 1,), (2 * CHUNK + 8,)]
 

@@ -13,11 +13,12 @@ from remat_explorer.capture.convolution_arguments import ConvolutionArguments
 from remat_explorer.capture.implementations import attention_kernels, convolutions, pooling
 from remat_explorer.checker import replay
 from remat_explorer.plan import Compute
-from tests.capture.alternatives.nets import plan_by, pooled, preferring, residual
-from tests.capture.alternatives.numerics import FORMATS, random, workspace
-from tests.capture.alternatives.runner import measured
+from tests.capture.implementations.nets import plan_by, pooled, preferring, residual
+from tests.capture.implementations.numerics import FORMATS, random, workspace
+from tests.capture.implementations.runner import measured
 
 aten = torch.ops.aten
+
 SETTING = ConvolutionArguments([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
 
 

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from remat_explorer.capture.implementations import pooling
-from tests.capture.alternatives.numerics import FORMATS, random, same_bits, with_special, workspace
+from tests.capture.implementations.numerics import FORMATS, random, same_bits, with_special, workspace
 
 aten = torch.ops.aten
+
 WINDOWS = [  # kernel, stride, padding, dilation, whether the last window may be cut off
     ([2, 2], [2, 2], [0, 0], [1, 1], False),
     ([3, 3], [2, 2], [1, 1], [1, 1], False),

@@ -19,12 +19,13 @@ from remat_explorer.capture.implementations import cudnn_plans
 from remat_explorer.capture.implementations.cudnn_plans import ExecutionPlan, best_of
 from remat_explorer.errors import ExecutionError, RematError
 from remat_explorer.runtime.comparison import compare
-from tests.capture.alternatives import fake_cudnn
-from tests.capture.alternatives.nets import NETS, plan_by, preferring
-from tests.capture.alternatives.numerics import FORMATS, random, relative, workspace
-from tests.capture.alternatives.runner import Runner, measured
+from tests.capture.implementations import fake_cudnn
+from tests.capture.implementations.nets import NETS, plan_by, preferring
+from tests.capture.implementations.numerics import FORMATS, random, relative, workspace
+from tests.capture.implementations.runner import Runner, measured
 
 aten = torch.ops.aten
+
 CPU = torch.device("cpu")
 SETTING = ConvolutionArguments((2, 1), (1, 2), (1, 2), False, (0, 0), 2)
 

@@ -7,8 +7,8 @@ import torch
 
 import remat_explorer as rx
 from remat_explorer.capture import trace
-from tests.capture.alternatives.nets import NETS, TOGETHER, plan_by, preferring
-from tests.capture.alternatives.runner import measured
+from tests.capture.implementations.nets import NETS, TOGETHER, plan_by, preferring
+from tests.capture.implementations.runner import measured
 from tests.runtime.exactness import SEED
 from tests.thorough import thorough_but
 

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from remat_explorer.capture.implementations import pooling
-from tests.capture.alternatives.numerics import DEVICES, FORMATS, random, same_bits, with_special, workspace
+from tests.capture.implementations.numerics import DEVICES, FORMATS, random, same_bits, with_special, workspace
 from tests.thorough import thorough_but
 
 aten = torch.ops.aten
+
 pytestmark = pytest.mark.skipif(not pooling.HAS_TRITON, reason="Triton is not installed here")
 WINDOWS = [  # kernel, stride, padding, dilation, whether the last window may be cut off
     ([2, 2], [2, 2], [0, 0], [1, 1], False),

@@ -11,9 +11,10 @@ from torch.nn import functional
 from remat_explorer.capture.implementations import normalization
 from remat_explorer.capture.implementations.chunks import CHUNK
 from remat_explorer.errors import ExecutionError
-from tests.capture.alternatives.numerics import FORMATS, LAST, random, relative, same_bits, with_special, workspace
+from tests.capture.implementations.numerics import FORMATS, LAST, random, relative, same_bits, with_special, workspace
 
 aten = torch.ops.aten
+
 SHAPES = [(8, 6, 7, 5), (33, 5), (4, 3, 11), (2, 3, 4, 5, 2), (1, 2, 300, 300)]
 EPSILON = 1e-5
 TOLERANCE = {torch.float32: 2e-6, torch.float64: 1e-14}
