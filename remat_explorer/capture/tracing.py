@@ -37,7 +37,7 @@ from remat_explorer.capture.graph_assembly import (
     numbered,
 )
 from remat_explorer.capture.graph_rewrites import contract, hoist_constants, weight_gradients_first
-from remat_explorer.capture.implementations.patterns import add_alternatives
+from remat_explorer.capture.implementations.alternatives import add_alternatives
 from remat_explorer.capture.joint.assumptions import Assumptions
 from remat_explorer.capture.joint.cleaning import clean, results_of
 from remat_explorer.capture.joint.explain import explain_result, explained

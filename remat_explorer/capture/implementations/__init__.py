@@ -1,6 +1,6 @@
 """Other ways to compute an operation, with other needs of memory: what MONeT calls operator implementations.
 
-`patterns.add_alternatives` gives the operations of a graph their implementations. Read `patterns` first, then
+`alternatives.add_alternatives` gives the operations of a graph their implementations. Read `alternatives` first, then
 `call_site`, which is what a pattern sees. Every other file is a family: patterns, which yield implementations of a
 call, and kernels, which are functions of tensors without autograd and without a graph. Each kernel says whether it is
 equal to PyTorch's own bit for bit, or how far from it.

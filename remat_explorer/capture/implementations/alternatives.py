@@ -37,6 +37,7 @@ from remat_explorer.capture_options import KINDS
 from remat_explorer.graph.rules import MOST_IMPLEMENTATIONS
 
 aten = torch.ops.aten
+
 T = TypeVar("T")
 WIDEST = 64  # products that are carried on from call to call
 Pattern = Callable[[Site], Iterator[CapturedImplementation]]

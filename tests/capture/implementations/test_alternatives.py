@@ -14,7 +14,7 @@ import remat_explorer as rx
 from remat_explorer.capture import trace, tracing
 from remat_explorer.capture.captured_program import CapturedImplementation
 from remat_explorer.capture.implementations import call_site
-from remat_explorer.capture.implementations.patterns import ImplementationNeeds, _spread
+from remat_explorer.capture.implementations.alternatives import ImplementationNeeds, _spread
 from remat_explorer.capture.storages import Storages
 from remat_explorer.capture_options import KINDS
 from remat_explorer.checker import replay
