@@ -1,7 +1,7 @@
 """The calls of an operation: its own or another implementation's, the views through which it reads, what goes when.
 
 `body_of`, `in_place_bodies` and `bodies_of_choices` make bodies; `reads_of`, `writes_of` and `overwritten_by` say what
-an implementation does to storages; `kernel_of` is the kernel that runs for a call.
+an implementation does to storages.
 
 Batch normalization on CUDA is cuDNN's in plain PyTorch. While torch traces, it replaces cuDNN's operator, which changes
 running statistics that its schema does not name, by its own (``torch/_decomp/decompositions.py``). The last digits
@@ -39,7 +39,7 @@ def body_of(draft: OperationDraft, storages: Storages, number: Mapping[StorageDr
         storages: the graph it belongs to.
         number: value id of each storage.
     """
-    targets = [IN_PLACE[node.target] if node in draft.in_place else kernel_of(node) for node in draft.nodes]  # type: ignore[index]
+    targets = [IN_PLACE[node.target] if node in draft.in_place else _kernel_of(node) for node in draft.nodes]  # type: ignore[index]
     calls = [Call(node, target) for node, target in zip(draft.nodes, targets, strict=True)]
     return _body(calls, draft.writes, is_random(draft.nodes), storages, number)
 
@@ -93,10 +93,10 @@ def bodies_of_choices(
     for k, draft in enumerate(storages.operations):
         for code, way in enumerate(draft.ways, start=2):
             writes, taken = writes_of(draft, way, storages), overwritten_by(draft, way, storages)
-            beside = _body(calls_of(draft, way), writes, is_random(draft.nodes), storages, number)
+            beside = _body(_calls_of(draft, way), writes, is_random(draft.nodes), storages, number)
             over = None
             if taken is not None:
-                over = _body(calls_of(draft, way, over=True), writes, beside.random, storages, number)
+                over = _body(_calls_of(draft, way, over=True), writes, beside.random, storages, number)
                 over = dataclasses.replace(over, overwrites=taken.carrier)
             bodies[k, code] = beside, over
     return bodies
@@ -125,7 +125,7 @@ def _with_views(calls: list[Call], storages: Storages) -> list[Call]:
     return sorted(needed.values(), key=lambda call: storages.order[call.node])
 
 
-def kernel_of(node: Node) -> Callable[..., Any]:
+def _kernel_of(node: Node) -> Callable[..., Any]:
     """What runs for a call: its target, or a function that calls the kernel of plain PyTorch."""
     if node.target in _BY_CUDNN and is_by_cudnn(*_arguments(node)):
         return _BY_CUDNN[node.target]  # type: ignore[index]
@@ -214,7 +214,7 @@ _BY_CUDNN: dict[Any, Callable[..., Any]] = {
 }
 
 
-def calls_of(draft: OperationDraft, way: CapturedImplementation, over: bool = False) -> list[Call]:
+def _calls_of(draft: OperationDraft, way: CapturedImplementation, over: bool = False) -> list[Call]:
     """Everything that an implementation of ``draft`` calls, views aside, in order.
 
     Args:
@@ -228,21 +228,21 @@ def calls_of(draft: OperationDraft, way: CapturedImplementation, over: bool = Fa
         if node in replaced:
             calls += way.steps_over if over and node is way.main else replaced[node].steps
         elif node.target is not operator.getitem or node.args[0] not in replaced:
-            calls.append(Call(node, IN_PLACE[node.target] if node in draft.in_place else kernel_of(node)))  # type: ignore[index]
+            calls.append(Call(node, IN_PLACE[node.target] if node in draft.in_place else _kernel_of(node)))  # type: ignore[index]
     return calls
 
 
 def writes_of(draft: OperationDraft, way: CapturedImplementation, storages: Storages) -> list[StorageDraft]:
     """The storages that an implementation writes: those of the operation that it makes, and new ones."""
-    made = [call.node for call in calls_of(draft, way)]
-    overwritten = _overwritten(draft, calls_of(draft, way), storages)
+    made = [call.node for call in _calls_of(draft, way)]
+    overwritten = _overwritten(draft, _calls_of(draft, way), storages)
     results = dict.fromkeys(storages.of_node[node] for node in made if node in storages.of_node)
     return [storage for storage in results if storage.carrier in made and storage not in overwritten]
 
 
 def reads_of(draft: OperationDraft, way: CapturedImplementation, storages: Storages) -> list[StorageDraft]:
     """The storages that an implementation reads, without those that are there all the time."""
-    calls = calls_of(draft, way)
+    calls = _calls_of(draft, way)
     made = {call.node for call in calls}
     passed_on = _overwritten(draft, calls, storages).intersection(map(storages.of_node.get, made))
     sources = [storages.of_node[node] for call in calls for node in call.sources if node not in made]
@@ -264,11 +264,11 @@ def overwritten_by(draft: OperationDraft, way: CapturedImplementation, storages:
         return None
     storage = storages.of_node[way.over]
     operands: list[Node] = []
-    for call in calls_of(draft, way):
+    for call in _calls_of(draft, way):
         map_arg((call.args, call.kwargs), operands.append)
     reads = sum(storages.of_node.get(node) is storage for node in operands)
     if storage.resident or storage.persistent or reads != 1:
         return None
-    made = {*writes_of(draft, way, storages), *_overwritten(draft, calls_of(draft, way, over=True), storages)}
+    made = {*writes_of(draft, way, storages), *_overwritten(draft, _calls_of(draft, way, over=True), storages)}
     heirs = [call.node for call in way.steps_over if storages.of_node.get(call.node) in made]
     return storage if heirs and covers(way.over, heirs[0], storages) else None

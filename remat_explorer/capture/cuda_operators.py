@@ -35,7 +35,7 @@ USUAL = ["flash", "efficient", "math", "cudnn"]  # PyTorch's own order, where no
 ALIGNED = 8  # entries: flash attention's widths, and rows of the mask of efficient attention
 CUDNN_PREFERRED = 91500  # cuDNN's versions above it; older ones fail for some lengths
 SIXTEENTHS = (2, 12)  # PyTorch that gives cuDNN no other shares to drop (pull request 174245)
-State = tuple[torch.Tensor, ...]  # hidden, and for an LSTM cell
+_State = tuple[torch.Tensor, ...]  # hidden, and for an LSTM cell
 KEPT_BY_GRU = 5  # entries that a fused cell keeps for each of the hidden state
 ZEROS, BILINEAR = 0, 0  # of grid sampling: padding, interpolation
 MOST_CHANNELS = 1024  # that cuDNN samples
@@ -263,7 +263,7 @@ def _aligned(mask: torch.Tensor) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
-class Weights:
+class _Weights:
     """Those of one layer in one direction; ``projection`` is only an LSTM's."""
 
     of_input: torch.Tensor
@@ -273,10 +273,10 @@ class Weights:
     projection: torch.Tensor | None = None
 
 
-Cell = Callable[[torch.Tensor, State, Weights], State]
+_Cell = Callable[[torch.Tensor, _State, _Weights], _State]
 
 
-def lstm_cell(x: torch.Tensor, state: State, weights: Weights) -> State:
+def _lstm_cell(x: torch.Tensor, state: _State, weights: _Weights) -> _State:
     """Hidden and cell state after a step."""
     hidden, cell = state
     gates = torch.matmul(x, weights.of_input.t()), torch.matmul(hidden, weights.of_hidden.t())
@@ -284,13 +284,15 @@ def lstm_cell(x: torch.Tensor, state: State, weights: Weights) -> State:
     return (after if weights.projection is None else torch.matmul(after, weights.projection.t())), cell
 
 
-def gru_cell(x: torch.Tensor, state: State, weights: Weights) -> State:
+def _gru_cell(x: torch.Tensor, state: _State, weights: _Weights) -> _State:
     """The hidden state after a step."""
     gates = torch.matmul(x, weights.of_input.t()), torch.matmul(state[0], weights.of_hidden.t())
     return aten._thnn_fused_gru_cell.default(*gates, state[0], weights.input_bias, weights.hidden_bias)[:1]
 
 
-def simple_cell(activate: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, state: State, w: Weights) -> State:
+def _simple_cell(
+    activate: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, state: _State, w: _Weights
+) -> _State:
     """The hidden state after a step of a layer without gates."""
     linear = torch.nn.functional.linear
     return (activate(linear(state[0], w.of_hidden, w.hidden_bias).add_(linear(x, w.of_input, w.input_bias))),)
@@ -302,52 +304,52 @@ def lstm(
     parameters: Sequence[torch.Tensor],
     has_biases: bool,
     *settings: Any,
-) -> State:
+) -> _State:
     """`torch.lstm`: output, last hidden and last cell states; ``settings`` are those of `_layers`."""
     hidden, cell = states
     weights = _weights(parameters, has_biases, projects=hidden.shape[2] != cell.shape[2])
     first = list(zip(hidden.unbind(0), cell.unbind(0), strict=True))
-    return _layers(lstm_cell, x, first, weights, *settings)
+    return _layers(_lstm_cell, x, first, weights, *settings)
 
 
-def one_state(
-    cell: Cell,
+def _one_state(
+    cell: _Cell,
     x: torch.Tensor,
     hidden: torch.Tensor,
     parameters: Sequence[torch.Tensor],
     has_biases: bool,
     *settings: Any,
-) -> State:
+) -> _State:
     """`torch.gru`, `torch.rnn_tanh` and `torch.rnn_relu`: output and last hidden states, as `lstm`."""
     weights = _weights(parameters, has_biases)
     first = [(state,) for state in hidden.unbind(0)]
     return _layers(cell, x, first, weights, *settings)
 
 
-def _weights(parameters: Sequence[torch.Tensor], has_biases: bool, projects: bool = False) -> list[Weights]:
+def _weights(parameters: Sequence[torch.Tensor], has_biases: bool, projects: bool = False) -> list[_Weights]:
     count = (4 if has_biases else 2) + projects
     found = []
     for place in range(0, len(parameters), count):
         own = list(parameters[place : place + count])
         projection = own.pop() if projects else None
-        found.append(Weights(*own, projection=projection))
+        found.append(_Weights(*own, projection=projection))
     return found
 
 
 def _layers(
-    cell: Cell,
+    cell: _Cell,
     x: torch.Tensor,
-    first: Sequence[State],
-    weights: Sequence[Weights],
+    first: Sequence[_State],
+    weights: Sequence[_Weights],
     layers: int,
     dropout: float,
     train: bool,
     bidirectional: bool,
     batch_first: bool,
-) -> State:
+) -> _State:
     """Output of the last layer, and for each kind of state the last ones, stacked."""
     x = x.transpose(0, 1) if batch_first else x
-    last: list[State] = []
+    last: list[_State] = []
     directions = 2 if bidirectional else 1
     for layer in range(layers):
         steps, outputs = x.unbind(0), []
@@ -366,19 +368,19 @@ def _layers(
     return x.transpose(0, 1) if batch_first else x, *reversed(stacked)
 
 
-def _one_lstm_step(x: torch.Tensor, states: Sequence[torch.Tensor], *weights: torch.Tensor | None) -> State:
-    return lstm_cell(x, tuple(states), Weights(*weights))  # type: ignore[arg-type]
+def _one_lstm_step(x: torch.Tensor, states: Sequence[torch.Tensor], *weights: torch.Tensor | None) -> _State:
+    return _lstm_cell(x, tuple(states), _Weights(*weights))  # type: ignore[arg-type]
 
 
 def _one_gru_step(x: torch.Tensor, hidden: torch.Tensor, *weights: torch.Tensor | None) -> torch.Tensor:
-    return gru_cell(x, (hidden,), Weights(*weights))[0]  # type: ignore[arg-type]
+    return _gru_cell(x, (hidden,), _Weights(*weights))[0]  # type: ignore[arg-type]
 
 
 COMPOSITES: Mapping[OpOverload, Callable[..., Any]] = {
     aten.lstm.input: lstm,
-    aten.gru.input: partial(one_state, gru_cell),
-    aten.rnn_tanh.input: partial(one_state, partial(simple_cell, torch.tanh)),
-    aten.rnn_relu.input: partial(one_state, partial(simple_cell, torch.relu)),
+    aten.gru.input: partial(_one_state, _gru_cell),
+    aten.rnn_tanh.input: partial(_one_state, partial(_simple_cell, torch.tanh)),
+    aten.rnn_relu.input: partial(_one_state, partial(_simple_cell, torch.relu)),
     aten.lstm_cell.default: _one_lstm_step,
     aten.gru_cell.default: _one_gru_step,
 }
@@ -391,7 +393,7 @@ def _fused_lstm(
     return hidden, after, torch.empty_like(gates, memory_format=torch.contiguous_format)
 
 
-def _fused_gru(_: torch.Tensor, __: torch.Tensor, hidden: torch.Tensor, *biases: torch.Tensor | None) -> State:
+def _fused_gru(_: torch.Tensor, __: torch.Tensor, hidden: torch.Tensor, *biases: torch.Tensor | None) -> _State:
     kept = hidden.new_empty((hidden.shape[0], KEPT_BY_GRU * hidden.shape[1]))
     return torch.empty_like(hidden, memory_format=torch.contiguous_format), kept
 

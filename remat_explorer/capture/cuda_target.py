@@ -121,7 +121,7 @@ class SeenOnCuda:
         given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, FakeTensor)]
         self._inside = True
         try:
-            with labelled(given), torch._C._AutoDispatchBelowAutograd():
+            with _labelled(given), torch._C._AutoDispatchBelowAutograd():
                 result = self._dispatch(func, types, args, kwargs)
         except RuntimeError as error:
             if not _NO_DRIVER.search(str(error)):
@@ -138,7 +138,7 @@ class SeenOnCuda:
 
 
 @contextmanager
-def labelled(tensors: Sequence[FakeTensor]) -> Iterator[None]:
+def _labelled(tensors: Sequence[FakeTensor]) -> Iterator[None]:
     """Let FakeTensors on the CPU be on CUDA."""
     moved = [tensor for tensor in tensors if tensor.fake_device.type == "cpu"]
     for tensor in moved:
@@ -177,7 +177,7 @@ def as_on_cuda() -> Iterator[None]:
     Raises:
         CaptureError: if it enters `torch.autocast` for CUDA, which PyTorch leaves off without a device.
     """
-    with warnings.catch_warnings(), OnCuda():
+    with warnings.catch_warnings(), _OnCuda():
         warnings.filterwarnings("error", message=_DISABLED, category=UserWarning)
         try:
             yield
@@ -185,12 +185,12 @@ def as_on_cuda() -> Iterator[None]:
             raise CaptureError(f"{AUTOCAST}; or capture on a device") from warning
 
 
-class OnCuda(TorchFunctionMode):
+class _OnCuda(TorchFunctionMode):
     """While entered, tensors say that they are on CUDA; what is sent or made there goes to the CPU.
 
     Autocast for the CPU does nothing, then, as on a device.
 
-    >>> with OnCuda():
+    >>> with _OnCuda():
     ...     x = torch.ones(2, device="cuda")
     ...     print(x.device, x.is_cuda, x.to("cuda:0").is_cpu)
     cuda:0 True False

@@ -71,7 +71,7 @@ def assemble(
     """
     meanings = {storages.of_node[result.node]: _result_name(result) for result in results}
     titles = unique(
-        operation_name(draft.calls, [meanings.get(storage, "") for storage in draft.writes])
+        _operation_name(draft.calls, [meanings.get(storage, "") for storage in draft.writes])
         for draft in storages.operations
     )
     labels = dict.fromkeys(number, "")
@@ -144,7 +144,7 @@ def _operation(
             )
         )
     phase = "backward" if draft.backward else "forward"
-    return Operation(title, phase, (default, *others), draft.optional, details_of(draft, storages, number, name_of))
+    return Operation(title, phase, (default, *others), draft.optional, _details_of(draft, storages, number, name_of))
 
 
 def _result_name(result: Result) -> str:
@@ -162,7 +162,7 @@ def _output_number(carrier: Node) -> int:
     return carrier.args[1] if carrier.target is operator.getitem else 0  # type: ignore[return-value]
 
 
-def details_of(
+def _details_of(
     draft: OperationDraft, storages: Storages, number: dict[StorageDraft, int], name_of: Callable[[Node], str]
 ) -> Details:
     """The details of an operation; a backward operation has the module and line of its forward operation.
@@ -182,7 +182,7 @@ def details_of(
         tuple(_shape(storage.carrier.meta.get("val")) for storage in outputs),
         origin.get(SOURCE_LINE, ""),
         origin.get(SOURCE_FILE),
-        tuple(call_text(call, name_of) for call in calls),
+        tuple(_call_text(call, name_of) for call in calls),
         calls[0].meta.get(AROUND, ()) if calls else (),
         _autograd_node(calls[-1], draft.backward, storages) if calls else None,
         is_random(draft.nodes),
@@ -238,7 +238,7 @@ def _without_suffixes(name: str) -> str:
     return name
 
 
-def operation_name(calls: Iterable[Node], results: Iterable[str]) -> str:
+def _operation_name(calls: Iterable[Node], results: Iterable[str]) -> str:
     """The path of the module and what runs there, joined by + where several calls became one operation.
 
     Args:
@@ -282,13 +282,13 @@ class _Name(str):
         return str(self)
 
 
-def call_text(call: Node, name_of: Callable[[Node], str]) -> str:
+def _call_text(call: Node, name_of: Callable[[Node], str]) -> str:
     """A call as a line of Python, as the code of a plan has it.
 
     >>> import torch
     >>> graph = torch.fx.Graph()
     >>> x = graph.placeholder("x")
-    >>> call_text(graph.call_function(torch.ops.aten.sum.dim_IntList, (x, [0], True)), lambda node: node.name)
+    >>> _call_text(graph.call_function(torch.ops.aten.sum.dim_IntList, (x, [0], True)), lambda node: node.name)
     'sum_dim_int_list = torch.ops.aten.sum.dim_IntList(x, [0], True)'
     """
     args, kwargs = map_arg((call.args, call.kwargs), lambda node: _Name(name_of(node)))

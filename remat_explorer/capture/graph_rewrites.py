@@ -167,14 +167,14 @@ def contract(storages: Storages, kinds: tuple[str, ...] = ()) -> None:
         storages: operations and storages.
         kinds: of alternative implementations that operations will get; what they read must remain a value.
     """
-    join_copies(storages)
-    fuse_unary(storages, NORMALIZED if "output-activated" in kinds else ())
-    fuse_tied_sums(storages)
-    merge_leaves(storages)
-    merge_fan_out_sums(storages)
+    _join_copies(storages)
+    _fuse_unary(storages, NORMALIZED if "output-activated" in kinds else ())
+    _fuse_tied_sums(storages)
+    _merge_leaves(storages)
+    _merge_fan_out_sums(storages)
 
 
-def join_copies(storages: Storages) -> None:
+def _join_copies(storages: Storages) -> None:
     """Make the copy of a result that lies in a larger storage right where the result is made.
 
     Whatever keeping the storage makes possible, keeping the copy makes possible for less; while the operation runs,
@@ -196,7 +196,7 @@ def join_copies(storages: Storages) -> None:
             storages.operations.remove(draft)
 
 
-def fuse_unary(storages: Storages, apart: tuple[OpOverload, ...] = ()) -> None:
+def _fuse_unary(storages: Storages, apart: tuple[OpOverload, ...] = ()) -> None:
     """Run a unary operation in place inside the only producer of its input, when nobody else reads that input.
 
     An operation whose other inputs are parameters, inputs or constants counts as unary: they are there all the time.
@@ -241,7 +241,7 @@ def _unary_call(draft: OperationDraft, storages: Storages) -> Node | None:
     return call
 
 
-def merge_leaves(storages: Storages) -> None:
+def _merge_leaves(storages: Storages) -> None:
     """Join an operation that only makes results to a later one that only makes results and reads at least as much.
 
     Nothing is lost when the later one comes last: its inputs must be there anyway, and the earlier one's output then
@@ -282,7 +282,7 @@ def _is_leaf(draft: OperationDraft, readers: Readers) -> bool:
     return bool(draft.reads) and all(s.persistent and s not in readers for s in draft.writes) and not draft.in_place
 
 
-def fuse_tied_sums(storages: Storages) -> None:
+def _fuse_tied_sums(storages: Storages) -> None:
     """Add the second gradient of a tied parameter to the first one as soon as it is there, in place of itself.
 
     Eager training does the same: the first gradient waits in ``.grad``. Fused, the first must be there while the
@@ -311,7 +311,7 @@ def fuse_tied_sums(storages: Storages) -> None:
         storages.operations.remove(draft)
 
 
-def merge_fan_out_sums(storages: Storages) -> None:
+def _merge_fan_out_sums(storages: Storages) -> None:
     """Join the sums that add parts of one gradient to gradients that wait, right after that gradient was made.
 
     In a dense block the gradient of a concatenation is added, slice by slice, to the gradients of all earlier layers:

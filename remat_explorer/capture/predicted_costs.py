@@ -282,7 +282,7 @@ def works_of(call: Node, fakes: Mapping[Node, Any]) -> list[Work]:
     packet = getattr(call.target, "overloadpacket", None)
     moved, computed = bytes_moved(call, fakes), flops(call, fakes)
     if packet in (aten.convolution, aten.convolution_backward):
-        asked = convolutions_of(call, fakes)
+        asked = _convolutions_of(call, fakes)
         dtype = _dtype(fakes[call.args[0]])  # type: ignore[index]
         share = 1 / len(asked)
         return [Work("convolution", computed * share, moved * share, 0, dtype, None, one) for one in asked]
@@ -296,7 +296,7 @@ def works_of(call: Node, fakes: Mapping[Node, Any]) -> list[Work]:
     return [replace(plain, dtype=_dtype(tensors[0]))] if computed and tensors else [plain]
 
 
-def convolutions_of(call: Node, fakes: Mapping[Node, Any]) -> list[Convolution]:
+def _convolutions_of(call: Node, fakes: Mapping[Node, Any]) -> list[Convolution]:
     """The sizes of a call of `aten.convolution` or `aten.convolution_backward`, one for each large result."""
     arguments, backward = ConvolutionArguments.of(call), is_backward(call)
     weight, source = (fakes[call.args[place]] for place in ((2, 1) if backward else (1, 0)))  # type: ignore[index]

@@ -111,10 +111,10 @@ REDUCE_SCATTER = _operator(
 COLLECTIVES = (ALL_GATHER, REDUCE_SCATTER)
 
 
-def offsets(numels: Sequence[int], count: int) -> list[int]:
+def _offsets(numels: Sequence[int], count: int) -> list[int]:
     """Where each parameter begins in what `ALL_GATHER` gives.
 
-    >>> offsets([4, 2], 3)
+    >>> _offsets([4, 2], 3)
     [0, 12]
     """
     return [count * before for before in itertools.accumulate(numels, initial=0)][: len(numels)]
@@ -152,7 +152,7 @@ def _gather(module: GraphModule, group: ShardGroup) -> None:
     readers = {entry: list(entry.users) for entry in read}
     with module.graph.inserting_before(first):
         gathered = _call(module, group, ALL_GATHER, read, numels, group.count, group.processes)
-        for entry, offset in zip(read, offsets(numels, group.count), strict=True):
+        for entry, offset in zip(read, _offsets(numels, group.count), strict=True):
             shape, strides = list(wholes[entry].shape), list(wholes[entry].stride())
             whole = _call(module, group, aten.as_strided.default, gathered, shape, strides, offset)
             for reader in readers[entry]:

@@ -4,7 +4,7 @@ A graph says what FakeTensors predict. Here every result of a run with real tens
 what no tensor shows, so that a profiled graph holds for operators that nobody knows, too.
 
 Some workspace depends on data. `y[mask] = 0` makes a list of the places that the mask names; a profile sees one mask,
-training others. So the workspace is that of a mask that names all places (`worst_case`).
+training others. So the workspace is that of a mask that names all places (`_worst_case`).
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class StorageCensus:
         k, code = choice
         pair = (self.program.bodies[k], self.program.in_place.get(k)) if code == 1 else self.program.choices[choice]
         bodies = [body for body in pair if body is not None]
-        return [*bodies, *(worst for body in bodies if (worst := worst_case(body, self.program, self.device)))]
+        return [*bodies, *(worst for body in bodies if (worst := _worst_case(body, self.program, self.device)))]
 
     def bytes_of_values(self) -> tuple[int, ...]:
         """The most that each value's storage has, of the bodies that take new tensors; predicted where none ran."""
@@ -276,7 +276,7 @@ def beside(body: Body, registers: Registers) -> Scratch:
     return scratch
 
 
-def worst_case(body: Body, program: Program, device: torch.device) -> Body | None:
+def _worst_case(body: Body, program: Program, device: torch.device) -> Body | None:
     """The body with masks that name all places, or None where no call of it takes a mask that could."""
     calls = tuple(_with_all_places(call, program, device) for call in body.calls)
     return None if calls == body.calls else dataclasses.replace(body, calls=calls)

@@ -97,7 +97,7 @@ def add_alternatives(storages: Storages, kinds: tuple[str, ...], content: Conten
             here = [row for row in PATTERNS if row[0] in kinds and (row[1] is None or call.target in row[1])]
             found_here = [way for *_, pattern in here for way in pattern(site) if way.tolerance == 0 or not exact]
             choices += [found_here] if found_here else []
-        draft.ways = combined(draft, choices, storages, device, MOST_IMPLEMENTATIONS - 1)
+        draft.ways = _combined(draft, choices, storages, device, MOST_IMPLEMENTATIONS - 1)
     for after, draft in scene.optional:
         place = storages.operations.index(after)
         while place + 1 < len(storages.operations) and storages.operations[place + 1].optional:
@@ -161,7 +161,7 @@ class ImplementationNeeds:
         return self.cost, self.workspace, self.way.portion, self.way.tolerance
 
 
-def combined(
+def _combined(
     draft: OperationDraft, choices: list[list[CapturedImplementation]], storages: Storages, device: Device, most: int
 ) -> list[CapturedImplementation]:
     """The alternatives of an operation, at most ``most``: of single calls, and of several together.

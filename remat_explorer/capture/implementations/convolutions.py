@@ -55,7 +55,7 @@ def chunk_ways(site: Site) -> Iterator[CapturedImplementation]:
         if part_of(site.call) == "forward":
             one = step(site.call, convolution_in_chunks, *_given(site.call), samples)
             over = step(site.call, convolution_in_chunks_in_place, *_given(site.call), samples)
-            space = bytes_of_chunk(site.fake(site.call), samples)
+            space = _bytes_of_chunk(site.fake(site.call), samples)
             yield CapturedImplementation(
                 "chunks",
                 name,
@@ -74,7 +74,7 @@ def chunk_ways(site: Site) -> Iterator[CapturedImplementation]:
             )
             (result,) = site.outputs().values()
             over = replace(way.steps[0], target=input_gradient_in_chunks_in_place)
-            space = bytes_of_chunk(site.fake(result), samples)
+            space = _bytes_of_chunk(site.fake(result), samples)
             yield replace(way, over=site.args[0], steps_over=(over,), workspace=space, portion=1 / parts)
         elif part_of(site.call) == "weight":
             way = _weight_gradient(site, "chunks", name, weight_gradient_in_chunks, samples, launches=2 * parts)
@@ -110,7 +110,7 @@ def input_recomputed(site: Site) -> Iterator[CapturedImplementation]:
                 WEIGHT * reordered_products(site.fake(gradient)),
                 launches=(3 + len(after)) * parts,
                 again=tuple(maker.calls),
-                workspace=bytes_of_chunk(site.fake(source), samples) + _weight_bytes(site),
+                workspace=_bytes_of_chunk(site.fake(source), samples) + _weight_bytes(site),
                 portion=1 / parts,
             )
 
@@ -181,10 +181,10 @@ def _weight_gradient(
     return CapturedImplementation(kind, name, site.call, steps, tolerance, launches=launches)
 
 
-def bytes_of_chunk(tensor: torch.Tensor, samples: int) -> int:
+def _bytes_of_chunk(tensor: torch.Tensor, samples: int) -> int:
     """Bytes that the first ``samples`` entries along the batch take.
 
-    >>> bytes_of_chunk(torch.ones(10, 3), 2)
+    >>> _bytes_of_chunk(torch.ones(10, 3), 2)
     24
     """
     return tensor.nbytes // max(1, len(tensor)) * min(samples, len(tensor))

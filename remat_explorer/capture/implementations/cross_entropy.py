@@ -46,12 +46,12 @@ class Loss:
 
 def cross_entropy_ways(site: Site) -> Iterator[CapturedImplementation]:
     """The implementation of whichever of the four calls this is."""
-    calls = loss_calls(site)
+    calls = _loss_calls(site)
     if calls is None:
         return
     logits = calls.table.args[0]
     _, target, _, reduction, ignored = calls.loss.args
-    sums = sums_of(site, calls.table)
+    sums = _sums_of(site, calls.table)
     if site.call is calls.table:
         yield CapturedImplementation(
             KIND, "log sum exp alone", site.call, (step(sums, log_sum_exp, logits),), TOLERANCE
@@ -77,7 +77,7 @@ def cross_entropy_ways(site: Site) -> Iterator[CapturedImplementation]:
         )
 
 
-def loss_calls(site: Site) -> Loss | None:
+def _loss_calls(site: Site) -> Loss | None:
     """The cross-entropy that a call belongs to, if nobody else reads its tables."""
     table = site.call if site.call.target is aten._log_softmax.default else site.args[1]
     if site.call.target is aten.nll_loss_forward.default:
@@ -103,7 +103,7 @@ def loss_calls(site: Site) -> Loss | None:
     return Loss(table, loss, slope, gradient) if fits else None
 
 
-def sums_of(site: Site, table: Node) -> Node:
+def _sums_of(site: Site, table: Node) -> Node:
     """The node of log sum exp, made once."""
     made, key = site.scene.made, ("log sum exp", table)
     if key not in made:
@@ -145,7 +145,7 @@ def head_ways(site: Site) -> Iterator[CapturedImplementation]:
     if site.call in (head.product, *head.between, loss.gradient):
         yield CapturedImplementation(KIND, "left out", site.call, (), near)
         return
-    sums = sums_of(site, loss.table)
+    sums = _sums_of(site, loss.table)
     _, target, _, reduction, ignored = loss.loss.args
     shared = head.x, head.weight, target, sums
     if site.call is loss.loss:
@@ -207,7 +207,7 @@ def _heads(scene: Surroundings) -> dict[Node, Head]:
 
 def _head_of(site: Site) -> Head | None:
     """The product before a table of log probabilities, if nobody else reads logits or their gradient."""
-    loss = loss_calls(site)
+    loss = _loss_calls(site)
     if loss is None:
         return None
     between: list[Node] = []

@@ -40,7 +40,7 @@ Knobs = tuple[tuple[str, int], ...]
 PACKAGE = "nvidia-cudnn-frontend"
 TYPES = {"float32": "FLOAT", "float16": "HALF", "bfloat16": "BFLOAT16"}
 _HANDLES: dict[torch.device, Any] = {}
-_BUILT: dict[tuple[Any, ...], Built] = {}
+_BUILT: dict[tuple[Any, ...], _Built] = {}
 UNWANTED = (  # results would differ from run to run, or by more than the stated tolerance
     "NONDETERMINISTIC",
     "REDUCED_PRECISION_REDUCTION",
@@ -103,10 +103,10 @@ def store_plans(key: dict[str, Any], plans: list[ExecutionPlan]) -> None:
         write_json(entry_path("cudnn", key), document)
 
 
-def title(plan: ExecutionPlan) -> str:
+def _title(plan: ExecutionPlan) -> str:
     """The name of the implementation: cuDNN's name of the plan, which has engine and knobs in it.
 
-    >>> title(ExecutionPlan(4, (("TILE_M", 1),), "eng4_k2=1", 0, 0.1))
+    >>> _title(ExecutionPlan(4, (("TILE_M", 1),), "eng4_k2=1", 0, 0.1))
     'cuDNN eng4_k2=1'
     """
     return f"cuDNN {plan.name}"
@@ -125,7 +125,7 @@ def _way(site: Site, plan: ExecutionPlan, part: Part, made: torch.Tensor) -> Cap
         given = site.args[0], site.args[1], wanted_gradients(site.call)[2]
         steps = (step(site.call, weight_gradient_by_plan, *given, *rest), *picks(site))
         tolerance *= 10
-    return CapturedImplementation("algorithms", title(plan), site.call, steps, tolerance, workspace=plan.workspace)
+    return CapturedImplementation("algorithms", _title(plan), site.call, steps, tolerance, workspace=plan.workspace)
 
 
 def _machine(device: torch.device) -> dict[str, Any]:
@@ -237,7 +237,7 @@ def best_of(plans: list[ExecutionPlan], most: int) -> list[ExecutionPlan]:
 
 
 @dataclass(frozen=True, eq=False)
-class Built:
+class _Built:
     """A graph of cuDNN whose plan at ``index`` can run: the tensors that it reads, and the one that it makes."""
 
     graph: Any
@@ -364,13 +364,13 @@ def _compute(
     key = (problem, engine, tuple(map(tuple, knobs)), device)
     if key not in _BUILT:
         _BUILT[key] = _again(problem, engine, knobs, device)
-    run_plan(_BUILT[key], [tensors[place] for place in (*problem.reads, problem.makes)], workspace, device)
+    _run_plan(_BUILT[key], [tensors[place] for place in (*problem.reads, problem.makes)], workspace, device)
 
 
-def _again(problem: Problem, engine: int, knobs: Knobs, device: torch.device) -> Built:
+def _again(problem: Problem, engine: int, knobs: Knobs, device: torch.device) -> _Built:
     """The plan of that engine with those knobs."""
     cudnn, handle = library(), handle_of(device)
-    graph, reads, makes = graph_of(cudnn, problem, handle)
+    graph, reads, makes = _graph_of(cudnn, problem, handle)
     try:
         graph.validate()
         graph.build_operation_graph()
@@ -382,17 +382,17 @@ def _again(problem: Problem, engine: int, knobs: Knobs, device: torch.device) ->
             f"cuDNN has no engine {engine} with knobs {dict(knobs)} for this convolution here ({error}); capture the "
             "model again on this machine"
         ) from error
-    return Built(graph, reads, makes, index)
+    return _Built(graph, reads, makes, index)
 
 
-def run_plan(built: Built, tensors: Sequence[torch.Tensor], workspace: int, device: torch.device) -> None:
+def _run_plan(built: _Built, tensors: Sequence[torch.Tensor], workspace: int, device: torch.device) -> None:
     """Run a plan; its workspace comes from PyTorch's allocator, where meters see it."""
     room = torch.empty(max(1, workspace), dtype=torch.uint8, device=device)
     pack = dict(zip((*built.reads, built.makes), tensors, strict=True))
     built.graph.execute_plan_at_index(pack, room, built.index, handle_of(device))
 
 
-def graph_of(cudnn: Any, problem: Problem, handle: Any) -> tuple[Any, tuple[Any, Any], Any]:
+def _graph_of(cudnn: Any, problem: Problem, handle: Any) -> tuple[Any, tuple[Any, Any], Any]:
     """A graph of one operation: what it reads, in the order of `Problem.reads`, and what it makes."""
     kind, wide = getattr(cudnn.data_type, TYPES[problem.dtype]), cudnn.data_type.FLOAT
     graph = cudnn.pygraph(
@@ -442,7 +442,7 @@ def found_plans(problem: Problem, device: torch.device) -> list[ExecutionPlan]:
         ExecutionError: if the package is missing.
     """
     cudnn, handle = library(), handle_of(device)
-    graph, reads, makes = graph_of(cudnn, problem, handle)
+    graph, reads, makes = _graph_of(cudnn, problem, handle)
     try:
         graph.validate()
         graph.build_operation_graph()
@@ -462,8 +462,8 @@ def found_plans(problem: Problem, device: torch.device) -> list[ExecutionPlan]:
             graph.build_plan_at_index(index)
             engine, knobs = graph.get_engine_and_knobs_at_index(index)
             size = int(graph.get_workspace_size_plan_at_index(index))
-            built = Built(graph, reads, makes, index)
-            seconds = _seconds(lambda built=built, size=size: run_plan(built, tensors, size, device), device)
+            built = _Built(graph, reads, makes, index)
+            seconds = _seconds(lambda built=built, size=size: _run_plan(built, tensors, size, device), device)
         except Exception as error:  # a plan that this device cannot run, or whose workspace it cannot hold
             if is_out_of_memory(error) and device.type == "cuda":
                 torch.cuda.empty_cache()

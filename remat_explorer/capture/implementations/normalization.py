@@ -206,7 +206,7 @@ def batch_norm_gradient_from_output(
     Raises:
         ExecutionError: if a weight is 0 or some |b / w| is above `LARGEST_RATIO`.
     """
-    require_invertible(weight, bias)
+    _require_invertible(weight, bias)
     scale = weight * weight * deviation
     return aten.native_batch_norm_backward.default(
         gradient, output, scale, None, None, bias, weight.reciprocal(), True, 0.0, [True, True, True]
@@ -217,7 +217,7 @@ def batch_norm_gradient_from_output_lean(
     gradient: torch.Tensor, output: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, deviation: torch.Tensor
 ) -> Gradients:
     """As `batch_norm_gradient_from_output`, with the small temporary of `batch_norm_gradient_lean`."""
-    require_invertible(weight, bias)
+    _require_invertible(weight, bias)
     scale = weight * weight * deviation
     return _lean(gradient, output, scale, bias, weight.reciprocal(), torch.empty_like(gradient))
 
@@ -226,7 +226,7 @@ def batch_norm_gradient_from_output_lean_in_place(
     gradient: torch.Tensor, output: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, deviation: torch.Tensor
 ) -> Gradients:
     """As `batch_norm_gradient_from_output_lean`, with the gradient of the input over ``gradient``."""
-    require_invertible(weight, bias)
+    _require_invertible(weight, bias)
     scale = weight * weight * deviation
     return _lean(gradient, output, scale, bias, weight.reciprocal(), gradient)
 
@@ -240,7 +240,7 @@ def is_invertible(weight: torch.Tensor, bias: torch.Tensor) -> bool:
     return bool((bias.abs() <= LARGEST_RATIO * weight.abs()).logical_and_(weight != 0).all())
 
 
-def require_invertible(weight: torch.Tensor, bias: torch.Tensor) -> None:
+def _require_invertible(weight: torch.Tensor, bias: torch.Tensor) -> None:
     """Refuse weights from whose output the input cannot be found.
 
     Raises:
@@ -310,7 +310,7 @@ def layer_norm_gradient_from_output(
     Raises:
         ExecutionError: if a weight is 0 or some |b / w| is above `LARGEST_RATIO`.
     """
-    require_invertible(weight, bias)
+    _require_invertible(weight, bias)
     width = weight.numel()
     g, y, rows = gradient.reshape(-1, width), output.reshape(-1, width), deviation.reshape(-1, 1)
     w, b = weight.flatten(), bias.flatten()

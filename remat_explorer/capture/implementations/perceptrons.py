@@ -44,8 +44,8 @@ def perceptron_ways(site: Site) -> Iterator[CapturedImplementation]:
     """The implementations of a call of a perceptron."""
     scene = site.scene
     if FOUND not in scene.found_together:
-        scene.found_together[FOUND] = find_layers(scene)
-    layers: Layers | None = scene.found_together[FOUND].get(site.call)
+        scene.found_together[FOUND] = _find_layers(scene)
+    layers: _Layers | None = scene.found_together[FOUND].get(site.call)
     if layers is None:
         return
     if site.call is layers.first_backward:
@@ -60,7 +60,7 @@ def perceptron_ways(site: Site) -> Iterator[CapturedImplementation]:
         yield from _forward_result(site, layers)
 
 
-def _left_out(site: Site, layers: Layers) -> Iterator[CapturedImplementation]:
+def _left_out(site: Site, layers: _Layers) -> Iterator[CapturedImplementation]:
     """Nothing, instead of all calls of an operation that makes a hidden tensor."""
     first, *rest = site.draft.calls
     near = reordered(site.fake(first))
@@ -69,7 +69,7 @@ def _left_out(site: Site, layers: Layers) -> Iterator[CapturedImplementation]:
         yield replace(parts[0], parts=parts) if rest else parts[0]
 
 
-def _forward_result(site: Site, layers: Layers) -> Iterator[CapturedImplementation]:
+def _forward_result(site: Site, layers: _Layers) -> Iterator[CapturedImplementation]:
     """A result of the forward pass, some tokens at a time."""
     perceptron, given = _perceptron_of(site.scene, layers, (site.call,))
     hidden = layers.hidden_for((site.call,))
@@ -80,7 +80,7 @@ def _forward_result(site: Site, layers: Layers) -> Iterator[CapturedImplementati
             yield _in_parts(site, layers, parts, perceptron, (one,), hidden)
 
 
-def _all_gradients(site: Site, layers: Layers) -> Iterator[CapturedImplementation]:
+def _all_gradients(site: Site, layers: _Layers) -> Iterator[CapturedImplementation]:
     """What the first operation of the backward pass makes instead: every gradient, some hidden features at a time."""
     perceptron, read = _perceptron_of(site.scene, layers, layers.gradients)
     given = tuple(site.scene.before(node, site.call) for node in read)
@@ -120,7 +120,7 @@ def _one_gradient(site: Site) -> CapturedImplementation:
 
 
 def _in_parts(
-    site: Site, layers: Layers, parts: int, perceptron: Perceptron, steps: tuple[Call, ...], again: list[Node]
+    site: Site, layers: _Layers, parts: int, perceptron: Perceptron, steps: tuple[Call, ...], again: list[Node]
 ) -> CapturedImplementation:
     """The implementation of a call that computes a perceptron in parts, with the calls that run within it."""
     chunk = -(-max(site.fake(call).nbytes for call in layers.hidden) // parts)
@@ -139,7 +139,7 @@ def _in_parts(
 
 
 def _nodes_of_gradients(
-    site: Site, layers: Layers, perceptron: Perceptron, given: tuple[Node, ...]
+    site: Site, layers: _Layers, perceptron: Perceptron, given: tuple[Node, ...]
 ) -> tuple[Node, list[Node]]:
     """A node for all gradients together, and one for each: its own, or one from which its operation takes it."""
     scene, found = site.scene, site.scene.found
@@ -159,7 +159,7 @@ def _nodes_of_gradients(
 
 
 def _perceptron_of(
-    scene: Surroundings, layers: Layers, results: tuple[Node, ...]
+    scene: Surroundings, layers: _Layers, results: tuple[Node, ...]
 ) -> tuple[Perceptron, tuple[Node, ...]]:
     """How results are computed from what is given: tokens, gradients of results, weights and biases."""
     given: dict[Node, int] = {}
@@ -181,7 +181,7 @@ def _perceptron_of(
         if kind == "bias":
             steps.append(BiasGradient(numbers[made_by(call.args[0])]))
         elif kind is not None:
-            first, second, added = factors_of(call)
+            first, second, added = _factors_of(call)
             if kind == "tokens":
                 steps.append(TokenResult(numbers[made_by(first)], place(second), place_if(added)))
             elif kind == "weight":
@@ -191,7 +191,7 @@ def _perceptron_of(
         else:
             numbers[call] = number = len(numbers)
             if call.target in PRODUCTS:
-                first, second, added = factors_of(call)
+                first, second, added = _factors_of(call)
                 steps.append(Product(number, place(first), place(second), place_if(added)))
             else:
                 arguments = map_aggregate(call.args, hidden)
@@ -393,7 +393,7 @@ def passed_on(result: torch.Tensor) -> torch.Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Layers:
+class _Layers:
     """The calls of a perceptron.
 
     Attributes:
@@ -431,7 +431,7 @@ class Layers:
         return [call for call in self.hidden if call in needed]
 
 
-def factors_of(product: Node) -> tuple[Node, Node, Node | None]:
+def _factors_of(product: Node) -> tuple[Node, Node, Node | None]:
     """Both factors of a product, and what is added."""
     if product.target is aten.addmm.default:
         added, first, second = product.args
@@ -439,9 +439,9 @@ def factors_of(product: Node) -> tuple[Node, Node, Node | None]:
     return *product.args, None  # type: ignore[return-value]
 
 
-def find_layers(scene: Surroundings) -> dict[Node, Layers]:
+def _find_layers(scene: Surroundings) -> dict[Node, _Layers]:
     """The perceptrons of a graph, by each of their calls; no call belongs to two."""
-    found: dict[Node, Layers] = {}
+    found: dict[Node, _Layers] = {}
     places = {draft: place for place, draft in enumerate(scene.found.operations)}
     for draft in places:
         for call in draft.calls:
@@ -452,7 +452,7 @@ def find_layers(scene: Surroundings) -> dict[Node, Layers]:
     return found
 
 
-def _layers_from(scene: Surroundings, start: Node, places: dict[OperationDraft, int]) -> Layers | None:
+def _layers_from(scene: Surroundings, start: Node, places: dict[OperationDraft, int]) -> _Layers | None:
     """The perceptron with a product as a hidden tensor, or None where it makes none."""
     hidden, results, waiting = {start}, set(), [start]
     while waiting:
@@ -462,7 +462,7 @@ def _layers_from(scene: Surroundings, start: Node, places: dict[OperationDraft, 
             waiting += sources - hidden
             hidden |= sources
         for reader in readers_of(node):
-            if not is_entrywise(reader):
+            if not _is_entrywise(reader):
                 results.add(reader)
             elif reader not in hidden:
                 hidden.add(reader)
@@ -482,7 +482,7 @@ def _layers_from(scene: Surroundings, start: Node, places: dict[OperationDraft, 
     if len(hidden) == 1 or len(backward) == len(calls):
         return None
     tokens, features = scene.fake(start).shape
-    return Layers(
+    return _Layers(
         tokens,
         features,
         tuple(call for call in calls if call in hidden),
@@ -492,7 +492,7 @@ def _layers_from(scene: Surroundings, start: Node, places: dict[OperationDraft, 
     )
 
 
-def is_entrywise(call: Node) -> bool:
+def _is_entrywise(call: Node) -> bool:
     """Whether a call treats each entry of its arguments for itself, and always in the same way."""
     tags = getattr(call.target, "tags", ())
     drawn = torch.Tag.nondeterministic_seeded in tags
@@ -514,12 +514,12 @@ def _is_hidden(scene: Surroundings, start: Node, node: Node) -> bool:
     if not isinstance(fake, torch.Tensor) or fake.numel() != whole.numel() or fake.shape[-1] != whole.shape[-1]:
         return False
     if node.target in PRODUCTS:
-        first, second, added = factors_of(node)
+        first, second, added = _factors_of(node)
         row = added is None or (scene.is_kept(added) and scene.fake(added).shape == whole.shape[1:])
         smaller = scene.fake(first).shape[1] < whole.shape[1]
         kept = scene.is_kept(first) and scene.is_kept(second)
         return fake.shape == whole.shape and smaller and row and kept and not node.kwargs
-    return is_entrywise(node) and all(_shows_all(scene, arg, whole) for arg in _tensors(node))
+    return _is_entrywise(node) and all(_shows_all(scene, arg, whole) for arg in _tensors(node))
 
 
 def _shows_all(scene: Surroundings, node: Node, whole: torch.Tensor) -> bool:
@@ -537,7 +537,7 @@ def _kind_of(scene: Surroundings, call: Node, hidden: set[Node], shape: torch.Si
         return "bias" if scene.fake(source).shape == shape and dimensions == [0] and keeps is True else None  # type: ignore[arg-type]
     if call.target not in PRODUCTS:
         return None
-    first, second, added = factors_of(call)
+    first, second, added = _factors_of(call)
     ours = [made_by(factor) in hidden for factor in (first, second)]
     if all(ours) or not scene.is_kept(second if ours[0] else first):
         return None

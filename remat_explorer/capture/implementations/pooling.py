@@ -274,7 +274,7 @@ def max_pool_with_places(
     ([[[[4.0]]]], [[[[2]]]])
     """
     if runs_in_triton(source):
-        maxima = room_for(source, kernel, stride, padding, dilation, ceil_mode, source.dtype)
+        maxima = _room_for(source, kernel, stride, padding, dilation, ceil_mode, source.dtype)
         places = torch.empty_like(maxima, dtype=torch.uint8)
         _pool_by_triton(source, maxima, places, kernel, stride, padding, dilation)
         return maxima, places
@@ -282,10 +282,10 @@ def max_pool_with_places(
     for part in samples(source):
         pooled, index = aten.max_pool2d_with_indices.default(source[part], kernel, stride, padding, dilation, ceil_mode)
         if maxima is None or places is None:
-            maxima = room_like(source, pooled, source.dtype)
-            places = room_like(source, pooled, torch.uint8)
+            maxima = _room_like(source, pooled, source.dtype)
+            places = _room_like(source, pooled, torch.uint8)
         maxima[part] = pooled
-        write_places(index, places[part], kernel, stride, padding, dilation, source.shape[-1])
+        _write_places(index, places[part], kernel, stride, padding, dilation, source.shape[-1])
     if maxima is None or places is None:  # no samples
         maxima, index = aten.max_pool2d_with_indices.default(source, kernel, stride, padding, dilation, ceil_mode)
         places = index.to(torch.uint8)
@@ -297,14 +297,14 @@ def max_pool_alone(
 ) -> torch.Tensor:
     """The maxima without their indices. Bit-equal."""
     if runs_in_triton(source):
-        maxima = room_for(source, kernel, stride, padding, dilation, ceil_mode, source.dtype)
+        maxima = _room_for(source, kernel, stride, padding, dilation, ceil_mode, source.dtype)
         _pool_by_triton(source, maxima, None, kernel, stride, padding, dilation)
         return maxima
     maxima = None
     for part in samples(source):
         pooled = aten.max_pool2d_with_indices.default(source[part], kernel, stride, padding, dilation, ceil_mode)
         if maxima is None:
-            maxima = room_like(source, pooled[0], source.dtype)
+            maxima = _room_like(source, pooled[0], source.dtype)
         maxima[part] = pooled[0]
         del pooled
     if maxima is None:
@@ -382,7 +382,7 @@ def max_pool_gradient_recomputed(
         source, kernel, stride, padding, dilation, ceil_mode: as for `max_pool_with_places`.
     """
     if runs_in_triton(gradient, source) and math.prod(kernel) <= LARGEST_WINDOW:
-        places = room_for(source, kernel, stride, padding, dilation, ceil_mode, torch.uint8)
+        places = _room_for(source, kernel, stride, padding, dilation, ceil_mode, torch.uint8)
         _pool_by_triton(source, None, places, kernel, stride, padding, dilation)
         return max_pool_gradient_from_places(
             gradient, places, source.shape, kernel, stride, padding, dilation, ceil_mode
@@ -398,7 +398,7 @@ def max_pool_gradient_recomputed(
     return result
 
 
-def room_for(
+def _room_for(
     source: torch.Tensor,
     kernel: Sizes,
     stride: Sizes,
@@ -410,7 +410,7 @@ def room_for(
     """Room for an entry for each window, in the memory format of the source."""
     shape = torch.empty_like(source, device="meta")
     pooled = aten.max_pool2d_with_indices.default(shape, kernel, stride, padding, dilation, ceil_mode)[0]
-    return room_like(source, pooled, dtype)
+    return _room_like(source, pooled, dtype)
 
 
 def _format(tensor: torch.Tensor) -> torch.memory_format:
@@ -418,7 +418,7 @@ def _format(tensor: torch.Tensor) -> torch.memory_format:
     return last if tensor.is_contiguous(memory_format=last) and not tensor.is_contiguous() else torch.contiguous_format
 
 
-def room_like(source: torch.Tensor, sample: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def _room_like(source: torch.Tensor, sample: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Room for the results of all samples, in the memory format of ``source``."""
     shape = (len(source), *sample.shape[1:])
     return torch.empty(shape, dtype=dtype, device=source.device, memory_format=_format(source))
@@ -436,7 +436,7 @@ def _corners(index: torch.Tensor, stride: Sizes, padding: Sizes) -> tuple[torch.
     return down, across
 
 
-def write_places(
+def _write_places(
     index: torch.Tensor, out: torch.Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, width: int
 ) -> None:
     """Write the place of each maximum in its window; ``index`` counts along the rows of the plane."""
@@ -453,7 +453,7 @@ def write_places(
 def _index(
     places: torch.Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, width: int
 ) -> torch.Tensor:
-    """The index of each maximum in its plane, int64: what `write_places` was made from."""
+    """The index of each maximum in its plane, int64: what `_write_places` was made from."""
     down, across = _corners(places, stride, padding)
     column = places.to(torch.int64)
     row = column.div(kernel[1], rounding_mode="floor")
@@ -476,7 +476,7 @@ def packed_places(
     """
     places = torch.empty_like(index, dtype=torch.uint8)
     for part in samples(index):
-        write_places(index[part].clone(), places[part], kernel, stride, padding, dilation, size[-1])
+        _write_places(index[part].clone(), places[part], kernel, stride, padding, dilation, size[-1])
     return places
 
 
@@ -492,15 +492,15 @@ def max_pool_places(
     [[[[2]]]]
     """
     if runs_in_triton(source):
-        places = room_for(source, kernel, stride, padding, dilation, ceil_mode, torch.uint8)
+        places = _room_for(source, kernel, stride, padding, dilation, ceil_mode, torch.uint8)
         _pool_by_triton(source, None, places, kernel, stride, padding, dilation)
         return places
     places = None
     for part in samples(source):
         index = aten.max_pool2d_with_indices.default(source[part], kernel, stride, padding, dilation, ceil_mode)[1]
         if places is None:
-            places = room_like(source, index, torch.uint8)
-        write_places(index, places[part], kernel, stride, padding, dilation, source.shape[-1])
+            places = _room_like(source, index, torch.uint8)
+        _write_places(index, places[part], kernel, stride, padding, dilation, source.shape[-1])
         del index
     if places is None:  # no samples
         index = aten.max_pool2d_with_indices.default(source, kernel, stride, padding, dilation, ceil_mode)[1]
