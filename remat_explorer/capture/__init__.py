@@ -64,7 +64,7 @@ def capture(
         optimizer: "sgd", "momentum" or "adam" adds that optimizer's state to the resident bytes, so that a budget
             means everything on the device; None leaves it out.
         contract: join operations where no schedule worth having is lost
-            (`remat_explorer.capture.graph_rewrites`).
+            (`remat_explorer.capture.operation_rewrites`).
         split_convolution_backward: separate the input gradient of a convolution from its weight gradient.
         fake: predict shapes and storages from FakeTensors; False runs each operator once, on tensors that all stay in
             memory, for operators of your own whose fake kernel says something else than the true one.

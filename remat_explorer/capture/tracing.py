@@ -36,7 +36,6 @@ from remat_explorer.capture.graph_assembly import (
     assemble,
     numbered,
 )
-from remat_explorer.capture.graph_rewrites import contract, hoist_constants, weight_gradients_first
 from remat_explorer.capture.implementations.alternatives import add_alternatives
 from remat_explorer.capture.joint.assumptions import Assumptions
 from remat_explorer.capture.joint.cleaning import clean, results_of
@@ -46,6 +45,7 @@ from remat_explorer.capture.joint.joint import trace_joint
 from remat_explorer.capture.joint.propagation import propagate
 from remat_explorer.capture.joint.randomness import is_random
 from remat_explorer.capture.joint.spare_room import copy_out
+from remat_explorer.capture.operation_rewrites import contract, hoist_constants, weight_gradients_first
 from remat_explorer.capture.sharded_parameters import share_out
 from remat_explorer.capture.step.autocast import Autocast
 from remat_explorer.capture.step.checks import require_capturable

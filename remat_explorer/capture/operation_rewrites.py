@@ -20,6 +20,7 @@ from remat_explorer.capture.sharded_parameters import REDUCE_SCATTER
 from remat_explorer.capture.storages import OperationDraft, Readers, StorageDraft, Storages
 
 aten = torch.ops.aten
+
 PASSING = (torch.ops.aten._to_copy.default, REDUCE_SCATTER)  # from what is made to the results
 LARGEST_SHARE = 0.02  # of the graph's largest value, that a constant may take from every moment
 SMALL_LEAF = 64 * 1024  # bytes of a bias gradient that may join the weight gradient right before it
